@@ -1,0 +1,3 @@
+"""The model: parameters, training, evaluation, data; mxnet lives here and nowhere else."""
+
+from __future__ import annotations
