@@ -1,0 +1,39 @@
+"""The partitions that an experiment can name, and how both splits of a data set are divided."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from layers.compute.data_errors import PartitionError
+from layers.compute.datasets.dataset import Dataset
+from layers.compute.partitions.iid import Iid
+from layers.compute.partitions.partition import Indices, Labels, Partition
+from layers.compute.partitions.shards import Shards
+
+__all__ = ["PARTITIONS", "Indices", "Labels", "Partition", "PartitionError", "divide"]
+
+PARTITIONS: dict[str, type[Partition]] = {
+    "iid": Iid,
+    "shards": Shards,
+}
+
+
+def divide(
+    dataset: Dataset,
+    partition: Partition,
+    clients: int,
+    seed: int | Sequence[int] | np.random.SeedSequence,
+) -> tuple[list[Indices], list[Indices]]:
+    """Divide the training and the test split among ``clients`` by one rule and one seed.
+
+    Gives each client's indices into ``dataset.train`` and into ``dataset.test``. A client's test
+    part has the label mix, the users and the share of its training part as far as the partition
+    can; it may be empty, the training part not. Raises PartitionError.
+    """
+    train, test = dataset.train, dataset.test
+    return (
+        partition.split(train.y, train.users, clients, np.random.default_rng(seed)),
+        partition.split(test.y, test.users, clients, np.random.default_rng(seed), allow_empty=True),
+    )
