@@ -1,0 +1,19 @@
+"""The run folder: records, checkpoints, TensorBoard events and the final weights of one run."""
+
+from __future__ import annotations
+
+from fedmx.run.checkpoint import Checkpoint
+from fedmx.run.errors import CheckpointError, RunError
+from fedmx.run.facts import gather_facts
+from fedmx.run.folder import RunFolder
+from fedmx.run.weights import export_weights, load_weights
+
+__all__ = [
+    "Checkpoint",
+    "CheckpointError",
+    "RunError",
+    "RunFolder",
+    "export_weights",
+    "gather_facts",
+    "load_weights",
+]

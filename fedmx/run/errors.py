@@ -1,0 +1,13 @@
+"""What can go wrong with a run folder."""
+
+from __future__ import annotations
+
+from fedmx.errors import FedmxError
+
+
+class RunError(FedmxError):
+    """A run folder cannot be created, opened, used or written."""
+
+
+class CheckpointError(RunError):
+    """A checkpoint cannot be written, or none of those that exist can be trusted."""

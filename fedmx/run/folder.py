@@ -1,0 +1,304 @@
+"""A run on disk: what was asked, what happened in each round, and what to resume from.
+
+::
+
+    NAME-20260131-093000/
+      run.json            format, facts (versions, seed, mode, ...); written last when it is created
+      experiment.yaml     the experiment, resolved
+      status.json         how it ended, and why
+      rounds.jsonl        one object a round
+      clients.jsonl       one object a client and round
+      checkpoints/        round-000012.safetensors, the newest two
+      events/             TensorBoard's event files
+      model.safetensors   the final weights
+      report.html         the report
+      lock                held by the process that runs it
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal, cast, get_args
+
+from fedmx.run import lock
+from fedmx.run.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
+from fedmx.run.durable import TEMPORARY_PREFIX, sync_folder, write_text_durably
+from fedmx.run.errors import CheckpointError, RunError
+from fedmx.run.json_lines import JsonLines, plain
+
+FORMAT = 1
+Ending = Literal["done", "stopped", "interrupted", "failed"]
+Status = Literal["running", "done", "stopped", "interrupted", "failed"]
+
+
+class RunFolder:
+    """One run folder. Make it with `create` or `open`; hold its `lock` before writing to it."""
+
+    def __init__(self, path: Path, experiment_yaml: str, facts: dict[str, Any]):
+        self.path = path
+        self.experiment_yaml = experiment_yaml
+        self.facts = facts
+        self._rounds = JsonLines(path / "rounds.jsonl")
+        self._clients = JsonLines(path / "clients.jsonl")
+
+    @property
+    def name(self) -> str:
+        """The folder's own name, time included."""
+        return self.path.name
+
+    @property
+    def checkpoints_path(self) -> Path:
+        """Where the checkpoints are."""
+        return self.path / "checkpoints"
+
+    @property
+    def events_path(self) -> Path:
+        """Where TensorBoard's event files are (``tensorboard --logdir`` takes it)."""
+        return self.path / "events"
+
+    @property
+    def model_path(self) -> Path:
+        """Where the final weights are, once the run has ended."""
+        return self.path / "model.safetensors"
+
+    @property
+    def report_path(self) -> Path:
+        """Where the report is, once the run has ended."""
+        return self.path / "report.html"
+
+    @classmethod
+    def create(
+        cls, parent: str | Path, name: str, experiment_yaml: str, facts: Mapping[str, Any]
+    ) -> RunFolder:
+        """Make ``parent/NAME-YYYYmmdd-HHMMSS`` (with ``-2``, ``-3`` ... when that is taken).
+
+        ``facts`` are values that JSON knows; the time it ``started`` is added when it is not among
+        them. Raises RunError when the folder cannot be made.
+        """
+        now = datetime.datetime.now().astimezone()
+        known = plain({"started": now.isoformat(timespec="seconds"), **facts}, "facts")
+        stem = f"{_file_name(name)}-{now:%Y%m%d-%H%M%S}"
+        try:
+            Path(parent).mkdir(parents=True, exist_ok=True)
+            path = _new_folder(Path(parent), stem)
+            (path / "checkpoints").mkdir()
+            (path / "events").mkdir()
+            write_text_durably(path / "experiment.yaml", experiment_yaml)
+            write_text_durably(path / "run.json", _json({"format": FORMAT, "facts": known}))
+            sync_folder(path.parent)
+        except OSError as error:
+            raise RunError(
+                f"{parent}: cannot make a run folder ({error.strerror}); "
+                "name another one in run.folder"
+            ) from None
+        return cls(path, experiment_yaml, known)
+
+    @classmethod
+    def open(cls, path: str | Path) -> RunFolder:
+        """Open an existing run folder. Raises RunError when it is none, incomplete or too new."""
+        path = Path(path)
+        if not path.is_dir():
+            what = "is a file, not a run folder" if path.exists() else "there is no such folder"
+            raise RunError(f"{path}: {what}; give the folder of a run, as in runs/NAME-DATE-TIME")
+        if not (path / "run.json").exists():
+            raise RunError(f"{path}: {_why_no_run(path)}")
+        document = _read_json(path / "run.json")
+        found = document.get("format")
+        if isinstance(found, int) and found > FORMAT:
+            raise RunError(
+                f"{path}: the run folder has format {found}, this fedmx reads up to {FORMAT}; "
+                "use the version that wrote it, or a newer one"
+            )
+        facts = document.get("facts")
+        if not isinstance(found, int) or not isinstance(facts, dict):
+            raise RunError(f"{path / 'run.json'}: not written by fedmx; give another run folder")
+        try:
+            experiment_yaml = (path / "experiment.yaml").read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise RunError(
+                f"{path / 'experiment.yaml'}: cannot read it ({error}), so the run is incomplete"
+            ) from None
+        return cls(path, experiment_yaml, facts)
+
+    def lock(self) -> contextlib.AbstractContextManager[None]:
+        """Hold the folder for this process inside a with statement; given up when it dies.
+
+        Raises RunError, with the holder's process id, when it is held already.
+        """
+        return lock.hold(self.path / "lock")
+
+    # What happened
+
+    def append_round(self, record: Mapping[str, Any]) -> None:
+        """Add one round to rounds.jsonl, whole or not at all; NaN and infinities become null."""
+        self._rounds.append([record])
+
+    def append_clients(self, records: Iterable[Mapping[str, Any]]) -> None:
+        """Add what each client did in a round to clients.jsonl, all or none of them."""
+        self._clients.append(records)
+
+    def rounds(self) -> list[dict[str, Any]]:
+        """The records of all rounds, in order."""
+        return list(self._rounds.read())
+
+    def clients(self, round: int | None = None) -> Iterator[dict[str, Any]]:
+        """The records of all clients in one round, or in all, in order, one at a time."""
+        return (r for r in self._clients.read() if round is None or r.get("round") == round)
+
+    # What to resume from
+
+    def save_checkpoint(self, round: int, state: Mapping[Any, Any], keep: int = 2) -> Path:
+        """Write the state after ``round`` and drop all but the ``keep`` newest checkpoints.
+
+        See `fedmx.run.state_tree.encode` for what a state may hold. What the records say up to this
+        round reaches the disk first. Raises CheckpointError; the older checkpoints are then as they
+        were.
+        """
+        if keep < 1:
+            raise CheckpointError(f"keep must be at least 1, not {keep}")
+        path = self._checkpoint_path(round)
+        try:
+            self._rounds.sync()
+            self._clients.sync()
+            self.checkpoints_path.mkdir(exist_ok=True)
+        except OSError as error:
+            raise CheckpointError(
+                f"{self.path}: cannot write ({error.strerror}); make room"
+            ) from None
+        write_checkpoint(path, round, state)
+        for number, old in self._checkpoints()[keep:]:
+            if number != round:
+                old.unlink(missing_ok=True)
+        self._clean()
+        return path
+
+    def latest_checkpoint(self) -> Checkpoint | None:
+        """The newest checkpoint that is whole, with a warning for every newer one that is not.
+
+        None when there is none at all. Raises CheckpointError when there are some, and all of them
+        are damaged.
+        """
+        warnings: list[str] = []
+        for _, path in self._checkpoints():
+            try:
+                return read_checkpoint(path)._replace(warnings=tuple(warnings))
+            except CheckpointError as error:
+                warnings.append(str(error))
+        if warnings:
+            raise CheckpointError(
+                f"{self.path}: no checkpoint can be used; run the experiment again: "
+                + "; ".join(warnings)
+            )
+        return None
+
+    def truncate_after(self, round: int) -> None:
+        """Forget everything after ``round``: records, checkpoints, unfinished lines, the ending.
+
+        Call it when a run resumes from the checkpoint of that round.
+        """
+        for records in (self._rounds, self._clients):
+            records.keep(
+                lambda record: isinstance(record.get("round"), int) and record["round"] <= round
+            )
+        for number, path in self._checkpoints():
+            if number > round:
+                path.unlink(missing_ok=True)
+        self._clean()
+        (self.path / "status.json").unlink(missing_ok=True)
+
+    # How it ended
+
+    def finish(self, status: Ending, reason: str = "") -> None:
+        """Say how the run ended, and why."""
+        if status not in get_args(Ending):
+            raise RunError(f"unknown ending {status!r}; there are {', '.join(get_args(Ending))}")
+        now = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
+        try:
+            write_text_durably(
+                self.path / "status.json",
+                _json({"status": status, "reason": reason, "ended": now}),
+            )
+        except OSError as error:
+            raise RunError(f"{self.path}: cannot write ({error.strerror}); make room") from None
+
+    @property
+    def status(self) -> Status:
+        """How the run ended; one whose process vanished was ``interrupted``."""
+        recorded = self._ending().get("status")
+        for status in get_args(Ending):
+            if recorded == status:
+                return cast(Ending, status)
+        return "running" if lock.holder(self.path / "lock") else "interrupted"
+
+    @property
+    def reason(self) -> str:
+        """Why the run ended, in one line; empty when there is nothing to say."""
+        ending = self._ending()
+        if not ending and self.status == "interrupted":
+            return "its process ended before the run did"
+        return str(ending.get("reason", ""))
+
+    def _ending(self) -> dict[str, Any]:
+        path = self.path / "status.json"
+        return _read_json(path) if path.exists() else {}
+
+    def _checkpoint_path(self, round: int) -> Path:
+        return self.checkpoints_path / f"round-{round:06d}.safetensors"
+
+    def _checkpoints(self) -> list[tuple[int, Path]]:
+        """Round and path of every checkpoint, the newest first."""
+        found = [
+            (int(match[1]), path)
+            for path in self.checkpoints_path.glob("round-*.safetensors")
+            if (match := re.fullmatch(r"round-([0-9]+)\.safetensors", path.name))
+        ]
+        return sorted(found, reverse=True)
+
+    def _clean(self) -> None:
+        """Remove what a killed process left half written (safetensors' own name starts so, too)."""
+        for folder, pattern in ((self.path, TEMPORARY_PREFIX), (self.checkpoints_path, ".")):
+            for path in folder.glob(f"{pattern}*"):
+                path.unlink(missing_ok=True)
+
+
+def _file_name(name: str) -> str:
+    """``name`` without what would make it another folder, a hidden one, or a nuisance to type."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", name)[:100].strip(".-") or "run"
+
+
+def _new_folder(parent: Path, stem: str) -> Path:
+    number = 1
+    while True:
+        path = parent / (stem if number == 1 else f"{stem}-{number}")
+        with contextlib.suppress(FileExistsError):
+            path.mkdir()
+            return path
+        number += 1
+
+
+def _why_no_run(path: Path) -> str:
+    if (path / "experiment.yaml").exists() and (path / "checkpoints").is_dir():
+        return "the run is incomplete: it ended before it began; run the experiment again"
+    runs = sorted(inner.parent.name for inner in path.glob("*/run.json"))
+    if runs:
+        return f"not a run folder, but it holds {len(runs)}, such as {runs[-1]}; give one of them"
+    return "not a run folder (it has no run.json); give one, as in runs/NAME-DATE-TIME"
+
+
+def _json(document: Mapping[str, Any]) -> str:
+    return json.dumps(document, indent=2) + "\n"
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        document = json.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise RunError(f"{path}: cannot read it ({error})") from None
+    if not isinstance(document, dict):
+        raise RunError(f"{path}: not written by fedmx; give another run folder")
+    return document

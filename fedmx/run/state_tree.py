@@ -1,0 +1,128 @@
+"""A state tree as a JSON text and a table of arrays, and back, exactly.
+
+JSON alone would turn integer keys into text, lose infinities and not know bytes or arrays. So what
+JSON carries exactly stands as itself, and everything else is an object with one tag:
+
+===========  ========================================================================
+``dict``     list of ``[key, node]``, in order; a key is text or an integer
+``tuple``    list of nodes (a plain JSON list is a list)
+``array``    name in the table of arrays
+``scalar``   the same, for a numpy scalar (kept as an array without dimensions)
+``bytes``    the same, for bytes (kept as an array of uint8)
+``int``      hexadecimal text, for an integer that does not fit 64 bits
+``float``    ``inf``, ``-inf`` or ``nan``
+===========  ========================================================================
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+DTYPES = frozenset(
+    f"{kind}{size}"
+    for kind, sizes in (("f", "248"), ("iu", "1248"))
+    for kind in kind
+    for size in sizes
+) | {"b1"}
+
+
+def encode(tree: Mapping[Any, Any]) -> tuple[str, dict[str, NDArray[Any]]]:
+    """Return the JSON text of ``tree`` and the arrays that it refers to by name.
+
+    ``tree`` is a nested mapping with str or int keys. Leaves: numpy arrays and scalars (floats,
+    integers and booleans), bytes, int, float, str, bool, None, and lists and tuples of those.
+    Arrays are not copied when they are contiguous. Raises TypeError, with the path of the leaf, for
+    anything else.
+    """
+    arrays: dict[str, NDArray[Any]] = {}
+    node = _encode(tree, "state", arrays)
+    return json.dumps(node, allow_nan=False, separators=(",", ":")), arrays
+
+
+def decode(text: str, arrays: Mapping[str, NDArray[Any]]) -> Any:
+    """Return the tree that `encode` was given. Raises ValueError when it is not of `encode`."""
+    return _decode(json.loads(text), arrays)
+
+
+def _encode(value: Any, path: str, arrays: dict[str, NDArray[Any]]) -> Any:
+    if isinstance(value, np.generic):  # first: np.float64 is a float, too
+        return {"scalar": _store(np.asarray(value), path, arrays)}
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int):
+        number = int(value)
+        return number if -(2**63) <= number < 2**63 else {"int": hex(number)}
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else {"float": repr(float(value))}
+    if isinstance(value, str):
+        return _text(value, path)
+    if isinstance(value, np.ndarray):
+        return {"array": _store(value, path, arrays)}
+    if isinstance(value, bytes | bytearray):
+        return {"bytes": _store(np.frombuffer(value, dtype=np.uint8), path, arrays)}
+    if isinstance(value, list):
+        return [_encode(item, f"{path}[{i}]", arrays) for i, item in enumerate(value)]
+    if isinstance(value, tuple):
+        return {"tuple": [_encode(item, f"{path}[{i}]", arrays) for i, item in enumerate(value)]}
+    if isinstance(value, Mapping):
+        return {
+            "dict": [
+                [_key(key, path), _encode(item, f"{path}.{key}", arrays)]
+                for key, item in value.items()
+            ]
+        }
+    raise TypeError(f"{path}: {type(value).__name__} cannot be kept in a checkpoint")
+
+
+def _key(key: Any, path: str) -> str | int:
+    if isinstance(key, str):
+        return _text(key, path)
+    if isinstance(key, int) and not isinstance(key, bool) and -(2**63) <= key < 2**63:
+        return int(key)
+    raise TypeError(f"{path}: key {key!r} is neither text nor an integer of 64 bits")
+
+
+def _text(value: str, path: str) -> str:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise TypeError(f"{path}: the text {value!r} is not valid Unicode") from None
+    return str(value)
+
+
+def _store(array: NDArray[Any], path: str, arrays: dict[str, NDArray[Any]]) -> str:
+    if array.dtype.str[1:] not in DTYPES:
+        raise TypeError(f"{path}: an array of dtype {array.dtype} cannot be kept in a checkpoint")
+    name = str(len(arrays))
+    # order="C" keeps an array without dimensions as it is; ascontiguousarray would give it one.
+    arrays[name] = np.asarray(array, dtype=array.dtype.newbyteorder("="), order="C")
+    return name
+
+
+def _decode(node: Any, arrays: Mapping[str, NDArray[Any]]) -> Any:
+    match node:
+        case None | bool() | int() | float() | str():
+            return node
+        case list():
+            return [_decode(item, arrays) for item in node]
+        case {"dict": list(items), **rest} if not rest:
+            return {key: _decode(item, arrays) for key, item in items}
+        case {"tuple": list(items), **rest} if not rest:
+            return tuple(_decode(item, arrays) for item in items)
+        case {"array": str(name), **rest} if not rest and name in arrays:
+            return arrays[name]
+        case {"scalar": str(name), **rest} if not rest and name in arrays:
+            return arrays[name][()]
+        case {"bytes": str(name), **rest} if not rest and name in arrays:
+            return arrays[name].tobytes()
+        case {"int": str(digits), **rest} if not rest:
+            return int(digits, 16)
+        case {"float": ("inf" | "-inf" | "nan") as name, **rest} if not rest:
+            return float(name)
+    raise ValueError(f"not a node of a state tree: {str(node)[:60]}")
