@@ -1,0 +1,255 @@
+"""The course of one round on the server: who has still to answer, and what has come so far."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from layers.logic.aggregator import Contribution
+from layers.logic.errors import Refused, TooFewUpdates
+from layers.logic.exchange import EMPTY, Lost, Offer, Task, Update, Verdict
+from layers.logic.gate import check_content, check_envelope
+from layers.logic.logic import Logic
+from layers.logic.peers import Peers, Traffic
+from layers.logic.plan import Plan, Population
+from layers.logic.report import ClientReport, RoundReport
+from layers.logic.seeds import derive, generator
+from layers.logic.state import ServerState, frozen
+
+SURVEY = "survey"
+SELECT = "select"
+
+
+class _Lane:
+    """How far one lane has come."""
+
+    def __init__(self, clients: tuple[int, ...], weights: np.ndarray, buffers: np.ndarray) -> None:
+        self.waiting = list(clients)
+        self.several = len(clients) > 1
+        self.start = weights
+        self.weights = weights
+        self.buffers = buffers
+        self.delta = EMPTY
+        self.updates: list[Update] = []
+
+
+class Course:
+    """One round. Arrivals may come in any order; they are folded in the order of the plan."""
+
+    def __init__(self, state: ServerState, logic: Logic, peers: Peers) -> None:
+        self._logic = logic
+        self._state = state = _survey(state, logic, peers)
+        self._round = state.round + 1
+        self._training = logic.training_of(self._round)
+        self._chain = logic.server_chain(state)
+        population = Population(peers.population(), state.memory.get(SURVEY, {}))
+        self._plan: Plan = logic.selector.select(
+            population,
+            state.memory.get(SELECT, {}),
+            self._round,
+            generator(logic.seed, "select", self._round),
+        )
+        self._lanes = [_Lane(lane, state.weights, state.buffers) for lane in self._plan.lanes]
+        self._place = {
+            client: place for place, lane in enumerate(self._plan.lanes) for client in lane
+        }
+        self._tasks: dict[int, Task] = {}
+        self._offers: dict[int, Offer] = {}
+        self._clients: dict[int, ClientReport] = {}
+        self._strangers: list[ClientReport] = []
+        self._total = logic.aggregator.init(state)
+        self._folded = 0  # lanes that were folded, in the order of the plan
+        self._contributions = 0
+
+    def open(self) -> Sequence[Task]:
+        """Return the task of the first client of each lane."""
+        return [task for lane in self._lanes for task in self._next(lane)]
+
+    def admit(self, offer: Offer) -> Sequence[Verdict]:
+        """Take an offer; return the verdicts that can be given now."""
+        task = self._tasks.get(offer.client)
+        if task is None or offer.round != task.round or offer.client in self._offers:
+            return []
+        self._offers[offer.client] = offer
+        return self._decide()
+
+    def decide(self) -> Sequence[Verdict]:
+        """Return the verdicts on offers that are due since nobody else is waited for."""
+        if not self._offers or self._waiting():
+            return []
+        verdicts = list(self._decide())
+        rest = [
+            Verdict(offer.round, offer.client, granted=False) for offer in self._offers.values()
+        ]
+        return verdicts + self._settle(rest)
+
+    def receive(self, update: Update) -> Sequence[Task]:
+        """Take an update through the gate; return the task of the next client in its lane."""
+        task = self._tasks.get(update.client)
+        if task is None:
+            known = update.client in self._place
+            reason = "a second update in one round" if known else "not asked in this round"
+            self._strangers.append(ClientReport(update.client, "refused", reason))
+            return []
+        lane = self._lanes[self._place[update.client]]
+        try:
+            check_envelope(update, task)
+            decoded = self._chain.receive(update)
+            check_content(decoded, lane.weights, lane.buffers)
+        except Refused as refusal:
+            return self._drop(ClientReport(update.client, "refused", str(refusal)))
+        del self._tasks[update.client]
+        self._clients[update.client] = ClientReport(
+            update.client,
+            "counted",
+            samples=update.samples,
+            steps=update.steps,
+            metrics=dict(decoded.metrics),
+        )
+        lane.buffers = decoded.buffers
+        if lane.several:
+            lane.weights = frozen(lane.weights + decoded.delta)
+            decoded = replace(decoded, delta=EMPTY)
+        else:
+            lane.delta = decoded.delta
+        lane.updates.append(decoded)
+        return self._advance(lane)
+
+    def miss(self, lost: Lost) -> Sequence[Task]:
+        """Note that nothing will come from a client; return the task of the next in its lane."""
+        if lost.client not in self._tasks:
+            return []
+        return self._drop(ClientReport(lost.client, "lost", lost.reason, lost.traceback))
+
+    def conclude(self, traffic: Mapping[int, Traffic]) -> tuple[ServerState, RoundReport]:
+        """Return the next state and the round's report.
+
+        Raises:
+            TooFewUpdates: fewer updates counted than the experiment asks for.
+        """
+        for client in list(self._tasks):
+            self.miss(Lost(self._round, client, "no answer by the round's deadline"))
+        report = self._report(traffic)
+        counted = report.of("counted")
+        if len(counted) < self._logic.min_updates:
+            error = TooFewUpdates(len(counted), self._logic.min_updates, self._round)
+            error.report = report
+            raise error
+        state = self._state
+        if self._contributions:
+            state = self._logic.aggregator.finish(self._total, state)
+        state = self._chain.conclude(state)
+        learned = self._logic.selector.learn(state.memory.get(SELECT, {}), report)
+        memory = {**state.memory, **self._chain.memory, SELECT: dict(learned)}
+        state = ServerState(
+            round=self._round,
+            weights=frozen(state.weights),
+            buffers=frozen(state.buffers),
+            memory={key: kept for key, kept in memory.items() if kept},
+            counted={**state.counted, **dict.fromkeys(counted, self._round)},
+        )
+        return state, report
+
+    def _next(self, lane: _Lane) -> list[Task]:
+        """Return the task of the next client in a lane, if there is one."""
+        if not lane.waiting:
+            return []
+        client = lane.waiting.pop(0)
+        task = Task(
+            round=self._round,
+            client=client,
+            seed=derive(self._logic.seed, "train", self._round, client),
+            training=self._training,
+            weights=lane.weights,
+            buffers=lane.buffers,
+            counted=self._state.counted.get(client, 0),
+            offer=self._plan.offers,
+        )
+        self._tasks[client] = task
+        return [self._chain.send(task)]
+
+    def _drop(self, report: ClientReport) -> list[Task]:
+        """Note why a client's update does not count, and go on with its lane."""
+        del self._tasks[report.client]
+        self._offers.pop(report.client, None)
+        self._clients[report.client] = report
+        return self._advance(self._lanes[self._place[report.client]])
+
+    def _advance(self, lane: _Lane) -> list[Task]:
+        """Go on with a lane; fold every lane that has come to its end, in the order of the plan."""
+        tasks = self._next(lane)
+        while self._folded < len(self._lanes) and self._ended(self._plan.lanes[self._folded]):
+            self._fold(self._folded, self._lanes[self._folded])
+            self._folded += 1
+        return tasks
+
+    def _ended(self, clients: tuple[int, ...]) -> bool:
+        return all(client in self._clients for client in clients)
+
+    def _fold(self, place: int, lane: _Lane) -> None:
+        if not lane.updates:
+            return
+        for update in lane.updates:
+            self._chain.count(update)
+        contribution = Contribution(
+            lane=place,
+            samples=sum(update.samples for update in lane.updates),
+            delta=lane.weights - lane.start if lane.several else lane.delta,
+            buffers=lane.buffers,
+            updates=tuple(lane.updates),
+        )
+        self._total = self._logic.aggregator.add(self._total, contribution)
+        self._contributions += 1
+        lane.delta, lane.weights, lane.buffers, lane.updates = EMPTY, EMPTY, EMPTY, []
+
+    def _waiting(self) -> int:
+        """Number of clients that may still offer."""
+        unasked = sum(len(lane.waiting) for lane in self._lanes)
+        return unasked + sum(client not in self._offers for client in self._tasks)
+
+    def _decide(self) -> Sequence[Verdict]:
+        open_offers = list(self._offers.values())
+        return self._settle(self._logic.selector.admit(open_offers, self._waiting()))
+
+    def _settle(self, verdicts: Sequence[Verdict]) -> list[Verdict]:
+        """Forget the offers that have a verdict; a declined client is out of the round."""
+        given = []
+        for verdict in verdicts:
+            if self._offers.pop(verdict.client, None) is None:
+                continue
+            given.append(verdict)
+            if not verdict.granted:
+                self._drop(ClientReport(verdict.client, "declined", "its offer was declined"))
+        return given
+
+    def _report(self, traffic: Mapping[int, Traffic]) -> RoundReport:
+        planned = [
+            replace(self._clients[client], traffic=traffic.get(client, Traffic()))
+            for client in self._plan.clients
+            if client in self._clients
+        ]
+        return RoundReport(
+            round=self._round,
+            rate=self._training.rate,
+            clients=(*planned, *self._strangers),
+            traffic=sum(traffic.values(), Traffic()),
+        )
+
+
+def _survey(state: ServerState, logic: Logic, peers: Peers) -> ServerState:
+    """Ask the clients that have not answered yet, and keep their answers."""
+    questions = logic.selector.surveys()
+    if not questions:
+        return state
+    answers = {name: dict(given) for name, given in state.memory.get(SURVEY, {}).items()}
+    clients = sorted(peers.population())
+    for question in questions:
+        given = answers.setdefault(question.name, {})
+        asked = [client for client in clients if client not in given]
+        if asked:
+            full = replace(question, weights=state.weights, buffers=state.buffers)
+            for reply in peers.ask(full, asked):
+                given[reply.client] = reply.values
+    return replace(state, memory={**state.memory, SURVEY: answers})

@@ -1,0 +1,158 @@
+"""What crosses between the two ends: a task goes down, an offer and an update come up.
+
+The values are frozen and hold nothing but numbers, text and arrays, so they travel as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, TypeAlias
+
+import numpy as np
+
+Value: TypeAlias = "bool | int | float | str | bytes | np.ndarray | None"
+Slot: TypeAlias = "dict[str, Value]"
+"""What one hook says to its other half; it travels inside a task, an offer or an update."""
+
+
+class Tensor(Protocol):
+    """Where one tensor lies in the flat vector: ``vector[start:stop].reshape(shape)``."""
+
+    @property
+    def name(self) -> str: ...  # noqa: D102
+    @property
+    def shape(self) -> tuple[int, ...]: ...  # noqa: D102
+    @property
+    def start(self) -> int: ...  # noqa: D102
+    @property
+    def stop(self) -> int: ...  # noqa: D102
+
+
+Layout: TypeAlias = "Sequence[Tensor]"
+
+
+@dataclass(frozen=True)
+class Training:
+    """How a client trains in one round.
+
+    Attributes:
+        epochs: passes over the client's samples; ignored when `steps` is given.
+        steps: local steps, or None to go by `epochs`.
+        batch_size: samples a step; 0 takes all of them.
+        rate: learning rate of this round, the schedule already applied.
+        momentum: heavy-ball momentum; its buffer starts at zero every round.
+        weight_decay: L2 coefficient.
+        loss: ``"running"`` reports the mean mini-batch loss while training; ``"received"`` the
+            received model's mean loss on the client's samples before the first step, at the cost
+            of one more pass over them.
+    """
+
+    epochs: int = 1
+    steps: int | None = None
+    batch_size: int = 10
+    rate: float = 0.1
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+    loss: str = "running"
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """Down: train from these weights.
+
+    Attributes:
+        round: from 1.
+        client: the client that is asked.
+        seed: of every random draw of this client's local work in this round.
+        training: how to train.
+        weights: float32 (d,), or empty when a hook put an encoded form into its slot.
+        buffers: float32 (b,), the non-trainable state (BatchNorm statistics).
+        counted: the last round in which an update of this client counted, 0 for none; by it the
+            client knows which of its memories is the valid one.
+        offer: whether the client first offers its update and sends it only when granted.
+        slots: one a hook that has something to say.
+    """
+
+    round: int
+    client: int
+    seed: int
+    training: Training
+    weights: np.ndarray
+    buffers: np.ndarray
+    counted: int = 0
+    offer: bool = False
+    slots: dict[str, dict[str, bool | int | float | str | bytes | np.ndarray | None]] = field(
+        default_factory=dict
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Offer:
+    """Up, small: the client has trained; the server grants or declines the upload.
+
+    Attributes:
+        norm: Euclidean norm of the update over all trainable parameters.
+        metrics: the numbers that the update will carry, e.g. ``loss``.
+    """
+
+    round: int
+    client: int
+    samples: int
+    norm: float
+    metrics: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Down, small: the answer to an offer."""
+
+    round: int
+    client: int
+    granted: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Update:
+    """Up: what the client made of a task.
+
+    Attributes:
+        samples: number of the client's samples, n_k.
+        steps: local steps that were taken.
+        delta: float32 (d,), trained minus received weights, or empty when a hook put an encoded
+            form into its slot.
+        buffers: float32 (b,) after training.
+        metrics: ``loss`` and whatever hooks add.
+        slots: one a hook that has something to say.
+    """
+
+    round: int
+    client: int
+    samples: int
+    steps: int
+    delta: np.ndarray
+    buffers: np.ndarray
+    metrics: dict[str, float] = field(default_factory=dict)
+    slots: dict[str, dict[str, bool | int | float | str | bytes | np.ndarray | None]] = field(
+        default_factory=dict
+    )
+
+
+@dataclass(frozen=True)
+class Lost:
+    """Nothing will come from this client in this round, and why.
+
+    Attributes:
+        reason: one line.
+        traceback: of the client's side where its own code failed, else empty.
+    """
+
+    round: int
+    client: int
+    reason: str
+    traceback: str = ""
+
+
+Event: TypeAlias = "Offer | Update | Lost"
+EMPTY = np.zeros(0, np.float32)
+EMPTY.setflags(write=False)

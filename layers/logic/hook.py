@@ -1,0 +1,114 @@
+"""A hook: one idea that works on tasks and updates, with both of its ends in one file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, MutableMapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from layers.logic.exchange import Layout, Slot, Task, Training, Update
+from layers.logic.seeds import generator
+from layers.logic.state import ServerState
+
+if TYPE_CHECKING:
+    from layers.logic.logic import Logic
+
+
+@dataclass
+class Context:
+    """What a hook's half sees besides the value that passes through it.
+
+    Attributes:
+        round: from 1.
+        client: the client concerned; None in the server's `conclude`.
+        seed: the stream that `rng` draws from, different for each hook, end, round and client.
+        training: how the client trains in this round.
+        layout: where each tensor lies in the flat vector.
+        memory: what this half of this hook keeps; on the server it can be changed in `count` and
+            `conclude` only, which run in the order of the plan.
+        slot: what this hook's other half said (in `receive`), or what to say to it (in `send`).
+        start: float32 (d,), the weights that the round, or the local training, started from.
+    """
+
+    round: int
+    client: int | None
+    seed: int
+    training: Training
+    layout: Layout
+    memory: Mapping[str, Any]
+    slot: Slot = field(default_factory=dict)
+    start: np.ndarray = field(default_factory=lambda: np.zeros(0, np.float32))
+
+    def rng(self, purpose: str = "") -> np.random.Generator:
+        """Return this context's random generator; the same one for the same purpose."""
+        return generator(self.seed, purpose)
+
+    def keep(self, **values: Any) -> None:
+        """Keep named arrays and numbers in this half's memory."""
+        if not isinstance(self.memory, MutableMapping):
+            raise TypeError(
+                "a server half changes its memory in count() and conclude() only: they run in "
+                "the order of the plan, so that the order of arrival changes nothing"
+            )
+        self.memory.update(values)
+
+
+class ServerHalf:
+    """The server's end of a hook; every method hands its argument on."""
+
+    def send(self, task: Task, context: Context) -> Task:
+        """Change an outgoing task."""
+        return task
+
+    def receive(self, update: Update, context: Context) -> Update:
+        """Undo what the client's `send` did; raise `Refused` if that cannot be."""
+        return update
+
+    def count(self, update: Update, context: Context) -> None:
+        """Take note of an update that counts; called in the order of the plan."""
+
+    def conclude(self, state: ServerState, context: Context) -> ServerState:
+        """Change the state after aggregation; `context.start` is the model before it."""
+        return state
+
+
+class ClientHalf:
+    """The client's end of a hook; every method hands its argument on."""
+
+    def receive(self, task: Task, context: Context) -> Task:
+        """Undo what the server's `send` did."""
+        return task
+
+    def gradient(self, gradient: np.ndarray, weights: np.ndarray, context: Context) -> None:
+        """Change the gradient of one local step in place; both are float32 (d,).
+
+        Called before weight decay and momentum; the weights are only to be read.
+        """
+
+    def send(self, update: Update, context: Context) -> Update:
+        """Change an outgoing update."""
+        return update
+
+
+class Hook:
+    """One idea: its settings, and how to make its two halves.
+
+    The settings are the attributes of a frozen dataclass; the halves keep what they must remember
+    in their context's memory, so that it can be saved and moved.
+    """
+
+    received_loss: bool = False
+    """Whether the clients must report the received model's loss (see `Training.loss`)."""
+
+    def server(self) -> ServerHalf:
+        """Return the server's half."""
+        return ServerHalf()
+
+    def client(self) -> ClientHalf:
+        """Return the client's half."""
+        return ClientHalf()
+
+    def check(self, logic: Logic) -> None:
+        """Raise `LogicError` if this hook cannot work in `logic`; called before anything runs."""

@@ -1,0 +1,39 @@
+"""Clipping of the gradient of each local step to a norm (Pascanu et al. 2013, algorithm 1)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from layers.logic.errors import LogicError
+from layers.logic.hook import ClientHalf, Context, Hook
+
+
+@dataclass(frozen=True)
+class Clip(Hook):
+    """Scale each gradient g down to the Euclidean norm `norm` when it is longer.
+
+    Attributes:
+        norm: over all trainable parameters.
+    """
+
+    norm: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not self.norm > 0:
+            raise LogicError(f"norm must be greater than 0, not {self.norm}")
+
+    def client(self) -> ClientHalf:
+        """Return the half that clips; the server has nothing to undo."""
+        return _ClipClient(self.norm)
+
+
+class _ClipClient(ClientHalf):
+    def __init__(self, norm: float) -> None:
+        self._norm = norm
+
+    def gradient(self, gradient: np.ndarray, weights: np.ndarray, context: Context) -> None:
+        length = float(np.sqrt(np.dot(gradient, gradient)))
+        if length > self._norm:
+            gradient *= np.float32(self._norm / length)

@@ -1,0 +1,65 @@
+"""The client returns the sum of its gradients, and the server steps (the thesis' algorithm 1)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from layers.logic.errors import LogicError, Refused
+from layers.logic.exchange import EMPTY, Update
+from layers.logic.hook import ClientHalf, Context, Hook, ServerHalf
+
+if TYPE_CHECKING:
+    from layers.logic.logic import Logic
+
+GRADIENT = "gradient"
+
+
+@dataclass(frozen=True)
+class GradientReply(Hook):
+    """G = sum of the gradients of all local steps goes up; the server takes w - eta G.
+
+    The same model as returning the weights, for plain SGD with the same learning rate at both ends.
+    Hooks that correct gradients stand before it, those that encode the reply do not go with it.
+    """
+
+    def check(self, logic: Logic) -> None:
+        """Refuse momentum and weight decay, with which w - eta G is another model."""
+        if logic.training.momentum or logic.training.weight_decay:
+            raise LogicError(
+                "returning the gradient equals returning the model for plain SGD only; set "
+                "momentum and weight_decay to 0, or return the model"
+            )
+
+    def server(self) -> ServerHalf:
+        """Return the half that takes the step."""
+        return _Step()
+
+    def client(self) -> ClientHalf:
+        """Return the half that sums the gradients."""
+        return _Sum()
+
+
+class _Sum(ClientHalf):
+    def __init__(self) -> None:
+        self._sum: np.ndarray | None = None
+
+    def gradient(self, gradient: np.ndarray, weights: np.ndarray, context: Context) -> None:
+        if self._sum is None:
+            self._sum = np.zeros_like(gradient)
+        self._sum += gradient
+
+    def send(self, update: Update, context: Context) -> Update:
+        total = np.zeros_like(update.delta) if self._sum is None else self._sum
+        context.slot[GRADIENT] = total
+        return replace(update, delta=EMPTY)
+
+
+class _Step(ServerHalf):
+    def receive(self, update: Update, context: Context) -> Update:
+        gradient = context.slot.get(GRADIENT)
+        if not isinstance(gradient, np.ndarray) or gradient.dtype != np.float32:
+            raise Refused("an update without the float32 gradient that was asked for")
+        return replace(update, delta=np.float32(-context.training.rate) * gradient)

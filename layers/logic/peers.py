@@ -1,0 +1,48 @@
+"""What the logic layer asks of whatever carries tasks to clients: a simulation or sockets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from layers.logic.exchange import Event, Task, Verdict
+from layers.logic.survey import Answer, Question
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """Lengths of the encoded frames between the server and one client.
+
+    Attributes:
+        down_bytes: to the client.
+        up_bytes: from the client.
+    """
+
+    down_bytes: int = 0
+    up_bytes: int = 0
+
+    def __add__(self, other: Traffic) -> Traffic:
+        return Traffic(self.down_bytes + other.down_bytes, self.up_bytes + other.up_bytes)
+
+
+class Peers(Protocol):
+    """The clients, as the server's half of a round sees them."""
+
+    def population(self) -> Mapping[int, int]:
+        """Return the clients that can be asked now, with their numbers of samples."""
+
+    def ask(self, question: Question, clients: Sequence[int]) -> Sequence[Answer]:
+        """Return the answers of those of `clients` that answered."""
+
+    def send(self, tasks: Sequence[Task]) -> None:
+        """Send tasks; each brings one `Update` or `Lost`, an `Offer` perhaps before it."""
+
+    def answer(self, verdicts: Sequence[Verdict]) -> None:
+        """Answer offers; one that is declined brings nothing more."""
+
+    def events(self) -> Iterator[Event]:
+        """Yield what arrives, until nothing is outstanding or the round's deadline has passed."""
+
+    def traffic(self) -> Mapping[int, Traffic]:
+        """Return the bytes by client since the last call."""

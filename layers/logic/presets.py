@@ -1,0 +1,53 @@
+"""Presets: an algorithm's name stands for a selector, an aggregator and hooks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from layers.logic.aggregator import Aggregator
+from layers.logic.aggregators.mean import Mean
+from layers.logic.hook import Hook
+from layers.logic.hooks.gradient_reply import GradientReply
+from layers.logic.selector import Selector
+from layers.logic.selectors.round_robin import RoundRobin
+from layers.logic.selectors.uniform import Uniform
+
+
+@dataclass(frozen=True)
+class Preset:
+    """What an algorithm's name stands for."""
+
+    selector: Selector
+    aggregator: Aggregator
+    hooks: tuple[Hook, ...] = ()
+
+
+def fedavg(fraction: float = 0.1) -> Preset:
+    """FedAvg (McMahan et al. 2017, algorithm 1; the thesis' algorithm 2).
+
+    m = max(C K, 1) clients drawn uniformly train E epochs; the model becomes
+    sum_k (n_k / n) w_k over those that returned.
+
+    Args:
+        fraction: C, the share of the clients in a round.
+    """
+    return Preset(Uniform(fraction), Mean())
+
+
+def fedsgd(
+    reply: Literal["model", "gradient"] = "model",
+    order: Literal["uniform", "round-robin"] = "uniform",
+) -> Preset:
+    """FedSGD as in the thesis' algorithm 1: one client at a time, in sequence.
+
+    Args:
+        reply: what the client returns, its model or the sum of its gradients.
+        order: a client drawn uniformly each round, or all in turn.
+    """
+    selector: Selector = Uniform(count=1) if order == "uniform" else RoundRobin(count=1)
+    return Preset(selector, Mean(), (GradientReply(),) if reply == "gradient" else ())
+
+
+PRESETS: dict[str, Callable[..., Preset]] = {"fedavg": fedavg, "fedsgd": fedsgd}

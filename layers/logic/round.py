@@ -1,0 +1,72 @@
+"""One round, as the data walks it: the server's half and the client's half."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from layers.logic.course import Course
+from layers.logic.engine import Data, Engine
+from layers.logic.exchange import Lost, Offer, Task, Update
+from layers.logic.logic import Logic
+from layers.logic.peers import Peers
+from layers.logic.report import RoundReport
+from layers.logic.state import ClientState, ServerState
+
+
+def run_round(state: ServerState, peers: Peers, logic: Logic) -> tuple[ServerState, RoundReport]:
+    """Run the round after `state`: choose, send, collect, fold, conclude.
+
+    Raises:
+        TooFewUpdates: fewer updates counted than `logic.min_updates`; `state` is still good.
+    """
+    course = Course(state, logic, peers)
+    peers.send(course.open())
+    for event in peers.events():
+        match event:
+            case Offer():
+                peers.answer(course.admit(event))
+            case Update():
+                peers.send(course.receive(event))
+            case Lost():
+                peers.send(course.miss(event))
+        peers.answer(course.decide())
+    return course.conclude(peers.traffic())
+
+
+def answer(
+    task: Task, memory: ClientState, engine: Engine, data: Data, logic: Logic
+) -> tuple[Update, ClientState]:
+    """Return a client's update, and its memory if the update counts.
+
+    A function of its arguments alone; the same one in a simulation and in a deployed client.
+    """
+    chain = logic.client_chain(task, memory)
+    received = chain.receive(task)
+    training = received.training
+    engine.load(received.weights, received.buffers)
+    metrics = {}
+    if training.loss == "received":
+        metrics["loss"] = engine.evaluate(data).loss
+    report = engine.train(data, training, task.seed, chain.gradient if chain.corrects else None)
+    if training.loss == "running" and report.steps:
+        metrics["loss"] = report.loss
+    update = Update(
+        round=task.round,
+        client=task.client,
+        samples=len(data),
+        steps=report.steps,
+        delta=engine.weights - received.weights,
+        buffers=engine.buffers.copy(),
+        metrics=metrics,
+    )
+    update = chain.send(update)
+    return update, ClientState(task.round, chain.memory)
+
+
+def offer_of(update: Update) -> Offer:
+    """Return the offer of an update that has not been encoded.
+
+    The norm is that of `update.delta`, knapsack selection's ||delta omega_k||.
+    """
+    norm = float(np.linalg.norm(update.delta.astype(np.float64)))
+    return Offer(update.round, update.client, update.samples, norm, dict(update.metrics))

@@ -1,0 +1,47 @@
+"""Selection in proportion to the number of samples; goes with a plain mean of the updates."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from layers.logic.plan import Plan, Population, single_lanes
+from layers.logic.selector import Selector
+from layers.logic.selectors.uniform import check_size, cohort_size
+
+
+@dataclass(frozen=True)
+class BySize(Selector):
+    """A client is drawn with a probability in proportion to its n_k, without replacement.
+
+    With `aggregate: {name: mean, weights: uniform}` the expected update is that of FedAvg.
+
+    Attributes:
+        fraction: C, the share of the population in a round; m = max(round(C K), 1) clients.
+        count: m itself, instead of a fraction.
+    """
+
+    fraction: float = 0.1
+    count: int | None = None
+
+    def __post_init__(self) -> None:
+        check_size(self.fraction, self.count)
+
+    def select(
+        self,
+        population: Population,
+        memory: Mapping[str, Any],
+        round: int,
+        rng: np.random.Generator,
+    ) -> Plan:
+        """Draw a cohort."""
+        clients = population.clients
+        if not clients:
+            return Plan(())
+        sizes = np.array([population.samples[client] for client in clients], np.float64)
+        m = cohort_size(self.fraction, self.count, len(clients))
+        drawn = rng.choice(len(clients), m, replace=False, p=sizes / sizes.sum())
+        return Plan(single_lanes(tuple(clients[place] for place in drawn)))

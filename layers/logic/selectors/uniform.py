@@ -1,0 +1,56 @@
+"""Uniform selection without replacement (McMahan et al. 2017, algorithm 1: a random set S_t)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from layers.logic.errors import LogicError
+from layers.logic.plan import Plan, Population, single_lanes
+from layers.logic.selector import Selector
+
+
+@dataclass(frozen=True)
+class Uniform(Selector):
+    """Every client is as likely as any other.
+
+    Attributes:
+        fraction: C, the share of the population in a round; m = max(round(C K), 1) clients.
+        count: m itself, instead of a fraction.
+    """
+
+    fraction: float = 0.1
+    count: int | None = None
+
+    def __post_init__(self) -> None:
+        check_size(self.fraction, self.count)
+
+    def select(
+        self,
+        population: Population,
+        memory: Mapping[str, Any],
+        round: int,
+        rng: np.random.Generator,
+    ) -> Plan:
+        """Draw a cohort."""
+        clients = population.clients
+        m = cohort_size(self.fraction, self.count, len(clients))
+        drawn = rng.permutation(len(clients))[:m]
+        return Plan(single_lanes(tuple(clients[place] for place in drawn)))
+
+
+def check_size(fraction: float, count: int | None) -> None:
+    """Raise `LogicError` unless `fraction` is in [0, 1] and `count` None or positive."""
+    if not 0 <= fraction <= 1:
+        raise LogicError(f"fraction must be between 0 and 1, not {fraction}")
+    if count is not None and count < 1:
+        raise LogicError(f"count must be 1 or more, not {count}")
+
+
+def cohort_size(fraction: float, count: int | None, clients: int) -> int:
+    """Return m = max(round(C K), 1), or `count`; at most the number of clients."""
+    wanted = count if count is not None else max(int(np.floor(fraction * clients + 0.5)), 1)
+    return min(wanted, clients)
