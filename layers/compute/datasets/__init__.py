@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from layers.compute.data_errors import DataError
+from layers.compute.datasets.arrays import Arrays, as_dataset, from_arrays
+from layers.compute.datasets.cifar10 import Cifar10
 from layers.compute.datasets.dataset import Dataset, Raw
 from layers.compute.datasets.digits import Digits
 from layers.compute.datasets.fashion_mnist import FashionMnist
@@ -14,7 +16,17 @@ from layers.compute.datasets.files import Files
 from layers.compute.datasets.mnist import Mnist
 from layers.compute.download import Progress
 
-__all__ = ["DATASETS", "DataError", "Dataset", "Files", "Raw", "Source", "load"]
+__all__ = [
+    "DATASETS",
+    "DataError",
+    "Dataset",
+    "Files",
+    "Raw",
+    "Source",
+    "as_dataset",
+    "from_arrays",
+    "load",
+]
 
 
 class Source(Protocol):
@@ -27,7 +39,9 @@ class Source(Protocol):
 DATASETS: dict[str, type[Source]] = {
     "mnist": Mnist,
     "fashion-mnist": FashionMnist,
+    "cifar-10": Cifar10,
     "digits": Digits,
+    "arrays": Arrays,
 }
 
 

@@ -8,8 +8,12 @@ import numpy as np
 
 from layers.compute.data_errors import PartitionError
 from layers.compute.datasets.dataset import Dataset
+from layers.compute.partitions.by_user import ByUser
+from layers.compute.partitions.dirichlet import Dirichlet
 from layers.compute.partitions.iid import Iid
+from layers.compute.partitions.one_class import OneClass
 from layers.compute.partitions.partition import Indices, Labels, Partition
+from layers.compute.partitions.quantity import Quantity
 from layers.compute.partitions.shards import Shards
 
 __all__ = ["PARTITIONS", "Indices", "Labels", "Partition", "PartitionError", "divide"]
@@ -17,6 +21,10 @@ __all__ = ["PARTITIONS", "Indices", "Labels", "Partition", "PartitionError", "di
 PARTITIONS: dict[str, type[Partition]] = {
     "iid": Iid,
     "shards": Shards,
+    "one-class": OneClass,
+    "dirichlet": Dirichlet,
+    "quantity": Quantity,
+    "by-user": ByUser,
 }
 
 
