@@ -1,0 +1,109 @@
+"""The rounds of a run as TensorBoard event files, without TensorFlow."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Mapping, Sized
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from fedmx.run.errors import RunError
+
+# tag: field of a round record
+SCALARS = {
+    "accuracy": "accuracy",
+    "loss": "loss",
+    "train_loss": "train_loss",
+    "rate": "rate",
+    "bytes/up": "up_bytes",
+    "bytes/down": "down_bytes",
+    "bytes/control": "control_bytes",
+    "seconds": "seconds",
+    "clients/participants": "participants",
+    "clients/refused": "refused",
+    "clients/lost": "lost",
+}
+
+
+class EventLog:
+    """Writes one event file in ``folder``; the step of a value is its round.
+
+    A run that resumes opens a new log with the round that it resumes from in ``after_round``:
+    TensorBoard then forgets what an earlier file says of later rounds. Records are written at once
+    and in the caller's thread, so that a full disk is an error here (RunError) and not one in a
+    thread that nobody waits for.
+    """
+
+    def __init__(self, folder: Path, after_round: int = 0):
+        # Not at the top: reading a run folder should not cost the import of tensorboard.
+        from tensorboard.compat.proto import event_pb2, summary_pb2
+        from tensorboard.summary.writer.record_writer import RecordWriter
+
+        self._event = event_pb2.Event
+        self._summary = summary_pb2.Summary
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self.path = _next_file(folder)
+            self._file = open(self.path, "xb")  # noqa: SIM115, closed by close()
+        except OSError as error:
+            raise RunError(f"{folder}: cannot write events ({error.strerror})") from None
+        self._writer = RecordWriter(self._file)
+        self._write(self._event(wall_time=time.time(), file_version="brain.Event:2"))
+        start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
+        self._write(self._event(wall_time=time.time(), step=after_round + 1, session_log=start))
+
+    def add_round(self, record: Mapping[str, Any]) -> None:
+        """Add the numbers of one round record; a list counts as its length, null as nothing."""
+        values = [
+            self._summary.Value(tag=tag, simple_value=number)
+            for tag, field in SCALARS.items()
+            if (number := _number(record.get(field))) is not None
+        ]
+        self._write(
+            self._event(
+                wall_time=time.time(), step=record["round"], summary=self._summary(value=values)
+            )
+        )
+
+    def close(self) -> None:
+        """Close the file. What was added is in it already."""
+        with contextlib.suppress(OSError):  # what could not be written has been reported
+            self._file.close()
+
+    def __enter__(self) -> EventLog:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _write(self, event: Any) -> None:
+        try:
+            self._writer.write(event.SerializeToString())
+            self._writer.flush()
+        except OSError as error:
+            raise RunError(
+                f"{self.path}: cannot write events ({error.strerror}); make room"
+            ) from None
+
+
+def _number(value: object) -> float | None:
+    if isinstance(value, Sized) and not isinstance(value, str | bytes):
+        return float(len(value))
+    with contextlib.suppress(TypeError, ValueError):
+        return None if value is None else float(value)  # type: ignore[arg-type]
+    return None
+
+
+def _next_file(folder: Path) -> Path:
+    """A name that TensorBoard reads after those that are there, whatever the clock says."""
+    taken = sorted(path.name.split(".")[3] for path in folder.glob("events.out.tfevents.*"))
+    stamp = max([f"{int(time.time()):010d}", *taken])
+    number = len(taken) + 1
+    return folder / f"events.out.tfevents.{stamp}.{number:06d}.fedmx"
