@@ -1,0 +1,130 @@
+#!/bin/sh
+# Makes .venv beside the code, with the exact versions of constraints.txt, or says in plain words what is missing.
+# Does nothing when .venv is up to date. Run by `make`; PYTHON names the interpreter to use instead of looking for one.
+# Exit codes: 0 ready, 2 something is missing.
+set -u
+cd "$(dirname "$0")/.." || exit 2
+
+VENV=.venv
+READY=$VENV/.ready
+LOG=$VENV/install.log
+
+tell() { printf 'fedmx: %s\n' "$*" >&2; }
+stop() {
+    tell "$@"
+    exit 2
+}
+
+# Settings of the user's own environment that would make pip install somewhere else.
+unset PYTHONHOME PYTHONPATH PIP_TARGET PIP_PREFIX PIP_REQUIREMENT PIP_CONSTRAINT
+export PIP_USER=0 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1
+
+# "3.11.7 /usr/bin/python3.11" for an interpreter that starts; nothing otherwise (as pyenv's idle shims do).
+describe() {
+    "$1" -c 'import sys; print("%d.%d.%d %s" % (sys.version_info[:3] + (sys.executable,)))' 2>/dev/null
+}
+
+right_version() {
+    case $1 in 3.10.* | 3.11.*) true ;; *) false ;; esac
+}
+
+can_make_venvs() { "$1" -c 'import venv, ensurepip' 2>/dev/null; }
+
+# Sets `python` and `version`, or stops.
+find_python() {
+    seen=
+    without_venv=
+    pyenv=${PYENV_ROOT:-$HOME/.pyenv}/versions
+    if [ -n "${PYTHON:-}" ]; then
+        set -- "$PYTHON"
+    else
+        set -- python3.11 python3.10 python3 python "$pyenv"/3.11*/bin/python "$pyenv"/3.10*/bin/python
+    fi
+    for candidate in "$@"; do
+        described=$(describe "$candidate") || continue
+        version=${described%% *}
+        python=${described#* }
+        if ! right_version "$version"; then
+            seen="$seen, $candidate is $version"
+        elif ! can_make_venvs "$python"; then
+            without_venv=${version%.*}
+        else
+            return 0
+        fi
+    done
+    if [ -n "$without_venv" ]; then
+        stop "Python $without_venv is here but cannot make virtual environments; install its venv module" \
+            "(Debian, Ubuntu: apt-get install python$without_venv-venv)"
+    elif [ -n "${PYTHON:-}" ]; then
+        [ -n "$seen" ] && stop "PYTHON=$PYTHON is Python $version; fedmx needs 3.10 or 3.11"
+        stop "PYTHON=$PYTHON does not start; name an interpreter of Python 3.10 or 3.11"
+    fi
+    seen=${seen#, }
+    stop "no Python 3.10 or 3.11 found (looked for python3.11, python3.10, python3, python and in $pyenv:" \
+        "${seen:-none starts}); install one, or name it: make PYTHON=/path/to/python3.11"
+}
+
+# What .venv was made from: any difference means that it is to be brought up to date.
+fingerprint() {
+    cat setup.py constraints.txt pyproject.toml fedmx/version.py .ci/venv.sh | cksum
+    printf '%s\n%s\n' "$PWD" "$1"
+}
+
+usable_venv() {
+    described=$(describe "$VENV/bin/python") || return 1
+    version=${described%% *}
+    right_version "$version" || return 1
+    [ -z "${PYTHON:-}" ] && return 0
+    wanted=$(describe "$PYTHON")
+    [ "${wanted%% *}" = "$version" ]
+}
+
+# One line for the commonest reasons why pip fails; otherwise pip's own last words.
+explain_pip() {
+    if grep -q -i 'no space left on device' "$LOG"; then
+        stop "the disk is full: the installation needs about 1 GB in $PWD/$VENV"
+    elif grep -q -E 'NewConnectionError|ConnectTimeout|ConnectionError|NameResolutionError|ReadTimeout|ProxyError|SSLError|Network is unreachable|Connection refused|Temporary failure in name resolution' "$LOG"; then
+        stop "pip could not reach the package index; check the network, or pip's proxy and index settings" \
+            "(details: $LOG)"
+    elif grep -q -E 'No matching distribution found for (mxnet|numpy)' "$LOG"; then
+        stop "there is no MXNet 1.9.1 for this machine ($(uname -sm)): it is built for Linux on x86_64 (details: $LOG)"
+    fi
+    tell "pip could not install what fedmx needs (details: $LOG):"
+    { grep -E '^ *(ERROR|error)' "$LOG" || cat "$LOG"; } | tail -3 >&2
+    exit 2
+}
+
+# A missing system library shows only when the package that needs it is loaded.
+try_import() {
+    said=$("$VENV/bin/python" -W ignore -c "import $1" 2>&1 >/dev/null) && return 0
+    library=$(printf '%s\n' "$said" | sed -n 's/.*: *\(lib[^ :]*\.so[^ :]*\): cannot open shared object.*/\1/p' | head -1)
+    case $library in
+    libgomp*) package=" (Debian, Ubuntu: apt-get install libgomp1)" ;;
+    libstdc++*) package=" (Debian, Ubuntu: apt-get install libstdc++6)" ;;
+    *) package= ;;
+    esac
+    if [ -n "$library" ]; then
+        stop "$1 needs the system library $library, which is not installed; install it$package"
+    fi
+    stop "$1 is installed but does not load: $(printf '%s\n' "$said" | tail -1)"
+}
+
+if usable_venv; then
+    [ "$(cat "$READY" 2>/dev/null)" = "$(fingerprint "$version")" ] && exit 0
+    rm -f "$READY"
+else
+    find_python
+    rm -rf "$VENV"
+    if ! said=$("$python" -m venv "$VENV" 2>&1); then
+        rm -rf "$VENV"
+        stop "$python -m venv $VENV failed: $(printf '%s\n' "$said" | tail -1)"
+    fi
+fi
+
+tell "installing into $VENV for Python $version (once; downloads about 250 MB, fills about 1 GB)"
+pip="$VENV/bin/python -m pip --no-color install --progress-bar off -c constraints.txt"
+$pip setuptools wheel >"$LOG" 2>&1 || explain_pip
+# Without isolation the build uses the setuptools that constraints.txt names.
+$pip --no-build-isolation -e '.[test]' >>"$LOG" 2>&1 || explain_pip
+try_import mxnet
+fingerprint "$version" >"$READY"

@@ -1,0 +1,37 @@
+# `make run` and `make test` set up all that they need (.ci/venv.sh) in .venv beside the code.
+
+VENV_PYTHON := .venv/bin/python
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help venv run test lint types check format bench clean
+
+help: ## what can be made
+	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 16
+
+venv: # up to date or made anew; PYTHON=/path/to/python3.10 chooses the interpreter
+	@PYTHON='$(PYTHON)' sh .ci/venv.sh
+
+run: venv ## the quickstart: simulated, then over TLS sockets, and the two final models compared
+	@$(VENV_PYTHON) examples/quickstart.py
+
+test: lint types check ## everything that must pass: lint, types, tests
+
+lint: venv ## ruff: rules and format
+	@$(VENV_PYTHON) -m ruff check --quiet .
+	@$(VENV_PYTHON) -m ruff format --check .
+
+types: venv ## mypy
+	@$(VENV_PYTHON) -m mypy --no-error-summary
+
+check: venv ## the tests alone; ARGS="-k shards" chooses among them
+	@OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(VENV_PYTHON) -m pytest -q $(ARGS)
+
+format: venv ## ruff: put the code in order
+	@$(VENV_PYTHON) -m ruff check --fix --quiet . ; $(VENV_PYTHON) -m ruff format .
+
+bench: ## the benchmarks, and how to run one
+	@for file in $(sort $(wildcard benchmarks/*.py)); do printf '  %-44s %s\n' "$(VENV_PYTHON) $$file" "$$(sed -n '1s/^"""\([^"]*\).*/\1/p' $$file)"; done
+
+clean: ## remove .venv, caches and build leftovers (runs/ stays)
+	@rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

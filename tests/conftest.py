@@ -1,0 +1,101 @@
+"""What all tests share: one thread, fixed random draws, the real data, nothing left running."""
+
+from __future__ import annotations
+
+import os
+
+# Before numpy and MXNet are loaded: they read it once.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import hypothesis
+import pytest
+
+hypothesis.settings.register_profile(
+    "ci",
+    derandomize=True,
+    deadline=None,
+    database=None,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)
+# For a search by hand: HYPOTHESIS_PROFILE=explore make check
+hypothesis.settings.register_profile(
+    "explore", hypothesis.settings.get_profile("ci"), derandomize=False, max_examples=2000
+)
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+# What multiprocessing starts once and keeps until this process ends.
+STAY_ON_PURPOSE = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
+
+NO_SKIPS = os.environ.get("FEDMX_NO_SKIPS") == "1"
+
+
+@pytest.fixture(scope="session")
+def data_root() -> Path:
+    """The folder of real data sets (`mnist/`, `cifar-10/`, ...); the test is skipped without it."""
+    named = os.environ.get("FEDMX_DATA")
+    if not named:
+        pytest.skip(
+            "needs real data: set FEDMX_DATA to the folder that holds mnist/, cifar-10/, ..."
+        )
+    root = Path(named)
+    if not root.is_dir():
+        pytest.fail(f"FEDMX_DATA={named} is not a folder", pytrace=False)
+    return root
+
+
+def _refuse_skip(report: pytest.TestReport | pytest.CollectReport) -> None:
+    """Turn a skip into a failure; an expected failure (xfail) stays what it is."""
+    if NO_SKIPS and report.skipped and not hasattr(report, "wasxfail"):
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
+        report.outcome = "failed"
+        report.longrepr = f"{report.nodeid}: nothing may skip with FEDMX_NO_SKIPS=1, but: {reason}"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    report = yield
+    _refuse_skip(report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector):
+    report = yield
+    _refuse_skip(report)
+    return report
+
+
+def _running_threads() -> set[threading.Thread]:
+    return {thread for thread in threading.enumerate() if not thread.daemon}
+
+
+def _child_processes() -> dict[int, str]:
+    """The living children of this process and their command lines; none without a /proc."""
+    children = {}
+    for listing in Path("/proc/self/task").glob("*/children"):
+        for pid in listing.read_text().split():
+            try:
+                command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+            except OSError:
+                continue  # ended in the meantime; one that is not yet waited for has no command
+            if command and not any(server in command for server in STAY_ON_PURPOSE):
+                children[int(pid)] = command
+    return children
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _nothing_left_running() -> Iterator[None]:
+    """A file of tests ends every thread and process that it started."""
+    threads, children = _running_threads(), _child_processes()
+    yield
+    left = [f"thread {thread.name}" for thread in _running_threads() - threads]
+    left += [
+        f"process {pid}: {command[:120]}"
+        for pid, command in _child_processes().items()
+        if pid not in children
+    ]
+    assert not left, "left running: " + "; ".join(left)

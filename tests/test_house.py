@@ -1,0 +1,149 @@
+"""The order of the house: docstrings, names, the version, the links, the list of examples."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCES = sorted(path for part in ("fedmx", "layers") for path in (ROOT / part).rglob("*.py"))
+DRAWERS = {"utils", "util", "helpers", "helper", "common", "misc", "base"}
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *ROOT.glob("*/README.md")])
+
+
+def shown(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def version() -> str:
+    found = re.search(r'__version__ = "(.+)"', (ROOT / "fedmx" / "version.py").read_text())
+    assert found is not None
+    return found[1]
+
+
+def test_every_file_opens_with_a_docstring_of_one_sentence() -> None:
+    bare, long = [], []
+    for path in SOURCES:
+        docstring = ast.get_docstring(ast.parse(path.read_bytes()))
+        if not docstring:
+            bare.append(shown(path))
+        elif not docstring.split("\n\n")[0].rstrip().endswith((".", ":", "?")):
+            long.append(shown(path))
+    assert SOURCES
+    assert bare == [], "without a docstring"
+    assert long == [], "the docstring's first paragraph is not a sentence"
+
+
+def test_no_file_or_folder_is_a_drawer_for_everything() -> None:
+    parts = [ROOT / part for part in ("fedmx", "layers", "examples", "benchmarks", "tests")]
+    drawers = [shown(path) for part in parts for path in part.rglob("*") if path.stem in DRAWERS]
+    assert drawers == []
+
+
+def test_every_folder_of_code_is_a_package_that_gets_installed() -> None:
+    folders = {path.parent for path in SOURCES}
+    assert [
+        shown(folder) for folder in sorted(folders) if not (folder / "__init__.py").exists()
+    ] == []
+
+
+def test_the_version_is_written_in_one_place() -> None:
+    number = re.compile(rf"(?<![\d.]){re.escape(version())}(?![\d.])")
+    files = [*SOURCES, ROOT / "setup.py", ROOT / "pyproject.toml"]
+    assert [shown(path) for path in files if number.search(path.read_text())] == [
+        "fedmx/version.py"
+    ]
+
+
+def test_the_changelog_tells_of_this_version() -> None:
+    releases = re.findall(r"^## \[(\d[^\]]*)\]", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert releases[0] == version()
+
+
+def test_every_constraint_is_one_exact_version() -> None:
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    pins = [line for line in lines if line and not line.startswith("#")]
+    exact = re.compile(r'[A-Za-z0-9._-]+==[0-9][A-Za-z0-9.]*(; python_version < "3\.11")?')
+    assert pins
+    assert [line for line in pins if not exact.fullmatch(line)] == []
+
+
+def without_code(markdown: str) -> str:
+    """The page without its code blocks and code spans, in which brackets are no links."""
+    return re.sub(r"^(```|~~~).*?^\1|`[^`\n]*`", "", markdown, flags=re.DOTALL | re.MULTILINE)
+
+
+def anchors(markdown: str) -> set[str]:
+    """The names under which a page's headings can be linked, as GitHub derives them."""
+    blocks_gone = re.sub(r"^(```|~~~).*?^\1", "", markdown, flags=re.DOTALL | re.MULTILINE)
+    names: set[str] = set()
+    for heading in re.findall(r"^#{1,6} +(.+?) *#*$", blocks_gone, re.MULTILINE):
+        slug = re.sub(r"[^\w\- ]", "", re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).lower())
+        slug = slug.replace(" ", "-")
+        count = sum(1 for name in names if re.fullmatch(rf"{re.escape(slug)}(-\d+)?", name))
+        names.add(f"{slug}-{count}" if count else slug)
+    return names
+
+
+def broken_links(page: Path) -> list[str]:
+    broken = []
+    for target in re.findall(r"\]\(\s*<?([^)>\s]+)", without_code(page.read_text())):
+        if re.match(r"[a-z][a-z0-9+.-]*:", target):
+            continue
+        path, _, fragment = target.partition("#")
+        linked = page.parent / path if path else page
+        if not linked.exists() or (
+            fragment and linked.suffix == ".md" and fragment not in anchors(linked.read_text())
+        ):
+            broken.append(f"{shown(page)}: {target}")
+    return broken
+
+
+def test_every_relative_link_leads_somewhere() -> None:
+    assert [link for page in PAGES for link in broken_links(page)] == []
+
+
+def test_the_reader_of_links_finds_a_broken_one(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setitem(globals(), "ROOT", tmp_path)
+    page = tmp_path / "page.md"
+    page.write_text(
+        "# A `b` of C!\n[good](#a-b-of-c) [self](page.md) [out](https://example.org)\n"
+        "`[code](no)`\n```\n[block](no)\n```\n[bad](gone.md) [worse](page.md#nowhere)\n"
+    )
+    assert broken_links(page) == ["page.md: gone.md", "page.md: page.md#nowhere"]
+
+
+def test_the_index_lists_every_page_of_the_documentation() -> None:
+    index = ROOT / "docs" / "index.md"
+    linked = {
+        (index.parent / t).resolve() for t in re.findall(r"\]\(([^)#]+)\)", index.read_text())
+    }
+    pages = set((ROOT / "docs").rglob("*.md")) - {index}
+    assert sorted(shown(page) for page in pages - linked) == []
+
+
+@pytest.fixture(scope="module")
+def readme() -> str:
+    path = ROOT / "README.md"
+    assert path.exists(), "README.md is missing"
+    return path.read_text()
+
+
+def test_every_example_that_the_readme_names_exists(readme: str) -> None:
+    named = {name.rstrip(".") for name in re.findall(r"\bexamples/[\w./-]+", readme)}
+    assert sorted(name for name in named if not (ROOT / name).exists()) == []
+
+
+def test_the_readme_lists_every_example(readme: str) -> None:
+    examples = [
+        shown(path)
+        for path in (ROOT / "examples").iterdir()
+        if not path.name.startswith(("_", ".")) and path.name != "README.md"
+    ]
+    unlisted = [
+        name for name in examples if not re.search(rf"\b{re.escape(name)}(?![\w-])", readme)
+    ]
+    assert sorted(unlisted) == []

@@ -1,0 +1,243 @@
+"""What a stranger sees when `make` cannot set itself up, and what CI sees when a test skips."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+NEEDED = ("setup.py", "constraints.txt", "pyproject.toml", "fedmx/version.py", ".ci/venv.sh")
+
+
+class Machine:
+    """A copy of the project on a machine that has only the programs given to it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.project = folder / "project with spaces"
+        self.programs = folder / "bin"
+        self.home = folder / "home"
+        self.programs.mkdir(parents=True)
+        for name in NEEDED:
+            copy = self.project / name
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, copy)
+        tools = "sh dirname cat cksum grep sed head tail rm uname mkdir chmod cp env"
+        for tool in tools.split():
+            (self.programs / tool).symlink_to(shutil.which(tool) or tool)
+
+    def install_python(self, name: str, version: str, *, venv: bool = True, pip: str = "") -> Path:
+        """Put a stand-in for an interpreter in place; `pip` is what its pip says before it fails.
+
+        It gives its version, makes environments that hold a copy of itself, and counts the calls of
+        its pip.
+        """
+        program = self.programs / name
+        program.parent.mkdir(parents=True, exist_ok=True)
+        program.write_text(
+            f"""#!/bin/sh
+            case "$*" in
+            *sys.executable*) echo "{version} $0" ;;
+            *ensurepip*) {"true" if venv else "false"} ;;
+            "-m venv "*) mkdir -p "$3/bin" && cp "$0" "$3/bin/python" ;;
+            *"-m pip"*)
+                echo call >>"{self.home}.pip"
+                {f"echo '{pip}'; exit 1" if pip else "true"}
+                ;;
+            *"import mxnet"*)
+                [ -e "{self.home}.gomp" ] && exit 0
+                echo "Traceback (most recent call last):" >&2
+                echo "OSError: libgomp.so.1: cannot open shared object file: No such file" >&2
+                exit 1
+                ;;
+            esac
+            """
+        )
+        program.chmod(0o755)
+        return program
+
+    def install_libgomp(self) -> None:
+        Path(f"{self.home}.gomp").touch()
+
+    @property
+    def pip_calls(self) -> int:
+        counted = Path(f"{self.home}.pip")
+        return len(counted.read_text().splitlines()) if counted.exists() else 0
+
+    def make_venv(self, **environment: str) -> tuple[int, str]:
+        """Exit code and output of the script that `make` runs first."""
+        done = subprocess.run(
+            [str(self.programs / "sh"), str(self.project / ".ci" / "venv.sh")],
+            env={"PATH": str(self.programs), "HOME": str(self.home), **environment},
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert done.stdout == ""
+        return done.returncode, done.stderr
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path)
+
+
+def test_without_a_suitable_python_one_line_says_what_was_looked_for(machine: Machine) -> None:
+    machine.install_python("python3", "3.12.1")
+    code, said = machine.make_venv()
+    assert code == 2
+    assert said.count("\n") == 1
+    assert "no Python 3.10 or 3.11 found" in said
+    assert "python3 is 3.12.1" in said
+    assert "make PYTHON=" in said
+    assert not (machine.project / ".venv").exists()
+
+
+def test_without_any_python_one_line_says_so(machine: Machine) -> None:
+    code, said = machine.make_venv()
+    assert (code, said.count("\n")) == (2, 1)
+    assert "none starts" in said
+
+
+@pytest.mark.parametrize(
+    ("version", "says"),
+    [("3.9.18", "is Python 3.9.18; fedmx needs 3.10 or 3.11"), (None, "does not start")],
+)
+def test_a_python_that_was_named_is_used_or_refused_never_replaced(
+    machine: Machine, version: str | None, says: str
+) -> None:
+    machine.install_python("python3.11", "3.11.7")
+    if version is not None:
+        machine.install_python("mine", version)
+    code, said = machine.make_venv(PYTHON="mine")
+    assert (code, said.count("\n")) == (2, 1)
+    assert says in said
+
+
+def test_a_python_without_venv_names_the_package_to_install(machine: Machine) -> None:
+    machine.install_python("python3.11", "3.11.7", venv=False)
+    code, said = machine.make_venv()
+    assert (code, said.count("\n")) == (2, 1)
+    assert "python3.11-venv" in said
+
+
+@pytest.mark.parametrize(
+    ("pip", "says"),
+    [
+        (
+            "Retrying after connection broken by NewConnectionError",
+            "could not reach the package index",
+        ),
+        ("ERROR: [Errno 28] No space left on device", "the disk is full"),
+        (
+            "ERROR: No matching distribution found for mxnet==1.9.1",
+            "no MXNet 1.9.1 for this machine",
+        ),
+        ("ERROR: something else", "ERROR: something else"),
+    ],
+)
+def test_a_failing_pip_is_explained_and_tried_again_next_time(
+    machine: Machine, pip: str, says: str
+) -> None:
+    machine.install_libgomp()
+    machine.install_python("python3.11", "3.11.7", pip=pip)
+    code, said = machine.make_venv()
+    assert code == 2
+    assert says in said
+    assert "Traceback" not in said
+    assert machine.make_venv()[0] == 2
+    assert machine.pip_calls == 2
+
+
+def test_a_missing_system_library_is_named_with_its_package(machine: Machine) -> None:
+    machine.install_python("python3.10", "3.10.13")
+    code, said = machine.make_venv()
+    assert code == 2
+    assert "libgomp.so.1" in said
+    assert "apt-get install libgomp1" in said
+    assert "Traceback" not in said
+    machine.install_libgomp()
+    assert machine.make_venv()[0] == 0
+
+
+def test_an_environment_is_made_once_and_again_when_the_versions_change(machine: Machine) -> None:
+    machine.install_libgomp()
+    machine.install_python("python3.11", "3.11.7")
+    assert machine.make_venv()[0] == 0
+    calls = machine.pip_calls
+    assert calls > 0
+    assert machine.make_venv() == (0, "")
+    assert machine.pip_calls == calls
+    with (machine.project / "constraints.txt").open("a") as constraints:
+        constraints.write("# changed\n")
+    assert machine.make_venv()[0] == 0
+    assert machine.pip_calls == 2 * calls
+
+
+def test_an_environment_of_another_python_is_made_anew_when_one_is_named(machine: Machine) -> None:
+    machine.install_libgomp()
+    machine.install_python("python3.11", "3.11.7")
+    other = machine.install_python("python3.10", "3.10.13")
+    assert machine.make_venv()[0] == 0
+    code, said = machine.make_venv(PYTHON=str(other))
+    assert code == 0
+    assert "for Python 3.10.13" in said
+
+
+def test_a_python_of_pyenv_is_found(machine: Machine) -> None:
+    machine.install_libgomp()
+    hidden = machine.home / ".pyenv" / "versions" / "3.10.13" / "bin" / "python"
+    machine.install_python(str(hidden), "3.10.13")
+    assert machine.make_venv()[0] == 0
+
+
+SKIPS = """
+import pytest
+def test_skips(): pytest.skip("no data")
+@pytest.mark.xfail(reason="known", strict=True)
+def test_fails_as_expected(): assert False
+"""
+SKIPS_WHOLE = 'import pytest\npytest.skip("not here", allow_module_level=True)\n'
+
+
+@pytest.mark.parametrize(("no_skips", "code"), [("0", 0), ("1", 1)])
+def test_a_skip_fails_where_nothing_may_skip(tmp_path: Path, no_skips: str, code: int) -> None:
+    shutil.copy(ROOT / "tests" / "conftest.py", tmp_path)
+    (tmp_path / "test_skips.py").write_text(SKIPS)
+    done = run_pytest(tmp_path, FEDMX_NO_SKIPS=no_skips)
+    assert done.returncode == code, done.stdout
+    assert "no data" in done.stdout
+    assert "1 xfailed" in done.stdout
+
+
+def test_a_file_that_skips_as_a_whole_fails_where_nothing_may_skip(tmp_path: Path) -> None:
+    shutil.copy(ROOT / "tests" / "conftest.py", tmp_path)
+    (tmp_path / "test_whole.py").write_text(SKIPS_WHOLE)
+    done = run_pytest(tmp_path, FEDMX_NO_SKIPS="1")
+    assert done.returncode not in (0, 5), done.stdout
+    assert "not here" in done.stdout
+
+
+def test_a_process_that_a_test_leaves_running_is_reported(tmp_path: Path) -> None:
+    shutil.copy(ROOT / "tests" / "conftest.py", tmp_path)
+    (tmp_path / "test_leaves.py").write_text(
+        "import subprocess\ndef test_leaves(): subprocess.Popen(['cat'], stdin=subprocess.PIPE)\n"
+    )
+    done = run_pytest(tmp_path)
+    assert done.returncode == 1, done.stdout
+    assert "left running: process" in done.stdout
+
+
+def run_pytest(folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-ra", "-c", os.devnull, f"--rootdir={folder}"],
+        cwd=folder,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
