@@ -1,3 +1,11 @@
-"""The model: parameters, training, evaluation, data; mxnet lives here and nowhere else."""
+"""The model: parameters, training, evaluation, data; mxnet lives here and nowhere else.
+
+Importing this package sets MXNet's environment and does not import MXNet: only the modules that
+need it do.
+"""
 
 from __future__ import annotations
+
+from layers.compute.runtime import prepare
+
+prepare()

@@ -1,0 +1,38 @@
+"""Bound graphs by batch size: the recently used ones are kept, for the thread that uses them."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class BySize(Generic[T]):
+    """The last `most` things made for a batch size.
+
+    MXNet keeps scratch memory and random states by thread, so that what was made in one thread must
+    not run in another: a change of thread empties the cache.
+    """
+
+    def __init__(self, make: Callable[[int], T], most: int):
+        self._make = make
+        self._most = most
+        self._made: OrderedDict[int, T] = OrderedDict()
+        self._thread: int | None = None
+
+    def __getitem__(self, size: int) -> T:
+        """Return the thing for this batch size, made now if it is not there."""
+        thread = threading.get_ident()
+        if thread != self._thread:
+            self._made.clear()
+            self._thread = thread
+        if size in self._made:
+            self._made.move_to_end(size)
+        else:
+            self._made[size] = self._make(size)
+            if len(self._made) > self._most:
+                self._made.popitem(last=False)
+        return self._made[size]

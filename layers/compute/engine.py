@@ -1,0 +1,330 @@
+"""The engine: one model on flat vectors; knows no rounds and no peers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import mxnet as mx
+import numpy as np
+
+from layers.compute.batches import Plan, batch_of, batches, steps_of
+from layers.compute.cache import BySize
+from layers.compute.compiled import CompiledScorer, CompiledStep, has_random, trace
+from layers.compute.errors import ComputeError
+from layers.compute.imperative import ImperativeScorer, ImperativeStep, put_views, settle_shapes
+from layers.compute.initial import draw
+from layers.compute.loss import LOSSES, TINY, Loss
+from layers.compute.optimiser import Sgd
+from layers.compute.runtime import one_thread
+from layers.compute.seeds import seed_mxnet
+from layers.compute.structure import parameters, trainable
+from layers.compute.unknown import unknown
+from layers.compute.vector import FlatVector, aligned, lay_out
+
+GradientHook = Callable[[np.ndarray, np.ndarray], None]
+
+# Samples whose gradient is taken at once by `Engine.gradient`.
+GRADIENT_BATCH = 256
+# Bound graphs that are kept: a batch size has one, and so has what is left over in an epoch.
+MOST_STEPS = 16
+MOST_SCORERS = 4
+
+
+class Samples(Protocol):
+    """Inputs and labels, row by row."""
+
+    @property
+    def x(self) -> np.ndarray:
+        """Inputs, (n, ...)."""
+
+    @property
+    def y(self) -> np.ndarray:
+        """Labels, integers (n,)."""
+
+
+@dataclass(frozen=True)
+class TrainReport:
+    """What local training did: steps taken, samples there were, mean of the mini-batches' losses.
+
+    A mini-batch's loss is that of the weights before its step.
+    """
+
+    steps: int
+    samples: int
+    loss: float
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """How good a model is on a set of samples: mean loss, share of right answers, samples."""
+
+    loss: float
+    accuracy: float
+    samples: int
+
+
+class Engine:
+    """A model whose trainable parameters are one float32 vector (d,), and its buffers another (b,).
+
+    Buffers are what training keeps without a gradient, such as BatchNorm's running statistics.
+
+    Args:
+        build: returns a new block; called more than once.
+        example_shape: the shape of one input, without the batch.
+        classes: how many classes there are.
+        example_dtype: the type that the model takes its inputs in.
+        seed: of the initial weights that are loaded to begin with.
+        loss: a name in `LOSSES`.
+
+    Raises:
+        ComputeError: the block does not take such inputs, or has not one output a class.
+    """
+
+    def __init__(
+        self,
+        build: Callable[[], Any],
+        example_shape: tuple[int, ...],
+        classes: int,
+        *,
+        example_dtype: str = "float32",
+        seed: int = 0,
+        loss: str = "softmax",
+    ):
+        if loss not in LOSSES:
+            raise ComputeError(unknown("loss", loss, LOSSES))
+        self.loss: Loss = LOSSES[loss](classes)
+        self.example_shape = tuple(example_shape)
+        self.example_dtype = example_dtype
+        self._seed = seed
+        self._build = build
+        self._block = build()
+        if not isinstance(self._block, mx.gluon.Block):
+            raise ComputeError(f"the model is a {type(self._block).__name__}, not a gluon Block")
+        with one_thread():
+            self._output = self._trace()
+        self._random = self._output is None or has_random(self._output)
+        named = parameters(self._block)
+        self._parameters = dict(named)
+        self._names = {parameter.name: name for name, parameter in named}
+        self.layout = lay_out((n, p.shape) for n, p in named if trainable(p))
+        self.buffers_layout = lay_out((n, p.shape) for n, p in named if not trainable(p))
+        if not self.layout:
+            raise ComputeError("the model has no trainable parameter")
+        self._weights = FlatVector(self.layout)
+        self._buffers = FlatVector(self.buffers_layout)
+        self._gradient = FlatVector(self.layout)
+        if self._output is None:
+            put_views(self._block, self._weights, self._buffers, self._gradient)
+        self._steps = BySize(self._bind_step, MOST_STEPS)
+        self._scorers = BySize(self._bind_scorer, MOST_SCORERS)
+        self.load(*self.initial(seed))
+
+    @property
+    def compiled(self) -> bool:
+        """Whether the model runs as a bound graph, rather than through autograd."""
+        return self._output is not None
+
+    @property
+    def weights(self) -> np.ndarray:
+        """The current weights, float32 (d,): a read-only view, which training changes."""
+        return self._weights.readonly
+
+    @property
+    def buffers(self) -> np.ndarray:
+        """The current buffers, float32 (b,): a read-only view, which training changes."""
+        return self._buffers.readonly
+
+    def initial(self, seed: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return initial weights (d,) and buffers (b,), float32, the same in every process.
+
+        Parameters that carry an initialiser are drawn by it, the others by Gluon's rule, with
+        Xavier (Glorot & Bengio 2010) for weights.
+        """
+        values = {
+            name: draw(parameter, name, seed, index)
+            for index, (name, parameter) in enumerate(self._parameters.items())
+        }
+        empty = [np.zeros(0, np.float32)]
+        return (
+            np.concatenate([values[t.name].reshape(-1) for t in self.layout]),
+            np.concatenate(empty + [values[t.name].reshape(-1) for t in self.buffers_layout]),
+        )
+
+    def load(self, weights: np.ndarray, buffers: np.ndarray) -> None:
+        """Copy weights (d,) and buffers (b,) in.
+
+        Raises:
+            ComputeError: one of them has another length; nothing is then loaded.
+        """
+        for what, given, own in (
+            ("weights", weights, self._weights),
+            ("buffers", buffers, self._buffers),
+        ):
+            if np.shape(given) != own.array.shape:
+                raise ComputeError(
+                    f"{what} of shape {np.shape(given)} do not fit the model, "
+                    f"which has {own.array.shape}"
+                )
+        self._weights.array[...] = weights
+        self._buffers.array[...] = buffers
+
+    def train(
+        self, samples: Samples, plan: Plan, seed: int, gradient: GradientHook | None = None
+    ) -> TrainReport:
+        """Train from the loaded weights by local SGD, as `plan` says.
+
+        Args:
+            samples: the client's own.
+            plan: epochs or steps, batch size, rate, momentum, weight decay.
+            seed: of shuffling and of dropout.
+            gradient: called at each step as `gradient(g, w)` with the mini-batch's mean gradient
+                (d,), to be changed in place, and the weights (d,), to be read; before weight decay
+                and momentum.
+
+        Raises:
+            ComputeError: the samples do not fit the model, or the plan says nothing sensible.
+        """
+        x, y = self._check(samples)
+        labels = y.astype(np.float32)
+        batch, steps = batch_of(plan, len(y)), steps_of(plan, len(y))
+        sgd = Sgd(self._weights.array.size, plan.rate, plan.momentum, plan.weight_decay)
+        weights, flat, readonly = self._weights.array, self._gradient.array, self._weights.readonly
+        likelihood = self.loss.likelihood
+        losses = np.empty(steps)
+        with one_thread():
+            if self._random:
+                seed_mxnet(seed)
+            for i, rows in enumerate(batches(len(y), batch, steps, seed)):
+                step = self._steps[len(rows)]
+                _gather(x, rows, step.x)
+                labels.take(rows, out=step.y, mode="clip")
+                step.run()
+                losses[i] = _mean_loss(likelihood(step.probabilities, y[rows]))
+                if gradient is not None:
+                    gradient(flat, readonly)
+                sgd.step(weights, flat)
+        return TrainReport(steps, len(y), float(losses.mean()))
+
+    def gradient(self, samples: Samples) -> np.ndarray:
+        """Return the mean gradient, float32 (d,), of all samples at the loaded weights.
+
+        Weights and buffers stay as they are. Large sets are taken in batches of 256, each weighted
+        by its size; BatchNorm normalises each by its own statistics, as in training.
+        """
+        x, y = self._check(samples)
+        labels = y.astype(np.float32)
+        total = np.zeros(self._weights.array.size, np.float64)
+        buffers = self._buffers.array.copy()
+        with one_thread():
+            if self._random:
+                seed_mxnet(self._seed)
+            for start in range(0, len(y), GRADIENT_BATCH):
+                rows = np.arange(start, min(start + GRADIENT_BATCH, len(y)))
+                step = self._steps[len(rows)]
+                _gather(x, rows, step.x)
+                labels.take(rows, out=step.y, mode="clip")
+                step.run()
+                total += (len(rows) / len(y)) * self._gradient.array
+        self._buffers.array[...] = buffers
+        return total.astype(np.float32)
+
+    def evaluate(self, samples: Samples, batch_size: int = 500) -> Metrics:
+        """Return loss and accuracy of the loaded weights, without dropout.
+
+        Raises:
+            ComputeError: the samples do not fit the model.
+        """
+        if batch_size < 1:
+            raise ComputeError(f"evaluate: batch_size={batch_size} is not at least 1")
+        x, y = self._check(samples)
+        # Few sizes, so that few graphs are bound; rows beyond the samples are not looked at.
+        batch = min(batch_size, 1 << (len(y) - 1).bit_length())
+        loss, right = 0.0, 0
+        with one_thread():
+            scorer = self._scorers[batch]
+            scorer.refresh()
+            for start in range(0, len(y), batch):
+                rows = np.arange(start, min(start + batch, len(y)))
+                _gather(x, rows, scorer.x[: len(rows)])
+                logits = scorer.run()[: len(rows)]
+                loss += float(self.loss.loss(logits, y[rows]).sum())
+                right += int((self.loss.predict(logits) == y[rows]).sum())
+        return Metrics(loss / len(y), right / len(y), len(y))
+
+    def _trace(self) -> Any:
+        """Return the model as a symbol with known shapes, or None if it runs as Python only."""
+        example = np.zeros((2, *self.example_shape), self.example_dtype)
+        try:
+            output = trace(self._block)
+        except ComputeError:
+            output = None
+        try:
+            if output is None:
+                settle_shapes(self._block, example)
+                with mx.autograd.pause(train_mode=False):
+                    shape = self._block(mx.nd.array(example, dtype=example.dtype)).shape
+            else:
+                given, (shape,), statistics = output.infer_shape(data=example.shape)
+                shapes = dict(zip(output.list_arguments(), given))
+                shapes.update(zip(output.list_auxiliary_states(), statistics))
+                for _, parameter in parameters(self._block):
+                    if parameter.name in shapes:
+                        parameter.shape = shapes[parameter.name]
+        except ComputeError:
+            raise
+        except Exception as error:
+            reason = str(error).strip().splitlines()[-1]
+            raise ComputeError(
+                f"the model does not take inputs of shape {self.example_shape}: {reason}"
+            ) from error
+        if tuple(shape) != (2, self.loss.outputs):
+            raise ComputeError(
+                f"the model's output for 2 inputs has shape {tuple(shape)}, "
+                f"not (2, {self.loss.outputs})"
+            )
+        return output
+
+    def _bind_step(self, batch: int) -> CompiledStep | ImperativeStep:
+        x = aligned((batch, *self.example_shape), self.example_dtype)
+        if self._output is None:
+            return ImperativeStep(self._block, self.loss, x, self.loss.outputs)
+        vectors = self._weights, self._buffers, self._gradient
+        return CompiledStep(self._output, self._names, self.loss, x, vectors)
+
+    def _bind_scorer(self, batch: int) -> CompiledScorer | ImperativeScorer:
+        x = aligned((batch, *self.example_shape), self.example_dtype)
+        if self._output is None:
+            block = self._build()
+            settle_shapes(block, x)
+            return ImperativeScorer(block, x, self._weights, self._buffers)
+        return CompiledScorer(self._output, self._names, x, (self._weights, self._buffers))
+
+    def _check(self, samples: Samples) -> tuple[np.ndarray, np.ndarray]:
+        x, y = np.asarray(samples.x), np.asarray(samples.y)
+        if len(y) == 0:
+            raise ComputeError("there are no samples: a client must have at least one")
+        if x.shape != (len(y), *self.example_shape):
+            raise ComputeError(
+                f"samples of shape {x.shape} with {len(y)} labels do not fit the model, "
+                f"which takes (n, {', '.join(map(str, self.example_shape))})"
+            )
+        if y.dtype.kind not in "iu":
+            raise ComputeError(f"labels are {y.dtype}: they must be integers")
+        if y.min() < 0 or y.max() >= self.loss.labels:
+            raise ComputeError(
+                f"labels go from {y.min()} to {y.max()}: they must be 0 to {self.loss.labels - 1}"
+            )
+        return x, y
+
+
+def _gather(x: np.ndarray, rows: np.ndarray, out: np.ndarray) -> None:
+    if x.dtype == out.dtype:
+        x.take(rows, axis=0, out=out, mode="clip")
+    else:
+        out[...] = x[rows]
+
+
+def _mean_loss(likelihood: np.ndarray) -> float:
+    return -float(np.log(np.maximum(likelihood, TINY)).mean())

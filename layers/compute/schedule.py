@@ -1,0 +1,77 @@
+"""Learning-rate schedules: the rate of a round, from the base rate and the round's number."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import cos, isfinite, pi
+from typing import Protocol
+
+from layers.compute.errors import ComputeError
+
+
+class Schedule(Protocol):
+    """What a schedule can do."""
+
+    def rate(self, base: float, t: int, rounds: int) -> float:
+        """Return the rate of round `t` (from 0) of `rounds`, for the base rate `base`."""
+
+
+@dataclass(frozen=True)
+class Constant:
+    """The base rate in every round."""
+
+    def rate(self, base: float, t: int, rounds: int) -> float:
+        """Return `base`."""
+        return base
+
+
+@dataclass(frozen=True)
+class Step:
+    """The base rate times `gamma` after every `every` rounds: `base * gamma ** (t // every)`."""
+
+    every: int = 100
+    gamma: float = 0.1
+
+    def __post_init__(self) -> None:
+        if self.every < 1:
+            raise ComputeError(f"schedule step: every={self.every} is not at least 1 round")
+        if not (isfinite(self.gamma) and self.gamma > 0):
+            raise ComputeError(f"schedule step: gamma={self.gamma} is not a positive number")
+
+    def rate(self, base: float, t: int, rounds: int) -> float:
+        """Return `base * gamma ** (t // every)`."""
+        return float(base * self.gamma ** (t // self.every))
+
+
+@dataclass(frozen=True)
+class Inverse:
+    """The base rate over the round's number: `base / (1 + t)`."""
+
+    def rate(self, base: float, t: int, rounds: int) -> float:
+        """Return `base / (1 + t)`."""
+        return base / (1 + t)
+
+
+@dataclass(frozen=True)
+class Cosine:
+    """Half a cosine from the base rate down to `floor * base` (Loshchilov & Hutter 2017, eq. 5)."""
+
+    floor: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.floor <= 1:
+            raise ComputeError(f"schedule cosine: floor={self.floor} is not between 0 and 1")
+
+    def rate(self, base: float, t: int, rounds: int) -> float:
+        """Return the rate; from round `rounds` on it stays at the floor."""
+        done = min(1.0, t / rounds) if rounds > 0 else 1.0
+        return base * (self.floor + (1 - self.floor) * (1 + cos(pi * done)) / 2)
+
+
+SCHEDULES: dict[str, Callable[..., Schedule]] = {
+    "constant": Constant,
+    "step": Step,
+    "inverse": Inverse,
+    "cosine": Cosine,
+}

@@ -1,0 +1,36 @@
+"""Which parameters a block has, by names that do not depend on what the process built before."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from layers.compute.errors import ComputeError
+
+
+def parameters(block: Any) -> list[tuple[str, Any]]:
+    """Return (structural name, parameter) in the order of the block's tree, each parameter once.
+
+    Gluon's own names count instances in the process ("conv3_weight"); a structural name is the path
+    through the tree ("features.0.weight"), as Gluon's `save_parameters` writes it.
+    """
+    named: list[tuple[str, Any]] = []
+    seen: set[int] = set()
+    for name, parameter in block._collect_params_with_prefix().items():
+        if id(parameter) not in seen:
+            seen.add(id(parameter))
+            named.append((name, parameter))
+    hidden = [p for p in block.collect_params().values() if id(p) not in seen]
+    named += [(f"unnamed.{i}", parameter) for i, parameter in enumerate(hidden)]
+    for name, parameter in named:
+        if np.dtype(parameter.dtype) != np.float32:
+            raise ComputeError(
+                f"parameter {name} is {np.dtype(parameter.dtype).name}: models must be float32"
+            )
+    return named
+
+
+def trainable(parameter: Any) -> bool:
+    """Whether training moves a parameter; the others (running statistics) are buffers."""
+    return bool(parameter.grad_req != "null")
