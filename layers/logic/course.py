@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Literal
 
 import numpy as np
 
@@ -57,6 +58,7 @@ class Course:
         }
         self._tasks: dict[int, Task] = {}
         self._offers: dict[int, Offer] = {}
+        self._granted: set[int] = set()
         self._clients: dict[int, ClientReport] = {}
         self._strangers: list[ClientReport] = []
         self._total = logic.aggregator.init(state)
@@ -72,6 +74,8 @@ class Course:
         task = self._tasks.get(offer.client)
         if task is None or offer.round != task.round or offer.client in self._offers:
             return []
+        if offer.client in self._granted:  # it came back after it had been granted
+            return [Verdict(offer.round, offer.client, granted=True)]
         self._offers[offer.client] = offer
         return self._decide()
 
@@ -121,7 +125,8 @@ class Course:
         """Note that nothing will come from a client; return the task of the next in its lane."""
         if lost.client not in self._tasks:
             return []
-        return self._drop(ClientReport(lost.client, "lost", lost.reason, lost.traceback))
+        status: Literal["refused", "lost"] = "refused" if lost.refused else "lost"
+        return self._drop(ClientReport(lost.client, status, lost.reason, lost.traceback))
 
     def conclude(self, traffic: Mapping[int, Traffic]) -> tuple[ServerState, RoundReport]:
         """Return the next state and the round's report.
@@ -207,7 +212,8 @@ class Course:
     def _waiting(self) -> int:
         """Number of clients that may still offer."""
         unasked = sum(len(lane.waiting) for lane in self._lanes)
-        return unasked + sum(client not in self._offers for client in self._tasks)
+        offered = self._offers.keys() | self._granted
+        return unasked + sum(client not in offered for client in self._tasks)
 
     def _decide(self) -> Sequence[Verdict]:
         open_offers = list(self._offers.values())
@@ -220,7 +226,9 @@ class Course:
             if self._offers.pop(verdict.client, None) is None:
                 continue
             given.append(verdict)
-            if not verdict.granted:
+            if verdict.granted:
+                self._granted.add(verdict.client)
+            else:
                 self._drop(ClientReport(verdict.client, "declined", "its offer was declined"))
         return given
 

@@ -145,12 +145,14 @@ class Lost:
     Attributes:
         reason: one line.
         traceback: of the client's side where its own code failed, else empty.
+        refused: something came, and was refused before it could be an update.
     """
 
     round: int
     client: int
     reason: str
     traceback: str = ""
+    refused: bool = False
 
 
 Event: TypeAlias = "Offer | Update | Lost"

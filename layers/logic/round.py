@@ -44,18 +44,21 @@ def answer(
     received = chain.receive(task)
     training = received.training
     engine.load(received.weights, received.buffers)
-    metrics = {}
+    metrics: dict[str, float] = {}
     if training.loss == "received":
         metrics["loss"] = engine.evaluate(data).loss
     report = engine.train(data, training, task.seed, chain.gradient if chain.corrects else None)
     if training.loss == "running" and report.steps:
         metrics["loss"] = report.loss
+    delta = engine.weights - received.weights
+    if task.offer:
+        metrics["norm"] = float(np.linalg.norm(delta.astype(np.float64)))
     update = Update(
         round=task.round,
         client=task.client,
         samples=len(data),
         steps=report.steps,
-        delta=engine.weights - received.weights,
+        delta=delta,
         buffers=engine.buffers.copy(),
         metrics=metrics,
     )
@@ -64,9 +67,9 @@ def answer(
 
 
 def offer_of(update: Update) -> Offer:
-    """Return the offer of an update that has not been encoded.
+    """Return the offer of an update that a task with `offer` asked for.
 
-    The norm is that of `update.delta`, knapsack selection's ||delta omega_k||.
+    Its norm is the ||delta omega_k|| of knapsack selection, taken before any hook encoded it.
     """
-    norm = float(np.linalg.norm(update.delta.astype(np.float64)))
-    return Offer(update.round, update.client, update.samples, norm, dict(update.metrics))
+    metrics = dict(update.metrics)
+    return Offer(update.round, update.client, update.samples, metrics.pop("norm"), metrics)
