@@ -1,0 +1,9 @@
+"""The experiment file: what it may say, how it is read, changed, checked and written again."""
+
+from __future__ import annotations
+
+from fedmx.experiment.component import Component
+from fedmx.experiment.model import Experiment
+from fedmx.experiment.overrides import apply_overrides
+
+__all__ = ["Component", "Experiment", "apply_overrides"]

@@ -1,0 +1,208 @@
+"""Reads YAML text into plain values and their lines, and refuses what could surprise.
+
+The scalars are those of YAML 1.2's core schema (section 10.3.2), without octal and hexadecimal
+numbers: ``1e-3`` is a number, ``yes``, ``on``, ``010`` and ``1:30`` are not what YAML 1.1 makes of
+them. One document, keys that are text and never twice, no tags, no anchors, no aliases.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from fedmx.errors import ExperimentError
+from fedmx.experiment.source import Source, Where, dotted
+from fedmx.wording import shown
+
+SIZE_LIMIT_BYTES = 1 << 20
+_DEPTH_LIMIT = 32
+_VALUES_LIMIT = 20_000
+
+_TAG = "tag:yaml.org,2002:"
+_SCALARS = (
+    ("null", re.compile(r"^(?:~|null|Null|NULL|)$"), ["~", "n", "N", ""]),
+    ("bool", re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF")),
+    ("int", re.compile(r"^[-+]?(?:0|[1-9][0-9]*)$"), list("-+0123456789")),
+    (
+        "float",
+        re.compile(
+            r"^(?:[-+]?(?:\.[0-9]+|[0-9]+\.[0-9]*(?:[eE][-+]?[0-9]+)?|\.[0-9]+[eE][-+]?[0-9]+"
+            r"|[0-9]+[eE][-+]?[0-9]+)|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$"
+        ),
+        list("-+.0123456789"),
+    ),
+)
+
+
+class Loader(yaml.SafeLoader):
+    """PyYAML's safe loader up to its nodes, which is as far as it is used."""
+
+    yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 - add_implicit_resolver fills it
+    _depth = 0
+    _values = 0
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        """Composes one node, after refusing what an experiment has no use for."""
+        event: Any = self.peek_event()  # type: ignore[no-untyped-call]
+        line = event.start_mark.line + 1
+        self._values += 1
+        if isinstance(event, yaml.AliasEvent) or event.anchor is not None:
+            raise _Refused(
+                line, "anchors and aliases (& and *) are not allowed; write the value out"
+            )
+        if event.tag is not None:
+            raise _Refused(
+                line, f"the tag {shown(event.tag)} is not allowed; write the plain value"
+            )
+        if self._depth >= _DEPTH_LIMIT:
+            raise _Refused(line, f"nested more than {_DEPTH_LIMIT} deep")
+        if self._values > _VALUES_LIMIT:
+            raise _Refused(
+                line, f"more than {_VALUES_LIMIT} values; keep data in files of their own"
+            )
+        self._depth += 1
+        node = super().compose_node(parent, index)
+        self._depth -= 1
+        return node
+
+
+class Dumper(yaml.SafeDumper):
+    """Writes what ``Loader`` reads: the same scalars, and no aliases."""
+
+    yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 - add_implicit_resolver fills it
+
+    def ignore_aliases(self, data: Any) -> bool:
+        """A value that occurs twice is written twice."""
+        return True
+
+
+for _name, _pattern, _first in _SCALARS:
+    Loader.add_implicit_resolver(_TAG + _name, _pattern, _first)
+    Dumper.add_implicit_resolver(_TAG + _name, _pattern, _first)
+
+
+class _Refused(Exception):
+    def __init__(self, line: int | None, text: str) -> None:
+        super().__init__(text)
+        self.line = line
+
+
+def read_text(path: str | os.PathLike[str]) -> str:
+    """The text of an experiment file; ExperimentError when it is none."""
+    try:
+        with open(path, "rb") as file:
+            content = file.read(SIZE_LIMIT_BYTES + 1)
+    except FileNotFoundError:
+        raise ExperimentError(f"{path}: there is no such file; check the path") from None
+    except IsADirectoryError:
+        raise ExperimentError(f"{path}: is a folder; name the experiment file in it") from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ExperimentError(f"{shown(str(path))}: cannot be read: {reason}") from error
+    if len(content) > SIZE_LIMIT_BYTES:
+        raise ExperimentError(
+            f"{path}: is larger than 1 MiB; an experiment file is a few lines of YAML"
+        )
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise ExperimentError(f"{path}:{line}: is not UTF-8 text; save the file as UTF-8") from None
+
+
+def parse_text(text: str, name: str, folder: Path | None = None) -> tuple[dict[str, Any], Source]:
+    """The mapping that ``text`` holds, and where each value stands in it."""
+    lines: dict[Where, int] = {}
+    value = _parsed(text, name, lines)
+    if value is None:
+        raise ExperimentError(f"{name}: is empty; an experiment needs rounds, clients and compute")
+    if not isinstance(value, dict):
+        raise ExperimentError(
+            f"{name}:1: must be a mapping (rounds: 10, clients: 20, ...), not {shown(value)}"
+        )
+    return value, Source(name=name, folder=folder, lines=lines)
+
+
+def parse_value(text: str, name: str) -> Any:
+    """The value that ``text`` spells, for ``--set``; ExperimentError begins with ``name``."""
+    return _parsed(text, name, None)
+
+
+def _parsed(text: str, name: str, lines: dict[Where, int] | None) -> Any:
+    if len(text) > SIZE_LIMIT_BYTES:
+        raise ExperimentError(f"{name}: is larger than 1 MiB; an experiment is a few lines of YAML")
+    try:
+        loader = Loader(text)
+        try:
+            node = loader.get_single_node()
+        finally:
+            loader.dispose()
+        return None if node is None else _value(node, (), {} if lines is None else lines)
+    except _Refused as error:
+        line, said = error.line, str(error)
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        said = f"holds the character {text[error.position]!a}, which YAML does not allow"
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line, said = mark.line + 1 if mark else None, _yaml_problem(error)
+    place = f"{name}:{line}" if lines is not None and line else name
+    raise ExperimentError(f"{place}: {said}")
+
+
+def _yaml_problem(error: yaml.MarkedYAMLError) -> str:
+    problem = " ".join((error.problem or error.context or "cannot be understood").split())
+    if "'\\t'" in problem:
+        return "is indented with a tab; use spaces"
+    if "single document" in str(error.context):
+        return "holds more than one document; keep one experiment a file, without a second ---"
+    return f"is not YAML: {problem}; check the indentation, quotes and brackets here"
+
+
+def _value(node: yaml.Node, where: Where, lines: dict[Where, int]) -> Any:
+    lines.setdefault(where, node.start_mark.line + 1)
+    if isinstance(node, yaml.MappingNode):
+        mapping: dict[str, Any] = {}
+        for key_node, value_node in node.value:
+            line = key_node.start_mark.line + 1
+            key = _value(key_node, where, {})
+            if not isinstance(key, str):
+                raise _Refused(
+                    line, f"a key must be a word, not {shown(key)}; quote it if it is meant"
+                )
+            if key in mapping:
+                there = f"in {dotted(where)} " if where else ""
+                raise _Refused(line, f"the key {shown(key)} is {there}twice; remove one")
+            below = (*where, key)
+            lines[below] = line
+            mapping[key] = _value(value_node, below, lines)
+        return mapping
+    if isinstance(node, yaml.SequenceNode):
+        return [_value(item, (*where, index), lines) for index, item in enumerate(node.value)]
+    return _scalar(node)
+
+
+def _scalar(node: yaml.Node) -> Any:
+    text, line = str(node.value), node.start_mark.line + 1
+    kind = node.tag.removeprefix(_TAG)
+    if kind == "null":
+        return None
+    if kind == "bool":
+        return text.lower() == "true"
+    if kind == "int":
+        if len(text) > 20 or not -(2**63) <= int(text) < 2**64:
+            raise _Refused(line, "a whole number has more than 64 bits")
+        return int(text)
+    if kind == "float":
+        number = float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
+        if math.isnan(number):
+            raise _Refused(line, ".nan is not a setting; give a number")
+        return number
+    if any("\ud800" <= character <= "\udfff" for character in text):
+        raise _Refused(line, "text holds half of a surrogate pair; write the character itself")
+    return text

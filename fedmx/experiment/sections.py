@@ -1,0 +1,190 @@
+"""The sections of an experiment and what each key may be: the schema of the experiment file."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    field_validator,
+)
+
+from fedmx.experiment.component import Component, component_at
+from fedmx.wording import in_words, shown, takes_bool
+
+_MOST = 2**31 - 1
+
+
+def _all_or_count(value: Any) -> Any:
+    if value == "all":
+        return value
+    if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= _MOST:
+        return value
+    raise ValueError(f"must be all or a whole number from 1, not {shown(value)}")
+
+
+def _usable_path(value: Any) -> Any:
+    if isinstance(value, str) and (not value or "\0" in value):
+        raise ValueError(f"must be a path, not {shown(value)}")
+    return value
+
+
+def _numbered(hooks: tuple[Component, ...]) -> tuple[Component, ...]:
+    return tuple(
+        dataclasses.replace(hook, where=(*hook.where, index)) for index, hook in enumerate(hooks)
+    )
+
+
+def _address(value: str) -> str:
+    host, colon, port = value.rpartition(":")
+    bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+    named = bare and bare.isprintable() and not any(c in bare for c in " /[]@")
+    if not colon or not named or (":" in bare and bare == host):
+        raise ValueError(f"must be HOST:PORT, as 127.0.0.1:7070 or [::1]:7070, not {shown(value)}")
+    if not (port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= 65535):
+        raise ValueError(f"the port must be from 0 to 65535, not {shown(port)}")
+    return value
+
+
+Count = Annotated[int, Field(ge=1, le=_MOST)]
+CountOrAll = Annotated[int | Literal["all"], BeforeValidator(_all_or_count)]
+Positive = Annotated[float, Field(gt=0)]
+NotNegative = Annotated[float, Field(ge=0)]
+PathText = Annotated[Path, BeforeValidator(_usable_path)]
+
+
+class Section(BaseModel):
+    """What the sections share: they are frozen, know no other keys, and no NaN or infinity."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _a_bool_is_no_number(cls, value: Any, info: ValidationInfo) -> Any:
+        if isinstance(value, bool) and info.field_name:
+            annotation = cls.model_fields[info.field_name].annotation
+            if not takes_bool(annotation):
+                raise ValueError(f"must be {in_words(annotation)}, not {shown(value)}")
+        return value
+
+
+class Stop(Section):
+    """When a run ends before its last round; whichever comes first."""
+
+    accuracy: Annotated[float, Field(gt=0, le=1)] | None = None
+    loss: Positive | None = None
+    seconds: Positive | None = None
+
+
+class Normalise(Section):
+    """What the model gets for a stored value x: (x / scale - mean) / std, per channel."""
+
+    scale: Positive = 1.0
+    mean: float | tuple[float, ...] = 0.0
+    std: Positive | tuple[Positive, ...] = 1.0
+
+
+class Train(Section):
+    """The local training of a client in one round."""
+
+    epochs: Count = 1
+    steps: Count | None = None
+    batch_size: CountOrAll = 10
+    rate: Positive = 0.1
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    weight_decay: NotNegative = 0.0
+    schedule: Annotated[Component, component_at("compute", "train", "schedule")] = Component(
+        "constant", where=("compute", "train", "schedule")
+    )
+
+    @property
+    def batch_samples(self) -> int:
+        """The batch size as the compute layer takes it: 0 is all samples in one batch."""
+        return 0 if self.batch_size == "all" else self.batch_size
+
+
+class Evaluate(Section):
+    """How often, and on how much of the test set, the global model is evaluated."""
+
+    every: Count = 1
+    batch_size: Count = 500
+    sample: Count | None = None
+
+
+class Compute(Section):
+    """The model, the data, and how a client trains."""
+
+    model: Annotated[Component, component_at("compute", "model")]
+    data: Annotated[Component, component_at("compute", "data")]
+    normalise: Normalise | None = None
+    partition: Annotated[Component, component_at("compute", "partition")] = Component(
+        "iid", where=("compute", "partition")
+    )
+    train: Train = Train()
+    evaluate: Evaluate = Evaluate()
+
+
+class Logic(Section):
+    """Who takes part, what happens to an update on its way, and how updates become a model."""
+
+    preset: Annotated[Component | None, component_at("logic", "preset", optional=True)] = Component(
+        "fedavg", where=("logic", "preset")
+    )
+    select: Annotated[Component | None, component_at("logic", "select", optional=True)] = None
+    aggregate: Annotated[Component | None, component_at("logic", "aggregate", optional=True)] = None
+    hooks: Annotated[
+        tuple[Annotated[Component, component_at("logic", "hooks")], ...], AfterValidator(_numbered)
+    ] = ()
+    min_updates: Count = 1
+
+
+class Tls(Section):
+    """The files of one end of a mutual TLS connection (PEM)."""
+
+    ca: PathText
+    certificate: PathText
+    key: PathText
+
+
+class Network(Section):
+    """How the server and its clients reach each other in a deployment."""
+
+    address: Annotated[str, AfterValidator(_address)] = "127.0.0.1:7070"
+    insecure: bool = False
+    tls: Tls | None = None
+    token_file: PathText | None = None
+    heartbeat_s: Positive = 5.0
+    rejoin_s: NotNegative = 60.0
+    round_deadline_s: Positive | None = None
+    wait_for: CountOrAll = "all"
+
+    @property
+    def host(self) -> str:
+        """The host of ``address``, an IPv6 address without its brackets."""
+        return self.address.rpartition(":")[0].strip("[]")
+
+    @property
+    def port(self) -> int:
+        """The port of ``address``; 0 lets the system choose."""
+        return int(self.address.rpartition(":")[2])
+
+
+class Checkpoint(Section):
+    """How often the state is saved, in rounds, and how many of the last are kept."""
+
+    every: Count = 1
+    keep: Count = 2
+
+
+class Run(Section):
+    """What a run leaves on disk, and where."""
+
+    folder: PathText = Path("runs")
+    checkpoint: Checkpoint = Checkpoint()

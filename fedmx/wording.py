@@ -1,0 +1,91 @@
+"""How the front's messages word a value, a type and a name that is not known."""
+
+from __future__ import annotations
+
+import difflib
+import types
+import typing
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+_TYPES: dict[object, str] = {
+    int: "a whole number",
+    float: "a number",
+    str: "text",
+    bool: "true or false",
+    Path: "a path",
+    type(None): "null",
+}
+
+
+def shown(value: object, limit: int = 60) -> str:
+    """``value`` as a message quotes it: on one line, as YAML spells it, and cut to ``limit``."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, Mapping):
+        return "a mapping"
+    if isinstance(value, list | tuple):
+        scalars = not any(isinstance(item, list | tuple | Mapping) for item in value)
+        text = f"[{', '.join(shown(item, 20) for item in value[:9])}]" if scalars else ""
+        return text if scalars and len(text) <= limit and len(value) < 9 else "a list"
+    if isinstance(value, int) and value.bit_length() > 128:
+        return "a huge number"
+    if not isinstance(value, str | int | float):
+        return f"an object of {type(value).__qualname__}"
+    text = repr(value[: limit + 1] if isinstance(value, str) else value)
+    return text if len(text) <= limit + 2 else text[:limit] + "…"
+
+
+def in_words(annotation: object) -> str:
+    """A type annotation in a user's words: ``int | None`` is "a whole number or null"."""
+    if annotation in (typing.Any, object):
+        return "a value"
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is typing.Annotated:
+        return in_words(arguments[0])
+    if origin in (typing.Union, types.UnionType):
+        return " or ".join(dict.fromkeys(in_words(argument) for argument in arguments))
+    if origin is typing.Literal:
+        return " or ".join(shown(argument) for argument in arguments)
+    kind = origin or annotation
+    if isinstance(kind, type) and kind not in _TYPES:
+        if issubclass(kind, Mapping):
+            return "a mapping"
+        if issubclass(kind, Sequence | set | frozenset):
+            return "a list of numbers" if {*arguments} <= {int, float, ...} else "a list"
+        return f"a {kind.__name__}"
+    return _TYPES.get(kind, str(annotation))
+
+
+def takes_bool(annotation: object) -> bool:
+    """Whether true and false are values of ``annotation`` (to Python, a bool is an int)."""
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is typing.Annotated:
+        return takes_bool(arguments[0])
+    if origin in (typing.Union, types.UnionType):
+        return any(takes_bool(argument) for argument in arguments)
+    if origin is typing.Literal:
+        return any(isinstance(argument, bool) for argument in arguments)
+    return annotation not in (int, float, str, type(None))
+
+
+def unknown(
+    what: str,
+    name: str,
+    known: Iterable[str],
+    listed: str = "there are",
+    described: Mapping[str, str] | None = None,
+) -> str:
+    """``unknown WHAT 'NAME'``, the nearest of ``known``, and all of them (as ``described``)."""
+    names = sorted(known)
+    near = difflib.get_close_matches(name[:100], names, n=1, cutoff=0.6)
+    hint = f"; did you mean {near[0]!r}?" if near else ";"
+    every = ", ".join((described or {}).get(one, one) for one in names) or "none"
+    return f"unknown {what} {shown(name)}{hint} {listed}: {every}"
+
+
+def first_line(error: BaseException, limit: int = 300) -> str:
+    """The first line of an exception's text that says something, or the exception's name."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    text = lines[0] if lines else type(error).__name__
+    return text if len(text) <= limit else text[:limit] + "…"
