@@ -1,6 +1,7 @@
 #!/bin/sh
-# Makes .venv beside the code, with the exact versions of constraints.txt, or says in plain words what is missing.
-# Does nothing when .venv is up to date. Run by `make`; PYTHON names the interpreter to use instead of looking for one.
+# Makes .venv beside the code, with the exact versions of constraints.txt, or says in plain words
+# what is missing. Does nothing when .venv is up to date. Run by `make`; PYTHON names the
+# interpreter to use instead of looking for one.
 # Exit codes: 0 ready, 2 something is missing.
 set -u
 cd "$(dirname "$0")/.." || exit 2
@@ -8,6 +9,9 @@ cd "$(dirname "$0")/.." || exit 2
 VENV=.venv
 READY=$VENV/.ready
 LOG=$VENV/install.log
+# What pip's log says when there is no way to the package index.
+UNREACHABLE='NewConnectionError|ConnectTimeout|ReadTimeout|NameResolutionError|ProxyError|SSLError'
+UNREACHABLE="$UNREACHABLE|Connection(Error| refused| reset)|Network is unreachable|name resolution"
 
 tell() { printf 'fedmx: %s\n' "$*" >&2; }
 stop() {
@@ -19,7 +23,8 @@ stop() {
 unset PYTHONHOME PYTHONPATH PIP_TARGET PIP_PREFIX PIP_REQUIREMENT PIP_CONSTRAINT
 export PIP_USER=0 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1
 
-# "3.11.7 /usr/bin/python3.11" for an interpreter that starts; nothing otherwise (as pyenv's idle shims do).
+# "3.11.7 /usr/bin/python3.11" for an interpreter that starts, nothing for one that does not
+# (pyenv leaves such shims).
 describe() {
     "$1" -c 'import sys; print("%d.%d.%d %s" % (sys.version_info[:3] + (sys.executable,)))' 2>/dev/null
 }
@@ -34,7 +39,7 @@ can_make_venvs() { "$1" -c 'import venv, ensurepip' 2>/dev/null; }
 find_python() {
     seen=
     without_venv=
-    pyenv=${PYENV_ROOT:-$HOME/.pyenv}/versions
+    pyenv=${PYENV_ROOT:-${HOME:-}/.pyenv}/versions
     if [ -n "${PYTHON:-}" ]; then
         set -- "$PYTHON"
     else
@@ -79,25 +84,42 @@ usable_venv() {
     [ "${wanted%% *}" = "$version" ]
 }
 
+# pip with all that it says in the log; a terminal is shown which package it has come to.
+run_pip() {
+    {
+        "$VENV/bin/python" -m pip --no-color install --progress-bar off -c constraints.txt "$@" 2>&1 ||
+            echo 'pip failed'
+    } | while IFS= read -r line; do
+        printf '%s\n' "$line" >>"$LOG"
+        [ -t 2 ] || continue
+        case $line in
+        Collecting*) printf '\r\033[Kfedmx: %s' "${line%% (*}" >&2 ;;
+        Installing*) printf '\r\033[Kfedmx: unpacking ...' >&2 ;;
+        esac
+    done
+    [ -t 2 ] && printf '\r\033[K' >&2
+    [ "$(tail -1 "$LOG")" != 'pip failed' ]
+}
+
 # One line for the commonest reasons why pip fails; otherwise pip's own last words.
 explain_pip() {
     if grep -q -i 'no space left on device' "$LOG"; then
         stop "the disk is full: the installation needs about 1 GB in $PWD/$VENV"
-    elif grep -q -E 'NewConnectionError|ConnectTimeout|ConnectionError|NameResolutionError|ReadTimeout|ProxyError|SSLError|Network is unreachable|Connection refused|Temporary failure in name resolution' "$LOG"; then
+    elif grep -q -E "$UNREACHABLE" "$LOG"; then
         stop "pip could not reach the package index; check the network, or pip's proxy and index settings" \
             "(details: $LOG)"
     elif grep -q -E 'No matching distribution found for (mxnet|numpy)' "$LOG"; then
         stop "there is no MXNet 1.9.1 for this machine ($(uname -sm)): it is built for Linux on x86_64 (details: $LOG)"
     fi
     tell "pip could not install what fedmx needs (details: $LOG):"
-    { grep -E '^ *(ERROR|error)' "$LOG" || cat "$LOG"; } | tail -3 >&2
+    { grep -E '^ *(ERROR|error)' "$LOG" || grep -v '^pip failed' "$LOG"; } | tail -3 >&2
     exit 2
 }
 
 # A missing system library shows only when the package that needs it is loaded.
 try_import() {
     said=$("$VENV/bin/python" -W ignore -c "import $1" 2>&1 >/dev/null) && return 0
-    library=$(printf '%s\n' "$said" | sed -n 's/.*: *\(lib[^ :]*\.so[^ :]*\): cannot open shared object.*/\1/p' | head -1)
+    library=$(printf '%s\n' "$said" | sed -n 's/.*: \(lib[^ :]*\): cannot open shared object.*/\1/p' | head -1)
     case $library in
     libgomp*) package=" (Debian, Ubuntu: apt-get install libgomp1)" ;;
     libstdc++*) package=" (Debian, Ubuntu: apt-get install libstdc++6)" ;;
@@ -109,10 +131,12 @@ try_import() {
     stop "$1 is installed but does not load: $(printf '%s\n' "$said" | tail -1)"
 }
 
-if usable_venv; then
-    [ "$(cat "$READY" 2>/dev/null)" = "$(fingerprint "$version")" ] && exit 0
-    rm -f "$READY"
-else
+if usable_venv && [ "$(cat "$READY" 2>/dev/null)" = "$(fingerprint "$version")" ]; then
+    exit 0
+fi
+rm -f "$READY"
+# An environment whose making was interrupted may have no pip.
+if ! usable_venv || ! "$VENV/bin/python" -m pip --version >/dev/null 2>&1; then
     find_python
     rm -rf "$VENV"
     if ! said=$("$python" -m venv "$VENV" 2>&1); then
@@ -121,10 +145,10 @@ else
     fi
 fi
 
-tell "installing into $VENV for Python $version (once; downloads about 250 MB, fills about 1 GB)"
-pip="$VENV/bin/python -m pip --no-color install --progress-bar off -c constraints.txt"
-$pip setuptools wheel >"$LOG" 2>&1 || explain_pip
+tell "installing into $VENV for Python $version (once; downloads about 300 MB, fills about 1 GB)"
+: >"$LOG"
+run_pip setuptools wheel || explain_pip
 # Without isolation the build uses the setuptools that constraints.txt names.
-$pip --no-build-isolation -e '.[test]' >>"$LOG" 2>&1 || explain_pip
+run_pip --no-build-isolation -e '.[test]' || explain_pip
 try_import mxnet
 fingerprint "$version" >"$READY"

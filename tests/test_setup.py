@@ -44,6 +44,7 @@ class Machine:
             *sys.executable*) echo "{version} $0" ;;
             *ensurepip*) {"true" if venv else "false"} ;;
             "-m venv "*) mkdir -p "$3/bin" && cp "$0" "$3/bin/python" ;;
+            "-m pip --version") ;;
             *"-m pip"*)
                 echo call >>"{self.home}.pip"
                 {f"echo '{pip}'; exit 1" if pip else "true"}
