@@ -41,13 +41,13 @@ def fetch(
 
     What arrives is kept in ``path`` + ".part", so that a later call goes on from there. Only a
     complete file whose SHA-256 is ``sha256`` gets its final name; other bytes are thrown away.
-    Each address is tried ``rounds`` times, in turn, with pauses of ``pause_s`` between the rounds.
+    The addresses are tried in turn, ``rounds`` times, with pauses of ``pause_s`` in between;
+    one that gave a wrong file is not asked again.
     Several processes may ask for the same file at once: one fetches it, the others wait.
 
     Raises DownloadError, in one line that says what went wrong at each address and where a file
     obtained by other means belongs.
     """
-    by_hand = f"put {path.name} into {path.parent} by hand"
     if path.exists():
         return path
     try:
@@ -58,33 +58,46 @@ def fetch(
             f"{path.name}: cannot write into {path.parent} ({error.strerror}); "
             "choose another cache folder with FEDMX_CACHE"
         ) from error
+    problems: dict[str, str] = {}
+    hopeless: set[str] = set()
     with part:
         if path.exists():  # Another process was faster.
             _part_of(path).unlink(missing_ok=True)
             return path
-        problems: dict[str, str] = {}
         for round_ in range(rounds):
-            if round_:
+            untried = [url for url in urls if url not in hopeless]
+            if round_ and untried:
                 time.sleep(pause_s)
-            for url in urls:
-                transfer = _Transfer(url, part, path, size_bytes, progress, timeout_s)
+            for url in untried:
+                resumed = part.seek(0, os.SEEK_END) > 0
                 try:
-                    transfer.run()
+                    _Transfer(url, part, path, size_bytes, progress, timeout_s).run()
                     _check(part, sha256)
+                except _WrongFileError as problem:
+                    problems[url] = str(problem)
+                    if not resumed:  # All of it came from there: it would come again.
+                        hopeless.add(url)
                 except _RefusedError as problem:
                     problems[url] = str(problem)
-                    continue
-                os.fsync(part.fileno())
-                os.replace(_part_of(path), path)
-                return path
+                else:
+                    os.fsync(part.fileno())
+                    os.replace(_part_of(path), path)
+                    return path
         if not os.fstat(part.fileno()).st_size:
             _part_of(path).unlink(missing_ok=True)
     reasons = "; ".join(f"{url}: {problem}" for url, problem in problems.items())
-    raise DownloadError(f"{path.name} could not be downloaded ({reasons}); try again, or {by_hand}")
+    raise DownloadError(
+        f"{path.name} could not be downloaded ({reasons}); try again, or put {path.name} into "
+        f"{path.parent} by hand"
+    )
 
 
 class _RefusedError(Exception):
     """An address did not give the file; the next one, or the same one later, may."""
+
+
+class _WrongFileError(_RefusedError):
+    """An address gave another file."""
 
 
 @dataclass(frozen=True)
@@ -131,14 +144,14 @@ class _Transfer:
             length = response.headers.get("Content-Length", "")
             total = int(length) if length.isdigit() else None
         if self.size_bytes is not None and total not in (None, self.size_bytes):
-            raise _RefusedError(f"it has {total} bytes there, not {self.size_bytes}")
+            raise _WrongFileError(f"it has {total} bytes there, not {self.size_bytes}")
         total = self.size_bytes if total is None else total
         self._make_room(here, total)
         while piece := response.read(_PIECE_BYTES):
             here += len(piece)
             if total is not None and here > total:
                 _empty(self.part)
-                raise _RefusedError(f"it goes on after its {total} bytes")
+                raise _WrongFileError(f"it goes on after its {total} bytes")
             self._write(piece)
             if self.progress is not None:
                 self.progress(self.path.name, here, total)
@@ -155,7 +168,9 @@ class _Transfer:
 
     def _write(self, piece: bytes) -> None:
         try:
-            self.part.write(piece)
+            rest = memoryview(piece)
+            while rest:  # An unbuffered file may take less than it is given.
+                rest = rest[self.part.write(rest) :]
         except OSError as error:
             full = error.errno in (errno.ENOSPC, errno.EDQUOT)
             remedy = "make room" if full else "see to it"
@@ -195,7 +210,7 @@ def _check(part: BinaryIO, sha256: str) -> None:
         digest.update(piece)
     if digest.hexdigest() != sha256:
         _empty(part)
-        raise _RefusedError(f"its SHA-256 is {digest.hexdigest()}, not {sha256}")
+        raise _WrongFileError(f"its SHA-256 is {digest.hexdigest()}, not {sha256}")
 
 
 def _total_of_range(content_range: str, here: int) -> int | None:
