@@ -12,7 +12,7 @@ import numpy as np
 from layers.logic.exchange import Layout, Slot, Task, Training, Update
 from layers.logic.hook import ClientHalf, Context, ServerHalf
 from layers.logic.seeds import derive
-from layers.logic.state import Memory, ServerState
+from layers.logic.state import Memory, ServerState, reopened
 
 
 class ServerChain:
@@ -31,12 +31,14 @@ class ServerChain:
         self._training = training
         self._layout = layout
         self._seed = seed
-        self._memory: dict[str, Memory] = {key: dict(state.memory.get(key, {})) for key in halves}
+        self._memory: dict[str, Memory] = {
+            key: reopened(state.memory.get(key, {})) for key in halves
+        }
 
     @property
     def memory(self) -> Mapping[str, Memory]:
-        """What the halves keep, by hook; a hook that keeps nothing is left out."""
-        return {key: kept for key, kept in self._memory.items() if kept}
+        """What the halves keep, by hook; empty for one that keeps nothing, or nothing any more."""
+        return self._memory
 
     def send(self, task: Task) -> Task:
         """Return the task as it travels."""
@@ -72,7 +74,9 @@ class ServerChain:
         return Context(
             round=self._state.round + 1,
             client=client,
-            seed=derive(self._seed, f"server:{key}", self._state.round + 1, client or 0),
+            seed=derive(
+                self._seed, f"server:{key}", self._state.round + 1, -1 if client is None else client
+            ),
             training=self._training,
             layout=self._layout,
             memory=memory if writable else MappingProxyType(memory),
@@ -92,7 +96,7 @@ class ClientChain:
         layout: Layout,
     ) -> None:
         self._halves = halves
-        self._memory: dict[str, Memory] = {key: dict(memory.get(key, {})) for key in halves}
+        self._memory: dict[str, Memory] = {key: reopened(memory.get(key, {})) for key in halves}
         self._contexts = {
             key: Context(
                 round=task.round,

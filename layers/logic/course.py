@@ -9,9 +9,9 @@ from typing import Literal
 import numpy as np
 
 from layers.logic.aggregator import Contribution
-from layers.logic.errors import Refused, TooFewUpdates
+from layers.logic.errors import LogicError, Refused, TooFewUpdates
 from layers.logic.exchange import EMPTY, Lost, Offer, Task, Update, Verdict
-from layers.logic.gate import check_content, check_envelope
+from layers.logic.gate import check_content, check_envelope, check_offer
 from layers.logic.logic import Logic
 from layers.logic.peers import Peers, Traffic
 from layers.logic.plan import Plan, Population
@@ -46,12 +46,7 @@ class Course:
         self._training = logic.training_of(self._round)
         self._chain = logic.server_chain(state)
         population = Population(peers.population(), state.memory.get(SURVEY, {}))
-        self._plan: Plan = logic.selector.select(
-            population,
-            state.memory.get(SELECT, {}),
-            self._round,
-            generator(logic.seed, "select", self._round),
-        )
+        self._plan = _select(state, logic, population)
         self._lanes = [_Lane(lane, state.weights, state.buffers) for lane in self._plan.lanes]
         self._place = {
             client: place for place, lane in enumerate(self._plan.lanes) for client in lane
@@ -72,10 +67,17 @@ class Course:
     def admit(self, offer: Offer) -> Sequence[Verdict]:
         """Take an offer; return the verdicts that can be given now."""
         task = self._tasks.get(offer.client)
-        if task is None or offer.round != task.round or offer.client in self._offers:
+        if not self._plan.offers or task is None or offer.round != task.round:
             return []
         if offer.client in self._granted:  # it came back after it had been granted
             return [Verdict(offer.round, offer.client, granted=True)]
+        if offer.client in self._offers:
+            return []
+        try:
+            check_offer(offer)
+        except Refused as refusal:
+            self._drop(ClientReport(offer.client, "refused", str(refusal)))
+            return [Verdict(task.round, offer.client, granted=False)]
         self._offers[offer.client] = offer
         return self._decide()
 
@@ -83,23 +85,23 @@ class Course:
         """Return the verdicts on offers that are due since nobody else is waited for."""
         if not self._offers or self._waiting():
             return []
-        verdicts = list(self._decide())
-        rest = [
-            Verdict(offer.round, offer.client, granted=False) for offer in self._offers.values()
-        ]
-        return verdicts + self._settle(rest)
+        return [*self._decide(), *self._decline()]
 
     def receive(self, update: Update) -> Sequence[Task]:
         """Take an update through the gate; return the task of the next client in its lane."""
         task = self._tasks.get(update.client)
         if task is None:
-            known = update.client in self._place
-            reason = "a second update in one round" if known else "not asked in this round"
-            self._strangers.append(ClientReport(update.client, "refused", reason))
+            known = self._clients.get(update.client)
+            reason = "not asked" if known is None else f"another update of a client {known.status}"
+            self._strangers.append(
+                ClientReport(update.client, "refused", f"{reason} in this round")
+            )
             return []
         lane = self._lanes[self._place[update.client]]
         try:
             check_envelope(update, task)
+            if self._plan.offers and update.client not in self._granted:
+                raise Refused("an update whose offer was not granted")
             decoded = self._chain.receive(update)
             check_content(decoded, lane.weights, lane.buffers)
         except Refused as refusal:
@@ -128,14 +130,24 @@ class Course:
         status: Literal["refused", "lost"] = "refused" if lost.refused else "lost"
         return self._drop(ClientReport(lost.client, status, lost.reason, lost.traceback))
 
+    def close(self) -> Sequence[Verdict]:
+        """End what is still open when nothing more will come; return the verdicts that are due."""
+        verdicts = self._decline()
+        for lane in self._lanes:
+            for client in lane.waiting:
+                reason = "not reached: the round ended before the client ahead of it in its lane"
+                self._clients[client] = ClientReport(client, "lost", reason)
+            lane.waiting.clear()
+        for client in list(self._tasks):
+            self.miss(Lost(self._round, client, "no answer before the round ended"))
+        return verdicts
+
     def conclude(self, traffic: Mapping[int, Traffic]) -> tuple[ServerState, RoundReport]:
-        """Return the next state and the round's report.
+        """Return the next state and the round's report; called after `close`.
 
         Raises:
             TooFewUpdates: fewer updates counted than the experiment asks for.
         """
-        for client in list(self._tasks):
-            self.miss(Lost(self._round, client, "no answer by the round's deadline"))
         report = self._report(traffic)
         counted = report.of("counted")
         if len(counted) < self._logic.min_updates:
@@ -211,13 +223,17 @@ class Course:
 
     def _waiting(self) -> int:
         """Number of clients that may still offer."""
-        unasked = sum(len(lane.waiting) for lane in self._lanes)
         offered = self._offers.keys() | self._granted
-        return unasked + sum(client not in offered for client in self._tasks)
+        return sum(client not in offered for client in self._tasks)
 
     def _decide(self) -> Sequence[Verdict]:
         open_offers = list(self._offers.values())
         return self._settle(self._logic.selector.admit(open_offers, self._waiting()))
+
+    def _decline(self) -> Sequence[Verdict]:
+        """Decline every offer that has no verdict yet."""
+        open_offers = self._offers.values()
+        return self._settle([Verdict(o.round, o.client, granted=False) for o in open_offers])
 
     def _settle(self, verdicts: Sequence[Verdict]) -> list[Verdict]:
         """Forget the offers that have a verdict; a declined client is out of the round."""
@@ -236,7 +252,6 @@ class Course:
         planned = [
             replace(self._clients[client], traffic=traffic.get(client, Traffic()))
             for client in self._plan.clients
-            if client in self._clients
         ]
         return RoundReport(
             round=self._round,
@@ -244,6 +259,20 @@ class Course:
             clients=(*planned, *self._strangers),
             traffic=sum(traffic.values(), Traffic()),
         )
+
+
+def _select(state: ServerState, logic: Logic, population: Population) -> Plan:
+    """Return the selector's plan for the round after `state`."""
+    memory, round = state.memory.get(SELECT, {}), state.round + 1
+    rng = generator(logic.seed, "select", round)
+    plan = logic.selector.select(population, memory, round, rng)
+    unknown = sorted(set(plan.clients) - set(population.clients))
+    if unknown:
+        raise LogicError(
+            f"{type(logic.selector).__name__} selected clients {unknown} in round {round}, which "
+            "are not there or have no samples; select from population.clients"
+        )
+    return plan
 
 
 def _survey(state: ServerState, logic: Logic, peers: Peers) -> ServerState:
@@ -259,5 +288,6 @@ def _survey(state: ServerState, logic: Logic, peers: Peers) -> ServerState:
         if asked:
             full = replace(question, weights=state.weights, buffers=state.buffers)
             for reply in peers.ask(full, asked):
-                given[reply.client] = reply.values
+                if reply.question == question.name and reply.client in asked:
+                    given[reply.client] = reply.values
     return replace(state, memory={**state.memory, SURVEY: answers})

@@ -3,35 +3,46 @@
 from __future__ import annotations
 
 import math
+from numbers import Integral
+from typing import Any
 
 import numpy as np
 
 from layers.logic.errors import Refused
-from layers.logic.exchange import Task, Update
+from layers.logic.exchange import Offer, Task, Update
+
+MOST_SAMPLES = 1 << 53  # up to here float64 counts exactly, and no weighted sum overflows
 
 
 def check_envelope(update: Update, task: Task) -> None:
     """Check what can be checked before any hook has looked at the update.
 
     Raises:
-        Refused: for another round or client than the task's, or for a number of samples that is
-            not a positive number.
+        Refused: for another round than the task's, or a number of samples or steps that cannot be.
     """
     if update.round != task.round:
         raise Refused(f"an update of round {update.round} in round {task.round}")
-    if update.client != task.client:
-        raise Refused(f"an update of client {update.client} from client {task.client}")
-    if isinstance(update.samples, bool) or not math.isfinite(update.samples) or update.samples <= 0:
-        raise Refused(f"a sample count of {update.samples}; it must be a positive number")
-    if update.steps < 0:
-        raise Refused(f"{update.steps} local steps; there cannot be fewer than none")
+    _check_count("sample count", update.samples, least=1)
+    _check_count("number of local steps", update.steps, least=0)
+
+
+def check_offer(offer: Offer) -> None:
+    """Check an offer before a selector sees it.
+
+    Raises:
+        Refused: for a norm that is not finite or negative, or a number of samples that cannot be.
+    """
+    _check_count("sample count", offer.samples, least=1)
+    if not 0 <= offer.norm < math.inf:
+        raise Refused(f"an offer of norm {offer.norm}; it must be finite and not negative")
 
 
 def check_content(update: Update, weights: np.ndarray, buffers: np.ndarray) -> None:
     """Check the decoded vectors against those of the global model.
 
     Raises:
-        Refused: for a wrong length or type, or a value that is not finite.
+        Refused: for a wrong length or type, a value that is not finite, or an update that added
+            to the weights is not.
     """
     for name, vector, like in (
         ("update", update.delta, weights),
@@ -41,11 +52,24 @@ def check_content(update: Update, weights: np.ndarray, buffers: np.ndarray) -> N
             raise Refused(f"{name} of shape {vector.shape}; the model's is {like.shape}")
         if vector.dtype != np.float32:
             raise Refused(f"{name} of type {vector.dtype}; it must be float32")
-        # The sum is not finite if any value is not; a finite vector can still overflow it.
-        with np.errstate(over="ignore", invalid="ignore"):
-            suspicious = not math.isfinite(float(vector.sum(dtype=np.float64)))
-        if suspicious and not np.isfinite(vector).all():
+        if not math.isfinite(_largest(vector)):
             raise Refused(f"{name} with {int((~np.isfinite(vector)).sum())} values not finite")
+    if _largest(update.delta) + _largest(weights) > float(np.finfo(np.float32).max):
+        with np.errstate(over="ignore"):
+            if not np.isfinite(weights + update.delta).all():
+                raise Refused("update that is finite, but makes a model that is not")
     for name, value in update.metrics.items():
         if not isinstance(value, (int, float)):
             raise Refused(f"a metric {name!r} that is no number")
+
+
+def _check_count(name: str, count: Any, least: int) -> None:
+    whole = isinstance(count, Integral) and not isinstance(count, bool)
+    if not whole or not least <= count <= MOST_SAMPLES:
+        raise Refused(f"a {name} of {count}; it must be a whole number from {least} to 2^53")
+
+
+def _largest(vector: np.ndarray) -> float:
+    """Return the largest absolute value, inf or NaN if there is one; copies nothing."""
+    with np.errstate(invalid="ignore"):
+        return max(abs(float(vector.min(initial=0))), abs(float(vector.max(initial=0))))

@@ -42,7 +42,7 @@ class Context:
     start: np.ndarray = field(default_factory=lambda: np.zeros(0, np.float32))
 
     def rng(self, purpose: str = "") -> np.random.Generator:
-        """Return this context's random generator; the same one for the same purpose."""
+        """Return a generator for one purpose; a second call starts the same draws again."""
         return generator(self.seed, purpose)
 
     def keep(self, **values: Any) -> None:
@@ -67,7 +67,10 @@ class ServerHalf:
         return update
 
     def count(self, update: Update, context: Context) -> None:
-        """Take note of an update that counts; called in the order of the plan."""
+        """Take note of an update that counts; called in the order of the plan.
+
+        In a lane of several clients the update comes without its delta.
+        """
 
     def conclude(self, state: ServerState, context: Context) -> ServerState:
         """Change the state after aggregation; `context.start` is the model before it."""
@@ -109,6 +112,11 @@ class Hook:
     def client(self) -> ClientHalf:
         """Return the client's half."""
         return ClientHalf()
+
+    @property
+    def corrects(self) -> bool:
+        """Whether the client's half works on gradients."""
+        return type(self.client()).gradient is not ClientHalf.gradient
 
     def check(self, logic: Logic) -> None:
         """Raise `LogicError` if this hook cannot work in `logic`; called before anything runs."""

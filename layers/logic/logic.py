@@ -42,6 +42,8 @@ class Logic:
     min_updates: int = 1
 
     def __post_init__(self) -> None:
+        if isinstance(self.hooks, Hook):
+            raise LogicError(f"hooks must be a list, [{self.hooks!r}], not a single hook")
         for kind, value, like in (
             ("selector", self.selector, Selector),
             ("aggregator", self.aggregator, Aggregator),

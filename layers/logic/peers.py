@@ -39,10 +39,14 @@ class Peers(Protocol):
         """Send tasks; each brings one `Update` or `Lost`, an `Offer` perhaps before it."""
 
     def answer(self, verdicts: Sequence[Verdict]) -> None:
-        """Answer offers; one that is declined brings nothing more."""
+        """Answer offers, also after the last event; one that is declined brings nothing more."""
 
     def events(self) -> Iterator[Event]:
-        """Yield what arrives, until nothing is outstanding or the round's deadline has passed."""
+        """Yield what arrives, until nothing is outstanding or the round's deadline has passed.
+
+        A message bears the number of the client that sent it (who lied about that is `Lost`), and
+        what was given up in an earlier round is not yielded: by these two a task is known.
+        """
 
     def traffic(self) -> Mapping[int, Traffic]:
         """Return the bytes by client since the last call."""

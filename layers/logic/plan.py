@@ -36,7 +36,8 @@ class Plan:
 
     Attributes:
         lanes: no client stands in two places.
-        offers: whether clients offer their update before they send it.
+        offers: whether clients offer their update before they send it; only with lanes of one
+            client, since the next in a lane cannot begin before the verdict.
     """
 
     lanes: tuple[tuple[int, ...], ...]
@@ -49,6 +50,8 @@ class Plan:
             raise LogicError(f"a plan names clients {twice} twice; a client has one place in it")
         if not all(self.lanes):
             raise LogicError("a plan has an empty lane; leave it out")
+        if self.offers and any(len(lane) > 1 for lane in self.lanes):
+            raise LogicError("a plan with offers has lanes of several clients; use single_lanes()")
 
     @property
     def clients(self) -> tuple[int, ...]:

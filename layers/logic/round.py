@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from layers.logic.course import Course
 from layers.logic.engine import Data, Engine
 from layers.logic.exchange import Lost, Offer, Task, Update
 from layers.logic.logic import Logic
+from layers.logic.norm import norm
 from layers.logic.peers import Peers
 from layers.logic.report import RoundReport
 from layers.logic.state import ClientState, ServerState
@@ -30,6 +29,7 @@ def run_round(state: ServerState, peers: Peers, logic: Logic) -> tuple[ServerSta
             case Lost():
                 peers.send(course.miss(event))
         peers.answer(course.decide())
+    peers.answer(course.close())
     return course.conclude(peers.traffic())
 
 
@@ -52,7 +52,7 @@ def answer(
         metrics["loss"] = report.loss
     delta = engine.weights - received.weights
     if task.offer:
-        metrics["norm"] = float(np.linalg.norm(delta.astype(np.float64)))
+        metrics["norm"] = norm(delta)
     update = Update(
         round=task.round,
         client=task.client,

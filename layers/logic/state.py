@@ -106,6 +106,22 @@ class ClientLedger:
         )
 
 
+def reopened(memory: Mapping[str, Any]) -> Memory:
+    """Return a copy of `memory` that can be added to, without copying its arrays.
+
+    They are read-only in the copy: a round may have to be run again from the memory before it.
+    """
+    return {key: _reopened(value) for key, value in memory.items()}
+
+
+def _reopened(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return frozen(value.view())
+    if isinstance(value, Mapping):
+        return reopened(value)
+    return value
+
+
 def frozen(array: np.ndarray) -> np.ndarray:
     """Return `array`, made read-only: a value that was handed on does not change."""
     array.setflags(write=False)

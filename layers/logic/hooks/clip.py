@@ -8,6 +8,7 @@ import numpy as np
 
 from layers.logic.errors import LogicError
 from layers.logic.hook import ClientHalf, Context, Hook
+from layers.logic.norm import norm
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,6 @@ class _ClipClient(ClientHalf):
         self._norm = norm
 
     def gradient(self, gradient: np.ndarray, weights: np.ndarray, context: Context) -> None:
-        length = float(np.sqrt(np.dot(gradient, gradient)))
+        length = norm(gradient)
         if length > self._norm:
             gradient *= np.float32(self._norm / length)

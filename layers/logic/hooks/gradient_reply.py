@@ -22,15 +22,21 @@ class GradientReply(Hook):
     """G = sum of the gradients of all local steps goes up; the server takes w - eta G.
 
     The same model as returning the weights, for plain SGD with the same learning rate at both ends.
-    Hooks that correct gradients stand before it, those that encode the reply do not go with it.
+    Hooks that correct gradients stand before it.
     """
 
     def check(self, logic: Logic) -> None:
-        """Refuse momentum and weight decay, with which w - eta G is another model."""
+        """Refuse what makes w - eta G another model than the client's."""
         if logic.training.momentum or logic.training.weight_decay:
             raise LogicError(
                 "returning the gradient equals returning the model for plain SGD only; set "
                 "momentum and weight_decay to 0, or return the model"
+            )
+        after = [hook for hook in logic.hooks[logic.hooks.index(self) + 1 :] if hook.corrects]
+        if after:
+            raise LogicError(
+                f"{type(after[0]).__name__} changes gradients after they were summed for the "
+                "reply; put it before GradientReply in logic.hooks"
             )
 
     def server(self) -> ServerHalf:

@@ -17,7 +17,8 @@ from layers.logic.selectors.uniform import check_size, cohort_size
 class BySize(Selector):
     """A client is drawn with a probability in proportion to its n_k, without replacement.
 
-    With `aggregate: {name: mean, weights: uniform}` the expected update is that of FedAvg.
+    With `aggregate: {name: mean, weights: uniform}` the expected update is FedAvg's: exactly when
+    one client is drawn, nearly while the cohort is small against the population.
 
     Attributes:
         fraction: C, the share of the population in a round; m = max(round(C K), 1) clients.

@@ -1,0 +1,23 @@
+"""The Euclidean norm of a flat vector, the same bits for any number of threads."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+BLOCK = 1 << 14  # values at a time, so that their squares stay in the processor's cache
+
+
+def norm(vector: np.ndarray) -> float:
+    """Return the Euclidean norm of a float32 (d,) vector, summed in float64.
+
+    `numpy.linalg.norm` hands the sum to BLAS, which cuts it into as many parts as there are
+    threads; and in float32 the squares of large values overflow.
+    """
+    total = 0.0
+    for start in range(0, vector.size, BLOCK):
+        part = vector[start : start + BLOCK].astype(np.float64)
+        np.multiply(part, part, out=part)
+        total += float(np.add.reduce(part))
+    return math.sqrt(total)
