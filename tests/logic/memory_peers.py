@@ -1,0 +1,193 @@
+"""Clients in memory whose arrivals, losses and lies a test decides; each task is really trained."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from layers.logic import (
+    Answer,
+    ClientLedger,
+    ClientState,
+    Logic,
+    Lost,
+    Offer,
+    Question,
+    RoundReport,
+    Selector,
+    ServerState,
+    Task,
+    Traffic,
+    Update,
+    Verdict,
+    answer,
+    answer_question,
+    offer_of,
+    run_round,
+)
+from layers.logic.exchange import Event
+from layers.logic.plan import Plan, Population
+from tests.logic.quadratic import Quadratic, QuadraticEngine, layout
+
+Forge = Callable[[Update], Iterable[Event]]
+
+
+def honestly(update: Update) -> Iterable[Event]:
+    return [update]
+
+
+@dataclass
+class MemoryPeers:
+    """`layers.logic.Peers` in memory.
+
+    Attributes:
+        order: clients in the order in which they arrive; those left out arrive last, ascending.
+        lost: clients that are lost when they are asked.
+        silent: clients of which nothing ever comes; without anybody else the deadline passes.
+        forge: what arrives in place of a client's update.
+        forge_offer: likewise of its offer.
+        deadline: after so many events nothing more is yielded.
+    """
+
+    logic: Logic
+    clients: Mapping[int, Quadratic]
+    order: Sequence[int] = ()
+    lost: Collection[int] = ()
+    silent: Collection[int] = ()
+    forge: Forge = honestly
+    forge_offer: Callable[[Offer], Iterable[Event]] = lambda offer: [offer]
+    forge_answer: Callable[[Answer], Iterable[Answer]] = lambda answer: [answer]
+    deadline: int | None = None
+    ledgers: dict[int, ClientLedger] = field(default_factory=dict)
+    tasks: list[Task] = field(default_factory=list)
+    verdicts: list[Verdict] = field(default_factory=list)
+    asked: list[tuple[str, tuple[int, ...]]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.engine = QuadraticEngine(self.logic.layout[-1].stop)
+        self._queue: list[Task | Update] = []
+        self._told = 0
+        self._offered: dict[int, Update] = {}
+
+    def population(self) -> Mapping[int, int]:
+        return {client: len(data) for client, data in self.clients.items()}
+
+    def ask(self, question: Question, clients: Sequence[int]) -> Sequence[Answer]:
+        self.asked.append((question.name, tuple(clients)))
+        return [
+            told
+            for client in clients
+            if client not in self.lost
+            for told in self.forge_answer(
+                answer_question(client, question, self.engine, self.clients[client])
+            )
+        ]
+
+    def send(self, tasks: Sequence[Task]) -> None:
+        self.tasks.extend(tasks)
+        self._queue.extend(tasks)
+
+    def answer(self, verdicts: Sequence[Verdict]) -> None:
+        for verdict in verdicts:
+            self.verdicts.append(verdict)
+            update = self._offered.pop(verdict.client, None)
+            if verdict.granted and update is not None:
+                self._queue.append(update)
+
+    def events(self) -> Iterator[Event]:
+        left = self.deadline
+        for event in self._arrivals():
+            if left is not None:
+                if left == 0:
+                    return
+                left -= 1
+            yield event
+
+    def traffic(self) -> Mapping[int, Traffic]:
+        asked, self._told = self.tasks[self._told :], len(self.tasks)
+        return {task.client: Traffic(down_bytes=100, up_bytes=10) for task in asked}
+
+    def _arrivals(self) -> Iterator[Event]:
+        while self._queue:
+            item = min(self._queue, key=lambda item: self._turn(item.client))
+            self._queue.remove(item)
+            if item.client in self.silent:
+                continue
+            if item.client in self.lost:
+                yield Lost(item.round, item.client, "cable cut")
+            elif isinstance(item, Update):
+                yield from self.forge(item)
+            else:
+                update = self._train(item)
+                if item.offer:
+                    self._offered[item.client] = update
+                    yield from self.forge_offer(offer_of(update))
+                else:
+                    yield from self.forge(update)
+
+    def _turn(self, client: int) -> tuple[int, int]:
+        place = self.order.index(client) if client in self.order else len(self.order)
+        return place, client
+
+    def _train(self, task: Task) -> Update:
+        ledger = self.ledgers.get(task.client, ClientLedger()).settle(task.counted)
+        data = self.clients[task.client]
+        update, after = answer(task, ledger.settled, self.engine, data, self.logic)
+        self.ledgers[task.client] = ClientLedger(ledger.settled, after)
+        return update
+
+    def memory(self, client: int, state: ServerState) -> ClientState:
+        """Return what the client would start its next task from."""
+        ledger = self.ledgers.get(client, ClientLedger())
+        return ledger.settle(state.counted.get(client, 0)).settled
+
+
+@dataclass(frozen=True)
+class Fixed(Selector):
+    """The same lanes every round."""
+
+    lanes: tuple[tuple[int, ...], ...]
+
+    def select(self, population: Population, memory, round, rng) -> Plan:
+        return Plan(self.lanes)
+
+
+def alone(*clients: int) -> Fixed:
+    """Return a selector of these clients, each in a lane of its own."""
+    return Fixed(tuple((client,) for client in clients))
+
+
+def a_logic(selector: Selector, size: int = 3, **settings) -> Logic:
+    return Logic(layout=layout(size), selector=selector, **settings)
+
+
+def a_state(logic: Logic, weights: Sequence[float] | None = None) -> ServerState:
+    size = logic.layout[-1].stop
+    start = np.zeros(size) if weights is None else weights
+    return ServerState(0, np.array(start, np.float32), np.zeros(1, np.float32))
+
+
+def run_rounds(
+    rounds: int, state: ServerState, peers: MemoryPeers
+) -> tuple[ServerState, list[RoundReport]]:
+    reports = []
+    for _ in range(rounds):
+        state, report = run_round(state, peers, peers.logic)
+        reports.append(report)
+    return state, reports
+
+
+def of_client(client: int, change: Callable[[Update], Iterable[Event]]) -> Forge:
+    """Return a forge that touches this client's update and leaves the others'."""
+    return lambda update: change(update) if update.client == client else [update]
+
+
+def lying(client: int, **values: object) -> Forge:
+    """Return a forge that replaces attributes of this client's update."""
+    return of_client(client, lambda update: [replace(update, **values)])
+
+
+def same_bits(one: np.ndarray, other: np.ndarray) -> bool:
+    return one.dtype == other.dtype and one.tobytes() == other.tobytes()
