@@ -226,7 +226,9 @@ def test_a_file_that_skips_as_a_whole_fails_where_nothing_may_skip(tmp_path: Pat
 def test_a_process_that_a_test_leaves_running_is_reported(tmp_path: Path) -> None:
     shutil.copy(ROOT / "tests" / "conftest.py", tmp_path)
     (tmp_path / "test_leaves.py").write_text(
-        "import subprocess\ndef test_leaves(): subprocess.Popen(['cat'], stdin=subprocess.PIPE)\n"
+        # cat ends when its input does, that is, with the process that keeps `left`.
+        "import subprocess\nleft = []\n"
+        "def test_leaves(): left.append(subprocess.Popen(['cat'], stdin=subprocess.PIPE))\n"
     )
     done = run_pytest(tmp_path)
     assert done.returncode == 1, done.stdout
