@@ -184,7 +184,7 @@ def of_client(client: int, change: Callable[[Update], Iterable[Event]]) -> Forge
     return lambda update: change(update) if update.client == client else [update]
 
 
-def lying(client: int, **values: object) -> Forge:
+def lying(client: int, /, **values: object) -> Forge:
     """Return a forge that replaces attributes of this client's update."""
     return of_client(client, lambda update: [replace(update, **values)])
 

@@ -1,4 +1,4 @@
-"""A model whose loss is a parabola for each client, so that every step can be worked out by hand."""
+"""A model whose loss is a parabola for each client: every step can be worked out by hand."""
 
 from __future__ import annotations
 

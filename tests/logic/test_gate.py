@@ -1,0 +1,187 @@
+"""What is no sound update of this round is refused with a reason, and changes no bit."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from layers.logic import Hook, Refused, ServerHalf, run_round
+from tests.logic.memory_peers import (
+    MemoryPeers,
+    a_logic,
+    a_state,
+    alone,
+    lying,
+    of_client,
+    same_bits,
+)
+from tests.logic.quadratic import bowls
+
+CLIENTS = bowls(3)
+WEIGHTS = (0.5, -2.0, 1e-3)
+
+BAD_VECTORS = {
+    "nan": ([math.nan, 1, 1], np.float32, "not finite"),
+    "inf": ([1, math.inf, 1], np.float32, "not finite"),
+    "minus inf": ([1, -math.inf, 1], np.float32, "not finite"),
+    "both infs": ([math.inf, -math.inf, math.nan], np.float32, "3 values not finite"),
+    "too long": ([1, 1, 1, 1], np.float32, "shape (4,)"),
+    "too short": ([1, 1], np.float32, "shape (2,)"),
+    "empty": ([], np.float32, "shape (0,)"),
+    "a matrix": ([[1, 1, 1]], np.float32, "shape (1, 3)"),
+    "float64": ([1, 1, 1], np.float64, "float64"),
+    "whole numbers": ([1, 1, 1], np.int32, "int32"),
+    "half precision": ([1, 1, 1], np.float16, "float16"),
+}
+LIES = {
+    **{
+        f"a delta: {name}": ({"delta": np.array(values, dtype)}, reason)
+        for name, (values, dtype, reason) in BAD_VECTORS.items()
+    },
+    "a buffer that is NaN": ({"buffers": np.array([math.nan], np.float32)}, "buffers"),
+    "a buffer too many": ({"buffers": np.zeros(2, np.float32)}, "buffers of shape (2,)"),
+    "an earlier round": ({"round": 0}, "round 0 in round 1"),
+    "a later round": ({"round": 2}, "round 2 in round 1"),
+    "no samples": ({"samples": 0}, "sample count of 0"),
+    "fewer than no samples": ({"samples": -5}, "sample count of -5"),
+    "NaN samples": ({"samples": math.nan}, "sample count of nan"),
+    "infinitely many samples": ({"samples": math.inf}, "sample count of inf"),
+    "truly samples": ({"samples": True}, "sample count of True"),
+    "samples by word": ({"samples": "many"}, "sample count of many"),
+    "half a sample": ({"samples": 0.5}, "sample count of 0.5"),
+    "samples that overflow every sum": ({"samples": 1e308}, "sample count"),
+    "samples beyond every float": ({"samples": 10**400}, "sample count"),
+    "fewer than no steps": ({"steps": -1}, "local steps of -1"),
+    "NaN steps": ({"steps": math.nan}, "local steps of nan"),
+    "a metric by word": ({"metrics": {"loss": "low"}}, "'loss'"),
+}
+
+
+@pytest.mark.parametrize("name", LIES)
+def test_a_bad_update_is_refused_and_the_others_count(name) -> None:
+    values, reason = LIES[name]
+    logic = a_logic(alone(0, 1, 2))
+    peers = MemoryPeers(logic, CLIENTS, forge=lying(1, **values))
+    state, report = run_round(a_state(logic, WEIGHTS), peers, logic)
+    assert report.of("counted") == (0, 2)
+    (refused,) = (client for client in report.clients if client.status == "refused")
+    assert refused.client == 1
+    assert reason in refused.reason
+    assert 1 not in state.counted
+    without = a_logic(alone(0, 2))
+    expected, _ = run_round(a_state(logic, WEIGHTS), MemoryPeers(without, CLIENTS), without)
+    assert same_bits(state.weights, expected.weights)
+    assert same_bits(state.buffers, expected.buffers)
+
+
+@pytest.mark.parametrize("name", LIES)
+def test_a_bad_update_alone_leaves_every_bit_of_the_model(name) -> None:
+    values, _ = LIES[name]
+    logic = a_logic(alone(1), min_updates=0)
+    start = a_state(logic, WEIGHTS)
+    state, report = run_round(start, MemoryPeers(logic, CLIENTS, forge=lying(1, **values)), logic)
+    assert report.of("refused") == (1,)
+    assert same_bits(state.weights, start.weights)
+    assert same_bits(state.buffers, start.buffers)
+
+
+@pytest.mark.parametrize("value", [3e38, -3e38])
+def test_a_finite_update_passes_even_if_its_sum_overflows(value) -> None:
+    logic = a_logic(alone(1))
+    delta = np.full(3, value, np.float32)
+    state, _ = run_round(
+        a_state(logic), MemoryPeers(logic, CLIENTS, forge=lying(1, delta=delta)), logic
+    )
+    assert same_bits(state.weights, delta)
+
+
+def test_a_finite_update_that_makes_an_infinite_model_is_refused() -> None:
+    logic = a_logic(alone(1), min_updates=0)
+    start = a_state(logic, [3e38, 0, 0])
+    peers = MemoryPeers(logic, CLIENTS, forge=lying(1, delta=np.array([1e38, 0, 0], np.float32)))
+    state, report = run_round(start, peers, logic)
+    assert "makes a model that is not" in report.clients[0].reason
+    assert same_bits(state.weights, start.weights)
+
+
+def test_a_second_update_is_refused_and_the_first_counts_once() -> None:
+    logic = a_logic(alone(0, 1))
+    twice = of_client(1, lambda update: [update, replace(update, samples=999)])
+    state, report = run_round(a_state(logic), MemoryPeers(logic, CLIENTS, forge=twice), logic)
+    honest, _ = run_round(a_state(logic), MemoryPeers(logic, CLIENTS), logic)
+    assert report.of("counted") == (0, 1)
+    assert [(c.client, c.status, c.reason) for c in report.clients[2:]] == [
+        (1, "refused", "another update of a client counted in this round")
+    ]
+    assert same_bits(state.weights, honest.weights)
+
+
+def test_an_update_of_a_client_that_was_not_asked_is_refused() -> None:
+    logic = a_logic(alone(0, 1))
+    also = of_client(
+        1, lambda update: [update, replace(update, client=2), replace(update, client=77)]
+    )
+    state, report = run_round(a_state(logic), MemoryPeers(logic, CLIENTS, forge=also), logic)
+    assert [(c.client, c.status, c.reason) for c in report.clients[2:]] == [
+        (2, "refused", "not asked in this round"),
+        (77, "refused", "not asked in this round"),
+    ]
+    assert set(state.counted) == {0, 1}
+
+
+def test_an_update_in_the_name_of_another_client_does_not_count_for_its_sender() -> None:
+    logic = a_logic(alone(0, 1))
+    start = a_state(logic)
+    as_stranger = lying(1, client=2)
+    state, report = run_round(start, MemoryPeers(logic, CLIENTS, forge=as_stranger), logic)
+    assert [(c.client, c.status) for c in report.clients] == [
+        (0, "counted"),
+        (1, "lost"),
+        (2, "refused"),
+    ]
+    only = a_logic(alone(0))
+    expected, _ = run_round(start, MemoryPeers(only, CLIENTS), only)
+    assert same_bits(state.weights, expected.weights)
+
+
+def test_a_hook_can_refuse_what_it_cannot_decode() -> None:
+    class Picky(ServerHalf):
+        def receive(self, update, context):
+            if update.client == 1:
+                raise Refused("no codebook")
+            return update
+
+    class Codec(Hook):
+        def server(self):
+            return Picky()
+
+    logic = a_logic(alone(0, 1), hooks=[Codec()])
+    _, report = run_round(a_state(logic), MemoryPeers(logic, CLIENTS), logic)
+    assert [(c.status, c.reason) for c in report.clients] == [
+        ("counted", ""),
+        ("refused", "no codebook"),
+    ]
+
+
+@given(
+    bits=st.lists(st.integers(0, 2**32 - 1), min_size=3, max_size=3),
+    samples=st.one_of(st.integers(), st.floats(), st.booleans()),
+    steps=st.one_of(st.integers(), st.floats()),
+)
+def test_whatever_arrives_the_model_stays_finite_or_unchanged(bits, samples, steps) -> None:
+    delta = np.array(bits, np.uint32).view(np.float32)
+    logic = a_logic(alone(1), min_updates=0)
+    start = a_state(logic, WEIGHTS)
+    forge = lying(1, delta=delta, samples=samples, steps=steps)
+    state, report = run_round(start, MemoryPeers(logic, CLIENTS, forge=forge), logic)
+    assert np.isfinite(state.weights).all()
+    if report.of("counted"):
+        np.testing.assert_array_equal(state.weights, start.weights + delta)
+    else:
+        assert report.of("refused") == (1,)
+        assert same_bits(state.weights, np.array(WEIGHTS, np.float32))
