@@ -76,7 +76,7 @@ def _draw(counts: npt.NDArray[np.int64], title: str) -> Figure:
 
     _draw_sizes(sizes, counts.sum(axis=1))
     image = mix.imshow(
-        np.ma.masked_equal(counts.T, 0),
+        np.where(counts.T == 0, np.nan, counts.T),  # NaN is drawn as absent.
         aspect="auto",
         interpolation="nearest",
         cmap=_COLOURS.with_extremes(bad=_ABSENT),
