@@ -6,7 +6,9 @@ import importlib.metadata
 import platform
 from typing import Any, Literal
 
-PACKAGES = ("fedmx", "mxnet", "numpy")
+from fedmx.version import __version__
+
+PACKAGES = ("mxnet", "numpy")
 
 
 def gather_facts(
@@ -18,6 +20,7 @@ def gather_facts(
     is not installed has the version None.
     """
     return {
+        "fedmx": __version__,
         **{package: _version(package) for package in PACKAGES},
         "python": platform.python_version(),
         "platform": platform.platform(),

@@ -1,0 +1,181 @@
+"""One page that says what was run, what came out, what it cost and who took part."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+
+from fedmx.report.figures import AXES, COLOURS, MEASURES, draw
+from fedmx.report.html import Child, Html, element, join, table
+from fedmx.report.participation_section import participation_section
+from fedmx.report.quantities import duration, mebibytes, number, percent, target_percent
+from fedmx.report.settings_section import experiment_section, facts_section
+from fedmx.report.summary import RunSummary, common_target, comparison, summarise
+from fedmx.run import RunError, RunFolder
+from fedmx.run.durable import write_text_durably
+
+
+def write_report(
+    runs: Sequence[RunFolder], path: str | Path, target_accuracy: float | None = None
+) -> None:
+    """Write one self-contained HTML file on one run, or on several side by side.
+
+    It loads nothing, so that it opens offline, and every text from a run is escaped.
+    ``target_accuracy`` (0 to 1) is what rounds, bytes and time are counted to; without it the
+    lowest ``stop.accuracy`` of the experiments. Raises RunError when a run cannot be read or the
+    file cannot be written.
+    """
+    if not runs:
+        raise RunError("a report needs at least one run; give the folder of one")
+    summaries = [summarise(run) for run in runs]
+    if any(times > 1 for times in Counter(run.name for run in runs).values()):
+        labels = [str(run.path) for run in runs]
+    else:
+        labels = [run.name for run in runs]
+    text = render(summaries, labels, common_target(summaries, target_accuracy))
+    try:
+        write_text_durably(Path(path), text)
+    except OSError as error:
+        raise RunError(f"{path}: cannot write the report ({error.strerror})") from None
+
+
+def render(runs: Sequence[RunSummary], labels: Sequence[str], target: float | None) -> str:
+    """The page as text; ``labels`` are what the runs are called on it."""
+    single = len(runs) == 1
+    title = labels[0] if single else f"{len(runs)} runs side by side"
+    sections = [
+        _header(runs, title),
+        _cards(runs[0], target) if single else _side_by_side(runs, labels, target),
+        _figures(runs, labels, target),
+        *(
+            participation_section(run, None if single else label)
+            for run, label in zip(runs, labels, strict=True)
+        ),
+        experiment_section(runs, labels),
+        facts_section(runs, labels),
+        element(
+            "footer",
+            "Written by fedmx. 1 MiB is 1,048,576 bytes; bytes are those of the encoded frames.",
+        ),
+    ]
+    here = files("fedmx.report")
+    return Template((here / "page.html").read_text(encoding="utf-8")).substitute(
+        title=join(f"fedmx: {title}"),
+        style=(here / "style.css").read_text(encoding="utf-8"),
+        body="\n".join(section for section in sections if section),
+    )
+
+
+def _header(runs: Sequence[RunSummary], title: str) -> Html:
+    lines = [element("h1", title)]
+    if len(runs) == 1:
+        run = runs[0]
+        lines.append(element("p", _what(run), class_="quiet"))
+        reason = f": {run.reason}" if run.reason else ""
+        lines.append(
+            element("p", element("span", run.status, class_=f"status {run.status}"), reason)
+        )
+    return element("header", *lines)
+
+
+def _what(run: RunSummary) -> str:
+    """The experiment in one line."""
+    settings = run.settings
+    parts = [
+        settings.get("compute.model"),
+        settings.get("compute.data"),
+        f"partition {settings['compute.partition']}" if "compute.partition" in settings else None,
+        settings.get("logic.preset"),
+        f"{settings['clients']} clients" if "clients" in settings else None,
+        run.facts.get("mode"),
+        f"seed {run.facts['seed']}" if "seed" in run.facts else None,
+        f"started {str(run.facts.get('started', ''))[:16].replace('T', ' ')}",
+    ]
+    return " · ".join(str(part) for part in parts if part not in (None, ""))
+
+
+def _cards(run: RunSummary, target: float | None) -> Html:
+    final, best = run.final(), run.best()
+    rows = dict(comparison([run], target))
+    cards = [
+        _card(
+            "Final accuracy",
+            percent(final.accuracy if final else None),
+            f"after round {final.round}" if final else None,
+        ),
+        _card(
+            "Best accuracy",
+            percent(best.accuracy if best else None),
+            f"round {best.round}" if best else None,
+        ),
+        _card("Final loss", number(run.final_loss())),
+        _card("Rounds", rows["Rounds"][0]),
+        _card("Bytes up", mebibytes(run.up_bytes), "clients to server"),
+        _card("Bytes down", mebibytes(run.down_bytes), "server to clients"),
+        _card("Control bytes", mebibytes(run.control_bytes)),
+        _card("Time", duration(run.seconds), _a_round(run)),
+    ]
+    if target is not None:
+        hit = run.reached(target)
+        label = f"To {target_percent(target)}"
+        if hit is None:
+            cards.append(_card(label, "not reached"))
+        else:
+            sizes = (mebibytes(hit.bytes), duration(hit.seconds))
+            used = ", ".join(size.replace(" ", "\u00a0") for size in sizes)
+            cards.append(_card(label, f"round {hit.round}", used))
+    return element("section", element("h2", "Results"), element("div", *cards, class_="cards"))
+
+
+def _a_round(run: RunSummary) -> str | None:
+    return f"{duration((run.seconds or 0) / len(run.points))} a round" if run.points else None
+
+
+def _card(label: str, value: str, more: str | None = None) -> Html:
+    return element(
+        "div",
+        element("div", label, class_="label"),
+        element("div", value, class_="value"),
+        element("div", more, class_="more") if more else None,
+        class_="card",
+    )
+
+
+def _side_by_side(runs: Sequence[RunSummary], labels: Sequence[str], target: float | None) -> Html:
+    head: list[Child] = ["", *(join(_swatch(i), label) for i, label in enumerate(labels))]
+    rows: list[list[Child]] = [[label, *cells] for label, cells in comparison(runs, target)]
+    if any(run.reason for run in runs):
+        why = [element("div", run.reason, class_="wrap") for run in runs]
+        rows.insert(1, ["Why it ended", *why])
+    return element("section", element("h2", "Results"), table(head, rows, class_="numbers"))
+
+
+def _swatch(index: int, kind: str = "swatch") -> Html:
+    return element("span", class_=kind, style=f"border-color: var(--run-{index % COLOURS})")
+
+
+def _figures(runs: Sequence[RunSummary], labels: Sequence[str], target: float | None) -> Html:
+    parts = []
+    for axis in AXES:
+        for measure in MEASURES:
+            svg = draw(runs, measure, axis, target)
+            if svg is not None:
+                caption = element("figcaption", f"{measure.name} against {axis.name}")
+                parts.append(element("figure", caption, svg))
+    if not parts:
+        said = "No round has been evaluated yet, so there is nothing to draw."
+        return element("section", element("h2", "Curves"), element("p", said, class_="quiet"))
+    if len(runs) > 1:
+        keys = [join(_swatch(index), label) for index, label in enumerate(labels)]
+    else:
+        keys = [join(_swatch(0), "test data")]
+    if any(point.train_loss is not None for run in runs for point in run.points):
+        keys.append(join(_swatch(0, "swatch faint"), "training loss, mean over participants"))
+    if target is not None:
+        keys.append(join(f"dashed: target, {target_percent(target)}"))
+    legend = element("ul", *(element("li", key) for key in keys), class_="legend")
+    grid = element("div", *parts, class_="figures")
+    return element("section", element("h2", "Curves"), legend, grid)

@@ -1,0 +1,162 @@
+"""The figures of one run, read from its folder: curves, totals, and what a target took."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fedmx.report.participation import Participation, tally
+from fedmx.report.quantities import NOTHING, duration, mebibytes, number, percent, target_percent
+from fedmx.report.settings import read_settings
+from fedmx.run import RunFolder
+
+_TOO_LARGE = 1e100  # a loss of this size has nothing to say but that the run diverged
+
+
+@dataclass(frozen=True)
+class Point:
+    """One round: its own measures, and what the run had used up when it ended."""
+
+    round: int
+    accuracy: float | None
+    loss: float | None
+    train_loss: float | None
+    bytes: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    """One run as a report shows it. ``bytes`` are up and down together; control bytes are apart."""
+
+    name: str
+    status: str
+    reason: str
+    facts: Mapping[str, Any]
+    experiment_yaml: str
+    settings: Mapping[str, Any]
+    points: Sequence[Point]
+    up_bytes: float
+    down_bytes: float
+    control_bytes: float
+    participation: Participation
+
+    @property
+    def seconds(self) -> float | None:
+        """Wall-clock time of the rounds."""
+        return self.points[-1].seconds if self.points else None
+
+    @property
+    def planned_rounds(self) -> int | None:
+        """How many rounds the experiment asks for."""
+        rounds = self.settings.get("rounds")
+        return rounds if isinstance(rounds, int) else None
+
+    @property
+    def evaluated(self) -> list[Point]:
+        """The rounds after which the model was evaluated."""
+        return [p for p in self.points if p.accuracy is not None]
+
+    def best(self) -> Point | None:
+        """The first of the rounds with the highest accuracy."""
+        return max(self.evaluated, key=lambda p: (p.accuracy or 0.0, -p.round), default=None)
+
+    def final(self) -> Point | None:
+        """The last round that was evaluated."""
+        return self.evaluated[-1] if self.evaluated else None
+
+    def final_loss(self) -> float | None:
+        """The last loss that was evaluated."""
+        return next((p.loss for p in reversed(self.points) if p.loss is not None), None)
+
+    def reached(self, accuracy: float) -> Point | None:
+        """The first round with at least this accuracy."""
+        return next((p for p in self.evaluated if (p.accuracy or 0.0) >= accuracy), None)
+
+
+def summarise(run: RunFolder) -> RunSummary:
+    """Read one run. Values of a wrong type count as not measured. Raises RunError."""
+    points: list[Point] = []
+    totals = dict.fromkeys(("up_bytes", "down_bytes", "control_bytes"), 0.0)
+    elapsed_s = 0.0
+    for record in run.rounds():
+        for key in totals:
+            totals[key] += _number(record.get(key)) or 0.0
+        elapsed = _number(record.get("elapsed_s"))
+        elapsed_s = (
+            elapsed_s + (_number(record.get("seconds")) or 0.0) if elapsed is None else elapsed
+        )
+        points.append(
+            Point(
+                round=int(_number(record.get("round")) or len(points) + 1),
+                accuracy=_number(record.get("accuracy")),
+                loss=_number(record.get("loss")),
+                train_loss=_number(record.get("train_loss")),
+                bytes=totals["up_bytes"] + totals["down_bytes"],
+                seconds=elapsed_s,
+            )
+        )
+    return RunSummary(
+        name=run.name,
+        status=run.status,
+        reason=run.reason,
+        facts=run.facts,
+        experiment_yaml=run.experiment_yaml,
+        settings=read_settings(run.experiment_yaml),
+        points=points,
+        participation=tally(run.clients()),
+        **totals,
+    )
+
+
+def common_target(runs: Sequence[RunSummary], given: float | None = None) -> float | None:
+    """The accuracy to measure all runs by: the one given, or the lowest that one stops at."""
+    if given is not None:
+        return given
+    named = [_number(run.settings.get("stop.accuracy")) for run in runs]
+    return min((target for target in named if target is not None), default=None)
+
+
+def comparison(runs: Sequence[RunSummary], target: float | None) -> list[tuple[str, list[str]]]:
+    """The headline figures: a label, and a text for each run."""
+    rows = [
+        ("Status", [run.status for run in runs]),
+        ("Rounds", [_rounds(run) for run in runs]),
+        (
+            "Final accuracy",
+            [percent(p.accuracy) if (p := run.final()) else NOTHING for run in runs],
+        ),
+        ("Best accuracy", [_best(run) for run in runs]),
+        ("Final loss", [number(run.final_loss()) for run in runs]),
+        ("Bytes up", [mebibytes(run.up_bytes) for run in runs]),
+        ("Bytes down", [mebibytes(run.down_bytes) for run in runs]),
+        ("Control bytes", [mebibytes(run.control_bytes) for run in runs]),
+        ("Time", [duration(run.seconds) for run in runs]),
+    ]
+    if target is not None:
+        hits = [run.reached(target) for run in runs]
+        label = f"To {target_percent(target)}"
+        rows += [
+            (f"{label}: rounds", [str(hit.round) if hit else "not reached" for hit in hits]),
+            (f"{label}: bytes", [mebibytes(hit.bytes) if hit else NOTHING for hit in hits]),
+            (f"{label}: time", [duration(hit.seconds) if hit else NOTHING for hit in hits]),
+        ]
+    return rows
+
+
+def _rounds(run: RunSummary) -> str:
+    done = run.points[-1].round if run.points else 0
+    return f"{done} of {run.planned_rounds}" if run.planned_rounds is not None else str(done)
+
+
+def _best(run: RunSummary) -> str:
+    best = run.best()
+    return NOTHING if best is None else f"{percent(best.accuracy)} (round {best.round})"
+
+
+def _number(value: object) -> float | None:
+    """``value`` if it is a number, and one that can be drawn."""
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return None
+    return float(value) if abs(value) < _TOO_LARGE else None  # False for NaN, too
