@@ -1,0 +1,193 @@
+"""The client's end: one session with a server, sought again whenever it is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+
+from layers.network.address import Address
+from layers.network.backoff import Backoff
+from layers.network.endpoint import Endpoint
+from layers.network.errors import CertificateError, NotConnected
+from layers.network.events import Connected, Disconnected, GaveUp, Received, Retrying
+from layers.network.handshake import check_identity
+from layers.network.limits import Limits
+from layers.network.messages import Codec
+from layers.network.roles import ClientSession
+from layers.network.session_events import Arrived, Ended, Opened, SessionEvent
+from layers.network.tls import ClientTLS, explain, is_final
+from layers.network.transport import Connection
+
+
+class Connector(Endpoint):
+    """Connects to HOST:PORT as `identity`, and again with `backoff` when the connection is lost.
+
+    Every method may be called from any thread; only `next_event` and `close` wait. It gives up
+    when the server says so, when the certificates do not fit, or `give_up_s` after it was last
+    connected (None: never). Without `tls` it connects only to loopback, unless `insecure`.
+
+    Raises:
+        AddressError: an address that cannot be read or used safely.
+        AuthenticationFailed: an identity that no server would accept.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        identity: str,
+        codec: Codec,
+        *,
+        tls: ClientTLS | None = None,
+        token: bytes | None = None,
+        insecure: bool = False,
+        backoff: Backoff | None = None,
+        limits: Limits | None = None,
+        features: frozenset[str] = frozenset(),
+        give_up_s: float | None = None,
+    ) -> None:
+        super().__init__(codec, limits, token)
+        self._address = Address.parse(address)
+        self._address.check_safe(tls=tls is not None, insecure=insecure)
+        check_identity(identity)
+        self._identity = identity
+        self._tls = tls
+        self._context: ssl.SSLContext | None = None
+        self._backoff = backoff or Backoff()
+        self._features = features
+        self._give_up_s = give_up_s
+        self._open: Connection | None = None
+        self._ended: Ended | None = None
+        self._seeking: asyncio.Task[None] | None = None
+
+    # The caller's side
+
+    @property
+    def address(self) -> str:
+        """The server's address."""
+        return str(self._address)
+
+    @property
+    def identity(self) -> str:
+        """Who this client says it is."""
+        return self._identity
+
+    @property
+    def connected(self) -> bool:
+        """Whether there is an open session now."""
+        return self._open is not None
+
+    def start(self) -> None:
+        """Connect in the background; `Connected` says when.
+
+        Raises:
+            CertificateError: something is wrong with the certificates.
+        """
+        self._context = self._tls.context() if self._tls else None
+        self._begin(f"fedmx-connector-{self._identity}").run(self._seek_in_background())
+
+    def send(self, message: object) -> int:
+        """Queue a message, or a `Payload` that the codec gave; return its bytes on the wire.
+
+        Arrays are sent from where they are: they must not change until `Sent`. What is queued is
+        dropped when the connection is lost.
+
+        Raises:
+            NotConnected: there is no open session; wait for `Connected`.
+            MessageTypeError: the message cannot be encoded.
+            LimitExceeded: it is larger than the server allows.
+        """
+        connection = self._open
+        if connection is None:
+            raise NotConnected(f"{self._identity} is not connected to {self.address} now")
+        return self._send(connection, message)
+
+    def close(self, drain_s: float = 5.0) -> None:
+        """Send what is queued, for at most `drain_s`, say goodbye, and release everything."""
+        if self._thread is not None:
+            self._thread.run(self._end(drain_s))
+        self._stop()
+
+    # The loop's side
+
+    async def _seek_in_background(self) -> None:
+        self._seeking = self._loop.create_task(self._seek())
+
+    async def _end(self, drain_s: float) -> None:
+        if self._seeking is not None:
+            self._seeking.cancel()
+        await self._drain(drain_s, "the client closes", False)
+
+    async def _seek(self) -> None:
+        """Connect, stay until the connection ends, and begin again."""
+        delays_s = self._backoff.delays_s()
+        connected_at = self._loop.time()
+        while True:
+            ended = await self._attempt()
+            was_open, self._open = self._open is not None, None
+            if was_open:
+                delays_s = self._backoff.delays_s()
+                connected_at = self._loop.time()
+                self._events.put(Disconnected(ended.reason))
+            if ended.final:
+                self._events.put(GaveUp(ended.reason, True))
+                return
+            delay_s = next(delays_s)
+            waited_s = self._loop.time() - connected_at
+            if self._give_up_s is not None and waited_s + delay_s > self._give_up_s:
+                self._events.put(GaveUp(f"{self.address}: {ended.reason}", False))
+                return
+            if not was_open:
+                self._events.put(Retrying(f"{self.address}: {ended.reason}", delay_s))
+            await asyncio.sleep(delay_s)
+
+    async def _attempt(self) -> Ended:
+        """Connect once and return how it ended."""
+        self._ended = None
+        host = self._address.host
+        try:
+            connecting = self._loop.create_connection(
+                lambda: self._connection(self._session),
+                host,
+                self._address.port,
+                ssl=self._context,
+                ssl_handshake_timeout=self._limits.handshake_s if self._context else None,
+            )
+            _, connection = await asyncio.wait_for(connecting, 2 * self._limits.handshake_s)
+        except ssl.SSLError as error:
+            return Ended(explain(error, self.address), CertificateError.code, is_final(error))
+        except asyncio.TimeoutError:
+            return Ended("no answer", "lost", final=False)
+        except socket.gaierror as error:
+            return Ended(f"unknown host ({error.strerror})", "lost", final=False)
+        except OSError as error:
+            return Ended(error.strerror or str(error), "lost", final=False)
+        await connection.closed
+        return self._ended or Ended("this end closed the connection", "goodbye", final=False)
+
+    def _session(self, transport: asyncio.Transport) -> ClientSession:
+        return ClientSession(
+            self._identity,
+            self._codec,
+            self._loop.time(),
+            limits=self._limits,
+            features=self._features,
+            token=self._token,
+            certified=self._context is not None,
+        )
+
+    def _take(self, connection: Connection, event: SessionEvent) -> None:
+        match event:
+            case Opened(terms):
+                self._open = connection
+                self._events.put(Connected(self.address, terms.features, terms.authenticated))
+            case Arrived(message, wire_bytes):
+                self._events.put(Received(self.address, message, wire_bytes))
+            case Ended():
+                self._ended = event
+
+    def _peer_of(self, connection: Connection) -> str | None:
+        return self.address
+
+    def _closed(self, connection: Connection) -> None:
+        pass

@@ -1,0 +1,143 @@
+"""Frames: ten bytes of header and a payload; the bytes of a connection cut into them."""
+
+from __future__ import annotations
+
+import enum
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from layers.network.errors import MalformedFrame
+
+HEADER = struct.Struct("!BBII")  # kind, flags (0), stream, length of what follows
+HEADER_BYTES = HEADER.size
+CHUNK_BYTES = 256 * 1024
+MAX_CONTROL_BYTES = 64 * 1024
+SIZE = struct.Struct("!Q")  # what a MESSAGE frame announces
+
+
+class Kind(enum.IntEnum):
+    """What a frame is."""
+
+    GREETING = 1
+    HELLO = 2
+    WELCOME = 3
+    REFUSAL = 4
+    PING = 5
+    PONG = 6
+    GOODBYE = 7
+    MESSAGE = 16
+    DATA = 17
+    FILE_OFFER = 32
+    FILE_ACCEPT = 33
+    FILE_START = 34
+    FILE_DATA = 35
+    FILE_DONE = 36
+    FILE_REFUSED = 37
+    FILE_CANCELLED = 38
+
+
+KINDS = {int(kind): kind for kind in Kind}
+CHUNKED = frozenset({Kind.DATA, Kind.FILE_DATA})
+MESSAGE_KINDS = frozenset({Kind.MESSAGE, Kind.DATA})
+FILE_KINDS = frozenset(kind for kind in Kind if kind >= Kind.FILE_OFFER)
+
+
+def wire_size(payload_size: int) -> int:
+    """Bytes on the wire of a message whose payload has `payload_size` bytes, all headers included.
+
+    Exactly what a connection writes for it, TLS's own bytes aside.
+    """
+    chunks = -(-payload_size // CHUNK_BYTES)
+    return HEADER_BYTES + SIZE.size + chunks * HEADER_BYTES + payload_size
+
+
+def frame(kind: Kind, stream: int = 0, payload: bytes = b"") -> bytes:
+    """Return a whole frame as bytes."""
+    return HEADER.pack(kind, 0, stream, len(payload)) + payload
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A control frame, whole."""
+
+    kind: Kind
+    stream: int
+    payload: bytes
+
+
+@dataclass(frozen=True)
+class ChunkStart:
+    """The header of a chunk, known before the first byte of the chunk."""
+
+    kind: Kind
+    stream: int
+    length: int
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Some bytes of the chunk that last started; `data` is valid until the next is asked for."""
+
+    kind: Kind
+    stream: int
+    data: memoryview
+
+
+class FrameReader:
+    """Cuts a stream of bytes into frames, however it arrives; holds at most one control frame."""
+
+    def __init__(self) -> None:
+        self._pending = bytearray()
+        self._chunk: ChunkStart | None = None
+        self._left = 0
+
+    def feed(self, data: bytes | memoryview) -> Iterator[Frame | ChunkStart | Piece]:
+        """Yield what `data` completes, in order.
+
+        Raises:
+            MalformedFrame: an unknown kind, flags, or a length that the kind does not allow.
+        """
+        view = memoryview(data)
+        while len(view):
+            if self._chunk is not None:
+                taken = min(self._left, len(view))
+                piece = Piece(self._chunk.kind, self._chunk.stream, view[:taken])
+                view = view[taken:]
+                self._left -= taken
+                if not self._left:
+                    self._chunk = None
+                yield piece
+                continue
+            needed = HEADER_BYTES
+            if len(self._pending) >= HEADER_BYTES:
+                needed += self._header()[2]
+            missing = needed - len(self._pending)
+            self._pending += view[:missing]
+            view = view[missing:]
+            if len(self._pending) >= HEADER_BYTES:
+                kind, stream, length = self._header()
+                if kind in CHUNKED:
+                    self._pending.clear()
+                    self._chunk, self._left = ChunkStart(kind, stream, length), length
+                    yield self._chunk
+                elif len(self._pending) == HEADER_BYTES + length:
+                    payload = bytes(self._pending[HEADER_BYTES:])
+                    self._pending.clear()
+                    yield Frame(kind, stream, payload)
+
+    @property
+    def between_frames(self) -> bool:
+        """Whether the bytes so far end where a frame ends."""
+        return not self._pending and self._chunk is None
+
+    def _header(self) -> tuple[Kind, int, int]:
+        number, flags, stream, length = HEADER.unpack_from(self._pending)
+        kind = KINDS.get(number)
+        if kind is None or flags:
+            raise MalformedFrame(f"no frame of this protocol: kind {number}, flags {flags}")
+        if kind in CHUNKED and not 0 < length <= CHUNK_BYTES:
+            raise MalformedFrame(f"a chunk of {length} bytes; 1 to {CHUNK_BYTES} are allowed")
+        if kind not in CHUNKED and length > MAX_CONTROL_BYTES:
+            raise MalformedFrame(f"a control frame of {length} bytes, over {MAX_CONTROL_BYTES}")
+        return kind, stream, length

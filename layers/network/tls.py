@@ -1,0 +1,157 @@
+"""TLS for both ends: which files, what is checked, and what is said when something is wrong."""
+
+from __future__ import annotations
+
+import datetime
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+from layers.network.errors import CertificateError
+
+
+@dataclass(frozen=True)
+class ServerTLS:
+    """A server's certificate and key, and the CA whose clients it lets in.
+
+    With `mutual` every client must show a certificate of that CA; its common name is its identity.
+    """
+
+    certificate: Path
+    key: Path
+    ca: Path
+    mutual: bool = True
+
+    def context(self) -> ssl.SSLContext:
+        """Return the context for accepted connections.
+
+        Raises:
+            CertificateError: a file is missing, unreadable, expired, or does not fit the others.
+        """
+        context = _context(ssl.PROTOCOL_TLS_SERVER, self.certificate, self.key, self.ca)
+        context.verify_mode = ssl.CERT_REQUIRED if self.mutual else ssl.CERT_NONE
+        return context
+
+
+@dataclass(frozen=True)
+class ClientTLS:
+    """A client's certificate and key, and the CA that its server's certificate must be of."""
+
+    certificate: Path | None
+    key: Path | None
+    ca: Path
+
+    def context(self) -> ssl.SSLContext:
+        """Return the context for connecting; the server's name or IP address is checked.
+
+        Raises:
+            CertificateError: a file is missing, unreadable, expired, or does not fit the others.
+        """
+        return _context(ssl.PROTOCOL_TLS_CLIENT, self.certificate, self.key, self.ca)
+
+
+def explain(error: ssl.SSLError, where: str) -> str:
+    """Say in one line what a failed TLS handshake means and what to do."""
+    text = str(error).lower()
+    if isinstance(error, ssl.SSLCertVerificationError):
+        message = error.verify_message
+        if "mismatch" in message.lower():
+            return (
+                f"the certificate of {where} is not for that name ({message}): use a name that it "
+                "is for, or make it for this one"
+            )
+        if "expired" in message.lower():
+            return f"the certificate of {where} has expired: make a new one"
+        return f"the certificate of {where} is not trusted ({message}): give its CA"
+    reasons = {
+        "unknown_ca": "is not of the CA that the other end trusts: make it with that CA",
+        "unknown ca": "is not of the CA that the other end trusts: make it with that CA",
+        "certificate_expired": "has expired: make a new one",
+        "certificate expired": "has expired: make a new one",
+        "certificate_required": "is missing and the other end wants one: give one",
+        "certificate required": "is missing and the other end wants one: give one",
+        "did_not_return_a_certificate": "is missing: the client must be given one",
+        "did not return a certificate": "is missing: the client must be given one",
+        "bad_certificate": "was refused by the other end",
+        "bad certificate": "was refused by the other end",
+    }
+    for sign, meaning in reasons.items():
+        if sign in text:
+            return f"{where}: the certificate shown {meaning}"
+    if "wrong_version_number" in text or "http_request" in text or "wrong version" in text:
+        return f"{where} does not speak TLS: give both ends certificates, or neither"
+    return f"{where}: TLS failed ({error.reason or error})"
+
+
+def is_final(error: ssl.SSLError) -> bool:
+    """Whether a handshake that failed so will fail again: it was about trust, not the network."""
+    text = str(error).lower()
+    return isinstance(error, ssl.SSLCertVerificationError) or any(
+        sign in text for sign in ("certificate", "unknown_ca", "unknown ca", "wrong_version")
+    )
+
+
+def common_name(certificate: dict[str, object] | None) -> str | None:
+    """Return the common name of a certificate as `SSLSocket.getpeercert` gives it."""
+    subject = (certificate or {}).get("subject", ())
+    names = [value for rdn in subject for key, value in rdn if key == "commonName"]  # type: ignore[attr-defined]
+    return names[0] if len(names) == 1 else None
+
+
+def _context(protocol: int, certificate: Path | None, key: Path | None, ca: Path) -> ssl.SSLContext:
+    context = ssl.SSLContext(protocol)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    authority = _certificate(ca)
+    context.load_verify_locations(ca)
+    if (certificate is None) != (key is None):
+        raise CertificateError("a certificate needs its key and a key its certificate: give both")
+    if certificate is not None and key is not None:
+        own = _certificate(certificate)
+        _check_key(own, certificate, key)
+        try:
+            own.verify_directly_issued_by(authority)
+        except (ValueError, TypeError, InvalidSignature):
+            raise CertificateError(
+                f"{certificate} was not signed by the CA {ca}: make it with that CA"
+            ) from None
+        context.load_cert_chain(certificate, key)
+    return context
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise CertificateError(
+            f"{path} cannot be read ({error.strerror}): make certificates with fedmx certs"
+        ) from None
+
+
+def _certificate(path: Path) -> x509.Certificate:
+    try:
+        certificate = x509.load_pem_x509_certificate(_read(path))
+    except ValueError:
+        raise CertificateError(f"{path} is not a certificate in PEM format") from None
+    now = datetime.datetime.now(datetime.timezone.utc)
+    if now > certificate.not_valid_after_utc:
+        day = certificate.not_valid_after_utc.date()
+        raise CertificateError(f"the certificate {path} expired on {day}: make a new one")
+    if now < certificate.not_valid_before_utc:
+        day = certificate.not_valid_before_utc
+        raise CertificateError(
+            f"the certificate {path} is valid only from {day:%Y-%m-%d %H:%M} UTC: check the clock"
+        )
+    return certificate
+
+
+def _check_key(certificate: x509.Certificate, path: Path, key_path: Path) -> None:
+    try:
+        key = load_pem_private_key(_read(key_path), password=None)
+    except (ValueError, TypeError):
+        raise CertificateError(f"{key_path} is not an unencrypted private key in PEM") from None
+    if key.public_key() != certificate.public_key():
+        raise CertificateError(f"the key {key_path} does not belong to the certificate {path}")
