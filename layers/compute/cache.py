@@ -9,6 +9,16 @@ from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
+_here = threading.local()
+
+
+def _this_thread() -> object:
+    """Return an object of this thread's own; a thread's number is given away again when it ends."""
+    if not hasattr(_here, "mark"):
+        _here.mark = object()
+    mark: object = _here.mark
+    return mark
+
 
 class BySize(Generic[T]):
     """The last `most` things made for a batch size.
@@ -21,12 +31,12 @@ class BySize(Generic[T]):
         self._make = make
         self._most = most
         self._made: OrderedDict[int, T] = OrderedDict()
-        self._thread: int | None = None
+        self._thread: object = None
 
     def __getitem__(self, size: int) -> T:
         """Return the thing for this batch size, made now if it is not there."""
-        thread = threading.get_ident()
-        if thread != self._thread:
+        thread = _this_thread()
+        if thread is not self._thread:
             self._made.clear()
             self._thread = thread
         if size in self._made:

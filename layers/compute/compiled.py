@@ -29,7 +29,7 @@ def trace(block: Any) -> Any:
         raise ComputeError("the model is a plain Block")
     try:
         output = block(mx.sym.var("data"))
-    except Exception as error:  # noqa: BLE001  (a user's forward pass may raise anything)
+    except Exception as error:
         raise ComputeError(f"the model cannot be traced: {error}") from error
     if not isinstance(output, mx.sym.Symbol) or len(output.list_outputs()) != 1:
         raise ComputeError("the model has several outputs; it must have one, of shape (n, classes)")

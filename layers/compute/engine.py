@@ -267,8 +267,8 @@ class Engine:
                     shape = self._block(mx.nd.array(example, dtype=example.dtype)).shape
             else:
                 given, (shape,), statistics = output.infer_shape(data=example.shape)
-                shapes = dict(zip(output.list_arguments(), given))
-                shapes.update(zip(output.list_auxiliary_states(), statistics))
+                shapes = dict(zip(output.list_arguments(), given, strict=True))
+                shapes.update(zip(output.list_auxiliary_states(), statistics, strict=True))
                 for _, parameter in parameters(self._block):
                     if parameter.name in shapes:
                         parameter.shape = shapes[parameter.name]

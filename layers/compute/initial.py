@@ -1,7 +1,7 @@
 """Initial values of parameters, drawn by numpy from a seed: the same in every process.
 
-MXNet's initialisers draw from a random state that the whole process shares. Those of MXNet that a
-model may name are written here again; any other is run by MXNet, seeded, at the price of that state.
+MXNet's initialisers draw from a random state that the whole process shares. The usual
+ones are written here again; any other is run by MXNet, seeded, at the price of that state.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ RULES: dict[str, Rule] = {
     "msraprelu": _msra,
 }
 
-# What a parameter without an initialiser of its own starts as, by the end of its name; Gluon's rule.
+# What a parameter without an initialiser of its own starts as, by the end of its name, as in Gluon.
 DEFAULTS: tuple[tuple[str, Rule], ...] = (
     ("weight", _xavier),
     ("bias", _zeros),

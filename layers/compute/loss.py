@@ -64,7 +64,7 @@ class Softmax:
 
     def likelihood(self, probabilities: np.ndarray, y: np.ndarray) -> np.ndarray:
         """Return p[i, y[i]]."""
-        return probabilities[np.arange(len(y)), y]
+        return np.asarray(probabilities[np.arange(len(y)), y])
 
     def loss(self, logits: np.ndarray, y: np.ndarray) -> np.ndarray:
         """Return log(sum(exp(z))) - z[y]."""
@@ -104,7 +104,7 @@ class Sigmoid:
 
     def likelihood(self, probabilities: np.ndarray, y: np.ndarray) -> np.ndarray:
         """Return p where y is 1, and 1 - p where it is 0."""
-        return np.abs(1 - y - probabilities.reshape(-1))
+        return np.asarray(np.abs(1 - y - probabilities.reshape(-1)))
 
     def loss(self, logits: np.ndarray, y: np.ndarray) -> np.ndarray:
         """Return log(1 + exp(z)) - y z."""

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import lru_cache
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from threadpoolctl import ThreadpoolController
+from typing import Any
 
 ENVIRONMENT = {
     # An executor bound for inference otherwise keeps fused copies of the first weights it saw.
-    "MXNET_SUBGRAPH_BACKEND": "NONE",
+    # "default" rewrites nothing, as "NONE" does, but can be told to be quiet about it.
+    "MXNET_SUBGRAPH_BACKEND": "default",
     "MXNET_SUBGRAPH_VERBOSE": "0",
-    # Operators run in the calling thread: no hand-over costs, and no worker thread whose number of
-    # OpenMP threads could differ from the caller's.
+    # Operators run in the calling thread: no hand-over costs, a quarter of a small model's step.
     "MXNET_ENGINE_TYPE": "NaiveEngine",
-    "MXNET_ENGINE_INFO": "0",
     "MXNET_STORAGE_FALLBACK_LOG_VERBOSE": "0",
 }
+ENGINE_NOTICE = b"MXNet start using engine"
 
 
 def prepare() -> None:
@@ -29,19 +30,98 @@ def prepare() -> None:
         os.environ.setdefault(name, value)
 
 
-@lru_cache(maxsize=1)
-def _pools() -> ThreadpoolController:
-    import mxnet  # noqa: F401  (its libraries must be loaded to be found)
-    from threadpoolctl import ThreadpoolController
+class _Context(ctypes.Structure):
+    """MXNet's device: kind 1 is the CPU."""
 
-    return ThreadpoolController()
+    _fields_ = (("kind", ctypes.c_int), ("number", ctypes.c_int))
+
+
+_Operator = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
+_CPU = _Context(1, 0)
+
+
+def _run_as_operator(function: Callable[[], None]) -> None:
+    """Run a function where MXNet runs its operators, and wait for it."""
+    from mxnet.base import _LIB, check_call
+
+    operator = _Operator(lambda _context, _parameter: function())
+    check_call(
+        _LIB.MXEnginePushSync(
+            operator, None, None, ctypes.byref(_CPU), None, 0, None, 0, None, 0, b"threads"
+        )
+    )
+    check_call(_LIB.MXNDArrayWaitAll())
+
+
+@contextmanager
+def _without(notice: bytes) -> Iterator[None]:
+    """Keep the lines that hold `notice`, which the user can do nothing about, off stderr."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with tempfile.TemporaryFile() as said:
+        os.dup2(said.fileno(), 2)
+        try:
+            yield
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
+            said.seek(0)
+            for line in said:
+                if notice not in line:
+                    os.write(2, line)
+
+
+class _Started:
+    """MXNet, started: its OpenMP libraries, and what to hold while operators run."""
+
+    def __init__(self) -> None:
+        import mxnet as mx
+        from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
+
+        with _without(ENGINE_NOTICE):
+            mx.nd.zeros(1).wait_to_read()
+        self.libraries: list[Any] = list(
+            ThreadpoolController().select(user_api="openmp").lib_controllers
+        )
+        runs_in: list[int] = []
+        _run_as_operator(lambda: runs_in.append(threading.get_ident()))
+        # Somebody who used MXNet before us may have started another engine, which runs operators
+        # in a worker thread: one after the other anyway, and not safely for several callers.
+        here = runs_in == [threading.get_ident()]
+        self.turn: AbstractContextManager[Any] = nullcontext() if here else threading.RLock()
+
+
+_starting = threading.Lock()
+
+
+@lru_cache(maxsize=1)
+def _start() -> _Started:
+    return _Started()
 
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Run operators of the calling thread on one OpenMP thread.
+    """Run operators on one OpenMP thread.
 
-    oneDNN splits sums among its threads, so that their number shows in the last bits.
+    oneDNN splits sums among its threads, so that their number shows in the last bits. The number
+    belongs to the thread that runs the operators, and is put back at the end.
     """
-    with _pools().limit(limits=1, user_api="openmp"):
-        yield
+    with _starting:
+        mxnet = _start()
+    before: list[int] = []
+
+    def limit() -> None:
+        for library in mxnet.libraries:
+            before.append(library.get_num_threads())
+            library.set_num_threads(1)
+
+    def restore() -> None:
+        for library, threads in zip(mxnet.libraries, before, strict=True):
+            library.set_num_threads(threads)
+
+    with mxnet.turn:
+        _run_as_operator(limit)
+        try:
+            yield
+        finally:
+            _run_as_operator(restore)
