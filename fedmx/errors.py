@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+_SHOWN = 20  # lines of an error with many problems
+
 
 class FedmxError(Exception):
     """Root of the front's errors; its text says what was wrong, where, and what to do."""
@@ -22,4 +24,5 @@ class ExperimentError(FedmxError):
         if len(problems) == 1:
             return cls(problems[0], problems)
         head = f"{source or 'experiment'}: {len(problems)} problems"
-        return cls("\n  ".join([head, *problems]), problems)
+        more = [f"and {len(problems) - _SHOWN} more"] if len(problems) > _SHOWN else []
+        return cls("\n  ".join([head, *problems[:_SHOWN], *more]), problems)

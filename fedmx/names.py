@@ -22,8 +22,6 @@ from fedmx.wording import first_line, unknown
 from layers.compute.errors import ComputeError
 from layers.logic.errors import LogicError
 
-_IN_PLAIN_WORDS = (LogicError, ComputeError, ValueError)  # their texts are written for users
-
 
 def resolve(kind: str, reference: Component, table: Mapping[str, Any], /) -> Any:
     """What ``reference`` names: an entry of ``table``, a user's own, or the object that it holds.
@@ -71,12 +69,8 @@ def bind(
             return target(**arguments)
         except FedmxError:
             raise
-        except _IN_PLAIN_WORDS as error:
-            raise _error(reference, first_line(error)) from error
         except Exception as error:
-            place = place_of(error)
-            text = f"{reference.name} failed: {type(error).__name__}: {first_line(error)}"
-            raise _error(reference, f"{text} ({place})" if place else text) from error
+            raise _error(reference, _complaint(reference, error)) from error
 
     return make
 
@@ -116,6 +110,15 @@ def _arguments(
 
 def _error(reference: Component, text: str) -> ExperimentError:
     return ExperimentError(reference.source.problem(reference.where, text))
+
+
+def _complaint(reference: Component, error: Exception) -> str:
+    text, place = first_line(error), place_of(error)
+    if isinstance(error, LogicError | ComputeError):
+        return text  # written for users
+    if not isinstance(error, ValueError):
+        text = f"{reference.name} failed: {type(error).__name__}: {text}"
+    return f"{text} ({place})" if place else text
 
 
 def _makes(target: Any) -> bool:

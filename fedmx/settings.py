@@ -15,6 +15,7 @@ from typing import Any
 from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError
 
 from fedmx.experiment.problems import said
+from fedmx.experiment.source import dotted
 from fedmx.wording import in_words, shown, takes_bool
 
 _KEYWORD = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
@@ -48,8 +49,9 @@ class Setting:
             except ValidationError as error:
                 details = error.errors(include_url=False)
                 if len(details) == 1 and not details[0]["type"].startswith("is_instance"):
-                    where = "".join(f" {part}:" for part in details[0]["loc"])
-                    raise ValueError(f"{where} {said(details[0])}".strip()) from None
+                    where = dotted(details[0]["loc"])
+                    text = said(details[0])
+                    raise ValueError(f"{where}: {text}" if where else text) from None
                 raise ValueError(f"must be {self.type}, not {shown(value)}") from None
         if isinstance(value, float) and math.isnan(value):
             raise ValueError(f"must be {self.type}, not NaN")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import os
 import sys
 import sysconfig
 import traceback
@@ -61,20 +60,29 @@ def imported(name: str, folder: Path | None, modules: Collection[str] | None) ->
 
 
 def place_of(error: BaseException) -> str:
-    """ "FILE:LINE" where an exception of a user's code was raised, or "" when that is not known."""
+    """``FILE:LINE`` where an exception was raised, in a user's own file rather than in a library.
+
+    Empty when no file is known.
+    """
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}:{error.lineno}"
     frames = [
-        frame
+        (frame.filename, frame.lineno)
         for frame in traceback.extract_tb(error.__traceback__)
-        if not frame.filename.startswith("<")
-        and os.path.dirname(frame.filename) != _IMPORTLIB
-        and frame.filename != __file__
+        if not frame.filename.startswith("<") and Path(frame.filename).parent not in _NOT_THE_USERS
     ]
-    return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""
+    own = [frame for frame in frames if not _installed(Path(frame[0]))]
+    file, line = (own or frames or [("", 0)])[-1]
+    return f"{file}:{line}" if file else ""
 
 
-_IMPORTLIB = os.path.dirname(importlib.__file__)
+_NOT_THE_USERS = (Path(__file__).parent, Path(importlib.__file__).parent)
+
+
+def _installed(path: Path) -> bool:
+    """Whether a file is a part of Python or of an installed package."""
+    homes = {Path(sysconfig.get_path(one)) for one in ("stdlib", "purelib", "platlib")}
+    return any(home in path.parents or home.resolve() in path.parents for home in homes)
 
 
 def _module(path: str, name: str, folders: list[Path]) -> ModuleType:
@@ -116,13 +124,12 @@ def _refuse_a_namesake(root: str, name: str, folders: list[Path]) -> None:
         if not meant.exists():
             continue
         found = [Path(one).resolve() for one in _places(sys.modules[root])]
-        installed = [Path(sysconfig.get_path(one)).resolve() for one in ("purelib", "platlib")]
         if any(meant == one or meant in one.parents for one in found):
             return
-        if not any(home in one.parents for home in installed for one in found):
+        if not any(_installed(one) for one in found):
             raise UserCodeError(
-                f"{shown(name)}: the module {root} was already imported from {found[0]}, which "
-                f"is not {meant}; give one of the two another name"
+                f"{shown(name)}: the module {root} is that of {found[0]}, not {meant}; "
+                "give one of the two another name"
             )
         return
 

@@ -14,7 +14,7 @@ from fedmx.errors import ExperimentError
 from fedmx.experiment import writer
 from fedmx.experiment.component import Component
 from fedmx.experiment.overrides import apply_overrides
-from fedmx.experiment.problems import translated
+from fedmx.experiment.problems import PlacedError, translated
 from fedmx.experiment.reader import parse_text, read_text
 from fedmx.experiment.sections import Compute, Count, Logic, Network, Run, Section, Stop
 from fedmx.experiment.source import Source
@@ -30,7 +30,9 @@ class Experiment(Section):
     Whatever is wrong is raised as one ExperimentError that has a line for each problem.
     """
 
-    name: Annotated[str, Field(pattern=r"^\w[\w.-]*$", max_length=100)] = "experiment"
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$", max_length=100)] = (
+        "experiment"
+    )
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
     rounds: Count
     clients: Count
@@ -55,8 +57,9 @@ class Experiment(Section):
 
         Modules that it names are also looked for in ``folder``, by default the file's own.
         """
+        text = read_text(path)
         folder = folder or Path(path).resolve().parent
-        return cls.parse(read_text(path), str(path), overrides, folder=folder)
+        return cls.parse(text, str(path), overrides, folder=folder)
 
     @classmethod
     def parse(
@@ -126,12 +129,13 @@ class Experiment(Section):
 
     @model_validator(mode="after")
     def _the_clients_suffice(self) -> Experiment:
-        for path, number in (
-            ("network.wait_for", self.clients_awaited),
-            ("logic.min_updates", self.logic.min_updates),
+        for where, number in (
+            (("network", "wait_for"), self.clients_awaited),
+            (("logic", "min_updates"), self.logic.min_updates),
         ):
             if number > self.clients:
-                raise ValueError(f"{path}: must be at most clients ({self.clients}), not {number}")
+                text = f"must be at most clients ({self.clients}), not {number}"
+                raise PlacedError(where, text)
         return self
 
     @classmethod

@@ -10,6 +10,8 @@ from fedmx.experiment.keys import sections_of, unknown_key
 from fedmx.experiment.source import Source, Where
 from fedmx.wording import first_line, in_words, shown
 
+_MOST = 100  # problems that are looked at; ExperimentError shows fewer
+
 _LIMITS = {
     "greater_than": ("gt", "must be greater than"),
     "greater_than_equal": ("ge", "must be at least"),
@@ -30,11 +32,20 @@ _KINDS = {
 }
 
 
+class PlacedError(ValueError):
+    """What a check of several values says of the one at ``where``."""
+
+    def __init__(self, where: Where, text: str) -> None:
+        super().__init__(text)
+        self.where = where
+
+
 def translated(error: ValidationError, schema: type[BaseModel], source: Source) -> ExperimentError:
     """All problems of ``error`` as one ExperimentError, in the order of the schema."""
     problems: dict[Where, str] = {}
-    for details in error.errors(include_url=False):
-        where = _place(details["loc"], schema)
+    for details in error.errors(include_url=False)[:_MOST]:
+        cause = details.get("ctx", {}).get("error")
+        where = cause.where if isinstance(cause, PlacedError) else _place(details["loc"], schema)
         if details["type"] == "extra_forbidden":
             text = unknown_key(where, _holder(where, schema).model_fields, schema)
         elif len(details["loc"]) > len(where) and details["type"] not in _LIMITS:
@@ -51,7 +62,7 @@ def said(details: ErrorDetails) -> str:
     """One of pydantic's error details in plain words."""
     kind, value, context = details["type"], details["input"], details.get("ctx", {})
     if kind == "missing":
-        return "is missing; every experiment needs it"
+        return "is missing; add it"
     if kind in _LIMITS:
         key, words = _LIMITS[kind]
         return f"{words} {context[key]}, not {shown(value)}"
@@ -59,7 +70,7 @@ def said(details: ErrorDetails) -> str:
         return first_line(context["error"])
     if kind == "string_pattern_mismatch":
         return f"must be letters, digits and . _ - without spaces, not {shown(value)}"
-    words = _KINDS.get(kind.split("_")[0]) or first_line(ValueError(details["msg"]))
+    words = _KINDS.get(kind.split("_")[0]) or details["msg"].replace("Input should", "must")
     return f"{words}, not {shown(value)}"
 
 

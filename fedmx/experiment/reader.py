@@ -56,9 +56,8 @@ class Loader(yaml.SafeLoader):
                 line, "anchors and aliases (& and *) are not allowed; write the value out"
             )
         if event.tag is not None:
-            raise _Refused(
-                line, f"the tag {shown(event.tag)} is not allowed; write the plain value"
-            )
+            tag = shown(str(event.tag).replace(_TAG, "!!"))
+            raise _Refused(line, f"the tag {tag} is not allowed; write the plain value")
         if self._depth >= _DEPTH_LIMIT:
             raise _Refused(line, f"nested more than {_DEPTH_LIMIT} deep")
         if self._values > _VALUES_LIMIT:
@@ -81,6 +80,13 @@ class Dumper(yaml.SafeDumper):
         return True
 
 
+def _represent_text(dumper: Dumper, text: str) -> yaml.Node:
+    # Only double quotes keep what is not printable, as the line break U+0085 of YAML 1.1.
+    style = None if text.isprintable() else '"'
+    return dumper.represent_scalar(f"{_TAG}str", text, style=style)
+
+
+Dumper.add_representer(str, _represent_text)
 for _name, _pattern, _first in _SCALARS:
     Loader.add_implicit_resolver(_TAG + _name, _pattern, _first)
     Dumper.add_implicit_resolver(_TAG + _name, _pattern, _first)
