@@ -1,0 +1,218 @@
+"""A client's memory holds what counted, and nothing of what did not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from layers.logic import (
+    ClientHalf,
+    ClientLedger,
+    ClientState,
+    Hook,
+    Plan,
+    Selector,
+    TooFewUpdates,
+    Training,
+    Update,
+    Verdict,
+    run_round,
+)
+from tests.logic.memory_peers import (
+    Fixed,
+    MemoryPeers,
+    a_logic,
+    a_state,
+    alone,
+    lying,
+    run_rounds,
+    same_bits,
+)
+from tests.logic.quadratic import bowls
+
+CLIENTS = bowls(3, noise=0.2)
+NAN = np.full(3, np.nan, np.float32)
+
+
+class Rounding(ClientHalf):
+    """Error feedback: what rounding takes away is added to the next update."""
+
+    def send(self, update, context) -> Update:
+        wanted = update.delta + context.memory.get("residual", np.float32(0))
+        sent = np.round(wanted, 1).astype(np.float32)
+        context.keep(residual=wanted - sent, rounds=context.memory.get("rounds", 0) + 1)
+        return replace(update, delta=sent)
+
+
+@dataclass(frozen=True)
+class Rounded(Hook):
+    def client(self) -> ClientHalf:
+        return Rounding()
+
+
+def logic_of(selector: Selector, **settings):
+    return a_logic(selector, hooks=[Rounded()], training=Training(epochs=2), seed=3, **settings)
+
+
+def kept(peers: MemoryPeers, client: int, state) -> dict:
+    return dict(peers.memory(client, state).memory.get("0:Rounded", {}))
+
+
+def test_a_counted_update_is_remembered() -> None:
+    logic = logic_of(alone(0, 1))
+    peers = MemoryPeers(logic, CLIENTS)
+    state, _ = run_rounds(3, a_state(logic), peers)
+    assert kept(peers, 0, state)["rounds"] == 3
+    assert np.any(kept(peers, 0, state)["residual"])
+
+
+def test_the_residual_carries_over() -> None:
+    logic = logic_of(alone(0))
+    deltas = []
+    peers = MemoryPeers(
+        logic, CLIENTS, forge=lambda update: [deltas.append(update.delta) or update]
+    )
+    start = a_state(logic)
+    state, _ = run_rounds(20, start, peers)
+    residual = kept(peers, 0, state)["residual"]
+    assert np.all(np.abs(residual) <= 0.05 + 1e-6)
+    np.testing.assert_allclose(state.weights - start.weights, np.sum(deltas, axis=0), atol=1e-5)
+
+
+class Declining(Fixed):
+    def select(self, population, memory, round, rng) -> Plan:
+        return Plan(self.lanes, offers=True)
+
+    def admit(self, offers, waiting):
+        return [Verdict(offer.round, offer.client, offer.client != 1) for offer in offers]
+
+
+def missing(how: str) -> tuple:
+    """Return a selector and the peers' settings by which client 1's update does not count."""
+    lanes = ((0,), (1,), (2,))
+    if how == "refused":
+        return Fixed(lanes), {"forge": lying(1, delta=NAN)}
+    if how == "lost on the way":
+        return Fixed(lanes), {"forge": lambda update: [update] if update.client != 1 else []}
+    if how == "late":
+        return Fixed(lanes), {"order": (0, 2, 1), "deadline": 2}
+    return Declining(lanes), {}
+
+
+@pytest.mark.parametrize("how", ["refused", "lost on the way", "late", "declined"])
+def test_an_update_that_did_not_count_leaves_no_trace(how) -> None:
+    selector, settings = missing(how)
+    logic = logic_of(selector)
+    peers = MemoryPeers(logic, CLIENTS, **settings)
+    state, reports = run_rounds(2, a_state(logic), peers)
+    assert [report.of("counted") for report in reports] == [(0, 2), (0, 2)]
+    if how != "late":
+        assert peers.ledgers[1].pending is not None, "it did train"
+    assert kept(peers, 1, state) == {}
+    assert kept(peers, 0, state)["rounds"] == 2
+
+
+def test_a_client_that_was_refused_once_goes_on_from_before() -> None:
+    logic = logic_of(alone(0, 1, 2))
+    peers = MemoryPeers(logic, CLIENTS)
+    state, _ = run_rounds(1, a_state(logic), peers)
+    before = kept(peers, 1, state)
+    peers.forge = lying(1, delta=NAN)
+    state, _ = run_rounds(1, state, peers)
+    after = kept(peers, 1, state)
+    assert same_bits(before["residual"], after["residual"])
+    peers.forge = lambda update: [update]
+    state, _ = run_rounds(1, state, peers)
+    assert kept(peers, 1, state)["rounds"] == 2
+
+
+@given(again=st.integers(1, 5), times=st.integers(1, 3))
+def test_a_round_that_is_run_again_gives_the_same_bits(again, times) -> None:
+    """As after a server's restart from its checkpoint, while the clients lived on."""
+    logic = logic_of(alone(0, 1, 2))
+    peers = MemoryPeers(logic, CLIENTS)
+    state = a_state(logic)
+    for round in range(1, 6):
+        if round == again:
+            for _ in range(times):
+                run_round(state, peers, logic)
+        state, _ = run_round(state, peers, logic)
+    straight_peers = MemoryPeers(logic, CLIENTS)
+    straight, _ = run_rounds(5, a_state(logic), straight_peers)
+    assert same_bits(state.weights, straight.weights)
+    for client in CLIENTS:
+        one, other = kept(peers, client, state), kept(straight_peers, client, straight)
+        assert same_bits(one["residual"], other["residual"])
+        assert one["rounds"] == other["rounds"] == 5
+
+
+def test_a_round_of_too_few_updates_leaves_no_trace() -> None:
+    logic = logic_of(alone(0, 1, 2), min_updates=3)
+    peers = MemoryPeers(logic, CLIENTS)
+    state, _ = run_rounds(1, a_state(logic), peers)
+    peers.lost = [2]
+    with pytest.raises(TooFewUpdates):
+        run_round(state, peers, logic)
+    assert kept(peers, 0, state)["rounds"] == 1
+    peers.lost = ()
+    state, _ = run_rounds(1, state, peers)
+    straight, _ = run_rounds(2, a_state(logic), MemoryPeers(logic, CLIENTS))
+    assert same_bits(state.weights, straight.weights)
+
+
+def test_a_client_that_lost_its_memory_starts_with_an_empty_one() -> None:
+    logic = logic_of(alone(0, 1, 2))
+    peers = MemoryPeers(logic, CLIENTS)
+    state, _ = run_rounds(2, a_state(logic), peers)
+    del peers.ledgers[1]
+    state, _ = run_rounds(1, state, peers)
+    assert kept(peers, 1, state)["rounds"] == 1
+    assert kept(peers, 0, state)["rounds"] == 3
+
+
+def test_a_memory_of_another_round_is_not_taken_for_the_right_one() -> None:
+    ledger = ClientLedger(ClientState(3, {"a": {"x": 3}}), ClientState(5, {"a": {"x": 5}}))
+    assert ledger.settle(5).settled.memory == {"a": {"x": 5}}
+    assert ledger.settle(3).settled.memory == {"a": {"x": 3}}
+    assert ledger.settle(4).settled.memory == {}
+    assert ledger.settle(4).settled.round == 4
+    assert ledger.settle(5).pending is None
+
+
+def test_a_hook_cannot_change_the_memory_that_a_round_is_run_again_from() -> None:
+    class InPlace(ClientHalf):
+        def send(self, update, context):
+            if "sum" in context.memory:
+                context.memory["sum"][:] += update.delta
+            else:
+                context.keep(sum=update.delta.copy())
+            return update
+
+    class Summing(Hook):
+        def client(self):
+            return InPlace()
+
+    logic = a_logic(alone(0), hooks=[Summing()])
+    peers = MemoryPeers(logic, CLIENTS)
+    state, _ = run_rounds(1, a_state(logic), peers)
+    with pytest.raises(ValueError, match="read-only"):
+        run_round(state, peers, logic)
+
+
+def test_ledgers_go_into_a_tree_and_come_back() -> None:
+    logic = logic_of(alone(0, 1, 2))
+    peers = MemoryPeers(logic, CLIENTS)
+    state, _ = run_rounds(2, a_state(logic), peers)
+    straight, _ = run_rounds(2, state, peers)
+    other = MemoryPeers(logic, CLIENTS)
+    early, _ = run_rounds(2, a_state(logic), other)
+    other.ledgers = {
+        client: ClientLedger.of_tree(ledger.tree()) for client, ledger in other.ledgers.items()
+    }
+    resumed, _ = run_rounds(2, early, other)
+    assert same_bits(resumed.weights, straight.weights)
+    assert ClientLedger.of_tree(ClientLedger().tree()).pending is None
