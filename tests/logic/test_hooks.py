@@ -1,0 +1,370 @@
+"""Hooks: what one end does in order the other undoes in reverse, each with what is its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pytest
+
+from layers.logic import ClientHalf, Context, Hook, ServerHalf, Training, run_round
+from tests.logic.memory_peers import (
+    MemoryPeers,
+    a_logic,
+    a_state,
+    alone,
+    run_rounds,
+    same_bits,
+)
+from tests.logic.quadratic import bowls
+
+CLIENTS = bowls(3)
+
+
+@dataclass(frozen=True)
+class Recording(Hook):
+    """Write down every call; say one's name to the other half."""
+
+    name: str
+    calls: list = field(default_factory=list, compare=False)
+
+    def server(self) -> ServerHalf:
+        return RecordingServer(self.name, self.calls)
+
+    def client(self) -> ClientHalf:
+        return RecordingClient(self.name, self.calls)
+
+
+class RecordingServer(ServerHalf):
+    def __init__(self, name: str, calls: list) -> None:
+        self.name, self.calls = name, calls
+
+    def send(self, task, context):
+        self.calls.append(f"{self.name} server send")
+        context.slot["from"] = f"server {self.name}"
+        return task
+
+    def receive(self, update, context):
+        self.calls.append(f"{self.name} server receive")
+        assert context.slot == {"from": f"client {self.name}"}
+        return update
+
+    def count(self, update, context):
+        self.calls.append(f"{self.name} server count")
+        assert context.slot == {"from": f"client {self.name}"}
+        context.keep(by=self.name, times=context.memory.get("times", 0) + 1)
+
+    def conclude(self, state, context):
+        self.calls.append(f"{self.name} server conclude")
+        assert context.client is None
+        assert context.slot == {}
+        return state
+
+
+class RecordingClient(ClientHalf):
+    def __init__(self, name: str, calls: list) -> None:
+        self.name, self.calls = name, calls
+
+    def receive(self, task, context):
+        self.calls.append(f"{self.name} client receive")
+        assert context.slot == {"from": f"server {self.name}"}
+        return task
+
+    def gradient(self, gradient, weights, context):
+        self.calls.append(f"{self.name} client gradient")
+        assert context.slot == {"from": f"server {self.name}"}
+
+    def send(self, update, context):
+        self.calls.append(f"{self.name} client send")
+        assert context.slot == {}, "what the server said is not sent back"
+        context.slot["from"] = f"client {self.name}"
+        context.keep(by=self.name, times=context.memory.get("times", 0) + 1)
+        return update
+
+
+def test_what_one_end_does_in_order_the_other_undoes_in_reverse() -> None:
+    calls: list[str] = []
+    hooks = [Recording("a", calls), Recording("b", calls), Recording("c", calls)]
+    logic = a_logic(alone(0), hooks=hooks)
+    run_round(a_state(logic), MemoryPeers(logic, CLIENTS), logic)
+    assert calls == [
+        *("a server send", "b server send", "c server send"),
+        *("c client receive", "b client receive", "a client receive"),
+        *("a client gradient", "b client gradient", "c client gradient"),
+        *("a client send", "b client send", "c client send"),
+        *("c server receive", "b server receive", "a server receive"),
+        *("a server count", "b server count", "c server count"),
+        *("a server conclude", "b server conclude", "c server conclude"),
+    ]
+
+
+@dataclass(frozen=True)
+class Times(Hook):
+    """Multiply on the client, divide on the server; does not commute with `Plus`."""
+
+    factor: float
+
+    def server(self):
+        return _Times(1 / self.factor)
+
+    def client(self):
+        return _ClientTimes(self.factor)
+
+
+class _Times(ServerHalf):
+    def __init__(self, factor: float) -> None:
+        self.factor = np.float32(factor)
+
+    def send(self, task, context):
+        return replace(task, weights=task.weights / self.factor)
+
+    def receive(self, update, context):
+        return replace(update, delta=update.delta * self.factor)
+
+
+class _ClientTimes(ClientHalf):
+    def __init__(self, factor: float) -> None:
+        self.factor = np.float32(factor)
+
+    def receive(self, task, context):
+        return replace(task, weights=task.weights / self.factor)
+
+    def send(self, update, context):
+        return replace(update, delta=update.delta * self.factor)
+
+
+@dataclass(frozen=True)
+class Plus(Hook):
+    """Add on the way out, take away on the way in."""
+
+    amount: float
+
+    def server(self):
+        return _PlusServer(np.float32(self.amount))
+
+    def client(self):
+        return _PlusClient(np.float32(self.amount))
+
+
+class _PlusServer(ServerHalf):
+    def __init__(self, amount: np.float32) -> None:
+        self.amount = amount
+
+    def send(self, task, context):
+        return replace(task, weights=task.weights + self.amount)
+
+    def receive(self, update, context):
+        return replace(update, delta=update.delta - self.amount)
+
+
+class _PlusClient(ClientHalf):
+    def __init__(self, amount: np.float32) -> None:
+        self.amount = amount
+
+    def receive(self, task, context):
+        return replace(task, weights=task.weights - self.amount)
+
+    def send(self, update, context):
+        return replace(update, delta=update.delta + self.amount)
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0)])
+def test_encodings_that_do_not_commute_cancel_out(order) -> None:
+    every = (Times(4.0), Plus(0.5), Times(0.5))
+    logic = a_logic(alone(0, 1, 2), hooks=[every[place] for place in order])
+    plain = a_logic(alone(0, 1, 2))
+    state, _ = run_rounds(3, a_state(logic), MemoryPeers(logic, CLIENTS))
+    expected, _ = run_rounds(3, a_state(plain), MemoryPeers(plain, CLIENTS))
+    np.testing.assert_allclose(state.weights, expected.weights, atol=1e-6)
+
+
+def test_two_hooks_of_one_class_share_neither_slot_nor_memory() -> None:
+    # The slots are checked where they are read, in RecordingServer and RecordingClient.
+    logic = a_logic(alone(0, 1), hooks=[Recording("a"), Recording("b")])
+    peers = MemoryPeers(logic, CLIENTS)
+    state, _ = run_rounds(2, a_state(logic), peers)
+    assert dict(state.memory) == {
+        "0:Recording": {"by": "a", "times": 4},
+        "1:Recording": {"by": "b", "times": 4},
+    }
+    assert dict(peers.memory(0, state).memory) == {
+        "0:Recording": {"by": "a", "times": 2},
+        "1:Recording": {"by": "b", "times": 2},
+    }
+
+
+@pytest.mark.parametrize("where", ["send", "receive"])
+def test_a_server_half_cannot_keep_anything_while_the_order_is_by_arrival(where) -> None:
+    class Greedy(ServerHalf):
+        def send(self, task, context):
+            if where == "send":
+                context.keep(seen=task.client)
+            return task
+
+        def receive(self, update, context):
+            if where == "receive":
+                context.keep(seen=update.client)
+            return update
+
+    class Keeps(Hook):
+        def server(self):
+            return Greedy()
+
+    logic = a_logic(alone(0), hooks=[Keeps()])
+    with pytest.raises(TypeError, match=r"in count\(\) and conclude\(\) only"):
+        run_round(a_state(logic), MemoryPeers(logic, CLIENTS), logic)
+
+
+def test_what_a_server_half_forgets_stays_forgotten() -> None:
+    class Brief(ServerHalf):
+        def conclude(self, state, context):
+            if context.round == 1:
+                context.keep(note=1)
+            else:
+                context.memory.clear()
+            return state
+
+    class Notes(Hook):
+        def server(self):
+            return Brief()
+
+    logic = a_logic(alone(0), hooks=[Notes()])
+    peers = MemoryPeers(logic, CLIENTS)
+    state, _ = run_rounds(1, a_state(logic), peers)
+    assert state.memory["0:Notes"] == {"note": 1}
+    state, _ = run_rounds(1, state, peers)
+    assert "0:Notes" not in state.memory
+
+
+@dataclass(frozen=True)
+class Drawing(Hook):
+    """Write down what each context draws."""
+
+    drawn: dict = field(default_factory=dict, compare=False)
+
+    def server(self):
+        return DrawingServer(self.drawn, id(self))
+
+    def client(self):
+        return DrawingClient(self.drawn, id(self))
+
+
+def _draw(drawn: dict, key: tuple, context: Context) -> None:
+    first, second, other = (
+        tuple(context.rng(purpose).integers(0, 2**63, 2).tolist()) for purpose in ("x", "x", "y")
+    )
+    assert first == second, "one purpose, the same draws"
+    drawn[(*key, "x")], drawn[(*key, "y")] = first, other
+
+
+class DrawingServer(ServerHalf):
+    def __init__(self, drawn: dict, hook: int) -> None:
+        self.drawn, self.hook = drawn, hook
+
+    def send(self, task, context):
+        _draw(self.drawn, ("server", self.hook, context.round, context.client), context)
+        return task
+
+    def conclude(self, state, context):
+        _draw(self.drawn, ("server", self.hook, context.round, "conclude"), context)
+        return state
+
+
+class DrawingClient(ClientHalf):
+    def __init__(self, drawn: dict, hook: int) -> None:
+        self.drawn, self.hook = drawn, hook
+
+    def send(self, update, context):
+        _draw(self.drawn, ("client", self.hook, context.round, context.client), context)
+        return update
+
+
+def draws(seed: int, order: tuple[int, ...] = ()) -> list[dict]:
+    hooks = [Drawing(), Drawing()]
+    logic = a_logic(alone(0, 1, 2), hooks=hooks, seed=seed)
+    run_rounds(2, a_state(logic), MemoryPeers(logic, CLIENTS, order))
+    by_place = {id(hook): place for place, hook in enumerate(hooks)}
+    return [
+        {(end, by_place[hook], *rest): value for (end, hook, *rest), value in drawn.items()}
+        for drawn in (hook.drawn for hook in hooks)
+    ]
+
+
+def test_hooks_ends_rounds_clients_and_purposes_draw_differently() -> None:
+    one, other = draws(seed=1)
+    every = [*one.values(), *other.values()]
+    assert len(every) == 2 * 2 * 2 * (2 * 3 + 1)  # hooks, rounds, purposes, ends x clients + end
+    assert len(set(every)) == len(every)
+
+
+def test_draws_depend_on_the_seed_and_not_on_the_order_of_arrival() -> None:
+    assert draws(seed=1) == draws(seed=1, order=(2, 0, 1))
+    assert not set(draws(seed=1)[0].values()) & set(draws(seed=2)[0].values())
+
+
+def test_gradients_are_not_looked_at_for_hooks_that_do_not_ask() -> None:
+    logic = a_logic(alone(0), hooks=[Plus(1.0), Times(2.0)], training=Training(epochs=5))
+    peers = MemoryPeers(logic, CLIENTS)
+    run_round(a_state(logic), peers, logic)
+    assert peers.engine.gradient_calls == 0
+    logic = a_logic(alone(0), hooks=[Plus(1.0), Recording("a")], training=Training(epochs=5))
+    peers = MemoryPeers(logic, CLIENTS)
+    run_round(a_state(logic), peers, logic)
+    assert peers.engine.gradient_calls == 5
+
+
+def test_a_gradient_hook_sees_the_start_of_its_own_local_training() -> None:
+    class Pull(ClientHalf):
+        def gradient(self, gradient, weights, context):
+            gradient += np.float32(2.0) * (weights - context.start)
+
+    class Proximal(Hook):
+        def client(self):
+            return Pull()
+
+    training = Training(steps=3, rate=0.1)
+    logic = a_logic(alone(0), hooks=[Proximal(), Plus(5.0)], training=training)
+    start = a_state(logic, [1, 2, 3])
+    state, _ = run_round(start, MemoryPeers(logic, CLIENTS), logic)
+    weights = start.weights.astype(np.float64)
+    for _ in range(3):
+        weights = weights - 0.1 * (weights - CLIENTS[0].b + 2 * (weights - start.weights))
+    np.testing.assert_allclose(state.weights, weights, rtol=1e-5)
+
+
+def test_a_hook_may_ask_for_the_received_models_loss() -> None:
+    class Fair(Hook):
+        received_loss = True
+
+    training = Training(epochs=4, rate=0.3)
+    for hooks, loss in (([], "running"), ([Fair()], "received")):
+        logic = a_logic(alone(0), hooks=hooks, training=training)
+        assert logic.training_of(1).loss == loss
+        _, report = run_round(a_state(logic), MemoryPeers(logic, CLIENTS), logic)
+        received = 0.5 * np.sum(CLIENTS[0].b ** 2)
+        close = report.clients[0].metrics["loss"] == pytest.approx(received, rel=1e-5)
+        assert close == (loss == "received")
+
+
+def test_a_hook_may_change_the_state_after_aggregation() -> None:
+    class Damped(ServerHalf):
+        def conclude(self, state, context):
+            half = np.float32(0.5)
+            return replace(state, weights=half * state.weights + half * context.start)
+
+    class Damping(Hook):
+        def server(self):
+            return Damped()
+
+    plain, damped = a_logic(alone(0, 1)), a_logic(alone(0, 1), hooks=[Damping()])
+    start = a_state(plain, [1, 2, 3])
+    full, _ = run_round(start, MemoryPeers(plain, CLIENTS), plain)
+    half, _ = run_round(start, MemoryPeers(damped, CLIENTS), damped)
+    np.testing.assert_allclose(half.weights, (start.weights + full.weights) / 2, rtol=1e-6)
+
+
+def test_a_hook_that_hands_everything_on_changes_no_bit() -> None:
+    logic, plain = a_logic(alone(0, 1, 2), hooks=[Hook(), Hook()]), a_logic(alone(0, 1, 2))
+    state, _ = run_rounds(2, a_state(logic), MemoryPeers(logic, CLIENTS))
+    expected, _ = run_rounds(2, a_state(plain), MemoryPeers(plain, CLIENTS))
+    assert same_bits(state.weights, expected.weights)

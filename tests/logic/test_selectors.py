@@ -1,0 +1,175 @@
+"""Selectors: pure functions that draw as many clients as asked, of those that have samples."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from layers.logic import SELECTORS, LogicError, Population, run_round
+from layers.logic.seeds import generator
+from layers.logic.selectors.by_size import BySize
+from layers.logic.selectors.round_robin import RoundRobin
+from layers.logic.selectors.uniform import Uniform
+from tests.logic.memory_peers import MemoryPeers, a_logic, a_state, run_rounds
+from tests.logic.quadratic import bowl
+
+EVERY = list(SELECTORS.values())
+sizes = st.dictionaries(st.integers(0, 10**6), st.integers(0, 10**6), max_size=40)
+
+
+def drawn(selector, population: dict[int, int], round: int = 1, seed: int = 0):
+    rng = generator(seed, "select", round)
+    return selector.select(Population(population), {}, round, rng).clients
+
+
+@pytest.mark.parametrize(
+    ("fraction", "clients", "cohort"),
+    [
+        (0.29, 100, 29),  # int(0.29 * 100) is 28
+        (0.1, 100, 10),
+        (0.57, 100, 57),
+        (1.0, 7, 7),
+        (0.0, 100, 1),
+        (0.001, 100, 1),
+        (0.1, 3, 1),
+        (0.5, 5, 3),
+    ],
+)
+@pytest.mark.parametrize("selector", EVERY)
+def test_a_cohort_is_the_rounded_share_but_at_least_one(
+    selector, fraction, clients, cohort
+) -> None:
+    population = dict.fromkeys(range(clients), 5)
+    assert len(drawn(selector(fraction=fraction), population)) == cohort
+
+
+@pytest.mark.parametrize("selector", EVERY)
+@given(
+    population=sizes,
+    fraction=st.floats(0, 1),
+    count=st.none() | st.integers(1, 50),
+    round=st.integers(1, 9),
+)
+def test_only_clients_with_samples_are_selected_each_once_and_as_many_as_there_are(
+    selector, population, fraction, count, round
+) -> None:
+    able = [client for client, n in population.items() if n > 0]
+    clients = drawn(selector(fraction=fraction, count=count), population, round)
+    assert len(set(clients)) == len(clients)
+    assert set(clients) <= set(able)
+    if count is not None:
+        assert len(clients) == min(count, len(able))
+    else:
+        assert abs(len(clients) - max(1, fraction * len(able))) <= 0.5 or not able
+    assert clients == tuple(sorted(clients))
+
+
+@pytest.mark.parametrize("selector", EVERY)
+@given(population=sizes, seed=st.integers(0, 9), round=st.integers(1, 9))
+def test_the_same_arguments_give_the_same_plan(selector, population, seed, round) -> None:
+    other_way_round = dict(reversed(population.items()))
+    chosen = selector(fraction=0.3)
+    assert drawn(chosen, population, round, seed) == drawn(chosen, other_way_round, round, seed)
+
+
+@pytest.mark.parametrize("selector", [Uniform, BySize])
+def test_rounds_and_seeds_draw_different_cohorts(selector) -> None:
+    population = dict.fromkeys(range(1000), 5)
+    cohorts = {
+        drawn(selector(), population, round, seed) for round in (1, 2, 3) for seed in (1, 2, 3)
+    }
+    assert len(cohorts) == 9
+
+
+def shares(selector, population: dict[int, int], rounds: int) -> np.ndarray:
+    taken = [client for round in range(rounds) for client in drawn(selector, population, round)]
+    return np.bincount(taken, minlength=len(population)) / rounds
+
+
+def test_uniform_selection_favours_nobody() -> None:
+    population = {client: 1 + 100 * client for client in range(10)}
+    rounds = 4000
+    np.testing.assert_allclose(
+        shares(Uniform(count=3), population, rounds),
+        0.3,
+        atol=5 * np.sqrt(0.3 * 0.7 / rounds),  # five standard deviations
+    )
+
+
+def test_selection_by_size_is_in_proportion_to_the_samples() -> None:
+    population = {0: 10, 1: 20, 2: 30, 3: 40, 4: 0, 5: 100}
+    rounds = 4000
+    expected = np.array(list(population.values())) / 200
+    np.testing.assert_allclose(
+        shares(BySize(count=1), population, rounds),
+        expected,
+        atol=5 * np.sqrt(0.25 / rounds),
+    )
+
+
+@given(clients=st.integers(1, 20), count=st.integers(1, 25))
+def test_round_robin_visits_everyone_before_anyone_twice_more(clients, count) -> None:
+    population = {3 * client: 1 for client in range(clients)}
+    visits = dict.fromkeys(population, 0)
+    for round in range(1, 3 * clients + 1):
+        for client in drawn(RoundRobin(count=count), population, round):
+            visits[client] += 1
+        assert max(visits.values()) - min(visits.values()) <= 1
+    assert min(visits.values()) >= 1
+
+
+def test_round_robin_goes_in_ascending_order() -> None:
+    population = {5: 1, 2: 1, 9: 0, 7: 1}
+    visited = [drawn(RoundRobin(), population, round) for round in range(1, 5)]
+    assert visited == [(2,), (5,), (7,), (2,)]
+
+
+def test_a_client_without_samples_is_never_asked() -> None:
+    clients = {0: bowl(1.0), 1: bowl(1.0, n=0), 2: bowl(1.0)}
+    for selector in EVERY:
+        logic = a_logic(selector(fraction=1.0), size=1)
+        peers = MemoryPeers(logic, clients)
+        run_rounds(3, a_state(logic), peers)
+        assert {task.client for task in peers.tasks} == {0, 2}
+
+
+@pytest.mark.parametrize("selector", EVERY)
+def test_an_empty_population_is_an_empty_round(selector) -> None:
+    logic = a_logic(selector(count=3), min_updates=0)
+    state, report = run_round(a_state(logic), MemoryPeers(logic, {}), logic)
+    assert report.clients == ()
+    assert state.round == 1
+
+
+@pytest.mark.parametrize("selector", EVERY)
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"fraction": 1.1}, "between 0 and 1, not 1.1"),
+        ({"fraction": -0.1}, "between 0 and 1, not -0.1"),
+        ({"fraction": float("nan")}, "between 0 and 1, not nan"),
+        ({"count": 0}, "1 or more, not 0"),
+        ({"count": -2}, "1 or more, not -2"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(selector, settings, reason) -> None:
+    with pytest.raises(LogicError, match=reason):
+        selector(**settings)
+
+
+def test_what_a_selector_learns_it_is_given_in_the_next_round() -> None:
+    given: list[dict] = []
+
+    class Learning(Uniform):
+        def select(self, population, memory, round, rng):
+            given.append(dict(memory))
+            return super().select(population, memory, round, rng)
+
+        def learn(self, memory, report):
+            return {"rounds": memory.get("rounds", 0) + 1, "last": report.round}
+
+    logic = a_logic(Learning(), size=1)
+    run_rounds(3, a_state(logic), MemoryPeers(logic, {0: bowl(1.0)}))
+    assert given == [{}, {"rounds": 1, "last": 1}, {"rounds": 2, "last": 2}]
