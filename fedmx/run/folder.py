@@ -221,7 +221,7 @@ class RunFolder:
         try:
             write_text_durably(
                 self.path / "status.json",
-                _json({"status": status, "reason": reason, "ended": now}),
+                _json({"status": status, "reason": " ".join(reason.split()), "ended": now}),
             )
         except OSError as error:
             raise RunError(f"{self.path}: cannot write ({error.strerror}); make room") from None

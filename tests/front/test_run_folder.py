@@ -228,12 +228,10 @@ def test_a_killed_process_gives_up_the_lock_though_its_worker_lives(folder: RunF
 import os, signal, sys
 from fedmx.run import RunFolder
 with RunFolder.open(sys.argv[1]).lock():
-    worker = os.fork()
-    if worker == 0:
-        os.close(1)
+    if os.fork() == 0:
+        print(os.getpid(), flush=True)
         sys.stdin.read()  # until the test closes the pipe
         os._exit(0)
-    print(worker, flush=True)
     signal.pause()
 """
     process = subprocess.Popen(
@@ -244,6 +242,7 @@ with RunFolder.open(sys.argv[1]).lock():
         text=True,
     )
     with process:
+        assert process.stdin is not None
         assert process.stdout is not None
         worker = int(process.stdout.readline())
         with pytest.raises(RunError, match=f"process {process.pid}"), folder.lock():
@@ -254,6 +253,7 @@ with RunFolder.open(sys.argv[1]).lock():
         assert folder.status == "interrupted"
         with folder.lock():
             assert folder.status == "running"
+        process.stdin.close()
 
 
 def test_exported_weights_come_back_and_fit_only_their_layout(tmp_path: Path) -> None:
