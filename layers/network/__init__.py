@@ -37,7 +37,8 @@ from layers.network.events import (
 from layers.network.frames import CHUNK_BYTES, wire_size
 from layers.network.limits import Limits
 from layers.network.listener import Listener
-from layers.network.messages import Codec, Payload
+from layers.network.messages import Codec
+from layers.network.payload import Payload
 from layers.network.tls import ClientTLS, ServerTLS
 from layers.network.traffic import Traffic
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+from pathlib import Path
 
 from layers.network.address import Address
 from layers.network.backoff import Backoff
 from layers.network.endpoint import Endpoint
 from layers.network.errors import CertificateError, NotConnected
 from layers.network.events import Connected, Disconnected, GaveUp, Received, Retrying
+from layers.network.files import Outgoing
 from layers.network.handshake import check_identity
 from layers.network.limits import Limits
 from layers.network.messages import Codec
@@ -25,7 +27,8 @@ class Connector(Endpoint):
 
     Every method may be called from any thread; only `next_event` and `close` wait. It gives up
     when the server says so, when the certificates do not fit, or `give_up_s` after it was last
-    connected (None: never). Without `tls` it connects only to loopback, unless `insecure`.
+    connected (None: never). Without `tls` it connects only to loopback, unless `insecure`. Files
+    are received into `files`, and refused if that is None.
 
     Raises:
         AddressError: an address that cannot be read or used safely.
@@ -45,8 +48,9 @@ class Connector(Endpoint):
         limits: Limits | None = None,
         features: frozenset[str] = frozenset(),
         give_up_s: float | None = None,
+        files: Path | None = None,
     ) -> None:
-        super().__init__(codec, limits, token)
+        super().__init__(codec, limits, token, files)
         self._address = Address.parse(address)
         self._address.check_safe(tls=tls is not None, insecure=insecure)
         check_identity(identity)
@@ -101,6 +105,16 @@ class Connector(Endpoint):
         if connection is None:
             raise NotConnected(f"{self._identity} is not connected to {self.address} now")
         return self._send(connection, message)
+
+    def send_file(self, path: Path, name: str | None = None) -> None:
+        """Send a file; it is resumed on the next connection, until `FileSent`.
+
+        Reads the file once, for its SHA-256, before it returns.
+
+        Raises:
+            TransferError: the file cannot be read, or its name cannot travel.
+        """
+        self._soon(self._transfers.queue, self.address, Outgoing.measure(Path(path), name))
 
     def close(self, drain_s: float = 5.0) -> None:
         """Send what is queued, for at most `drain_s`, say goodbye, and release everything."""
@@ -181,6 +195,7 @@ class Connector(Endpoint):
             case Opened(terms):
                 self._open = connection
                 self._events.put(Connected(self.address, terms.features, terms.authenticated))
+                self._transfers.opened(connection, self.address, self._files)
             case Arrived(message, wire_bytes):
                 self._events.put(Received(self.address, message, wire_bytes))
             case Ended():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
 
@@ -14,11 +15,23 @@ from layers.network.events import Event, Sent
 from layers.network.frames import wire_size
 from layers.network.limits import Limits
 from layers.network.loop_thread import LoopThread
-from layers.network.messages import Codec, Payload
+from layers.network.messages import Codec
+from layers.network.payload import Payload
 from layers.network.session import Session
-from layers.network.session_events import SessionEvent
+from layers.network.session_events import (
+    Ended,
+    FileAccepted,
+    FileCancelled,
+    FileChunk,
+    FileDone,
+    FileOffered,
+    FileRefused,
+    FileStarted,
+    SessionEvent,
+)
 from layers.network.streams import OutgoingMessage
 from layers.network.traffic import Traffic
+from layers.network.transfers import Transfers
 from layers.network.transport import Connection, SocketBytes, new_scratch
 
 E = TypeVar("E", bound="Endpoint")
@@ -27,7 +40,9 @@ E = TypeVar("E", bound="Endpoint")
 class Endpoint:
     """One end of any number of connections: asyncio in one thread, blocking calls for others."""
 
-    def __init__(self, codec: Codec, limits: Limits | None, token: bytes | None) -> None:
+    def __init__(
+        self, codec: Codec, limits: Limits | None, token: bytes | None, files: Path | None
+    ) -> None:
         if token is not None and not token:
             raise NetworkError("the token is empty: give at least one byte, or no token")
         self._codec = codec
@@ -41,6 +56,8 @@ class Endpoint:
         self._past: dict[str | None, Traffic] = {}
         self._books = threading.Lock()
         self._scratch = new_scratch()
+        self._files = files
+        self._transfers = Transfers(self._limits, self._events.put)
 
     # The caller's side
 
@@ -129,11 +146,14 @@ class Endpoint:
 
     async def _drain(self, drain_s: float, reason: str, final: bool) -> None:
         """End all connections with their last words, within a time."""
+        ends = self._loop.time() + drain_s
+        while self._transfers.busy() and self._loop.time() < ends:
+            await asyncio.sleep(0.02)
         waiting = {connection.closed for connection in self._connections}
         for connection in list(self._connections):
             connection.finish(reason, final)
         if waiting:
-            await asyncio.wait(waiting, timeout=drain_s)
+            await asyncio.wait(waiting, timeout=max(ends - self._loop.time(), 0.0))
         for connection in list(self._connections):
             connection.abort()
         if waiting:
@@ -160,7 +180,19 @@ class Endpoint:
 
     def happened(self, connection: Connection, event: SessionEvent) -> None:
         """Turn a session's event into the caller's."""
-        self._take(connection, event)
+        match event:
+            case FileOffered() | FileAccepted() | FileStarted() | FileChunk():
+                self._transfers.take(connection, event)
+            case FileDone() | FileRefused() | FileCancelled():
+                self._transfers.take(connection, event)
+            case _:
+                if isinstance(event, Ended):
+                    self._transfers.ended(connection)
+                self._take(connection, event)
+
+    def unreadable(self, connection: Connection, stream: int, reason: str) -> None:
+        """Give up a file that cannot be read on."""
+        self._transfers.unreadable(connection, stream, reason)
 
     def sent(self, connection: Connection, message: OutgoingMessage) -> None:
         """Tell the caller that a message has left."""
@@ -175,4 +207,5 @@ class Endpoint:
             done = connection.session.meter.read()
             self._past[peer] = self._past.get(peer, Traffic()) + done
             self._connections.discard(connection)
+        self._transfers.ended(connection)
         self._closed(connection)

@@ -9,6 +9,7 @@ import resource
 import socket
 import ssl
 from collections.abc import Coroutine
+from pathlib import Path
 from typing import Any
 
 from layers.network.address import Address
@@ -21,6 +22,7 @@ from layers.network.errors import (
     NotConnected,
 )
 from layers.network.events import Joined, Left, Received, Refused
+from layers.network.files import Outgoing
 from layers.network.handshake import Terms
 from layers.network.limits import Limits
 from layers.network.messages import Codec
@@ -40,7 +42,8 @@ class Listener(Endpoint):
     Every method may be called from any thread; only `start`, `next_event` and `close` wait.
     Without `tls` it listens only on loopback, unless `insecure`. `token` is shared with the clients
     and never sent. With mutual TLS, or a token, a client that comes back takes over from its older
-    connection; otherwise the newer one is refused while the older is alive.
+    connection; otherwise the newer one is refused while the older is alive. Files of a client are
+    received into `files`/CLIENT, and refused if that is None.
 
     Raises:
         AddressError: an address that cannot be read or used safely.
@@ -57,8 +60,9 @@ class Listener(Endpoint):
         heartbeat_s: float = 5.0,
         limits: Limits | None = None,
         features: frozenset[str] = frozenset(),
+        files: Path | None = None,
     ) -> None:
-        super().__init__(codec, limits, token)
+        super().__init__(codec, limits, token, files)
         self._address = Address.parse(address)
         self._address.check_safe(tls=tls is not None, insecure=insecure)
         if not heartbeat_s > 0:
@@ -112,6 +116,19 @@ class Listener(Endpoint):
         if connection is None:
             raise NotConnected(f"{peer!r} is not connected to {self.address}")
         return self._send(connection, message)
+
+    def send_file(self, peer: str, path: Path, name: str | None = None) -> None:
+        """Send a file; it is resumed on the client's next connection, until `FileSent`.
+
+        Reads the file once, for its SHA-256, before it returns.
+
+        Raises:
+            NotConnected: there is no such client.
+            TransferError: the file cannot be read, or its name cannot travel.
+        """
+        if peer not in self._peers:
+            raise NotConnected(f"{peer!r} is not connected to {self.address}")
+        self._soon(self._transfers.queue, peer, Outgoing.measure(Path(path), name))
 
     def disconnect(self, peer: str, reason: str, final: bool = False) -> None:
         """Say goodbye to a client, dropping what is queued for it; `final`: do not come back."""
@@ -203,6 +220,8 @@ class Listener(Endpoint):
                 self._peers[peer] = connection
                 joined = Joined(peer, connection.address, terms.features, terms.authenticated)
                 self._events.put(joined)
+                folder = self._files / peer if self._files else None
+                self._transfers.opened(connection, peer, folder)
             case Arrived(message, wire_bytes) if self._is_current(connection):
                 self._events.put(Received(self._peer_of(connection) or "", message, wire_bytes))
             case Ended(reason=reason):

@@ -44,7 +44,8 @@ from layers.network.handshake import (
     Terms,
 )
 from layers.network.limits import Limits
-from layers.network.messages import Codec, Payload
+from layers.network.messages import Codec
+from layers.network.payload import Payload
 from layers.network.session_events import (
     Arrived,
     Ended,

@@ -10,7 +10,8 @@ import numpy as np
 from layers.network.errors import LimitExceeded, ProtocolError, TransferError
 from layers.network.frames import CHUNK_BYTES, HEADER, HEADER_BYTES, SIZE, Kind, frame, wire_size
 from layers.network.limits import Limits
-from layers.network.messages import ALIGNMENT, Payload
+from layers.network.payload import Payload
+from layers.network.payload_layout import ALIGNMENT
 from layers.network.traffic import Meter
 
 

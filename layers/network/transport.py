@@ -10,7 +10,7 @@ from typing import Any, Protocol, cast
 from layers.network.address import Address
 from layers.network.errors import NetworkError
 from layers.network.frames import CHUNK_BYTES
-from layers.network.messages import Payload
+from layers.network.payload import Payload
 from layers.network.session import Session, State
 from layers.network.session_events import SessionEvent
 from layers.network.streams import OutgoingMessage
@@ -39,6 +39,9 @@ class Owner(Protocol):
 
     def sent(self, connection: Connection, message: OutgoingMessage) -> None:
         """Take note that a message has left."""
+
+    def unreadable(self, connection: Connection, stream: int, reason: str) -> None:
+        """Take note that a file could not be read on."""
 
     def gone(self, connection: Connection) -> None:
         """Forget a connection whose socket is closed."""
@@ -181,6 +184,8 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.writelines(pieces)
             for message in self.session.sent_messages():
                 self._owner.sent(self, message)
+            for stream, reason in self.session.unreadable_files():
+                self._owner.unreadable(self, stream, reason)
         else:
             # Other connections get their turn before this one goes on.
             if not self._flush_planned:

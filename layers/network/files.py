@@ -1,0 +1,224 @@
+"""Files at rest: what is sent and what is received, on disk, without a network."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from layers.network.errors import TransferError
+
+PART = ".part"
+BLOCK_BYTES = 1 << 20
+MAX_NAME_BYTES = 200
+
+
+@dataclass(frozen=True)
+class Outgoing:
+    """A file to send, as it was when its SHA-256 was taken."""
+
+    path: Path
+    name: str
+    size: int
+    sha256: bytes
+
+    @classmethod
+    def measure(cls, path: Path, name: str | None = None) -> Outgoing:
+        """Read a file once through and note its size and SHA-256.
+
+        Raises:
+            TransferError: it cannot be read, or the name cannot be a file's on the other end.
+        """
+        name = check_name(path.name if name is None else name)
+        try:
+            with open(path, "rb") as file:
+                digest = _digest(file, None)
+                return cls(path, name, file.tell(), digest)
+        except OSError as error:
+            raise TransferError(f"{path} cannot be sent: {error.strerror}") from None
+
+    def open_at(self, offset: int, sha256: bytes) -> tuple[IO[bytes], int]:
+        """Open for reading at `offset` if the bytes before it have this SHA-256, at 0 if not."""
+        try:
+            file = open(self.path, "rb", buffering=0)  # noqa: SIM115
+            if not 0 <= offset <= self.size or _digest(file, offset) != sha256:
+                offset = 0
+            file.seek(offset)
+        except OSError as error:
+            raise TransferError(f"{self.path} cannot be read: {error.strerror}") from None
+        return file, offset
+
+
+class Incoming:
+    """A file being received into NAME.part, which takes its final name when all of it is right."""
+
+    def __init__(self, folder: Path, name: str, size: int, sha256: bytes) -> None:
+        self.path = folder / check_name(name)
+        self.size = size
+        self.sha256 = sha256
+        self.offset = 0
+        self.restarted = False
+        self._part = folder / (name + PART)
+        self._file: IO[bytes] | None = None
+        self._may_begin = False
+        self._may_write = False
+        self._hash = hashlib.sha256()
+        self._kept = hashlib.sha256()
+
+    def resume(self) -> tuple[int, bytes]:
+        """Return how many bytes an earlier attempt left, and their SHA-256.
+
+        Raises:
+            TransferError: the folder cannot be written, or its disk has no room for the rest.
+        """
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = _open_part(self._part)
+            self.offset = os.fstat(self._file.fileno()).st_size
+            if self.offset > self.size:
+                self._restart()
+            _feed(self._file, self.offset, self._kept)
+            free = shutil.disk_usage(self.path.parent).free
+        except OSError as error:
+            raise TransferError(_cannot_write(self.path, error)) from None
+        if free < self.size - self.offset:
+            raise TransferError(
+                f"{self.path} needs {self.size - self.offset} more bytes, the disk has {free} free"
+            )
+        self._may_begin = True
+        return self.offset, self._kept.digest()
+
+    def has_it_already(self) -> bool:
+        """Whether the final file is there and is the offered one."""
+        try:
+            with open(self.path, "rb") as file:
+                if os.fstat(file.fileno()).st_size != self.size:
+                    return False
+                return _digest(file, None) == self.sha256
+        except OSError:
+            return False
+
+    def begin(self, offset: int) -> bool:
+        """Go on at what `resume` found, or begin at 0; return whether nothing is missing."""
+        if self._file is None or not self._may_begin or offset not in (0, self.offset):
+            raise TransferError(f"{self.path.name} was started at {offset}, not where it stopped")
+        try:
+            if offset == 0:
+                self._restart()
+            self._file.seek(offset)
+        except OSError as error:
+            raise TransferError(_cannot_write(self.path, error)) from None
+        self._hash = self._kept.copy()
+        return self._progress()
+
+    def write(self, data: memoryview) -> bool:
+        """Append bytes; return whether the file is complete."""
+        if self._file is None or not self._may_write or len(data) > self.size - self.offset:
+            raise TransferError(f"{self.path.name}: bytes that were not due")
+        try:
+            left = data
+            while len(left):
+                written = self._file.write(left)
+                self._hash.update(left[:written])
+                self.offset += written
+                left = left[written:]
+        except OSError as error:
+            raise TransferError(_cannot_write(self.path, error)) from None
+        return self._progress()
+
+    def finish(self) -> bool:
+        """Give a complete and right file its name; return False, with the file emptied, if wrong.
+
+        Raises:
+            TransferError: the disk refuses.
+        """
+        assert self._file is not None
+        try:
+            if self._hash.digest() != self.sha256:
+                self._restart()
+                self._may_begin = True
+                return False
+            os.fsync(self._file.fileno())
+            self.close()
+            os.replace(self._part, self.path)
+            folder = os.open(self.path.parent, os.O_RDONLY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
+        except OSError as error:
+            raise TransferError(_cannot_write(self.path, error)) from None
+        return True
+
+    def _progress(self) -> bool:
+        self._may_begin = False
+        self._may_write = self.offset < self.size
+        return not self._may_write
+
+    def close(self) -> None:
+        """Keep what there is for another attempt."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def discard(self) -> None:
+        """Keep nothing."""
+        self.close()
+        self._part.unlink(missing_ok=True)
+
+    def _restart(self) -> None:
+        assert self._file is not None
+        self._file.seek(0)
+        self._file.truncate(0)
+        self.offset = 0
+        self._kept = hashlib.sha256()
+
+
+def check_name(name: str) -> str:
+    """Return a name that can be a file's in any folder, and no other.
+
+    Raises:
+        TransferError: a path, a hidden file, an unfinished one, or no printable text.
+    """
+    wrong = (
+        not name
+        or name.startswith(".")
+        or name.endswith(PART)
+        or not name.isprintable()
+        or any(separator in name for separator in "/\\:")
+        or len(name.encode(errors="replace")) > MAX_NAME_BYTES
+    )
+    if wrong:
+        raise TransferError(
+            f"file name {name[:80]!r}: use a plain name without / \\ : or a leading dot, not "
+            f"ending in {PART}, of at most {MAX_NAME_BYTES} bytes"
+        )
+    return name
+
+
+def _open_part(path: Path) -> IO[bytes]:
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    return os.fdopen(os.open(path, flags, 0o600), "r+b", buffering=0)
+
+
+def _digest(file: IO[bytes], size: int | None) -> bytes:
+    sha256 = hashlib.sha256()
+    _feed(file, size, sha256)
+    return sha256.digest()
+
+
+def _feed(file: IO[bytes], size: int | None, sha256: hashlib._Hash) -> None:
+    """Hash the next `size` bytes, or all that follow."""
+    while size is None or size > 0:
+        block = file.read(BLOCK_BYTES if size is None else min(size, BLOCK_BYTES))
+        if not block:
+            return
+        sha256.update(block)
+        size = None if size is None else size - len(block)
+
+
+def _cannot_write(path: Path, error: OSError) -> str:
+    return f"{path} cannot be written: {error.strerror or error}"

@@ -1,0 +1,15 @@
+"""The layout of a payload that its writer and its reader agree on; docs/protocol.md tells it."""
+
+from __future__ import annotations
+
+import struct
+
+ALIGNMENT = 64
+MAX_DEPTH = 24
+MAX_VALUES = 1 << 20
+MAX_DIMENSIONS = 16
+
+LENGTH = struct.Struct("<I")
+ARRAY = struct.Struct("<BBQ")  # dtype code, number of dimensions, offset; the dimensions follow
+ARRAY_EXT = 1
+ZEROS = memoryview(bytes(ALIGNMENT))
