@@ -54,6 +54,7 @@ def _address(value: str) -> str:
 
 
 Count = Annotated[int, Field(ge=1, le=_MOST)]
+WholeNumber = Annotated[int, Field(ge=0, le=_MOST)]
 CountOrAll = Annotated[int | Literal["all"], BeforeValidator(_all_or_count)]
 Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
@@ -95,7 +96,7 @@ class Train(Section):
     """The local training of a client in one round."""
 
     epochs: Count = 1
-    steps: Count | None = None
+    steps: WholeNumber | None = None
     batch_size: CountOrAll = 10
     rate: Positive = 0.1
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
@@ -142,7 +143,7 @@ class Logic(Section):
     hooks: Annotated[
         tuple[Annotated[Component, component_at("logic", "hooks")], ...], AfterValidator(_numbered)
     ] = ()
-    min_updates: Count = 1
+    min_updates: WholeNumber = 1
 
 
 class Tls(Section):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from layers.compute.engine import Engine, Samples
+from layers.compute.engine import Engine
+from layers.compute.samples import Samples
 
 
 @dataclass(frozen=True)

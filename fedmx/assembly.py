@@ -1,0 +1,163 @@
+"""From an experiment to its parts: data, engine and logic, as the server or a client needs them."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from fedmx.errors import ExperimentError
+from fedmx.experiment import Experiment
+from fedmx.kinds import KINDS
+from fedmx.names import bind, build
+from layers.compute.compute import Compute
+from layers.compute.datasets import Dataset, Files, as_dataset
+from layers.compute.datasets.arrays import Arrays
+from layers.compute.engine import Engine
+from layers.compute.models.zoo import ZOOS
+from layers.compute.normalise import Normalise, materialise
+from layers.compute.partitions import divide
+from layers.compute.samples import Samples
+from layers.logic import Logic, LogicError, Preset, Training
+from layers.logic.aggregators.mean import Mean
+from layers.logic.seeds import derive
+from layers.logic.selectors.uniform import Uniform
+
+
+@dataclass(frozen=True)
+class Assembly:
+    """The parts of one experiment, each made when it is first needed.
+
+    Args:
+        experiment: what to make.
+        files: where data are.
+        shape: of one example; None: that of the experiment's data.
+        classes: number of labels; None: that of the experiment's data.
+    """
+
+    experiment: Experiment
+    files: Files = dataclasses.field(default_factory=Files)
+    shape: tuple[int, ...] | None = None
+    classes: int | None = None
+
+    @cached_property
+    def dataset(self) -> Dataset:
+        """The experiment's data set.
+
+        Raises:
+            ExperimentError, DataError: it cannot be had.
+        """
+        reference = self.experiment.compute.data
+        found = build("data set", reference, KINDS["data"])
+        if isinstance(found, Dataset):
+            return found
+        if hasattr(found, "load"):
+            return as_dataset(found.load(self.files), reference.name)
+        return as_dataset(found, reference.name)
+
+    @cached_property
+    def parts(self) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        """Each client's rows of the training and of the test split."""
+        experiment = self.experiment
+        partition = build("partition", experiment.compute.partition, KINDS["partitions"])
+        seed = derive(experiment.seed, "partition")
+        return divide(self.dataset, partition, experiment.clients, seed)
+
+    @cached_property
+    def normalise(self) -> Normalise | None:
+        """How stored values become inputs."""
+        given = self.experiment.compute.normalise
+        return None if given is None else Normalise(given.scale, given.mean, given.std)
+
+    @cached_property
+    def engine(self) -> Engine:
+        """The engine, with the experiment's model."""
+        shape = self.dataset.shape if self.shape is None else self.shape
+        classes = self.dataset.classes if self.classes is None else self.classes
+        reference = self.experiment.compute.model
+        zoo = reference.name.partition(":")[0]
+        if zoo in ZOOS and reference.object is None and "classes" not in reference.settings:
+            settings = {**reference.settings, "classes": classes}
+            reference = dataclasses.replace(reference, settings=settings)
+        make = bind("model", reference, KINDS["models"], classes=classes)
+        return Engine(make, shape, classes, seed=self.experiment.seed)
+
+    @cached_property
+    def logic(self) -> Logic:
+        """The logic; it must be the same value at both ends."""
+        experiment = self.experiment
+        section, train = experiment.logic, experiment.compute.train
+        preset = Preset(Uniform(), Mean())
+        if section.preset is not None:
+            preset = build("preset", section.preset, KINDS["presets"])
+        schedule = build("schedule", train.schedule, KINDS["schedules"])
+        selector, aggregator = preset.selector, preset.aggregator
+        if section.select is not None:
+            selector = build("selector", section.select, KINDS["selectors"])
+        if section.aggregate is not None:
+            aggregator = build("aggregator", section.aggregate, KINDS["aggregators"])
+        hooks = [build("hook", hook, KINDS["hooks"]) for hook in section.hooks]
+        try:
+            return Logic(
+                layout=self.engine.layout,
+                selector=selector,
+                aggregator=aggregator,
+                hooks=(*hooks, *preset.hooks),
+                training=Training(
+                    epochs=train.epochs,
+                    steps=train.steps,
+                    batch_size=train.batch_samples,
+                    rate=train.rate,
+                    momentum=train.momentum,
+                    weight_decay=train.weight_decay,
+                ),
+                rate=lambda round: schedule.rate(train.rate, round - 1, experiment.rounds),
+                seed=experiment.seed,
+                min_updates=section.min_updates,
+            )
+        except LogicError as error:
+            raise ExperimentError(f"logic: {error}") from error
+
+    def sizes(self) -> dict[int, int]:
+        """Return each client's number of training samples."""
+        return {client: len(rows) for client, rows in enumerate(self.parts[0])}
+
+    def samples_of(self, client: int) -> Samples:
+        """Return a client's training samples, as the model takes them."""
+        return materialise(self.dataset.train, self.parts[0][client], self.normalise)
+
+    def test_samples(self) -> Samples:
+        """Return what the global model is evaluated on: the test split, or a sample of it."""
+        number = self.experiment.compute.evaluate.sample
+        total = len(self.dataset.test)
+        rows = None
+        if number is not None and number < total:
+            rng = np.random.default_rng(derive(self.experiment.seed, "evaluate"))
+            rows = np.sort(rng.permutation(total)[:number])
+        return materialise(self.dataset.test, rows, self.normalise)
+
+    def server_compute(self) -> Compute:
+        """Return what a server computes with."""
+        return Compute(self.engine, self.test_samples())
+
+    def client_compute(self, client: int) -> Compute:
+        """Return what a client with the experiment's own data computes with."""
+        return Compute(self.engine, self.samples_of(client))
+
+    def own_compute(self, path: Path, part: tuple[int, int] | None = None) -> Compute:
+        """Return what a client with data of its own computes with.
+
+        Args:
+            path: an ``.npz`` file with x_train, y_train, x_test and y_test.
+            part: (i, n): only the i-th of n parts, by the experiment's partition.
+        """
+        own = Arrays(str(path)).load(self.files)
+        rows = None
+        if part is not None:
+            partition = build("partition", self.experiment.compute.partition, KINDS["partitions"])
+            seed = derive(self.experiment.seed, "partition")
+            rows = divide(own, partition, part[1], seed)[0][part[0]]
+        return Compute(self.engine, materialise(own.train, rows, self.normalise))

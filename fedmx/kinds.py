@@ -1,0 +1,24 @@
+"""Every name that an experiment file can use, by kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from layers.compute.datasets import DATASETS
+from layers.compute.models import MODELS
+from layers.compute.models.zoo import ZOOS
+from layers.compute.partitions import PARTITIONS
+from layers.compute.schedule import SCHEDULES
+from layers.logic import AGGREGATORS, HOOKS, PRESETS, SELECTORS
+
+KINDS: Mapping[str, Mapping[str, Callable[..., Any]]] = {
+    "presets": PRESETS,
+    "selectors": SELECTORS,
+    "aggregators": AGGREGATORS,
+    "hooks": HOOKS,
+    "models": {**MODELS, **{f"{zoo}:": model for zoo, model in ZOOS.items()}},
+    "data": DATASETS,
+    "partitions": PARTITIONS,
+    "schedules": SCHEDULES,
+}

@@ -1,0 +1,84 @@
+"""The closed table of what travels between a server and its clients."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from layers.logic import Answer, Offer, Question, Task, Update, Verdict
+from layers.network import Codec
+
+
+@dataclass(frozen=True)
+class Setup:
+    """Down, first: what the run is; the client refuses what it cannot do.
+
+    Attributes:
+        run: names this run, so that a client's memory is not taken for that of another one.
+        experiment: the experiment file's resolved text; empty where both ends were built in Python.
+        digest: of everything in the experiment that determines the result.
+        client: number of the client that this goes to, from 0.
+        shape: of one example as the model takes it.
+        classes: number of labels.
+    """
+
+    run: str
+    experiment: str
+    digest: str
+    client: int
+    shape: tuple[int, ...]
+    classes: int
+
+
+@dataclass(frozen=True)
+class Ready:
+    """Up: the client can do it.
+
+    Attributes:
+        samples: its number of training samples, n_k.
+    """
+
+    run: str
+    client: int
+    samples: int
+
+
+@dataclass(frozen=True)
+class CannotTakePart:
+    """Up: the client lacks something that the experiment names."""
+
+    client: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Failed:
+    """Up: the client's own code raised; no update of this round will come from it."""
+
+    round: int
+    client: int
+    reason: str
+    traceback: str
+
+
+@dataclass(frozen=True)
+class Finished:
+    """Down, last: the run is over."""
+
+    reason: str
+
+
+CODEC = Codec(
+    {
+        1: Setup,
+        2: Ready,
+        3: CannotTakePart,
+        4: Failed,
+        5: Finished,
+        6: Question,
+        7: Answer,
+        8: Task,
+        9: Offer,
+        10: Verdict,
+        11: Update,
+    }
+)

@@ -1,0 +1,49 @@
+"""A client at work: it takes tasks, trains, and keeps the memory of its hooks in a ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from layers.compute.compute import Compute
+from layers.logic import (
+    Answer,
+    ClientLedger,
+    ClientState,
+    Logic,
+    Question,
+    Task,
+    Update,
+    answer,
+    answer_question,
+)
+
+
+@dataclass
+class Participant:
+    """The same in a simulation and in a deployed client.
+
+    Attributes:
+        keep: called with the new ledger before the update leaves, so that it can be made durable.
+    """
+
+    client: int
+    logic: Logic
+    compute: Compute
+    ledger: ClientLedger
+    keep: Callable[[ClientLedger], None]
+
+    def take(self, task: Task) -> Update:
+        """Train, and note the memory that holds if the update counts."""
+        ledger = self.ledger.settle(task.counted)
+        update, after = answer(
+            task, ledger.settled, self.compute.engine, self.compute.samples, self.logic
+        )
+        ledger = ClientLedger(ledger.settled, ClientState(task.round, after.memory))
+        self.keep(ledger)
+        self.ledger = ledger
+        return update
+
+    def reply(self, question: Question) -> Answer:
+        """Answer a survey."""
+        return answer_question(self.client, question, self.compute.engine, self.compute.samples)

@@ -1,0 +1,95 @@
+"""What a user sees of a round: the logic's report, the model's quality, and the cost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from layers.logic import RoundReport
+
+
+@dataclass(frozen=True)
+class Round:
+    """One concluded round.
+
+    Attributes:
+        report: who took part and what became of each.
+        accuracy: of the global model on the server's samples; None where it was not evaluated.
+        loss: likewise.
+        seconds: that the round took, evaluation included.
+        elapsed_s: since the run began, interruptions left out.
+        control_bytes: handshakes, heartbeats and the like, besides the messages in `report`.
+        refused_connections: peers that were turned away since the round before.
+    """
+
+    report: RoundReport
+    accuracy: float | None
+    loss: float | None
+    seconds: float
+    elapsed_s: float
+    control_bytes: int = 0
+    refused_connections: tuple[str, ...] = ()
+
+    @property
+    def round(self) -> int:
+        """Number of the round, from 1."""
+        return self.report.round
+
+    @property
+    def participants(self) -> tuple[int, ...]:
+        """The clients whose updates counted."""
+        return self.report.of("counted")
+
+    @property
+    def train_loss(self) -> float | None:
+        """The participants' mean loss, weighted by their samples."""
+        return self.report.loss
+
+    @property
+    def up_bytes(self) -> int:
+        """Bytes of the messages from clients."""
+        return self.report.traffic.up_bytes
+
+    @property
+    def down_bytes(self) -> int:
+        """Bytes of the messages to clients."""
+        return self.report.traffic.down_bytes
+
+    def record(self) -> dict[str, Any]:
+        """Return the round's line of rounds.jsonl."""
+        return {
+            "round": self.round,
+            "accuracy": self.accuracy,
+            "loss": self.loss,
+            "train_loss": self.train_loss,
+            "participants": list(self.participants),
+            "selected": len(self.report.clients),
+            "refused": len(self.report.of("refused")),
+            "declined": len(self.report.of("declined")),
+            "lost": len(self.report.of("lost")),
+            "up_bytes": self.up_bytes,
+            "down_bytes": self.down_bytes,
+            "control_bytes": self.control_bytes,
+            "refused_connections": list(self.refused_connections),
+            "seconds": self.seconds,
+            "elapsed_s": self.elapsed_s,
+            "rate": self.report.rate,
+        }
+
+    def client_records(self) -> list[dict[str, Any]]:
+        """Return the round's lines of clients.jsonl."""
+        return [
+            {
+                "round": self.round,
+                "client": client.client,
+                "status": client.status,
+                "reason": client.reason,
+                "traceback": client.traceback,
+                "samples": client.samples,
+                "steps": client.steps,
+                "up_bytes": client.traffic.up_bytes,
+                "down_bytes": client.traffic.down_bytes,
+                **{f"{name}": value for name, value in client.metrics.items()},
+            }
+            for client in self.report.clients
+        ]

@@ -1,0 +1,186 @@
+"""The server: it runs rounds over whatever carries its tasks, sockets or a simulation."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import InitVar, dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from fedmx.messages import Setup
+from fedmx.round import Round
+from fedmx.socket_clients import SocketClients
+from layers.compute.compute import Compute
+from layers.logic import Logic, Peers, ServerState, run_round
+from layers.network import Listener
+
+
+class Clients(Peers, Protocol):
+    """The clients, as a server holds them: what the logic asks, and what a checkpoint needs."""
+
+    def __enter__(self) -> Any: ...
+    def __exit__(self, *exc_info: object) -> None: ...
+
+    def tree(self) -> dict[str, Any]:
+        """Return what of the clients' memory lives on this machine."""
+
+    def restore(self, tree: Mapping[str, Any]) -> None:
+        """Take back what `tree` returned."""
+
+    def control_bytes(self) -> int:
+        """Return the bytes besides messages since the last call."""
+
+    def refusals(self) -> tuple[str, ...]:
+        """Return why peers were turned away, since the last call."""
+
+    def finish(self, reason: str) -> None:
+        """Tell the clients that the run is over."""
+
+
+class Keeper(Protocol):
+    """Who is told of every round, before the next one begins."""
+
+    def keep(self, round: Round, checkpoint: Mapping[str, Any]) -> None:
+        """Record a round and the state after it; what it raises ends the run."""
+
+
+@dataclass(frozen=True)
+class Stop:
+    """When a run ends before its last round.
+
+    Attributes:
+        accuracy: of the global model, from 0 to 1, at least.
+        loss: of the global model, at most.
+        seconds: that have passed.
+    """
+
+    accuracy: float | None = None
+    loss: float | None = None
+    seconds: float | None = None
+
+    def reason(self, round: Round) -> str | None:
+        """Return why the run ends after `round`, or None."""
+        if self.accuracy is not None and (round.accuracy or 0.0) >= self.accuracy:
+            return f"accuracy {round.accuracy:.4f} reached {self.accuracy}"
+        if self.loss is not None and round.loss is not None and round.loss <= self.loss:
+            return f"loss {round.loss:.4f} reached {self.loss}"
+        if self.seconds is not None and round.elapsed_s >= self.seconds:
+            return f"{round.elapsed_s:.0f} s passed the limit of {self.seconds:g} s"
+        return None
+
+
+@dataclass
+class Server:
+    """One run from its first round, or from a checkpoint, to its last.
+
+    Attributes:
+        network: a listener for deployed clients, or the clients themselves (a simulation).
+        logic: who takes part and how updates become a model; the same value as the clients'.
+        compute: the engine, and the samples on which the global model is evaluated.
+        last: the number of the last round.
+        evaluate_every: rounds between evaluations; the last round is always evaluated.
+        stop: what ends the run sooner.
+        keeper: records rounds.
+        begin: the state to begin with; None draws the initial model from the logic's seed.
+        state: the state after the last round.
+        elapsed_s: that the rounds so far took.
+        reason: why the run ended, once it has.
+    """
+
+    network: Listener | Clients
+    logic: Logic
+    compute: Compute
+    last: int = 1
+    evaluate_every: int = 1
+    evaluate_batch: int = 500
+    stop: Stop = field(default_factory=Stop)
+    keeper: Keeper | None = None
+    begin: InitVar[ServerState | None] = None
+    state: ServerState = field(init=False)
+    elapsed_s: float = 0.0
+    reason: str = ""
+
+    def __post_init__(self, begin: ServerState | None) -> None:
+        engine, network = self.compute.engine, self.network
+        if isinstance(network, Listener):
+            # Both ends were built in Python: there is no experiment file to tell clients about.
+            setup = Setup(uuid.uuid4().hex, "", "", 0, engine.example_shape, 0)
+            self._clients: Clients = SocketClients(network, setup)
+        else:
+            self._clients = network
+        self.state = begin or ServerState(0, *engine.initial(self.logic.seed))
+
+    def __enter__(self) -> Server:
+        self._clients.__enter__()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._clients.__exit__(*exc_info)
+
+    def __iter__(self) -> Iterator[Round]:
+        return self.rounds()
+
+    @property
+    def weights(self) -> np.ndarray:
+        """The global model, float32 (d,)."""
+        return self.state.weights
+
+    def restore(self, checkpoint: Mapping[str, Any]) -> None:
+        """Go on from what `Keeper.keep` was given."""
+        self.state = ServerState.of_tree(checkpoint["server"])
+        self.elapsed_s = checkpoint["elapsed_s"]
+        self._clients.restore(checkpoint["clients"])
+
+    def rounds(self) -> Iterator[Round]:
+        """Run and yield rounds until the last one, or until `stop` says so.
+
+        The state is that after the round that was yielded; leaving the loop leaves it so.
+
+        Raises:
+            TooFewUpdates: a round brought too little; the state is that before it.
+        """
+        while self.state.round < self.last:
+            self._clients.population()  # waiting for clients to come is not the round's time
+            began = time.monotonic()
+            self.state, report = run_round(self.state, self._clients, self.logic)
+            accuracy = loss = None
+            if report.round % self.evaluate_every == 0 or report.round == self.last:
+                accuracy, loss = self.evaluate()
+            seconds = time.monotonic() - began
+            self.elapsed_s += seconds
+            round = Round(
+                report=report,
+                accuracy=accuracy,
+                loss=loss,
+                seconds=seconds,
+                elapsed_s=self.elapsed_s,
+                control_bytes=self._clients.control_bytes(),
+                refused_connections=self._clients.refusals(),
+            )
+            if self.keeper is not None:
+                self.keeper.keep(round, self.checkpoint())
+            reason = self.stop.reason(round)
+            if reason or self.state.round >= self.last:
+                self.reason = reason or f"all {self.last} rounds were run"
+                self._clients.finish(self.reason)
+            yield round
+            if reason:
+                return
+
+    def evaluate(self) -> tuple[float, float]:
+        """Return accuracy and mean loss of the global model on the server's samples."""
+        engine, samples = self.compute.engine, self.compute.samples
+        engine.load(self.state.weights, self.state.buffers)
+        metrics = engine.evaluate(samples, self.evaluate_batch)
+        return metrics.accuracy, metrics.loss
+
+    def checkpoint(self) -> dict[str, Any]:
+        """Return everything that `restore` needs, as named arrays and numbers."""
+        return {
+            "server": self.state.tree(),
+            "clients": self._clients.tree(),
+            "elapsed_s": self.elapsed_s,
+        }
