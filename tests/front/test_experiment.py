@@ -211,7 +211,7 @@ def test_surprising_yaml_is_refused_in_one_line(text: str, message: str) -> None
         ("name: ../x", "name: must be letters, digits and"),
         ("stop: {accuracy: 98}", "stop.accuracy: must be at most 1"),
         ("stop: {loss: .inf}", "stop.loss: must be a finite number"),
-        ("logic: {min_updates: 0}", "logic.min_updates: must be at least 1, not 0"),
+        ("logic: {min_updates: -1}", "logic.min_updates: must be at least 0, not -1"),
         ("logic: {min_updates: 21}", "logic.min_updates: must be at most clients (20), not 21"),
         ("network: {wait_for: 21}", "network.wait_for: must be at most clients (20), not 21"),
         ("network: {wait_for: some}", "network.wait_for: must be all or a whole number from 1"),
