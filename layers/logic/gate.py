@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from numbers import Integral
 from typing import Any
 
@@ -30,19 +31,21 @@ def check_offer(offer: Offer) -> None:
     """Check an offer before a selector sees it.
 
     Raises:
-        Refused: for a norm that is not finite or negative, or a number of samples that cannot be.
+        Refused: for a norm or metric that is not finite, a negative norm, or a number of samples
+            that cannot be.
     """
     _check_count("sample count", offer.samples, least=1)
     if not 0 <= offer.norm < math.inf:
         raise Refused(f"an offer of norm {offer.norm}; it must be finite and not negative")
+    _check_metrics(offer.metrics)
 
 
 def check_content(update: Update, weights: np.ndarray, buffers: np.ndarray) -> None:
     """Check the decoded vectors against those of the global model.
 
     Raises:
-        Refused: for a wrong length or type, a value that is not finite, or an update that added
-            to the weights is not.
+        Refused: for a wrong length or type, a value or metric that is not finite, or an update
+            that added to the weights is not.
     """
     for name, vector, like in (
         ("update", update.delta, weights),
@@ -58,15 +61,19 @@ def check_content(update: Update, weights: np.ndarray, buffers: np.ndarray) -> N
         with np.errstate(over="ignore"):
             if not np.isfinite(weights + update.delta).all():
                 raise Refused("update that is finite, but makes a model that is not")
-    for name, value in update.metrics.items():
-        if not isinstance(value, (int, float)):
-            raise Refused(f"a metric {name!r} that is no number")
+    _check_metrics(update.metrics)
 
 
 def _check_count(name: str, count: Any, least: int) -> None:
     whole = isinstance(count, Integral) and not isinstance(count, bool)
     if not whole or not least <= count <= MOST_SAMPLES:
         raise Refused(f"a {name} of {count}; it must be a whole number from {least} to 2^53")
+
+
+def _check_metrics(metrics: Mapping[str, Any]) -> None:
+    for name, value in metrics.items():
+        if not isinstance(value, (int, float)) or not abs(value) < math.inf:
+            raise Refused(f"a metric {name!r} of {value}; it must be a finite number")
 
 
 def _largest(vector: np.ndarray) -> float:

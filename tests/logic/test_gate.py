@@ -58,7 +58,9 @@ LIES = {
     "samples beyond every float": ({"samples": 10**400}, "sample count"),
     "fewer than no steps": ({"steps": -1}, "local steps of -1"),
     "NaN steps": ({"steps": math.nan}, "local steps of nan"),
-    "a metric by word": ({"metrics": {"loss": "low"}}, "'loss'"),
+    "a metric by word": ({"metrics": {"loss": "low"}}, "'loss' of low"),
+    "a metric that is NaN": ({"metrics": {"loss": math.nan}}, "'loss' of nan"),
+    "a metric that is infinite": ({"metrics": {"loss": -math.inf}}, "'loss' of -inf"),
 }
 
 

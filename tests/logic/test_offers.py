@@ -194,7 +194,14 @@ def test_offers_that_nobody_asked_for_are_ignored() -> None:
 
 @pytest.mark.parametrize(
     "values",
-    [{"norm": math.nan}, {"norm": math.inf}, {"norm": -1.0}, {"samples": 0}, {"samples": -3}],
+    [
+        {"norm": math.nan},
+        {"norm": math.inf},
+        {"norm": -1.0},
+        {"samples": 0},
+        {"samples": -3},
+        {"metrics": {"loss": math.nan}},
+    ],
 )
 def test_an_offer_that_cannot_be_is_refused_before_a_selector_sees_it(values) -> None:
     seen: set[int] = set()
