@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
+
+import numpy as np
 
 from fedmx.report import write_report
 from fedmx.round import Round
-from fedmx.run import RunFolder, export_weights
+from fedmx.run import RunError, RunFolder, export_weights
 from fedmx.run.events import EventLog
 from fedmx.server import Server
+
+log = logging.getLogger("fedmx.run")
 
 
 @dataclass
@@ -50,6 +56,8 @@ def recorded(
         stack.enter_context(folder.lock())
         checkpoint = folder.latest_checkpoint()
         if checkpoint is not None:
+            for warning in checkpoint.warnings:
+                log.warning("%s", warning)
             server.restore(checkpoint.state)
         folder.truncate_after(server.state.round)
         events = stack.enter_context(EventLog(folder.events_path, server.state.round))
@@ -57,16 +65,32 @@ def recorded(
         try:
             with server:
                 yield from server.rounds()
+            export_model(server, folder)
         except GeneratorExit:
-            folder.finish("stopped", f"its caller left the loop after round {server.state.round}")
+            _end(folder, "stopped", f"its caller left the loop after round {server.state.round}")
             raise
         except KeyboardInterrupt:
-            folder.finish("interrupted", f"interrupted after round {server.state.round}")
+            _end(folder, "interrupted", f"interrupted after round {server.state.round}")
             raise
         except BaseException as error:
-            folder.finish("failed", f"{type(error).__name__}: {error}")
+            _end(folder, "failed", f"{type(error).__name__}: {error}")
             raise
-        layout = [(tensor.name, tensor.shape) for tensor in server.compute.engine.layout]
-        export_weights(folder.model_path, layout, server.weights)
         folder.finish("done", server.reason)
         write_report([folder], folder.report_path)
+
+
+def export_model(server: Server, folder: RunFolder) -> None:
+    """Write the global model, one named tensor a parameter, its non-trainable ones included."""
+    engine = server.compute.engine
+    tensors = (*engine.layout, *engine.buffers_layout)
+    layout = [(tensor.name, tensor.shape) for tensor in tensors]
+    vector = np.concatenate([server.state.weights, server.state.buffers])
+    export_weights(folder.model_path, layout, vector)
+
+
+def _end(
+    folder: RunFolder, status: Literal["stopped", "interrupted", "failed"], reason: str
+) -> None:
+    """Say how a run ended early; why it did matters more than that this cannot be written."""
+    with contextlib.suppress(RunError):
+        folder.finish(status, reason)
