@@ -19,7 +19,7 @@ class Plan(Protocol):
 
     @property
     def steps(self) -> int | None:
-        """Mini-batches in all; None or 0: as many as `epochs` has."""
+        """Mini-batches in all, 0 leaves the model as it is; None: as many as `epochs` has."""
 
     @property
     def batch_size(self) -> int:
@@ -40,7 +40,7 @@ class Plan(Protocol):
 
 def steps_of(plan: Plan, samples: int) -> int:
     """Return how many mini-batches a plan has over this many samples."""
-    if plan.steps:
+    if plan.steps is not None:
         if plan.steps < 0:
             raise ComputeError(f"plan: steps={plan.steps} is negative")
         return plan.steps

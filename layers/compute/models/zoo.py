@@ -27,7 +27,15 @@ def gluoncv(name: str, **settings: Any) -> Any:
     return _get("gluoncv", get_model, name, settings)
 
 
+# An experiment may come from a server: it must not make a client read files or download weights.
+WITHHELD = frozenset({"pretrained", "pretrained_base", "root", "ctx"})
+
+
 def _get(zoo: str, get_model: Callable[..., Any], name: str, settings: dict[str, Any]) -> Any:
+    if withheld := sorted(WITHHELD & settings.keys()):
+        raise ComputeError(
+            f"model {zoo}:{name}: {', '.join(withheld)} cannot be set; models begin untrained"
+        )
     try:
         return get_model(name, pretrained=False, **settings)
     except ValueError as error:
