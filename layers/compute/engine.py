@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from contextlib import redirect_stdout
 from dataclasses import dataclass
+from io import StringIO
 from typing import Any, Protocol
 
 import mxnet as mx
@@ -48,7 +51,7 @@ class Samples(Protocol):
 class TrainReport:
     """What local training did: steps taken, samples there were, mean of the mini-batches' losses.
 
-    A mini-batch's loss is that of the weights before its step.
+    A mini-batch's loss is that of the weights before its step; without steps it is NaN.
     """
 
     steps: int
@@ -205,7 +208,7 @@ class Engine:
                 if gradient is not None:
                     gradient(flat, readonly)
                 sgd.step(weights, flat)
-        return TrainReport(steps, len(y), float(losses.mean()))
+        return TrainReport(steps, len(y), float(losses.mean()) if steps else math.nan)
 
     def gradient(self, samples: Samples) -> np.ndarray:
         """Return the mean gradient, float32 (d,), of all samples at the loaded weights.
@@ -266,7 +269,9 @@ class Engine:
                 with mx.autograd.pause(train_mode=False):
                     shape = self._block(mx.nd.array(example, dtype=example.dtype)).shape
             else:
-                given, (shape,), statistics = output.infer_shape(data=example.shape)
+                # MXNet prints what it was given before it raises.
+                with redirect_stdout(StringIO()):
+                    given, (shape,), statistics = output.infer_shape(data=example.shape)
                 shapes = dict(zip(output.list_arguments(), given, strict=True))
                 shapes.update(zip(output.list_auxiliary_states(), statistics, strict=True))
                 for _, parameter in parameters(self._block):

@@ -1,0 +1,133 @@
+"""Microseconds a local step, for Gluon's own Trainer and for fedmx's engine, side by side.
+
+    python benchmarks/local_step.py [--rounds 5] [--steps 600] [--models 2nn lenet5]
+
+Each figure is taken in a process of its own, in turns (A B C A B C ...), so that what else the
+machine does meets all alike. Gluon's loop is the usual one: a hybridized net, `autograd.record`,
+loss, backward, `Trainer.step`; it runs in MXNet's default environment, in that with one OpenMP
+thread, and in the environment that fedmx sets. The ratio is that of the fastest of these to fedmx.
+Both sides see batches of 10 of the same 600 images; fedmx gathers each batch from shuffled samples
+and adds up the loss, Gluon's loop is given one batch on a plate.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+ROOT = Path(__file__).resolve().parent.parent
+BATCH, IMAGES, WARM_UP = 10, 600, 120
+CASES = ("trainer, default", "trainer, 1 thread", "trainer, as fedmx", "fedmx")
+
+
+def environment(case: str) -> dict[str, str]:
+    env = {name: value for name, value in os.environ.items() if not name.startswith("MXNET_")}
+    env["PYTHONPATH"] = os.pathsep.join([str(ROOT), env.get("PYTHONPATH", "")])
+    if case == "trainer, default":
+        env.pop("OMP_NUM_THREADS", None)
+    else:
+        env["OMP_NUM_THREADS"] = "1"
+    return env
+
+
+def fedmx_us(model: str, steps: int) -> float:
+    import numpy as np
+
+    from layers.compute.engine import Engine
+    from layers.compute.models import build_model
+
+    rng = np.random.default_rng(1)
+    samples = SimpleNamespace(
+        x=rng.random((IMAGES, 1, 28, 28), dtype="f"), y=rng.integers(0, 10, IMAGES)
+    )
+    engine = Engine(build_model(model), (1, 28, 28), 10)
+
+    def train(n: int) -> None:
+        plan = {"epochs": 1, "batch_size": BATCH, "rate": 0.01, "momentum": 0.0}
+        engine.train(samples, SimpleNamespace(**plan, steps=n, weight_decay=0.0), seed=1)
+
+    train(WARM_UP)
+    began = time.perf_counter()
+    train(steps)
+    return (time.perf_counter() - began) / steps * 1e6
+
+
+def trainer_us(model: str, steps: int, as_fedmx: bool) -> float:
+    if as_fedmx:
+        import layers.compute  # noqa: F401  (sets the environment)
+    else:
+        sys.modules["layers.compute.runtime"] = SimpleNamespace(prepare=lambda: None)
+    import mxnet as mx
+    from mxnet import autograd, gluon
+
+    from layers.compute.models import build_model
+
+    rng = mx.nd.random
+    x, y = rng.uniform(shape=(BATCH, 1, 28, 28)), mx.nd.array(range(BATCH))
+    net = build_model(model)()
+    net.initialize(mx.init.Xavier())
+    net.hybridize(static_alloc=True, static_shape=True)
+    loss_of = gluon.loss.SoftmaxCrossEntropyLoss()
+    trainer = gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.01})
+
+    def train(n: int) -> None:
+        for _ in range(n):
+            with autograd.record():
+                loss = loss_of(net(x), y)
+            loss.backward()
+            trainer.step(BATCH)
+        mx.nd.waitall()
+
+    train(WARM_UP)
+    began = time.perf_counter()
+    train(steps)
+    return (time.perf_counter() - began) / steps * 1e6
+
+
+def measure(case: str, model: str, steps: int) -> float:
+    command = [sys.executable, __file__, "--case", case, "--models", model, "--steps", str(steps)]
+    done = subprocess.run(
+        command, env=environment(case), capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        sys.exit(f"local_step: {case}, {model} failed:\n{done.stderr}")
+    return float(done.stdout.split()[-1])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=600)
+    parser.add_argument("--models", nargs="+", default=["2nn", "lenet5"])
+    parser.add_argument("--case", choices=CASES, help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    if asked.case == "fedmx":
+        print(fedmx_us(asked.models[0], asked.steps))
+        return
+    if asked.case:
+        print(trainer_us(asked.models[0], asked.steps, asked.case == "trainer, as fedmx"))
+        return
+    print(f"microseconds a local step, batch {BATCH}, {asked.rounds} turns of {asked.steps} steps")
+    for model in asked.models:
+        seen: dict[str, list[float]] = {case: [] for case in CASES}
+        for _ in range(asked.rounds):
+            for case in CASES:
+                seen[case].append(measure(case, model, asked.steps))
+        print(f"\n{model:<20}{'median':>9}{'least':>9}")
+        for case, us in seen.items():
+            print(f"  {case:<18}{statistics.median(us):9.0f}{min(us):9.0f}")
+        best = {
+            name: min(of(seen[case]) for case in CASES[:-1]) / of(seen["fedmx"])
+            for name, of in (("median", statistics.median), ("least", min))
+        }
+        print(f"  {'trainer / fedmx':<18}{best['median']:9.2f}{best['least']:9.2f}")
+
+
+if __name__ == "__main__":
+    main()
