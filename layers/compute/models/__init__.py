@@ -7,12 +7,13 @@ from functools import partial
 from typing import Any
 
 from layers.compute.errors import ComputeError
+from layers.compute.models.cnn3 import cnn3
 from layers.compute.models.lenet5 import lenet5
 from layers.compute.models.two_nn import two_nn
 from layers.compute.models.zoo import ZOOS
 from layers.compute.unknown import unknown
 
-MODELS: dict[str, Callable[..., Any]] = {"2nn": two_nn, "lenet5": lenet5}
+MODELS: dict[str, Callable[..., Any]] = {"2nn": two_nn, "lenet5": lenet5, "cnn3": cnn3}
 
 
 def build_model(name: str, **settings: Any) -> Callable[[], Any]:
