@@ -63,7 +63,7 @@ class Round:
             "loss": self.loss,
             "train_loss": self.train_loss,
             "participants": list(self.participants),
-            "selected": len(self.report.clients),
+            "selected": self.report.selected,
             "refused": len(self.report.of("refused")),
             "declined": len(self.report.of("declined")),
             "lost": len(self.report.of("lost")),

@@ -256,6 +256,7 @@ class Course:
         return RoundReport(
             round=self._round,
             rate=self._training.rate,
+            selected=len(self._plan.clients),
             clients=(*planned, *self._strangers),
             traffic=sum(traffic.values(), Traffic()),
         )

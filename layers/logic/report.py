@@ -37,12 +37,14 @@ class RoundReport:
     Attributes:
         round: from 1.
         rate: the learning rate of this round.
-        clients: in the order of the plan, then those that had no place in it.
+        selected: how many clients the plan had.
+        clients: those in the order of the plan, then refused updates of others, or second ones.
         traffic: sum over all clients, surveys and strangers to the plan included.
     """
 
     round: int
     rate: float
+    selected: int
     clients: tuple[ClientReport, ...]
     traffic: Traffic
 

@@ -1,0 +1,249 @@
+"""Seconds to broadcast a model to client processes over mutual TLS, against bare asyncio sockets.
+
+    python benchmarks/broadcast.py [--clients 20] [--parameters 25000000] [--repeats 3]
+
+Both ways move the same bytes between the same number of processes on loopback with the same TLS,
+in turns; the time runs from the first byte sent until every client has said that it has all of
+them. The bare way is asyncio with nothing above it: a stream written in chunks, received straight
+into a buffer of the right size. Peak memory is the kernel's (VmHWM), less what the process held
+when the broadcast began.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import ssl
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import numpy as np
+
+from layers.network import (
+    CHUNK_BYTES,
+    ClientTLS,
+    Codec,
+    Connected,
+    Connector,
+    Joined,
+    Limits,
+    Listener,
+    Received,
+    ServerTLS,
+    make_ca,
+    make_client_certificate,
+    make_server_certificate,
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """Down: a model, for one client in particular."""
+
+    client: str
+    weights: np.ndarray
+
+
+@dataclass(frozen=True)
+class Report:
+    """Up: it has arrived; how much memory that took at the most, in bytes."""
+
+    client: str
+    peak_bytes: int
+
+
+CODEC = Codec({1: Model, 2: Report})
+
+
+def memory_bytes(key: str) -> int:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(key + ":"):
+            return int(line.split()[1]) * 1024
+    raise KeyError(key)
+
+
+def reset_peak() -> int:
+    """Let the kernel measure the peak anew, and return what is held now."""
+    Path("/proc/self/clear_refs").write_text("5")
+    return memory_bytes("VmRSS")
+
+
+def client_tls(folder: Path, name: str) -> ClientTLS:
+    return ClientTLS(folder / f"{name}.pem", folder / f"{name}.key", folder / "ca.pem")
+
+
+def fedmx_client(address: str, name: str, folder: Path, repeats: int) -> None:
+    with Connector(address, name, CODEC, tls=client_tls(folder, name)) as connector:
+        held = reset_peak()
+        done = 0
+        while done < repeats:
+            match connector.next_event():
+                case Received(message=Model()):
+                    done += 1
+                    connector.send(Report(name, memory_bytes("VmHWM") - held))
+                case Connected():
+                    held = reset_peak()
+
+
+class Filling(asyncio.BufferedProtocol):
+    """Receives into a buffer of the right size and answers with one byte."""
+
+    def __init__(self, size: int, repeats: int) -> None:
+        self.size, self.left = size, repeats
+        self.done = asyncio.get_running_loop().create_future()
+        self.begin()
+
+    def begin(self) -> None:
+        self.view, self.filled = memoryview(bytearray(self.size)), 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = transport
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self.view[self.filled : self.filled + CHUNK_BYTES]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.filled += nbytes
+        if self.filled == self.size:
+            self.transport.write(b"!")
+            self.left -= 1
+            self.begin()
+
+    def eof_received(self) -> None: ...
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.done.set_result(None)
+
+
+async def bare_client(address: str, name: str, folder: Path, repeats: int, size: int) -> None:
+    host, port = address.split(":")
+    loop = asyncio.get_running_loop()
+    context = client_tls(folder, name).context()
+    _, protocol = await loop.create_connection(
+        lambda: Filling(size, repeats), host, int(port), ssl=context
+    )
+    await protocol.done
+
+
+class Bare:
+    """The server's end of the bare way."""
+
+    async def start(self, context: ssl.SSLContext) -> str:
+        self.streams: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
+        self.server = await asyncio.start_server(self.joined, "127.0.0.1", 0, ssl=context)
+        host, port = self.server.sockets[0].getsockname()
+        return f"{host}:{port}"
+
+    async def joined(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.streams.append((reader, writer))
+
+    async def broadcast(self, data: memoryview) -> float:
+        begun = time.perf_counter()
+        await asyncio.gather(*(self.send(*stream, data) for stream in self.streams))
+        return time.perf_counter() - begun
+
+    async def send(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, data: memoryview
+    ) -> None:
+        for start in range(0, len(data), CHUNK_BYTES):
+            writer.write(data[start : start + CHUNK_BYTES])
+            await writer.drain()
+        await reader.readexactly(1)
+
+
+def spawn(way: str, address: str, names: list[str], folder: Path, options: list[str]) -> list:
+    command = [sys.executable, __file__, way, "--address", address, "--folder", str(folder)]
+    return [subprocess.Popen([*command, "--name", name, *options]) for name in names]
+
+
+def run(clients: int, parameters: int, repeats: int) -> dict[str, object]:
+    folder = Path(tempfile.mkdtemp(prefix="fedmx-broadcast-"))
+    make_ca(folder)
+    server = make_server_certificate(folder)
+    names = [f"client-{number}" for number in range(clients)]
+    for name in names:
+        make_client_certificate(folder, name)
+    tls = ServerTLS(server.certificate, server.key, folder / "ca.pem")
+    weights = np.random.default_rng(1).standard_normal(parameters).astype(np.float32)
+    options = ["--repeats", str(repeats)]
+
+    # Both ways are connected before the first broadcast and take turns, so that whatever else the
+    # machine does disturbs them alike.
+    loop = asyncio.new_event_loop()
+    bare = Bare()
+    address = loop.run_until_complete(bare.start(tls.context()))
+    size = CODEC.encode(Model(names[0], weights)).size
+    processes = spawn("bare-client", address, names, folder, [*options, "--size", str(size)])
+    ours: list[float] = []
+    theirs: list[float] = []
+    server_peak, client_peak = 0, 0
+    with Listener("127.0.0.1:0", CODEC, tls=tls, limits=Limits(handshake_s=60)) as listener:
+        processes += spawn("fedmx-client", listener.address, names, folder, options)
+        joined = 0
+        while joined < clients:
+            joined += isinstance(listener.next_event(120), Joined)
+        while len(bare.streams) < clients:
+            loop.run_until_complete(asyncio.sleep(0.05))
+        data = memoryview(bytes(size))
+        for _ in range(repeats):
+            held = reset_peak()
+            begun = time.perf_counter()
+            for name in names:
+                listener.send(name, Model(name, weights))
+            reported = 0
+            while reported < clients:
+                match listener.next_event(300):
+                    case Received(message=Report(peak_bytes=peak)):
+                        reported += 1
+                        client_peak = max(client_peak, peak)
+                    case None:
+                        raise SystemExit("no answer from a client within 300 s")
+            ours.append(time.perf_counter() - begun)
+            server_peak = max(server_peak, memory_bytes("VmHWM") - held)
+            theirs.append(loop.run_until_complete(bare.broadcast(data)))
+        for _, writer in bare.streams:
+            writer.close()
+        loop.run_until_complete(asyncio.sleep(0.1))
+    for process in processes:
+        process.wait(timeout=30)
+    return {
+        "clients": clients,
+        "payload_bytes": size,
+        "fedmx_s": [round(value, 3) for value in ours],
+        "bare_asyncio_s": [round(value, 3) for value in theirs],
+        "ratio": round(statistics.median(ours) / statistics.median(theirs), 3),
+        "server_peak_above_model_mb": round(server_peak / 1e6, 1),
+        "client_peak_mb": round(client_peak / 1e6, 1),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("way", nargs="?", choices=["fedmx-client", "bare-client"])
+    parser.add_argument("--clients", type=int, default=20)
+    parser.add_argument("--parameters", type=int, default=25_000_000)
+    parser.add_argument("--repeats", type=int, default=3)
+    for hidden in ("--address", "--name", "--folder", "--size"):
+        parser.add_argument(hidden, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.way == "fedmx-client":
+        fedmx_client(given.address, given.name, Path(given.folder), given.repeats)
+    elif given.way == "bare-client":
+        folder, size = Path(given.folder), int(given.size)
+        asyncio.run(bare_client(given.address, given.name, folder, given.repeats, size))
+    else:
+        print(json.dumps(run(given.clients, given.parameters, given.repeats), indent=2))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,134 @@
+"""What a deployed round costs: bytes, seconds and memory, with client processes over mutual TLS.
+
+    python benchmarks/wire.py [--clients 10] [--rounds 20]
+
+A server in this process and client processes on loopback; in each round every client hands a model
+of 356,298 parameters (CNN-3) back untrained. Printed are the bytes that the rounds' reports give
+against those counted at the sockets, seconds a round, and peak memory above what each process held
+when all were connected. benchmarks/broadcast.py measures the broadcast of a large model.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+from fedmx import Experiment, serve
+from fedmx.server import Server
+from layers.network import make_ca, make_client_certificate, make_server_certificate
+
+MIB = 2**20
+
+
+def main(clients: int, rounds: int) -> None:
+    with tempfile.TemporaryDirectory(prefix="fedmx-wire-") as name:
+        folder = Path(name)
+        make_ca(folder)
+        make_server_certificate(folder)
+        for number in range(clients):
+            make_client_certificate(folder, f"client-{number}")
+        server = serve(experiment(folder, clients, rounds), "wire")
+        workers: list[subprocess.Popen[bytes]] = []
+        try:
+            with server:
+                workers += [start(server, folder, number, clients) for number in range(clients)]
+                measure(server, workers)
+            for worker in workers:
+                worker.wait(30)
+        finally:
+            for worker in workers:
+                worker.kill()
+
+
+def experiment(folder: Path, clients: int, rounds: int) -> Experiment:
+    return Experiment(
+        rounds=rounds,
+        clients=clients,
+        compute={
+            "model": "cnn3",
+            "data": "digits",
+            "normalise": {"scale": 16},
+            "train": {"steps": 0},
+            "evaluate": {"every": rounds},
+        },
+        logic={"select": {"name": "uniform", "fraction": 1.0}},
+        network={
+            "address": "127.0.0.1:0",
+            "tls": {
+                "ca": str(folder / "ca.pem"),
+                "certificate": str(folder / "server.pem"),
+                "key": str(folder / "server.key"),
+            },
+        },
+    )
+
+
+def start(server: Server, folder: Path, number: int, clients: int) -> subprocess.Popen[bytes]:
+    name = f"client-{number}"
+    command = [sys.executable, "-m", "fedmx", "client", server.network.address]
+    command += ["--partition", f"{number}/{clients}", "--ca", str(folder / "ca.pem")]
+    command += ["--cert", str(folder / f"{name}.pem"), "--key", str(folder / f"{name}.key")]
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def measure(server: Server, workers: list[subprocess.Popen[bytes]]) -> None:
+    server.network.population()  # all are connected
+    processes = [os.getpid(), *(worker.pid for worker in workers)]
+    held = [reset_peak(process) for process in processes]
+    listener = server.network.listener
+    at_first = sum(listener.socket_bytes())
+    server.network.control_bytes()
+    seconds, reported = [], 0
+    for round in server.rounds():
+        print(
+            f"round {round.round}: {round.seconds:.3f} s, "
+            f"up {round.up_bytes}, down {round.down_bytes}, control {round.control_bytes} bytes"
+        )
+        if round.accuracy is not None:
+            break  # the last one evaluates the model and says goodbye: no round like the others
+        seconds.append(round.seconds)
+        reported += round.up_bytes + round.down_bytes + round.control_bytes
+        counted = sum(listener.socket_bytes()) - at_first
+        peaks = [memory(process, "VmHWM") for process in processes]
+    above = [(peak - before) / MIB for peak, before in zip(peaks, held, strict=True)]
+    print(f"\n{len(workers)} client processes, {server.weights.size} parameters, mutual TLS")
+    print(
+        f"bytes in the reports {reported}, at the sockets {counted}: {_verdict(reported, counted)}"
+    )
+    print(f"seconds a round: median {statistics.median(seconds):.3f}, max {max(seconds):.3f}")
+    print(f"peak memory above what was held: server {above[0]:.1f} MiB, ", end="")
+    print(
+        f"clients at most {max(above[1:]):.1f} MiB; the model has {server.weights.nbytes / MIB:.2f}"
+    )
+
+
+def _verdict(reported: int, counted: int) -> str:
+    return "equal" if reported == counted else f"{counted - reported} apart"
+
+
+def reset_peak(process: int) -> int:
+    """Let the kernel measure the peak anew, and return what is held now, in bytes."""
+    Path(f"/proc/{process}/clear_refs").write_text("5")
+    return memory(process, "VmRSS")
+
+
+def memory(process: int, key: str) -> int:
+    for line in Path(f"/proc/{process}/status").read_text().splitlines():
+        if line.startswith(key + ":"):
+            return int(line.split()[1]) * 1024
+    raise KeyError(key)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--clients", type=int, default=10)
+    parser.add_argument("--rounds", type=int, default=20)
+    arguments = parser.parse_args()
+    main(arguments.clients, arguments.rounds)
