@@ -1,9 +1,10 @@
 """Microseconds a local step, for Gluon's own Trainer and for fedmx's engine, side by side.
 
-    python benchmarks/local_step.py [--rounds 5] [--steps 600] [--models 2nn lenet5]
+    python benchmarks/local_step.py [--rounds 5] [--steps 900] [--models 2nn lenet5]
 
-Each figure is taken in a process of its own, in turns (A B C A B C ...), so that what else the
-machine does meets all alike. Gluon's loop is the usual one: a hybridized net, `autograd.record`,
+Each way runs in a process of its own, in turns (A B C A B C ...), so that what else the machine
+does meets all alike; each turn times stretches of 60 steps, and the figures are the median and the
+least of all stretches. Gluon's loop is the usual one: a hybridized net, `autograd.record`,
 loss, backward, `Trainer.step`; it runs in MXNet's default environment, in that with one OpenMP
 thread, and in the environment that fedmx sets. The ratio is that of the fastest of these to fedmx.
 Both take batches of 10 from 600 images of 28x28: fedmx gathers each from the shuffled samples and
@@ -18,11 +19,13 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
 ROOT = Path(__file__).resolve().parent.parent
-BATCH, IMAGES, WARM_UP = 10, 600, 120
+BATCH, IMAGES = 10, 600
+STRETCH = IMAGES // BATCH
 CASES = ("trainer, default", "trainer, 1 thread", "trainer, as fedmx", "fedmx")
 
 
@@ -36,7 +39,18 @@ def environment(case: str) -> dict[str, str]:
     return env
 
 
-def fedmx_us(model: str, steps: int) -> float:
+def stretches_us(train: Callable[[int], None], steps: int) -> list[float]:
+    """Microseconds a step of each stretch, after two that do not count."""
+    train(2 * STRETCH)
+    seen = []
+    for _ in range(steps // STRETCH):
+        began = time.perf_counter()
+        train(STRETCH)
+        seen.append((time.perf_counter() - began) / STRETCH * 1e6)
+    return seen
+
+
+def fedmx_us(model: str, steps: int) -> list[float]:
     import numpy as np
 
     from layers.compute.engine import Engine
@@ -52,13 +66,10 @@ def fedmx_us(model: str, steps: int) -> float:
         plan = {"epochs": 1, "batch_size": BATCH, "rate": 0.01, "momentum": 0.0}
         engine.train(samples, SimpleNamespace(**plan, steps=n, weight_decay=0.0), seed=1)
 
-    train(WARM_UP)
-    began = time.perf_counter()
-    train(steps)
-    return (time.perf_counter() - began) / steps * 1e6
+    return stretches_us(train, steps)
 
 
-def trainer_us(model: str, steps: int, as_fedmx: bool) -> float:
+def trainer_us(model: str, steps: int, as_fedmx: bool) -> list[float]:
     if as_fedmx:
         import layers.compute  # noqa: F401  (sets the environment)
     else:
@@ -86,41 +97,38 @@ def trainer_us(model: str, steps: int, as_fedmx: bool) -> float:
             trainer.step(BATCH)
         mx.nd.waitall()
 
-    train(WARM_UP)
-    began = time.perf_counter()
-    train(steps)
-    return (time.perf_counter() - began) / steps * 1e6
+    return stretches_us(train, steps)
 
 
-def measure(case: str, model: str, steps: int) -> float:
+def measure(case: str, model: str, steps: int) -> list[float]:
     command = [sys.executable, __file__, "--case", case, "--models", model, "--steps", str(steps)]
     done = subprocess.run(
         command, env=environment(case), capture_output=True, text=True, check=False
     )
     if done.returncode:
         sys.exit(f"local_step: {case}, {model} failed:\n{done.stderr}")
-    return float(done.stdout.split()[-1])
+    return [float(us) for us in done.stdout.split()]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--steps", type=int, default=600)
+    parser.add_argument("--steps", type=int, default=900)
     parser.add_argument("--models", nargs="+", default=["2nn", "lenet5"])
     parser.add_argument("--case", choices=CASES, help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.case == "fedmx":
-        print(fedmx_us(asked.models[0], asked.steps))
+        print(*fedmx_us(asked.models[0], asked.steps))
         return
     if asked.case:
-        print(trainer_us(asked.models[0], asked.steps, asked.case == "trainer, as fedmx"))
+        print(*trainer_us(asked.models[0], asked.steps, asked.case == "trainer, as fedmx"))
         return
     print(f"microseconds a local step, batch {BATCH}, {asked.rounds} turns of {asked.steps} steps")
     for model in asked.models:
         seen: dict[str, list[float]] = {case: [] for case in CASES}
         for _ in range(asked.rounds):
             for case in CASES:
-                seen[case].append(measure(case, model, asked.steps))
+                seen[case].extend(measure(case, model, asked.steps))
         print(f"\n{model:<20}{'median':>9}{'least':>9}")
         for case, us in seen.items():
             print(f"  {case:<18}{statistics.median(us):9.0f}{min(us):9.0f}")

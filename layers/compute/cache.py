@@ -21,15 +21,17 @@ def _this_thread() -> object:
 
 
 class BySize(Generic[T]):
-    """The last `most` things made for a batch size.
+    """The last things made for a batch size, for `rows` samples in all, or for two of the largest.
+
+    What a bound graph keeps in memory grows with its batch: so samples are counted, not graphs.
 
     MXNet keeps scratch memory and random states by thread, so that what was made in one thread must
     not run in another: a change of thread empties the cache.
     """
 
-    def __init__(self, make: Callable[[int], T], most: int):
+    def __init__(self, make: Callable[[int], T], rows: int):
         self._make = make
-        self._most = most
+        self._rows = rows
         self._made: OrderedDict[int, T] = OrderedDict()
         self._thread: object = None
 
@@ -43,6 +45,6 @@ class BySize(Generic[T]):
             self._made.move_to_end(size)
         else:
             self._made[size] = self._make(size)
-            if len(self._made) > self._most:
+            while len(self._made) > 1 and sum(self._made) > max(self._rows, 2 * max(self._made)):
                 self._made.popitem(last=False)
         return self._made[size]

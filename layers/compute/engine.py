@@ -30,9 +30,9 @@ GradientHook = Callable[[np.ndarray, np.ndarray], None]
 
 # Samples whose gradient is taken at once by `Engine.gradient`.
 GRADIENT_BATCH = 256
-# Bound graphs that are kept: a batch size has one, and so has what is left over in an epoch.
-MOST_STEPS = 16
-MOST_SCORERS = 4
+# For how many samples bound graphs are kept: a batch size has one, and so has what is left over.
+STEP_ROWS = 256
+SCORER_ROWS = 1024
 
 
 class Samples(Protocol):
@@ -120,8 +120,8 @@ class Engine:
         self._gradient = FlatVector(self.layout)
         if self._output is None:
             put_views(self._block, self._weights, self._buffers, self._gradient)
-        self._steps = BySize(self._bind_step, MOST_STEPS)
-        self._scorers = BySize(self._bind_scorer, MOST_SCORERS)
+        self._steps = BySize(self._bind_step, STEP_ROWS)
+        self._scorers = BySize(self._bind_scorer, SCORER_ROWS)
         self.load(*self.initial(seed))
 
     @property
@@ -195,20 +195,20 @@ class Engine:
         sgd = Sgd(self._weights.array.size, plan.rate, plan.momentum, plan.weight_decay)
         weights, flat, readonly = self._weights.array, self._gradient.array, self._weights.readonly
         likelihood = self.loss.likelihood
-        losses = np.empty(steps)
+        picked: list[np.ndarray] = []
         with one_thread():
             if self._random:
                 seed_mxnet(seed)
-            for i, rows in enumerate(batches(len(y), batch, steps, seed)):
+            for rows in batches(len(y), batch, steps, seed):
                 step = self._steps[len(rows)]
                 _gather(x, rows, step.x)
                 labels.take(rows, out=step.y, mode="clip")
                 step.run()
-                losses[i] = _mean_loss(likelihood(step.probabilities, y[rows]))
+                picked.append(likelihood(step.probabilities, y[rows]))
                 if gradient is not None:
                     gradient(flat, readonly)
                 sgd.step(weights, flat)
-        return TrainReport(steps, len(y), float(losses.mean()) if steps else math.nan)
+        return TrainReport(steps, len(y), _mean_loss(picked))
 
     def gradient(self, samples: Samples) -> np.ndarray:
         """Return the mean gradient, float32 (d,), of all samples at the loaded weights.
@@ -331,5 +331,11 @@ def _gather(x: np.ndarray, rows: np.ndarray, out: np.ndarray) -> None:
         out[...] = x[rows]
 
 
-def _mean_loss(likelihood: np.ndarray) -> float:
-    return -float(np.log(np.maximum(likelihood, TINY)).mean())
+def _mean_loss(likelihoods: list[np.ndarray]) -> float:
+    """Return the mean of the mini-batches' mean losses; NaN if there is none."""
+    if not likelihoods:
+        return math.nan
+    losses = -np.log(np.maximum(np.concatenate(likelihoods), TINY, dtype=np.float64))
+    sizes = np.array([len(each) for each in likelihoods])
+    starts = np.cumsum(sizes) - sizes
+    return float((np.add.reduceat(losses, starts) / sizes).mean())

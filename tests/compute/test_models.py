@@ -77,4 +77,4 @@ def test_naming_models_does_not_import_mxnet() -> None:
         "from layers.compute.schedule import SCHEDULES; sys.exit('mxnet' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], env=path(), check=False).returncode == 0
-    assert sorted(MODELS) == ["2nn", "lenet5"]
+    assert {"2nn", "lenet5"} <= set(MODELS)
