@@ -1,4 +1,4 @@
-"""Your own hook in 20 lines: each client adds Gaussian noise to what it sends."""
+"""Your own hook: updates travel as 8-bit integers; what rounding took is sent next time."""
 
 from __future__ import annotations
 
@@ -6,24 +6,37 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from layers.logic import ClientHalf, Context, Hook, Update
+from layers.logic import ClientHalf, Context, Hook, Refused, ServerHalf, Update
 
 
 @dataclass(frozen=True)
-class Noise(Hook):
-    """Noise of standard deviation `sigma` on every value of the update."""
-
-    sigma: float = 0.001
+class Quantise(Hook):
+    feedback: bool = True  # a typed field is a setting; an experiment file can give it
 
     def client(self) -> ClientHalf:
-        return NoiseClient(self.sigma)
+        return Encode(self.feedback)
+
+    def server(self) -> ServerHalf:
+        return Decode()
 
 
-class NoiseClient(ClientHalf):
-    def __init__(self, sigma: float) -> None:
-        self.sigma = sigma
+class Encode(ClientHalf):
+    def __init__(self, feedback: bool) -> None:
+        self.feedback = feedback
 
     def send(self, update: Update, context: Context) -> Update:
-        noise = context.rng().normal(0, self.sigma, update.delta.shape)
-        context.keep(rounds=context.memory.get("rounds", 0) + 1)  # kept from round to round
-        return replace(update, delta=update.delta + noise.astype(np.float32))
+        wanted = update.delta + context.memory.get("residual", np.float32(0))
+        scale = np.float32(max(np.abs(wanted).max(), 1e-12) / 127)
+        codes = np.rint(wanted / scale).astype(np.int8)
+        if self.feedback:
+            context.keep(residual=wanted - codes * scale)  # this client's, from round to round
+        context.slot.update(codes=codes, scale=float(scale))  # what the other half is told
+        return replace(update, delta=update.delta[:0])
+
+
+class Decode(ServerHalf):
+    def receive(self, update: Update, context: Context) -> Update:
+        match context.slot:
+            case {"codes": np.ndarray() as codes, "scale": float(scale)}:
+                return replace(update, delta=codes * np.float32(scale))
+        raise Refused("an update without codes and scale")

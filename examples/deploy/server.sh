@@ -1,0 +1,16 @@
+#!/bin/sh
+# Serves the experiment.yaml of the current folder: goes on with the latest run in runs/, if it is
+# not done, or begins the first.
+set -eu
+fedmx=${FEDMX:-fedmx}
+
+latest=$(ls -t runs/*/run.json 2>/dev/null | head -n 1)
+if [ -z "$latest" ]; then
+    exec "$fedmx" server experiment.yaml
+fi
+run=${latest%/run.json}
+if grep -q '"status": "done"' "$run/status.json" 2>/dev/null; then
+    echo "$run is done; move runs/ away to begin another run"
+    exit 0
+fi
+exec "$fedmx" resume "$run"
