@@ -83,41 +83,44 @@ def client_tls(folder: Path, name: str) -> ClientTLS:
 
 
 def fedmx_client(address: str, name: str, folder: Path, repeats: int) -> None:
+    done, held, begun = 0, 0, 0.0
     with Connector(address, name, CODEC, tls=client_tls(folder, name)) as connector:
-        held = reset_peak()
-        done = 0
         while done < repeats:
             match connector.next_event():
                 case Received(message=Model()):
                     done += 1
                     connector.send(Report(name, memory_bytes("VmHWM") - held))
                 case Connected():
-                    held = reset_peak()
+                    held, begun = reset_peak(), time.process_time()
+    (folder / f"fedmx-{name}").write_text(str(time.process_time() - begun))
 
 
 class Filling(asyncio.BufferedProtocol):
     """Receives into a buffer of the right size and answers with one byte."""
 
-    def __init__(self, size: int, repeats: int) -> None:
-        self.size, self.left = size, repeats
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.filled = 0
+        self.first = memoryview(bytearray(CHUNK_BYTES))
         self.done = asyncio.get_running_loop().create_future()
-        self.begin()
-
-    def begin(self) -> None:
-        self.view, self.filled = memoryview(bytearray(self.size)), 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = transport
 
     def get_buffer(self, sizehint: int) -> memoryview:
+        if self.filled == 0:
+            return self.first
         return self.view[self.filled : self.filled + CHUNK_BYTES]
 
     def buffer_updated(self, nbytes: int) -> None:
+        if self.filled == 0:
+            # Not before: memory that was made ready beforehand would not be in the time measured.
+            self.view = memoryview(bytearray(self.size))
+            self.view[:nbytes] = self.first[:nbytes]
         self.filled += nbytes
         if self.filled == self.size:
             self.transport.write(b"!")
-            self.left -= 1
-            self.begin()
+            self.filled = 0
 
     def eof_received(self) -> None: ...
 
@@ -125,14 +128,14 @@ class Filling(asyncio.BufferedProtocol):
         self.done.set_result(None)
 
 
-async def bare_client(address: str, name: str, folder: Path, repeats: int, size: int) -> None:
+async def bare_client(address: str, name: str, folder: Path, size: int) -> None:
     host, port = address.split(":")
     loop = asyncio.get_running_loop()
     context = client_tls(folder, name).context()
-    _, protocol = await loop.create_connection(
-        lambda: Filling(size, repeats), host, int(port), ssl=context
-    )
+    _, protocol = await loop.create_connection(lambda: Filling(size), host, int(port), ssl=context)
+    begun = time.process_time()
     await protocol.done
+    (folder / f"bare-{name}").write_text(str(time.process_time() - begun))
 
 
 class Bare:
@@ -175,7 +178,7 @@ def run(clients: int, parameters: int, repeats: int) -> dict[str, object]:
         make_client_certificate(folder, name)
     tls = ServerTLS(server.certificate, server.key, folder / "ca.pem")
     weights = np.random.default_rng(1).standard_normal(parameters).astype(np.float32)
-    options = ["--repeats", str(repeats)]
+    options = ["--repeats", str(repeats + 1)]
 
     # Both ways are connected before the first broadcast and take turns, so that whatever else the
     # machine does disturbs them alike.
@@ -186,6 +189,7 @@ def run(clients: int, parameters: int, repeats: int) -> dict[str, object]:
     processes = spawn("bare-client", address, names, folder, [*options, "--size", str(size)])
     ours: list[float] = []
     theirs: list[float] = []
+    cpu = {"fedmx": 0.0, "bare": 0.0}
     server_peak, client_peak = 0, 0
     with Listener("127.0.0.1:0", CODEC, tls=tls, limits=Limits(handshake_s=60)) as listener:
         processes += spawn("fedmx-client", listener.address, names, folder, options)
@@ -195,9 +199,9 @@ def run(clients: int, parameters: int, repeats: int) -> dict[str, object]:
         while len(bare.streams) < clients:
             loop.run_until_complete(asyncio.sleep(0.05))
         data = memoryview(bytes(size))
-        for _ in range(repeats):
+        for repeat in range(repeats + 1):
             held = reset_peak()
-            begun = time.perf_counter()
+            begun, cpu_before = time.perf_counter(), time.process_time()
             for name in names:
                 listener.send(name, Model(name, weights))
             reported = 0
@@ -210,18 +214,31 @@ def run(clients: int, parameters: int, repeats: int) -> dict[str, object]:
                         raise SystemExit("no answer from a client within 300 s")
             ours.append(time.perf_counter() - begun)
             server_peak = max(server_peak, memory_bytes("VmHWM") - held)
+            cpu_between = time.process_time()
             theirs.append(loop.run_until_complete(bare.broadcast(data)))
+            if repeat == 0:
+                # The first time round is not counted: a virtual machine gets its memory only then.
+                ours.clear(), theirs.clear()
+                continue
+            cpu["fedmx"] += cpu_between - cpu_before
+            cpu["bare"] += time.process_time() - cpu_between
         for _, writer in bare.streams:
             writer.close()
         loop.run_until_complete(asyncio.sleep(0.1))
     for process in processes:
         process.wait(timeout=30)
+    for way in cpu:
+        clients_s = sum(float((folder / f"{way}-{name}").read_text()) for name in names)
+        cpu[way] = (cpu[way] / repeats) + clients_s / (repeats + 1)
     return {
         "clients": clients,
         "payload_bytes": size,
         "fedmx_s": [round(value, 3) for value in ours],
         "bare_asyncio_s": [round(value, 3) for value in theirs],
         "ratio": round(statistics.median(ours) / statistics.median(theirs), 3),
+        "fedmx_cpu_s": round(cpu["fedmx"], 3),
+        "bare_asyncio_cpu_s": round(cpu["bare"], 3),
+        "cpu_ratio": round(cpu["fedmx"] / cpu["bare"], 3),
         "server_peak_above_model_mb": round(server_peak / 1e6, 1),
         "client_peak_mb": round(client_peak / 1e6, 1),
     }
@@ -240,7 +257,7 @@ def main() -> None:
         fedmx_client(given.address, given.name, Path(given.folder), given.repeats)
     elif given.way == "bare-client":
         folder, size = Path(given.folder), int(given.size)
-        asyncio.run(bare_client(given.address, given.name, folder, given.repeats, size))
+        asyncio.run(bare_client(given.address, given.name, folder, size))
     else:
         print(json.dumps(run(given.clients, given.parameters, given.repeats), indent=2))
 

@@ -127,6 +127,17 @@ class FrameReader:
                     yield Frame(kind, stream, payload)
 
     @property
+    def chunk_left(self) -> tuple[ChunkStart, int] | None:
+        """The chunk that is being read and how many of its bytes are still to come."""
+        return None if self._chunk is None else (self._chunk, self._left)
+
+    def skip(self, size: int) -> None:
+        """Count bytes of the chunk that were read past this reader."""
+        self._left -= size
+        if not self._left:
+            self._chunk = None
+
+    @property
     def between_frames(self) -> bool:
         """Whether the bytes so far end where a frame ends."""
         return not self._pending and self._chunk is None

@@ -44,7 +44,9 @@ class PayloadReader:
         self._header = buffer[LENGTH.size : start]
         self._unpacker = msgpack.Unpacker(max_buffer_size=length, raw=False, strict_map_key=False)
         self._unpacker.feed(self._header)
-        padding = min(-start % ALIGNMENT, len(buffer) - start)
+        padding = -start % ALIGNMENT if len(buffer) > start else 0
+        if padding and len(buffer) - start <= padding:
+            raise MalformedMessage("the message ends in the padding behind its header")
         self._check_zeros(buffer[start : start + padding])
         self._bodies = buffer[start + padding :]
         self._end = 0

@@ -47,7 +47,7 @@ class PayloadWriter:
         header = self.packer.bytes()
         buffers = [memoryview(LENGTH.pack(len(header)) + header)]
         size = len(buffers[0])
-        if self._bodies:
+        if self._end:
             padding = -size % ALIGNMENT
             buffers += [ZEROS[:padding], *self._bodies]
             size += padding + self._end

@@ -133,6 +133,40 @@ class Session:
             events += self.refuse(error, blamed=True)
         return events
 
+    def receive_buffer(self) -> memoryview | None:
+        """Return where the next bytes could be read to directly, the middle of a message.
+
+        Then say `buffer_filled`, not `receive_data`.
+        """
+        chunk = self._reader.chunk_left
+        if chunk is None or self.ended or chunk[0].kind is not Kind.DATA:
+            return None
+        return self._inbox.room(chunk[0].stream, chunk[1])
+
+    def buffer_filled(self, size: int, now: float) -> list[SessionEvent]:
+        """Take note of `size` bytes in the buffer that `receive_buffer` returned."""
+        chunk = self._reader.chunk_left
+        assert chunk is not None
+        self._received_at = now
+        self._reader.skip(size)
+        self.meter.received_total(size)
+        self.meter.received(Kind.DATA, size)
+        payload = self._inbox.filled(chunk[0].stream, size)
+        if payload is None:
+            return []
+        try:
+            return [self._arrived(payload)]
+        except NetworkError as error:
+            return self.refuse(error, blamed=True)
+
+    def _arrived(self, payload: memoryview) -> Arrived:
+        return Arrived(self._codec.decode(payload), wire_size(len(payload)))
+
+    @property
+    def urgent(self) -> bool:
+        """Whether there is something to send that should not wait."""
+        return self.ended or self._outbox.urgent
+
     @property
     def ended(self) -> bool:
         """Whether this end reads nothing more and says nothing but its last words."""
@@ -160,7 +194,7 @@ class Session:
             else:
                 payload = self._inbox.piece(part.stream, part.data)
                 if payload is not None:
-                    yield Arrived(self._codec.decode(payload), wire_size(len(payload)))
+                    yield self._arrived(payload)
             return
         size = HEADER_BYTES + (len(part.payload) if isinstance(part, Frame) else 0)
         self.meter.received(part.kind, size)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 from collections import deque
 from collections.abc import Callable
 
@@ -13,6 +14,8 @@ from layers.network.limits import Limits
 from layers.network.payload import Payload
 from layers.network.payload_layout import ALIGNMENT
 from layers.network.traffic import Meter
+
+MAPPED_BYTES = 1 << 20
 
 
 class OutgoingMessage:
@@ -107,6 +110,11 @@ class Outbox:
         """Forget everything but control frames."""
         self._waiting.clear()
         self._turns.clear()
+
+    @property
+    def urgent(self) -> bool:
+        """Whether a control frame waits."""
+        return bool(self._control)
 
     @property
     def idle(self) -> bool:
@@ -212,8 +220,18 @@ class Inbox:
     def piece(self, stream: int, data: memoryview) -> memoryview | None:
         """Store bytes of a chunk; return the payload when it is complete."""
         buffer, filled = self._open[stream]
-        end = filled + len(data)
-        buffer[filled:end] = data
+        buffer[filled : filled + len(data)] = data
+        return self.filled(stream, len(data))
+
+    def room(self, stream: int, size: int) -> memoryview:
+        """Return where the next `size` bytes of a message belong."""
+        buffer, filled = self._open[stream]
+        return buffer[filled : filled + size]
+
+    def filled(self, stream: int, size: int) -> memoryview | None:
+        """Count bytes that were stored in their `room`; return the payload when it is complete."""
+        buffer, filled = self._open[stream]
+        end = filled + size
         if end < len(buffer):
             self._open[stream] = (buffer, end)
             return None
@@ -223,10 +241,16 @@ class Inbox:
 
 
 def _allocate(size: int) -> memoryview:
-    """Memory for a message, so aligned that its arrays are; pages are touched as bytes arrive."""
+    """Memory for a message, so aligned that its arrays are; pages are touched as bytes arrive.
+
+    Large ones are mapped, not taken from numpy: its huge pages make the kernel look for room while
+    bytes wait, and mapped memory is given back as soon as the message is dropped.
+    """
     try:
+        if size >= MAPPED_BYTES:
+            return memoryview(mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
         room = np.empty(size + ALIGNMENT, dtype=np.uint8)
-    except MemoryError:
+    except (MemoryError, OSError, OverflowError):
         raise LimitExceeded(f"no memory for a message of {size} bytes") from None
     start = -room.ctypes.data % ALIGNMENT
     return memoryview(room[start : start + size].data)

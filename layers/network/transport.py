@@ -9,7 +9,7 @@ from typing import Any, Protocol, cast
 
 from layers.network.address import Address
 from layers.network.errors import NetworkError
-from layers.network.frames import CHUNK_BYTES
+from layers.network.frames import CHUNK_BYTES, HEADER_BYTES
 from layers.network.payload import Payload
 from layers.network.session import Session, State
 from layers.network.session_events import SessionEvent
@@ -77,6 +77,7 @@ class Connection(asyncio.BufferedProtocol):
         self._reading_paused = False
         self._flush_planned = False
         self._closing = False
+        self._direct: memoryview | None = None
         self.closed: asyncio.Future[None] = self._loop.create_future()
         self.settled = asyncio.Event()  # the handshake is over, one way or the other
         self.session: Session
@@ -94,14 +95,23 @@ class Connection(asyncio.BufferedProtocol):
         self.flush()
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: D102
-        return self._scratch
+        self._direct = self.session.receive_buffer()
+        return self._scratch if self._direct is None else self._direct
 
     def buffer_updated(self, nbytes: int) -> None:  # noqa: D102
         self._counter.read += nbytes
-        self._handle(self.session.receive_data(self._scratch[:nbytes], self._loop.time()))
-        if not self._reading_paused and not self._closing and self._owner.must_pause():
-            self._reading_paused = True
-            self._transport.pause_reading()
+        now = self._loop.time()
+        if self._direct is not None:
+            self._direct = None
+            events = self.session.buffer_filled(nbytes, now)
+        else:
+            events = self.session.receive_data(self._scratch[:nbytes], now)
+        # Most often this is the middle of a message: then there is nothing else to do.
+        if events or self.session.urgent:
+            self._handle(events)
+            if not self._reading_paused and not self._closing and self._owner.must_pause():
+                self._reading_paused = True
+                self._transport.pause_reading()
 
     def eof_received(self) -> bool:  # noqa: D102
         self._handle(self.session.receive_eof())
@@ -226,8 +236,8 @@ class Connection(asyncio.BufferedProtocol):
 
 
 def new_scratch() -> memoryview:
-    """Return a receive buffer for all connections of one loop."""
-    return memoryview(bytearray(CHUNK_BYTES))
+    """Return a receive buffer for all connections of one loop: room for a chunk and its header."""
+    return memoryview(bytearray(HEADER_BYTES + CHUNK_BYTES))
 
 
 def peer_certificate(transport: asyncio.Transport) -> Any:

@@ -1,0 +1,47 @@
+"""Certificates for the tests of the network: a CA, a server, clients, and another CA's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from layers.network import (
+    ClientTLS,
+    ServerTLS,
+    make_ca,
+    make_client_certificate,
+    make_server_certificate,
+)
+
+
+class Certificates:
+    """A folder of certificates made by the project's own functions."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        make_ca(folder)
+        make_server_certificate(folder)
+
+    @property
+    def server(self) -> ServerTLS:
+        return ServerTLS(
+            self.folder / "server.pem", self.folder / "server.key", self.folder / "ca.pem"
+        )
+
+    def client(self, identity: str) -> ClientTLS:
+        if not (self.folder / f"{identity}.pem").exists():
+            make_client_certificate(self.folder, identity)
+        return ClientTLS(
+            self.folder / f"{identity}.pem", self.folder / f"{identity}.key", self.folder / "ca.pem"
+        )
+
+
+@pytest.fixture(scope="session")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return Certificates(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture(scope="session")
+def strangers(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return Certificates(tmp_path_factory.mktemp("strangers"))
