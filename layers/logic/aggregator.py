@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from layers.logic.exchange import Update
+from layers.logic.exchange import Training, Update
 from layers.logic.state import ServerState
+
+if TYPE_CHECKING:
+    from layers.logic.logic import Logic
+
+AGGREGATE = "aggregate"
+"""The key of what an aggregator keeps in `ServerState.memory`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,6 +29,7 @@ class Contribution:
         buffers: float32 (b,) that the lane's last client returned.
         updates: of its clients that counted, in order, as decoded; in a lane of several clients
             without their deltas.
+        training: how the clients of this round train.
     """
 
     lane: int
@@ -30,10 +37,26 @@ class Contribution:
     delta: np.ndarray
     buffers: np.ndarray
     updates: tuple[Update, ...]
+    training: Training = field(default_factory=Training)
 
 
 class Aggregator(ABC):
-    """A fold over contributions; the settings are the attributes of a frozen dataclass."""
+    """A fold over contributions; the settings are the attributes of a frozen dataclass.
+
+    What it keeps from round to round is ``state.memory[AGGREGATE]``, which `finish` may replace.
+    """
+
+    received_loss: bool = False
+    """Whether the clients must report the received model's loss (see `Training.loss`)."""
+
+    each_client: bool = False
+    """Whether it looks at single clients' updates, so that a lane must have one client only."""
+
+    def check(self, logic: Logic) -> None:  # noqa: B027 (nothing to check, as a rule)
+        """Raise `LogicError` if this cannot work in `logic`; called before anything runs."""
+
+    def inspect(self, update: Update) -> None:  # noqa: B027
+        """Raise `Refused` for a decoded update that cannot be used; called when it arrives."""
 
     @abstractmethod
     def init(self, state: ServerState) -> Any:

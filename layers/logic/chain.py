@@ -25,9 +25,11 @@ class ServerChain:
         training: Training,
         layout: Layout,
         seed: int,
+        clients: int,
     ) -> None:
         self._halves = halves
         self._state = state
+        self._clients = clients
         self._training = training
         self._layout = layout
         self._seed = seed
@@ -82,6 +84,7 @@ class ServerChain:
             memory=memory if writable else MappingProxyType(memory),
             slot=dict(slot or {}),
             start=self._state.weights,
+            clients=self._clients,
         )
 
 
@@ -134,6 +137,11 @@ class ClientChain:
             context.start = task.weights
             context.training = task.training
         return task
+
+    def note_gradient(self, gradient: np.ndarray) -> None:
+        """Show every half the received model's gradient."""
+        for context in self._contexts.values():
+            context.gradient = gradient
 
     def gradient(self, gradient: np.ndarray, weights: np.ndarray) -> None:
         """Let every half that wants to change one step's gradient in place."""

@@ -11,7 +11,7 @@ import numpy as np
 from layers.logic.aggregator import Contribution
 from layers.logic.errors import LogicError, Refused, TooFewUpdates
 from layers.logic.exchange import EMPTY, Lost, Offer, Task, Update, Verdict
-from layers.logic.gate import check_content, check_envelope, check_offer
+from layers.logic.gate import check_content, check_envelope, check_model, check_offer
 from layers.logic.logic import Logic
 from layers.logic.peers import Peers, Traffic
 from layers.logic.plan import Plan, Population
@@ -44,8 +44,8 @@ class Course:
         self._state = state = _survey(state, logic, peers)
         self._round = state.round + 1
         self._training = logic.training_of(self._round)
-        self._chain = logic.server_chain(state)
         population = Population(peers.population(), state.memory.get(SURVEY, {}))
+        self._chain = logic.server_chain(state, len(population.clients))
         self._plan = _select(state, logic, population)
         self._lanes = [_Lane(lane, state.weights, state.buffers) for lane in self._plan.lanes]
         self._place = {
@@ -104,6 +104,7 @@ class Course:
                 raise Refused("an update whose offer was not granted")
             decoded = self._chain.receive(update)
             check_content(decoded, lane.weights, lane.buffers)
+            self._logic.aggregator.inspect(decoded)
         except Refused as refusal:
             return self._drop(ClientReport(update.client, "refused", str(refusal)))
         del self._tasks[update.client]
@@ -158,6 +159,7 @@ class Course:
         if self._contributions:
             state = self._logic.aggregator.finish(self._total, state)
         state = self._chain.conclude(state)
+        check_model(state, self._logic)
         learned = self._logic.selector.learn(state.memory.get(SELECT, {}), report)
         memory = {**state.memory, **self._chain.memory, SELECT: dict(learned)}
         state = ServerState(
@@ -216,6 +218,7 @@ class Course:
             delta=lane.weights - lane.start if lane.several else lane.delta,
             buffers=lane.buffers,
             updates=tuple(lane.updates),
+            training=self._training,
         )
         self._total = self._logic.aggregator.add(self._total, contribution)
         self._contributions += 1
@@ -264,6 +267,7 @@ class Course:
 
 def _select(state: ServerState, logic: Logic, population: Population) -> Plan:
     """Return the selector's plan for the round after `state`."""
+    aggregator = logic.aggregator
     memory, round = state.memory.get(SELECT, {}), state.round + 1
     rng = generator(logic.seed, "select", round)
     plan = logic.selector.select(population, memory, round, rng)
@@ -272,6 +276,12 @@ def _select(state: ServerState, logic: Logic, population: Population) -> Plan:
         raise LogicError(
             f"{type(logic.selector).__name__} selected clients {unknown} in round {round}, which "
             "are not there or have no samples; select from population.clients"
+        )
+    if aggregator.each_client and any(len(lane) > 1 for lane in plan.lanes):
+        raise LogicError(
+            f"{type(aggregator).__name__} looks at each client's own update, and "
+            f"{type(logic.selector).__name__} made lanes of several clients, of which only the sum "
+            "is known; use another aggregator, such as mean, or single_lanes()"
         )
     return plan
 

@@ -9,8 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from layers.logic.errors import Refused
+from layers.logic.errors import LogicError, Refused
 from layers.logic.exchange import Offer, Task, Update
+from layers.logic.logic import Logic
+from layers.logic.state import ServerState
 
 MOST_SAMPLES = 1 << 53  # up to here float64 counts exactly, and no weighted sum overflows
 
@@ -62,6 +64,21 @@ def check_content(update: Update, weights: np.ndarray, buffers: np.ndarray) -> N
             if not np.isfinite(weights + update.delta).all():
                 raise Refused("update that is finite, but makes a model that is not")
     _check_metrics(update.metrics)
+
+
+def check_model(state: ServerState, logic: Logic) -> None:
+    """Check the next global model, so that a broken one is never sent or kept.
+
+    Raises:
+        LogicError: for values that are not finite; the state before the round is still good.
+    """
+    if not math.isfinite(_largest(state.weights)) or not math.isfinite(_largest(state.buffers)):
+        hooks = "".join(f", {type(hook).__name__}" for hook in logic.hooks)
+        raise LogicError(
+            f"round {state.round + 1}: {type(logic.aggregator).__name__}{hooks} made a model with "
+            "values that are not finite; the model before this round is kept; lower the learning "
+            "rate (the server's, too) or clip"
+        )
 
 
 def _check_count(name: str, count: Any, least: int) -> None:

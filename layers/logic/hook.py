@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from layers.logic.exchange import Layout, Slot, Task, Training, Update
+from layers.logic.exchange import EMPTY, Layout, Slot, Task, Training, Update
 from layers.logic.seeds import generator
 from layers.logic.state import ServerState
 
@@ -30,6 +30,9 @@ class Context:
             `conclude` only, which run in the order of the plan.
         slot: what this hook's other half said (in `receive`), or what to say to it (in `send`).
         start: float32 (d,), the weights that the round, or the local training, started from.
+        clients: on the server, how many clients there are, N; 0 on a client.
+        gradient: on a client, float32 (d,), the received model's mean gradient over all of the
+            client's samples, if a hook asked for it (`Hook.received_gradient`); else empty.
     """
 
     round: int
@@ -39,7 +42,9 @@ class Context:
     layout: Layout
     memory: Mapping[str, Any]
     slot: Slot = field(default_factory=dict)
-    start: np.ndarray = field(default_factory=lambda: np.zeros(0, np.float32))
+    start: np.ndarray = field(default_factory=lambda: EMPTY)
+    clients: int = 0
+    gradient: np.ndarray = field(default_factory=lambda: EMPTY)
 
     def rng(self, purpose: str = "") -> np.random.Generator:
         """Return a generator for one purpose; a second call starts the same draws again."""
@@ -104,6 +109,15 @@ class Hook:
 
     received_loss: bool = False
     """Whether the clients must report the received model's loss (see `Training.loss`)."""
+
+    received_gradient: bool = False
+    """Whether the client's half needs the received model's gradient (see `Context.gradient`)."""
+
+    encodes: bool = False
+    """Whether the client's half puts the update into its slot and leaves its delta empty."""
+
+    lossy: bool = False
+    """Whether the server gets another delta than the client's."""
 
     def server(self) -> ServerHalf:
         """Return the server's half."""

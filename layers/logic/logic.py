@@ -56,6 +56,7 @@ class Logic:
                 )
         if self.min_updates < 0:
             raise LogicError(f"min_updates must be 0 or more, not {self.min_updates}")
+        self.aggregator.check(self)
         for hook in self.hooks:
             hook.check(self)
 
@@ -69,14 +70,20 @@ class Logic:
         training = self.training
         if self.rate is not None:
             training = replace(training, rate=float(self.rate(round)))
-        if any(hook.received_loss for hook in self.hooks):
+        if self.aggregator.received_loss or any(hook.received_loss for hook in self.hooks):
             training = replace(training, loss="received")
         return training
 
-    def server_chain(self, state: ServerState) -> ServerChain:
-        """Return fresh server halves for the round after `state`."""
+    @property
+    def received_gradient(self) -> bool:
+        """Whether a hook needs the received model's gradient."""
+        return any(hook.received_gradient for hook in self.hooks)
+
+    def server_chain(self, state: ServerState, clients: int) -> ServerChain:
+        """Return fresh server halves for the round after `state`, of a population of `clients`."""
         halves = {key: hook.server() for key, hook in keyed(self.hooks).items()}
-        return ServerChain(halves, state, self.training_of(state.round + 1), self.layout, self.seed)
+        training = self.training_of(state.round + 1)
+        return ServerChain(halves, state, training, self.layout, self.seed, clients)
 
     def client_chain(self, task: Task, state: ClientState) -> ClientChain:
         """Return fresh client halves for `task`."""

@@ -47,6 +47,8 @@ def answer(
     metrics: dict[str, float] = {}
     if training.loss == "received":
         metrics["loss"] = engine.evaluate(data).loss
+    if logic.received_gradient:
+        chain.note_gradient(engine.gradient(data))
     report = engine.train(data, training, task.seed, chain.gradient if chain.corrects else None)
     if training.loss == "running" and report.steps:
         metrics["loss"] = report.loss

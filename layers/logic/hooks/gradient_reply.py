@@ -25,6 +25,8 @@ class GradientReply(Hook):
     Hooks that correct gradients stand before it.
     """
 
+    encodes = True
+
     def check(self, logic: Logic) -> None:
         """Refuse what makes w - eta G another model than the client's."""
         if logic.training.momentum or logic.training.weight_decay:

@@ -1,0 +1,110 @@
+"""What an aggregator or a hook asks of a round is given, or the round is refused before it runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+
+from layers.logic import ClientHalf, Hook, LogicError, Refused, ServerHalf, Training, run_round
+from layers.logic.aggregators.mean import Mean
+from tests.logic.memory_peers import Fixed, MemoryPeers, a_logic, a_state, alone, same_bits
+from tests.logic.quadratic import bowls
+
+CLIENTS = bowls(3)
+
+
+@dataclass(frozen=True)
+class Picky(Mean):
+    received_loss = True
+    each_client = True
+
+    def check(self, logic):
+        if logic.training.momentum:
+            raise LogicError("no momentum here")
+
+    def inspect(self, update):
+        if update.steps == 7:
+            raise Refused("seven steps")
+
+
+def test_an_aggregator_can_ask_for_the_received_models_loss() -> None:
+    logic = a_logic(alone(0), aggregator=Picky())
+    _, report = run_round(a_state(logic), MemoryPeers(logic, CLIENTS), logic)
+    assert report.loss == pytest.approx(0.5 * CLIENTS[0].b @ CLIENTS[0].b)
+
+
+def test_an_aggregator_that_looks_at_each_client_refuses_lanes_of_several() -> None:
+    logic = a_logic(Fixed(((0, 1), (2,))), aggregator=Picky())
+    peers = MemoryPeers(logic, CLIENTS)
+    with pytest.raises(LogicError, match="Picky looks at each client's own update, and Fixed"):
+        run_round(a_state(logic), peers, logic)
+    assert not peers.tasks
+
+
+def test_an_aggregator_refuses_a_logic_and_an_update() -> None:
+    with pytest.raises(LogicError, match="no momentum here"):
+        a_logic(alone(0), aggregator=Picky(), training=Training(momentum=0.5))
+    logic = a_logic(alone(0, 1), aggregator=Picky())
+    peers = MemoryPeers(logic, CLIENTS, forge=lambda u: [replace(u, steps=7 - u.client)])
+    _, report = run_round(a_state(logic), peers, logic)
+    assert [(c.status, c.reason) for c in report.clients] == [
+        ("refused", "seven steps"),
+        ("counted", ""),
+    ]
+
+
+class _Exploding(ServerHalf):
+    def conclude(self, state, context):
+        return replace(state, weights=state.weights * np.float32(np.inf))
+
+
+@dataclass(frozen=True)
+class Exploding(Hook):
+    def server(self):
+        return _Exploding()
+
+
+def test_a_model_that_is_not_finite_is_never_handed_on() -> None:
+    logic = a_logic(alone(0, 1), hooks=[Exploding()])
+    state = a_state(logic)
+    with pytest.raises(LogicError, match="round 1: Mean, Exploding made a model with values"):
+        run_round(state, MemoryPeers(logic, CLIENTS), logic)
+    assert not state.weights.any()
+
+
+SEEN: list = []
+
+
+class _WatchingServer(ServerHalf):
+    def count(self, update, context):
+        SEEN.append(context.clients)
+
+
+class _WatchingClient(ClientHalf):
+    def send(self, update, context):
+        SEEN.append(context.gradient)
+        return update
+
+
+@dataclass(frozen=True)
+class Watching(Hook):
+    received_gradient: bool = True
+
+    def server(self):
+        return _WatchingServer()
+
+    def client(self):
+        return _WatchingClient()
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_a_hook_is_told_the_received_models_gradient_when_it_asks(asked) -> None:
+    SEEN.clear()
+    logic = a_logic(alone(1), hooks=[Watching(asked)], training=Training(steps=4))
+    run_round(a_state(logic), MemoryPeers(logic, CLIENTS), logic)
+    gradient, clients = SEEN
+    expected = -CLIENTS[1].b.astype(np.float32) if asked else np.zeros(0, np.float32)
+    assert same_bits(gradient, expected)
+    assert clients == 3, "the server's half is told how many clients there are"
