@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import mxnet as mx
@@ -56,11 +57,12 @@ class CompiledStep:
         loss: Loss,
         x: np.ndarray,
         vectors: tuple[FlatVector, FlatVector, FlatVector],
+        constants: Mapping[str, Any],
     ):
         weights, buffers, gradient = vectors
         self.x, self.y = x, aligned((len(x),))
         graph = loss.head(mx.sym, output, mx.sym.var("label"), len(x))
-        known = {**weights.views, **buffers.views}
+        known = {**weights.views, **buffers.views, **constants}
         arrays = {"data": share(self.x), "label": share(self.y)}
         gradients: dict[str, Any] = {}
         for name in graph.list_arguments():
@@ -106,12 +108,15 @@ class CompiledScorer:
         names: dict[str, str],
         x: np.ndarray,
         vectors: tuple[FlatVector, FlatVector],
+        constants: Mapping[str, Any],
     ):
         self.x = x
         known = {**vectors[0].views, **vectors[1].views}
         self._pairs: list[tuple[Any, Any]] = []
 
         def own(name: str) -> Any:
+            if names[name] in constants:
+                return constants[names[name]].copy()
             view = known[names[name]]
             copy = mx.nd.empty(view.shape)
             self._pairs.append((view, copy))

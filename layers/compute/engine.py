@@ -22,7 +22,7 @@ from layers.compute.loss import LOSSES, TINY, Loss
 from layers.compute.optimiser import Sgd
 from layers.compute.runtime import one_thread
 from layers.compute.seeds import seed_mxnet
-from layers.compute.structure import parameters, trainable
+from layers.compute.structure import constant, parameters, trainable
 from layers.compute.unknown import unknown
 from layers.compute.vector import FlatVector, aligned, lay_out
 
@@ -71,7 +71,8 @@ class Metrics:
 class Engine:
     """A model whose trainable parameters are one float32 vector (d,), and its buffers another (b,).
 
-    Buffers are what training keeps without a gradient, such as BatchNorm's running statistics.
+    Buffers are what training keeps without a gradient, such as BatchNorm's running statistics. A
+    `mx.gluon.Constant` is in neither: it is a part of the model that `build` returns.
 
     Args:
         build: returns a new block; called more than once.
@@ -79,7 +80,7 @@ class Engine:
         classes: how many classes there are.
         example_dtype: the type that the model takes its inputs in.
         seed: of the initial weights that are loaded to begin with.
-        loss: a name in `LOSSES`.
+        loss: a name in `LOSSES`; None: the block's attribute `loss` if that is one, else softmax.
 
     Raises:
         ComputeError: the block does not take such inputs, or has not one output a class.
@@ -93,11 +94,8 @@ class Engine:
         *,
         example_dtype: str = "float32",
         seed: int = 0,
-        loss: str = "softmax",
+        loss: str | None = None,
     ):
-        if loss not in LOSSES:
-            raise ComputeError(unknown("loss", loss, LOSSES))
-        self.loss: Loss = LOSSES[loss](classes)
         self.example_shape = tuple(example_shape)
         self.example_dtype = example_dtype
         self._seed = seed
@@ -105,14 +103,22 @@ class Engine:
         self._block = build()
         if not isinstance(self._block, mx.gluon.Block):
             raise ComputeError(f"the model is a {type(self._block).__name__}, not a gluon Block")
+        own = getattr(self._block, "loss", None)
+        loss = loss or (own if isinstance(own, str) else "softmax")
+        if loss not in LOSSES:
+            raise ComputeError(unknown("loss", loss, LOSSES))
+        self.loss: Loss = LOSSES[loss](classes)
         with one_thread():
             self._output = self._trace()
         self._random = self._output is None or has_random(self._output)
         named = parameters(self._block)
-        self._parameters = dict(named)
+        self._parameters = {n: p for n, p in named if not constant(p)}
+        self._constants = {n: mx.nd.array(p.value) for n, p in named if constant(p)}
         self._names = {parameter.name: name for name, parameter in named}
         self.layout = lay_out((n, p.shape) for n, p in named if trainable(p))
-        self.buffers_layout = lay_out((n, p.shape) for n, p in named if not trainable(p))
+        self.buffers_layout = lay_out(
+            (n, p.shape) for n, p in self._parameters.items() if not trainable(p)
+        )
         if not self.layout:
             raise ComputeError("the model has no trainable parameter")
         self._weights = FlatVector(self.layout)
@@ -296,7 +302,7 @@ class Engine:
         if self._output is None:
             return ImperativeStep(self._block, self.loss, x, self.loss.outputs)
         vectors = self._weights, self._buffers, self._gradient
-        return CompiledStep(self._output, self._names, self.loss, x, vectors)
+        return CompiledStep(self._output, self._names, self.loss, x, vectors, self._constants)
 
     def _bind_scorer(self, batch: int) -> CompiledScorer | ImperativeScorer:
         x = aligned((batch, *self.example_shape), self.example_dtype)
@@ -304,7 +310,8 @@ class Engine:
             block = self._build()
             settle_shapes(block, x)
             return ImperativeScorer(block, x, self._weights, self._buffers)
-        return CompiledScorer(self._output, self._names, x, (self._weights, self._buffers))
+        vectors = self._weights, self._buffers
+        return CompiledScorer(self._output, self._names, x, vectors, self._constants)
 
     def _check(self, samples: Samples) -> tuple[np.ndarray, np.ndarray]:
         x, y = np.asarray(samples.x), np.asarray(samples.y)

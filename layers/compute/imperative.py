@@ -9,7 +9,7 @@ import numpy as np
 
 from layers.compute.errors import ComputeError
 from layers.compute.loss import Loss
-from layers.compute.structure import parameters, trainable
+from layers.compute.structure import constant, parameters, trainable
 from layers.compute.vector import FlatVector, aligned, share
 
 
@@ -19,7 +19,8 @@ def settle_shapes(block: Any, x: np.ndarray) -> None:
     Values do not matter here, and zeros draw nothing from MXNet's random state.
     """
     for _, parameter in parameters(block):
-        parameter.initialize(init="zeros", ctx=mx.cpu(), force_reinit=True)
+        init = None if constant(parameter) else "zeros"
+        parameter.initialize(init=init, ctx=mx.cpu(), force_reinit=True)
     with mx.autograd.pause(train_mode=False):
         output = block(mx.nd.array(x, dtype=x.dtype))
     if not isinstance(output, mx.nd.NDArray):
@@ -34,7 +35,7 @@ def put_views(block: Any, weights: FlatVector, buffers: FlatVector, gradient: Fl
             parameter._data = [weights.views[name]]
             parameter._grad = [gradient.views[name]]
             mx.autograd.mark_variables(parameter._data, parameter._grad, ["write"])
-        else:
+        elif not constant(parameter):
             parameter._data = [buffers.views[name]]
 
 
@@ -66,7 +67,7 @@ class ImperativeScorer:
         self._block = block
         self._shared = share(self.x)
         known = {**weights.views, **buffers.views}
-        self._pairs = [(known[name], p.data()) for name, p in parameters(block)]
+        self._pairs = [(known[name], p.data()) for name, p in parameters(block) if not constant(p)]
 
     def refresh(self) -> None:
         """Take over the current weights and buffers."""

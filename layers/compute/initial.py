@@ -134,8 +134,6 @@ def draw(parameter: Any, name: str, seed: int, index: int) -> np.ndarray:
     """
     rng = np.random.default_rng([seed, index])
     shape = tuple(parameter.shape)
-    if isinstance(parameter, mx.gluon.Constant):
-        return np.asarray(parameter.value.asnumpy(), np.float32)
     if parameter.init is None:
         for ending, rule in DEFAULTS:
             if parameter.name.endswith(ending):

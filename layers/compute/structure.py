@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import mxnet as mx
 import numpy as np
 
 from layers.compute.errors import ComputeError
@@ -32,5 +33,13 @@ def parameters(block: Any) -> list[tuple[str, Any]]:
 
 
 def trainable(parameter: Any) -> bool:
-    """Whether training moves a parameter; the others (running statistics) are buffers."""
+    """Whether training moves a parameter; the others are buffers or constants."""
     return bool(parameter.grad_req != "null")
+
+
+def constant(parameter: Any) -> bool:
+    """Whether a parameter belongs to the model's definition, as word vectors that stay as they are.
+
+    Constants (`mx.gluon.Constant`) are in neither vector: every end that builds the model has them.
+    """
+    return isinstance(parameter, mx.gluon.Constant)

@@ -8,12 +8,26 @@ from typing import Any
 
 from layers.compute.errors import ComputeError
 from layers.compute.models.cnn3 import cnn3
+from layers.compute.models.knapsack_cnn import knapsack_cnn
 from layers.compute.models.lenet5 import lenet5
+from layers.compute.models.lstm import lstm
+from layers.compute.models.resnet18_cifar import resnet18_cifar
 from layers.compute.models.two_nn import two_nn
+from layers.compute.models.two_nn_mcmahan import two_nn_mcmahan
+from layers.compute.models.vgg11s import vgg11s
 from layers.compute.models.zoo import ZOOS
 from layers.compute.unknown import unknown
 
-MODELS: dict[str, Callable[..., Any]] = {"2nn": two_nn, "lenet5": lenet5, "cnn3": cnn3}
+MODELS: dict[str, Callable[..., Any]] = {
+    "2nn": two_nn,
+    "2nn-mcmahan": two_nn_mcmahan,
+    "lenet5": lenet5,
+    "cnn3": cnn3,
+    "vgg11s": vgg11s,
+    "knapsack-cnn": knapsack_cnn,
+    "resnet18-cifar": resnet18_cifar,
+    "lstm": lstm,
+}
 
 
 def build_model(name: str, **settings: Any) -> Callable[[], Any]:
