@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import ssl
 from pathlib import Path
@@ -175,8 +176,11 @@ class Connector(Endpoint):
         except socket.gaierror as error:
             return Ended(f"unknown host ({error.strerror})", "lost", final=False)
         except OSError as error:
-            return Ended(error.strerror or str(error), "lost", final=False)
-        await connection.closed
+            return Ended(
+                os.strerror(error.errno) if error.errno else str(error), "lost", final=False
+            )
+        # Shielded: whoever else waits for the end must not see it because this task is cancelled.
+        await asyncio.shield(connection.closed)
         return self._ended or Ended("this end closed the connection", "goodbye", final=False)
 
     def _session(self, transport: asyncio.Transport) -> ClientSession:

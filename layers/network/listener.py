@@ -28,7 +28,7 @@ from layers.network.limits import Limits
 from layers.network.messages import Codec
 from layers.network.roles import ServerSession
 from layers.network.session_events import Arrived, Ended, Opened, SessionEvent, Verified
-from layers.network.tls import ServerTLS, common_name, explain
+from layers.network.tls import FAILURES, ServerTLS, common_name, explain
 from layers.network.transport import Connection, peer_certificate
 
 BACKLOG = 1024
@@ -174,6 +174,8 @@ class Listener(Endpoint):
         """Bring TLS and the handshake about; while they last, this holds one of the handshakes."""
         accepted.setblocking(False)
         accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        failures: list[ssl.SSLError] = []
+        FAILURES.set(failures)
         try:
             _, connection = await self._loop.connect_accepted_socket(
                 lambda: self._connection(self._session),
@@ -182,10 +184,13 @@ class Listener(Endpoint):
                 ssl_handshake_timeout=self._limits.handshake_s if self._context else None,
             )
             await connection.settled.wait()
-        except ssl.SSLError as error:
-            self._events.put(Refused(where, None, explain(error, where)))
         except OSError as error:
-            self._events.put(Refused(where, None, f"{where}: no TLS handshake ({error})"))
+            failure = failures[0] if failures else error
+            if isinstance(failure, ssl.SSLError):
+                reason = explain(failure, where)
+            else:
+                reason = f"no TLS handshake ({failure})"
+            self._events.put(Refused(where, None, reason))
         finally:
             self._handshakes.release()
 

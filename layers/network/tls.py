@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import ssl
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,6 +34,7 @@ class ServerTLS:
             CertificateError: a file is missing, unreadable, expired, or does not fit the others.
         """
         context = _context(ssl.PROTOCOL_TLS_SERVER, self.certificate, self.key, self.ca)
+        context.sslobject_class = Outspoken
         context.verify_mode = ssl.CERT_REQUIRED if self.mutual else ssl.CERT_NONE
         return context
 
@@ -52,6 +54,28 @@ class ClientTLS:
             CertificateError: a file is missing, unreadable, expired, or does not fit the others.
         """
         return _context(ssl.PROTOCOL_TLS_CLIENT, self.certificate, self.key, self.ca)
+
+
+FAILURES: ContextVar[list[ssl.SSLError]] = ContextVar("FAILURES")
+
+
+class Outspoken(ssl.SSLObject):
+    """Tells the peer why a handshake failed, which asyncio does not wait to do.
+
+    asyncio drops what TLS still has to say when a handshake raises. So the first time it is said
+    to need more data: the alert goes out, and the peer closes, or its time runs out. The error is
+    left in `FAILURES`, which the caller has set to a list in the context of its task.
+    """
+
+    def do_handshake(self) -> None:
+        """Go on with the handshake."""
+        try:
+            super().do_handshake()
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            raise
+        except ssl.SSLError as error:
+            FAILURES.get([]).append(error)
+            raise ssl.SSLWantReadError(ssl.SSL_ERROR_WANT_READ, "an alert is to be sent") from None
 
 
 def explain(error: ssl.SSLError, where: str) -> str:
