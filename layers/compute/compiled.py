@@ -14,6 +14,7 @@ from mxnet.base import _LIB, check_call
 from layers.compute.errors import ComputeError
 from layers.compute.loss import Loss
 from layers.compute.vector import FlatVector, aligned, share
+from layers.compute.widen import widen
 
 _RANDOM_OPERATORS = ("dropout", "random", "sample", "shuffle", "rnn", "leakyrelu")
 
@@ -61,8 +62,9 @@ class CompiledStep:
     ):
         weights, buffers, gradient = vectors
         self.x, self.y = x, aligned((len(x),))
-        graph = loss.head(mx.sym, output, mx.sym.var("label"), len(x))
         known = {**weights.views, **buffers.views, **constants}
+        shapes = {name: known[own].shape for name, own in names.items() if own in known}
+        graph = loss.head(mx.sym, widen(output, shapes), mx.sym.var("label"), len(x))
         arrays = {"data": share(self.x), "label": share(self.y)}
         gradients: dict[str, Any] = {}
         for name in graph.list_arguments():
