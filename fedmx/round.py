@@ -20,6 +20,9 @@ class Round:
         elapsed_s: since the run began, interruptions left out.
         control_bytes: handshakes, heartbeats and the like, besides the messages in `report`.
         refused_connections: peers that were turned away since the round before.
+        client_accuracy_mean: mean over clients of the accuracy on a client's own test samples; None
+            where it was not evaluated.
+        client_accuracy_variance: likewise, the variance.
     """
 
     report: RoundReport
@@ -29,6 +32,8 @@ class Round:
     elapsed_s: float
     control_bytes: int = 0
     refused_connections: tuple[str, ...] = ()
+    client_accuracy_mean: float | None = None
+    client_accuracy_variance: float | None = None
 
     @property
     def round(self) -> int:
@@ -61,6 +66,8 @@ class Round:
             "round": self.round,
             "accuracy": self.accuracy,
             "loss": self.loss,
+            "client_accuracy_mean": self.client_accuracy_mean,
+            "client_accuracy_variance": self.client_accuracy_variance,
             "train_loss": self.train_loss,
             "participants": list(self.participants),
             "selected": self.report.selected,

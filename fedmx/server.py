@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
 
+from fedmx.evaluation import Evaluation, Rows, evaluate
 from fedmx.messages import Setup
 from fedmx.round import Round
 from fedmx.socket_clients import SocketClients
@@ -55,16 +56,21 @@ class Stop:
         accuracy: of the global model, from 0 to 1, at least.
         loss: of the global model, at most.
         seconds: that have passed.
+        client_accuracy: of the global model on the clients' own test samples, their mean, at least.
     """
 
     accuracy: float | None = None
     loss: float | None = None
     seconds: float | None = None
+    client_accuracy: float | None = None
 
     def reason(self, round: Round) -> str | None:
         """Return why the run ends after `round`, or None."""
         if self.accuracy is not None and (round.accuracy or 0.0) >= self.accuracy:
             return f"accuracy {round.accuracy:.4f} reached {self.accuracy}"
+        mean = round.client_accuracy_mean
+        if self.client_accuracy is not None and (mean or 0.0) >= self.client_accuracy:
+            return f"mean accuracy over clients {mean:.4f} reached {self.client_accuracy}"
         if self.loss is not None and round.loss is not None and round.loss <= self.loss:
             return f"loss {round.loss:.4f} reached {self.loss}"
         if self.seconds is not None and round.elapsed_s >= self.seconds:
@@ -82,6 +88,7 @@ class Server:
         compute: the engine, and the samples on which the global model is evaluated.
         last: the number of the last round.
         evaluate_every: rounds between evaluations; the last round is always evaluated.
+        client_rows: each client's rows of the samples, to evaluate on each by itself, too.
         stop: what ends the run sooner.
         keeper: records rounds.
         begin: the state to begin with; None draws the initial model from the logic's seed.
@@ -96,6 +103,7 @@ class Server:
     last: int = 1
     evaluate_every: int = 1
     evaluate_batch: int = 500
+    client_rows: Sequence[Rows] | None = None
     stop: Stop = field(default_factory=Stop)
     keeper: Keeper | None = None
     begin: InitVar[ServerState | None] = None
@@ -146,19 +154,21 @@ class Server:
             self._clients.population()  # waiting for clients to come is not the round's time
             began = time.monotonic()
             self.state, report = run_round(self.state, self._clients, self.logic)
-            accuracy = loss = None
+            found: Evaluation | None = None
             if report.round % self.evaluate_every == 0 or report.round == self.last:
-                accuracy, loss = self.evaluate()
+                found = self.evaluation()
             seconds = time.monotonic() - began
             self.elapsed_s += seconds
             round = Round(
                 report=report,
-                accuracy=accuracy,
-                loss=loss,
+                accuracy=found.accuracy if found else None,
+                loss=found.loss if found else None,
                 seconds=seconds,
                 elapsed_s=self.elapsed_s,
                 control_bytes=self._clients.control_bytes(),
                 refused_connections=self._clients.refusals(),
+                client_accuracy_mean=found.client_accuracy_mean if found else None,
+                client_accuracy_variance=found.client_accuracy_variance if found else None,
             )
             if self.keeper is not None:
                 self.keeper.keep(round, self.checkpoint())
@@ -172,10 +182,13 @@ class Server:
 
     def evaluate(self) -> tuple[float, float]:
         """Return accuracy and mean loss of the global model on the server's samples."""
-        engine, samples = self.compute.engine, self.compute.samples
-        engine.load(self.state.weights, self.state.buffers)
-        metrics = engine.evaluate(samples, self.evaluate_batch)
-        return metrics.accuracy, metrics.loss
+        found = self.evaluation()
+        return found.accuracy, found.loss
+
+    def evaluation(self) -> Evaluation:
+        """Evaluate the global model on the server's samples, and by client if there are rows."""
+        self.compute.engine.load(self.state.weights, self.state.buffers)
+        return evaluate(self.compute, self.evaluate_batch, self.client_rows)
 
     def checkpoint(self) -> dict[str, Any]:
         """Return everything that `restore` needs, as named arrays and numbers."""

@@ -38,5 +38,6 @@ def server_of(assembly: Assembly, clients: object) -> Server:
         last=experiment.rounds,
         evaluate_every=evaluate.every,
         evaluate_batch=evaluate.batch_size,
-        stop=Stop(stop.accuracy, stop.loss, stop.seconds),
+        client_rows=assembly.parts[1] if evaluate.per_client else None,
+        stop=Stop(stop.accuracy, stop.loss, stop.seconds, stop.client_accuracy),
     )

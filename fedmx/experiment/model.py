@@ -138,6 +138,17 @@ class Experiment(Section):
                 raise PlacedError(where, text)
         return self
 
+    @model_validator(mode="after")
+    def _what_stops_a_run_is_measured(self) -> Experiment:
+        evaluate = self.compute.evaluate
+        if self.stop.client_accuracy is not None and not evaluate.per_client:
+            text = "is not measured; set compute.evaluate.per_client to true"
+            raise PlacedError(("stop", "client_accuracy"), text)
+        if evaluate.per_client and evaluate.sample is not None:
+            text = "needs all test samples; leave compute.evaluate.sample out"
+            raise PlacedError(("compute", "evaluate", "per_client"), text)
+        return self
+
     @classmethod
     def _of(cls, tree: Mapping[str, Any], overrides: Sequence[str], source: Source) -> Experiment:
         values, source = apply_overrides(tree, overrides, cls, source)

@@ -82,6 +82,7 @@ class Stop(Section):
     accuracy: Annotated[float, Field(gt=0, le=1)] | None = None
     loss: Positive | None = None
     seconds: Positive | None = None
+    client_accuracy: Annotated[float, Field(gt=0, le=1)] | None = None
 
 
 class Normalise(Section):
@@ -117,6 +118,7 @@ class Evaluate(Section):
     every: Count = 1
     batch_size: Count = 500
     sample: Count | None = None
+    per_client: bool = False
 
 
 class Compute(Section):

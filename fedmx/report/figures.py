@@ -25,12 +25,17 @@ _LOG_FROM_RATIO = 50
 
 
 class Measure(NamedTuple):
-    """Something on the upright axis; ``faint`` is drawn thinly beside it."""
+    """Something on the upright axis; ``faint`` is drawn thinly beside it.
+
+    ``band`` is how far a shade reaches above and below; a ``share`` is drawn from 0 to 100 %.
+    """
 
     name: str
     label: str
     value: Callable[[Point], float | None]
     faint: Callable[[Point], float | None] | None = None
+    band: Callable[[Point], float | None] | None = None
+    share: bool = False
 
 
 class Axis(NamedTuple):
@@ -41,9 +46,20 @@ class Axis(NamedTuple):
     units: Sequence[tuple[str, float]]  # the largest of which the axis has at least 3, or the first
 
 
+def _hundred(share: float | None) -> float | None:
+    return None if share is None else 100 * share
+
+
 MEASURES = (
-    Measure("Accuracy", "accuracy, %", lambda p: None if p.accuracy is None else 100 * p.accuracy),
+    Measure("Accuracy", "accuracy, %", lambda p: _hundred(p.accuracy), share=True),
     Measure("Loss", "loss", lambda p: p.loss, lambda p: p.train_loss),
+)
+BY_CLIENT = Measure(
+    "Accuracy by client",
+    "accuracy, mean over clients, %",
+    lambda p: _hundred(p.client_accuracy),
+    band=lambda p: _hundred(p.client_deviation),
+    share=True,
 )
 AXES = (
     Axis("rounds", lambda p: p.round, (("round", 1),)),
@@ -76,7 +92,7 @@ def draw(
         ]
         if not heights:
             return None
-        if target is not None and measure is MEASURES[0]:
+        if target is not None and measure.share:
             axes.axhline(100 * target, color=_INK, linewidth=0.8, linestyle=(0, (4, 3)))
         _style(axes, unit, measure, heights)
         buffer = io.StringIO()
@@ -108,7 +124,30 @@ def _lines(
             solid_joinstyle="round",
         )
         drawn += ys
+    if measure.band is not None:
+        _shade(axes, run, index, measure, axis, scale)
     return drawn
+
+
+def _shade(
+    axes: Axes, run: RunSummary, index: int, measure: Measure, axis: Axis, scale: float
+) -> None:
+    """Shade the band around the line of one run."""
+    assert measure.band is not None
+    points = [
+        (axis.value(p) / scale, middle, reach)
+        for p in run.points
+        if (middle := measure.value(p)) is not None and (reach := measure.band(p)) is not None
+    ]
+    if points:
+        axes.fill_between(
+            [x for x, _, _ in points],
+            [max(middle - reach, 0.0) for _, middle, reach in points],
+            [min(middle + reach, 100.0) for _, middle, reach in points],
+            color=_RUN[index % COLOURS],
+            alpha=0.15,
+            linewidth=0,
+        )
 
 
 def _style(axes: Axes, unit: str, measure: Measure, heights: Sequence[float]) -> None:
@@ -126,7 +165,7 @@ def _style(axes: Axes, unit: str, measure: Measure, heights: Sequence[float]) ->
     axes.set_xlim(left=0)  # a curve that begins at its first round hides what that round cost
     whole = unit == "round"
     axes.xaxis.set_major_locator(MaxNLocator(nbins=6, steps=_STEPS, integer=whole, min_n_ticks=1))
-    if measure is MEASURES[0]:
+    if measure.share:
         low, high = axes.get_ylim()
         axes.set_ylim(max(low, 0.0), min(high, 100.0) if low < 100 else high)
         axes.yaxis.set_major_locator(MaxNLocator(nbins=6, steps=_STEPS))

@@ -8,12 +8,19 @@ from importlib.resources import files
 from pathlib import Path
 from string import Template
 
-from fedmx.report.figures import AXES, COLOURS, MEASURES, draw
+from fedmx.report.figures import AXES, BY_CLIENT, COLOURS, MEASURES, draw
 from fedmx.report.html import Child, Html, element, join, table
 from fedmx.report.participation_section import participation_section
 from fedmx.report.quantities import duration, mebibytes, number, percent, target_percent
 from fedmx.report.settings_section import experiment_section, facts_section
-from fedmx.report.summary import RunSummary, common_target, comparison, summarise
+from fedmx.report.summary import (
+    Point,
+    RunSummary,
+    common_client_target,
+    common_target,
+    comparison,
+    summarise,
+)
 from fedmx.run import RunError, RunFolder
 from fedmx.run.durable import write_text_durably
 
@@ -25,7 +32,8 @@ def write_report(
 
     It loads nothing, so that it opens offline, and every text from a run is escaped.
     ``target_accuracy`` (0 to 1) is what rounds, bytes and time are counted to; without it the
-    lowest ``stop.accuracy`` of the experiments. Raises RunError when a run cannot be read or the
+    lowest ``stop.accuracy`` of the experiments; likewise ``stop.client_accuracy`` for the mean over
+    clients. Raises RunError when a run cannot be read or the
     file cannot be written.
     """
     if not runs:
@@ -35,21 +43,28 @@ def write_report(
         labels = [str(run.path) for run in runs]
     else:
         labels = [run.name for run in runs]
-    text = render(summaries, labels, common_target(summaries, target_accuracy))
+    target = common_target(summaries, target_accuracy)
+    text = render(summaries, labels, target, common_client_target(summaries, target_accuracy))
     try:
         write_text_durably(Path(path), text)
     except OSError as error:
         raise RunError(f"{path}: cannot write the report ({error.strerror})") from None
 
 
-def render(runs: Sequence[RunSummary], labels: Sequence[str], target: float | None) -> str:
+def render(
+    runs: Sequence[RunSummary],
+    labels: Sequence[str],
+    target: float | None,
+    client_target: float | None = None,
+) -> str:
     """The page as text; ``labels`` are what the runs are called on it."""
+    targets = target, client_target
     single = len(runs) == 1
     title = labels[0] if single else f"{len(runs)} runs side by side"
     sections = [
         _header(runs, title),
-        _cards(runs[0], target) if single else _side_by_side(runs, labels, target),
-        _figures(runs, labels, target),
+        _cards(runs[0], targets) if single else _side_by_side(runs, labels, targets),
+        _figures(runs, labels, targets),
         *(
             participation_section(run, None if single else label)
             for run, label in zip(runs, labels, strict=True)
@@ -97,9 +112,14 @@ def _what(run: RunSummary) -> str:
     return " · ".join(str(part) for part in parts if part not in (None, ""))
 
 
-def _cards(run: RunSummary, target: float | None) -> Html:
-    final, best = run.final(), run.best()
-    rows = dict(comparison([run], target))
+Targets = tuple[float | None, float | None]
+"""The accuracy on all test samples and that by client to which rounds, bytes and time count."""
+
+
+def _cards(run: RunSummary, targets: Targets) -> Html:
+    final, best, by_client = run.final(), run.best(), run.final_by_client()
+    target, client_target = targets
+    rows = dict(comparison([run], *targets))
     cards = [
         _card(
             "Final accuracy",
@@ -118,16 +138,24 @@ def _cards(run: RunSummary, target: float | None) -> Html:
         _card("Control bytes", mebibytes(run.control_bytes)),
         _card("Time", duration(run.seconds), _a_round(run)),
     ]
+    if by_client is not None:
+        spread = f"mean over clients; variance {number(by_client.client_variance)}"
+        card = _card("Final accuracy by client", percent(by_client.client_accuracy), spread)
+        cards.insert(2, card)
     if target is not None:
-        hit = run.reached(target)
-        label = f"To {target_percent(target)}"
-        if hit is None:
-            cards.append(_card(label, "not reached"))
-        else:
-            sizes = (mebibytes(hit.bytes), duration(hit.seconds))
-            used = ", ".join(size.replace(" ", "\u00a0") for size in sizes)
-            cards.append(_card(label, f"round {hit.round}", used))
+        cards.append(_target_card(f"To {target_percent(target)}", run.reached(target)))
+    if client_target is not None:
+        label = f"To {target_percent(client_target)}, mean over clients"
+        cards.append(_target_card(label, run.reached_by_clients(client_target)))
     return element("section", element("h2", "Results"), element("div", *cards, class_="cards"))
+
+
+def _target_card(label: str, hit: Point | None) -> Html:
+    if hit is None:
+        return _card(label, "not reached")
+    sizes = (mebibytes(hit.bytes), duration(hit.seconds))
+    used = ", ".join(size.replace(" ", "\u00a0") for size in sizes)
+    return _card(label, f"round {hit.round}", used)
 
 
 def _a_round(run: RunSummary) -> str | None:
@@ -144,9 +172,9 @@ def _card(label: str, value: str, more: str | None = None) -> Html:
     )
 
 
-def _side_by_side(runs: Sequence[RunSummary], labels: Sequence[str], target: float | None) -> Html:
+def _side_by_side(runs: Sequence[RunSummary], labels: Sequence[str], targets: Targets) -> Html:
     head: list[Child] = ["", *(join(_swatch(i), label) for i, label in enumerate(labels))]
-    rows: list[list[Child]] = [[label, *cells] for label, cells in comparison(runs, target)]
+    rows: list[list[Child]] = [[label, *cells] for label, cells in comparison(runs, *targets)]
     if any(run.reason for run in runs):
         why = [element("div", run.reason, class_="wrap") for run in runs]
         rows.insert(1, ["Why it ended", *why])
@@ -157,11 +185,12 @@ def _swatch(index: int, kind: str = "swatch") -> Html:
     return element("span", class_=kind, style=f"border-color: var(--run-{index % COLOURS})")
 
 
-def _figures(runs: Sequence[RunSummary], labels: Sequence[str], target: float | None) -> Html:
+def _figures(runs: Sequence[RunSummary], labels: Sequence[str], targets: Targets) -> Html:
+    target, client_target = targets
     parts = []
     for axis in AXES:
-        for measure in MEASURES:
-            svg = draw(runs, measure, axis, target)
+        for measure in (*MEASURES, BY_CLIENT):
+            svg = draw(runs, measure, axis, client_target if measure is BY_CLIENT else target)
             if svg is not None:
                 caption = element("figcaption", f"{measure.name} against {axis.name}")
                 parts.append(element("figure", caption, svg))
@@ -174,8 +203,11 @@ def _figures(runs: Sequence[RunSummary], labels: Sequence[str], target: float | 
         keys = [join(_swatch(0), "test data")]
     if any(point.train_loss is not None for run in runs for point in run.points):
         keys.append(join(_swatch(0, "swatch faint"), "training loss, mean over participants"))
-    if target is not None:
-        keys.append(join(f"dashed: target, {target_percent(target)}"))
+    if any(run.final_by_client() for run in runs):
+        keys.append(join("shaded: one standard deviation over the clients"))
+    asked = dict.fromkeys(target_percent(one) for one in targets if one is not None)
+    if asked:
+        keys.append(join(f"dashed: target, {' and '.join(asked)}"))
     legend = element("ul", *(element("li", key) for key in keys), class_="legend")
     grid = element("div", *parts, class_="figures")
     return element("section", element("h2", "Curves"), legend, grid)

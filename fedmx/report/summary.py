@@ -16,7 +16,10 @@ _TOO_LARGE = 1e100  # a loss of this size has nothing to say but that the run di
 
 @dataclass(frozen=True)
 class Point:
-    """One round: its own measures, and what the run had used up when it ended."""
+    """One round: its own measures, and what the run had used up when it ended.
+
+    ``client_accuracy`` is the mean over clients of the accuracy on a client's own test samples.
+    """
 
     round: int
     accuracy: float | None
@@ -24,6 +27,13 @@ class Point:
     train_loss: float | None
     bytes: float
     seconds: float
+    client_accuracy: float | None = None
+    client_variance: float | None = None
+
+    @property
+    def client_deviation(self) -> float | None:
+        """The standard deviation over the clients."""
+        return None if self.client_variance is None else max(self.client_variance, 0.0) ** 0.5
 
 
 @dataclass(frozen=True)
@@ -74,6 +84,14 @@ class RunSummary:
         """The first round with at least this accuracy."""
         return next((p for p in self.evaluated if (p.accuracy or 0.0) >= accuracy), None)
 
+    def final_by_client(self) -> Point | None:
+        """The last round after which each client's own test samples were evaluated."""
+        return next((p for p in reversed(self.points) if p.client_accuracy is not None), None)
+
+    def reached_by_clients(self, accuracy: float) -> Point | None:
+        """The first round in which the mean over clients is at least this accuracy."""
+        return next((p for p in self.points if (p.client_accuracy or 0.0) >= accuracy), None)
+
 
 def summarise(run: RunFolder) -> RunSummary:
     """Read one run. Values of a wrong type count as not measured. Raises RunError."""
@@ -95,6 +113,8 @@ def summarise(run: RunFolder) -> RunSummary:
                 train_loss=_number(record.get("train_loss")),
                 bytes=totals["up_bytes"] + totals["down_bytes"],
                 seconds=elapsed_s,
+                client_accuracy=_number(record.get("client_accuracy_mean")),
+                client_variance=_number(record.get("client_accuracy_variance")),
             )
         )
     return RunSummary(
@@ -114,11 +134,19 @@ def common_target(runs: Sequence[RunSummary], given: float | None = None) -> flo
     """The accuracy to measure all runs by: the one given, or the lowest that one stops at."""
     if given is not None:
         return given
-    named = [_number(run.settings.get("stop.accuracy")) for run in runs]
-    return min((target for target in named if target is not None), default=None)
+    return _lowest(runs, "stop.accuracy")
 
 
-def comparison(runs: Sequence[RunSummary], target: float | None) -> list[tuple[str, list[str]]]:
+def common_client_target(runs: Sequence[RunSummary], given: float | None = None) -> float | None:
+    """As ``common_target``, for the mean over clients; None when no run has measured it."""
+    if not any(run.final_by_client() for run in runs):
+        return None
+    return _lowest(runs, "stop.client_accuracy") if given is None else given
+
+
+def comparison(
+    runs: Sequence[RunSummary], target: float | None, client_target: float | None = None
+) -> list[tuple[str, list[str]]]:
     """The headline figures: a label, and a text for each run."""
     rows = [
         ("Status", [run.status for run in runs]),
@@ -134,15 +162,39 @@ def comparison(runs: Sequence[RunSummary], target: float | None) -> list[tuple[s
         ("Control bytes", [mebibytes(run.control_bytes) for run in runs]),
         ("Time", [duration(run.seconds) for run in runs]),
     ]
+    by_client = [run.final_by_client() for run in runs]
+    if any(by_client):
+        rows[4:4] = [
+            (
+                "Final accuracy by client, mean",
+                [percent(p.client_accuracy if p else None) for p in by_client],
+            ),
+            (
+                "Final accuracy by client, variance",
+                [number(p.client_variance if p else None) for p in by_client],
+            ),
+        ]
     if target is not None:
         hits = [run.reached(target) for run in runs]
-        label = f"To {target_percent(target)}"
-        rows += [
-            (f"{label}: rounds", [str(hit.round) if hit else "not reached" for hit in hits]),
-            (f"{label}: bytes", [mebibytes(hit.bytes) if hit else NOTHING for hit in hits]),
-            (f"{label}: time", [duration(hit.seconds) if hit else NOTHING for hit in hits]),
-        ]
+        rows += _used(f"To {target_percent(target)}", hits)
+    if client_target is not None:
+        hits = [run.reached_by_clients(client_target) for run in runs]
+        rows += _used(f"To {target_percent(client_target)}, mean over clients", hits)
     return rows
+
+
+def _used(label: str, hits: Sequence[Point | None]) -> list[tuple[str, list[str]]]:
+    """What had been used when a target was reached."""
+    return [
+        (f"{label}: rounds", [str(hit.round) if hit else "not reached" for hit in hits]),
+        (f"{label}: bytes", [mebibytes(hit.bytes) if hit else NOTHING for hit in hits]),
+        (f"{label}: time", [duration(hit.seconds) if hit else NOTHING for hit in hits]),
+    ]
+
+
+def _lowest(runs: Sequence[RunSummary], setting: str) -> float | None:
+    named = [_number(run.settings.get(setting)) for run in runs]
+    return min((target for target in named if target is not None), default=None)
 
 
 def _rounds(run: RunSummary) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rich.table import Table
 from rich.text import Text
 
-from fedmx.report.summary import common_target, comparison, summarise
+from fedmx.report.summary import common_client_target, common_target, comparison, summarise
 from fedmx.run import RunFolder
 
 
@@ -22,7 +22,9 @@ def summary_text(runs: Sequence[RunFolder], target_accuracy: float | None = None
     table.add_column("")
     for run in runs:
         table.add_column(_inert(run.name), justify="right", overflow="fold")
-    for label, cells in comparison(summaries, common_target(summaries, target_accuracy)):
+    target = common_target(summaries, target_accuracy)
+    client_target = common_client_target(summaries, target_accuracy)
+    for label, cells in comparison(summaries, target, client_target):
         table.add_row(label, *(_inert(cell) for cell in cells))
     return table
 

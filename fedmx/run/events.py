@@ -15,6 +15,8 @@ from fedmx.run.errors import RunError
 SCALARS = {
     "accuracy": "accuracy",
     "loss": "loss",
+    "client_accuracy/mean": "client_accuracy_mean",
+    "client_accuracy/variance": "client_accuracy_variance",
     "train_loss": "train_loss",
     "rate": "rate",
     "bytes/up": "up_bytes",

@@ -239,8 +239,15 @@ class Engine:
         self._buffers.array[...] = buffers
         return total.astype(np.float32)
 
-    def evaluate(self, samples: Samples, batch_size: int = 500) -> Metrics:
+    def evaluate(
+        self, samples: Samples, batch_size: int = 500, right: np.ndarray | None = None
+    ) -> Metrics:
         """Return loss and accuracy of the loaded weights, without dropout.
+
+        Args:
+            samples: what to evaluate on.
+            batch_size: samples at a time.
+            right: bool (n,), to be filled with whether each sample's answer is the right one.
 
         Raises:
             ComputeError: the samples do not fit the model.
@@ -250,7 +257,7 @@ class Engine:
         x, y = self._check(samples)
         # Few sizes, so that few graphs are bound; rows beyond the samples are not looked at.
         batch = min(batch_size, 1 << (len(y) - 1).bit_length())
-        loss, right = 0.0, 0
+        loss, hits = 0.0, 0
         with one_thread():
             scorer = self._scorers[batch]
             scorer.refresh()
@@ -259,8 +266,11 @@ class Engine:
                 _gather(x, rows, scorer.x[: len(rows)])
                 logits = scorer.run()[: len(rows)]
                 loss += float(self.loss.loss(logits, y[rows]).sum())
-                right += int((self.loss.predict(logits) == y[rows]).sum())
-        return Metrics(loss / len(y), right / len(y), len(y))
+                correct = self.loss.predict(logits) == y[rows]
+                hits += int(correct.sum())
+                if right is not None:
+                    right[rows] = correct
+        return Metrics(loss / len(y), hits / len(y), len(y))
 
     def _trace(self) -> Any:
         """Return the model as a symbol with known shapes, or None if it runs as Python only."""
