@@ -1,0 +1,144 @@
+"""The code of the README and of the guide runs as printed; every command exists."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer.main
+
+from fedmx.cli.main import app
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *ROOT.glob("examples/*/*.md")])
+CODE = [ROOT / "README.md", ROOT / "docs" / "guide.md"]
+PATIENCE_S = 120.0
+
+
+def shown(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def blocks(page: Path, *languages: str) -> list[tuple[str | None, str]]:
+    """The page's code blocks in these languages, and the file name with which each begins."""
+    found = re.findall(r"^```(\w+)\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
+    texts = [text for language, text in found if language in languages]
+    names = [re.match(r"# ([\w.-]+\.(?:py|yaml))\n", text) for text in texts]
+    return [(name and name[1], text) for name, text in zip(names, texts, strict=True)]
+
+
+def write_files(page: Path, folder: Path) -> list[Path]:
+    """Write the page's named blocks into a folder, as a reader would."""
+    paths = []
+    for name, text in blocks(page, "python", "yaml"):
+        if name is not None:
+            path = folder / name
+            assert not path.exists(), f"{name} is there twice"
+            path.write_text(text)
+            paths.append(path)
+    return paths
+
+
+def run_python(code: str, folder: Path) -> str:
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-W",
+            "ignore",
+            "-c",
+            f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{code}",
+        ],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("page", CODE, ids=shown)
+def test_every_experiment_file_of_a_page_runs(page: Path, tmp_path: Path) -> None:
+    files = [path.name for path in write_files(page, tmp_path) if path.suffix == ".yaml"]
+    code = (
+        "from fedmx import Experiment, simulate\n"
+        f"for file in {files!r}:\n"
+        "    *_, last = simulate(Experiment.read(file, ['rounds=2']))\n"
+        "    print(file, last.round)\n"
+    )
+    assert run_python(code, tmp_path).splitlines() == [f"{file} 2" for file in files]
+
+
+@pytest.mark.parametrize("page", CODE, ids=shown)
+def test_the_python_of_a_page_runs_from_top_to_bottom(page: Path, tmp_path: Path) -> None:
+    write_files(page, tmp_path)
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    snippets = [text for name, text in blocks(page, "python") if name is None]
+    assert snippets
+    assert run_python("\n".join(snippets), tmp_path)
+
+
+def test_the_hook_of_the_readme_is_the_example() -> None:
+    (hook,) = [text for name, text in blocks(ROOT / "README.md", "python") if name]
+    name, _, code = hook.partition("\n")
+    assert code == (ROOT / "examples" / name.removeprefix("# ")).read_text()
+
+
+def test_the_two_ends_that_the_guide_starts_from_python_meet(tmp_path: Path) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    write_files(ROOT / "docs" / "guide.md", tmp_path)
+    for path in tmp_path.glob("*_first.py"):
+        path.write_text(path.read_text().replace("7070", str(port)))
+    experiment = tmp_path / "first.yaml"
+    experiment.write_text(experiment.read_text() + f"network: {{address: '127.0.0.1:{port}'}}\n")
+    commands = [["serve_first.py"], ["join_first.py", "0"], ["join_first.py", "1"]]
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-W", "ignore", *command],
+            cwd=tmp_path,
+            env={"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for command in commands
+    ]
+    try:
+        outputs = [process.communicate(timeout=PATIENCE_S) for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+    assert [process.returncode for process in processes] == [0, 0, 0], outputs
+    assert [line.split()[0] for line in outputs[0][0].splitlines()] == ["1", "2"]
+    assert "all 2 rounds were run" in outputs[1][0]
+
+
+def commands_of(page: Path) -> list[str]:
+    """Every `fedmx ...` in a page's shell blocks and code spans, without the `fedmx`."""
+    shell = "\n".join(text for _, text in blocks(page, "sh")).replace("\\\n", " ")
+    commands = re.findall(r"^fedmx (.+?)(?: *[&#>].*)?$", shell, re.MULTILINE)
+    prose = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    return [*commands, *re.findall(r"`fedmx ([^`\n]+)`", prose)]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=shown)
+def test_every_command_of_a_page_exists(page: Path) -> None:
+    for command in commands_of(page):
+        words = shlex.split(command)
+        node, name = typer.main.get_command(app), "fedmx"
+        while words and hasattr(node, "commands") and not words[0].startswith("-"):
+            name = words.pop(0)
+            assert name in node.commands, f"fedmx {command}: there is no {name}"
+            node = node.commands[name]
+        options = {spelling for option in node.params for spelling in option.opts}
+        for word in words:
+            if re.match(r"-{1,2}[a-z]", word) and word != "--debug":
+                assert word.split("=")[0] in options, f"fedmx {command}: {name} has no {word}"
