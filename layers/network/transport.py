@@ -188,14 +188,15 @@ class Connection(asyncio.BufferedProtocol):
             if self._writing_paused or self._transport.is_closing():
                 break
             pieces = self.session.data_to_send(CHUNK_BYTES, self._loop.time())
-            if not pieces:
+            unreadable = self.session.unreadable_files()
+            for stream, reason in unreadable:
+                self._owner.unreadable(self, stream, reason)
+            if not pieces and not unreadable:
                 break
             self._counter.written += sum(len(piece) for piece in pieces)
             self._transport.writelines(pieces)
             for message in self.session.sent_messages():
                 self._owner.sent(self, message)
-            for stream, reason in self.session.unreadable_files():
-                self._owner.unreadable(self, stream, reason)
         else:
             # Other connections get their turn before this one goes on.
             if not self._flush_planned:
