@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import logging
+import re
 import traceback
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from fedmx.client_memory import ClientMemory
 from fedmx.errors import FedmxError
-from fedmx.messages import CannotTakePart, Failed, Finished, Ready, Setup
+from fedmx.messages import CODEC, CannotTakePart, Failed, Finished, Ready, Setup
 from fedmx.participant import Participant
+from fedmx.wording import first_line, shown
 from layers.compute.compute import Compute
-from layers.compute.errors import ComputeError
-from layers.logic import Logic, LogicError, Question, Task, Update, Verdict, offer_of
+from layers.logic import Logic, Question, Task, Update, Verdict, offer_of
 from layers.network import (
     Connected,
     Connector,
@@ -25,19 +26,14 @@ from layers.network import (
     Received,
     Retrying,
 )
+from layers.network import Event as NetworkEvent
 
 log = logging.getLogger("fedmx.client")
+RUN = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 class ServerRefusedError(FedmxError):
     """The server does not want this client, or does not answer any more."""
-
-
-class Work(Protocol):
-    """What a client works with, once it knows the experiment."""
-
-    logic: Logic
-    compute: Compute
 
 
 @dataclass
@@ -50,6 +46,7 @@ class Client:
         compute: the engine, and this client's own samples; None to build it when it is known.
         learn: makes logic and compute from what the server says, where they are None.
         memory: the folder in which hooks' memory survives this process; None: it does not.
+        reason: why the run is over, once it is.
     """
 
     network: Connector
@@ -57,18 +54,22 @@ class Client:
     compute: Compute | None = None
     learn: Callable[[Setup], tuple[Logic, Compute]] | None = None
     memory: Path | None = None
+    reason: str = ""
 
     def __post_init__(self) -> None:
+        self._learns = self.logic is None or self.compute is None
         self._setup: Setup | None = None
+        self._kept: ClientMemory | None = None
         self._participant: Participant | None = None
         self._made: tuple[Task, Update] | None = None
+        self._waiting: deque[NetworkEvent] = deque()
 
     def __enter__(self) -> Client:
         self.network.start()
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        self.network.close()
+        self.network.__exit__(*exc_info)  # type: ignore[arg-type]
 
     def run(self) -> str:
         """Take part until the run is over; return why it is.
@@ -78,14 +79,16 @@ class Client:
             FedmxError, LogicError, ComputeError: the experiment cannot be done here.
         """
         for update in self.updates():
-            log.info("round %d: sent an update of %d steps", update.round, update.steps)
+            log.info("round %d: made an update of %d steps", update.round, update.steps)
         return self.reason
 
     def updates(self) -> Iterator[Update]:
         """Take part, and yield each update that was made."""
         self.reason = ""
         while True:
-            event = self.network.next_event(None)
+            event = self._waiting.popleft() if self._waiting else self.network.next_event(None)
+            if event is None:
+                raise FedmxError("the client's connection is closed; use it inside `with client:`")
             if isinstance(event, Connected):
                 log.info("connected to %s", self.network.address)
             elif isinstance(event, Disconnected):
@@ -98,6 +101,8 @@ class Client:
                 message = event.message
                 if isinstance(message, Finished):
                     self.reason = message.reason
+                    if self._kept is not None:
+                        self._kept.discard()
                     return
                 update = self._handle(message)
                 if update is not None:
@@ -109,7 +114,7 @@ class Client:
         elif self._participant is None:
             log.warning("ignored a %s before the setup", type(message).__name__)
         elif isinstance(message, Question):
-            self._send(self._participant.reply(message))
+            self._answer(self._participant, message)
         elif isinstance(message, Task):
             return self._take(self._participant, message)
         elif isinstance(message, Verdict) and message.granted:
@@ -124,40 +129,83 @@ class Client:
         if known is None or known.run != setup.run or self._participant is None:
             try:
                 self._participant = self._prepare(setup)
-            except (FedmxError, LogicError, ComputeError) as error:
-                self._send(CannotTakePart(setup.client, str(error)))
+            except Exception as error:
+                self._send(CannotTakePart(setup.client, first_line(error)))
                 raise
             self._setup, self._made = setup, None
         samples = len(self._participant.compute.samples)
         self._send(Ready(setup.run, setup.client, samples))
 
     def _prepare(self, setup: Setup) -> Participant:
-        if self.logic is None or self.compute is None:
+        if RUN.fullmatch(setup.run) is None:  # it becomes a part of a file's name
+            raise FedmxError(f"the server calls its run {shown(setup.run)}, which is no run's name")
+        logic, compute = self.logic, self.compute
+        if self._learns or logic is None or compute is None:
             if self.learn is None:
                 raise FedmxError("a client needs logic and compute, or `learn` to make them")
-            self.logic, self.compute = self.learn(setup)
-        memory = ClientMemory(self.memory, setup.run, setup.client)
-        return Participant(setup.client, self.logic, self.compute, memory.load(), memory.keep)
+            self.logic, self.compute = logic, compute = self.learn(setup)
+        self._kept = memory = ClientMemory(self.memory, setup.run, setup.client)
+        return Participant(setup.client, logic, compute, memory.load(), memory.keep)
+
+    def _answer(self, participant: Participant, question: Question) -> None:
+        try:
+            self._send(participant.reply(question))
+        except Exception as error:
+            log.exception("the survey %r failed", question.name)
+            self._fail(0, participant.client, error)
 
     def _take(self, participant: Participant, task: Task) -> Update | None:
         if task.client != participant.client:
             raise FedmxError(f"a task for client {task.client} came to client {participant.client}")
-        made = self._made
-        if made is None or (made[0].round, made[0].seed) != (task.round, task.seed):
-            try:
+        self._look_ahead()
+        if any(_is_task_after(event, task.round) for event in self._waiting):
+            log.info("round %d is over already", task.round)
+            return None
+        try:
+            made = self._made
+            if made is None or not _same(made[0], task):
                 made = (task, participant.take(task))
-            except Exception as error:
-                log.exception("round %d failed", task.round)
-                reason = f"{type(error).__name__}: {error}"
-                self._send(Failed(task.round, task.client, reason, traceback.format_exc()))
-                return None
-            self._made = made
+                CODEC.encode(made[1])  # what cannot travel is this client's failure, too
+        except Exception as error:
+            log.exception("round %d failed", task.round)
+            self._fail(task.round, task.client, error)
+            return None
+        self._made = made
         update = made[1]
         self._send(offer_of(update) if task.offer else update)
         return update
 
+    def _fail(self, round: int, client: int, error: Exception) -> None:
+        reason = f"{type(error).__name__}: {error}"
+        self._send(Failed(round, client, reason, traceback.format_exc()))
+
+    def _look_ahead(self) -> None:
+        """See what has happened in the meantime, without waiting."""
+        while (event := self.network.next_event(0.0)) is not None:
+            self._waiting.append(event)
+
     def _send(self, message: object) -> None:
+        self._look_ahead()
+        if any(isinstance(event, Disconnected) for event in self._waiting):
+            # A newer connection must hear first that this client is ready.
+            log.info("disconnected meanwhile: the server will ask again when this client is back")
+            return
         try:
             self.network.send(message)
         except NotConnected:
             log.info("not connected: the server will ask again when this client is back")
+
+
+def _is_task_after(event: NetworkEvent, round: int) -> bool:
+    return (
+        isinstance(event, Received)
+        and isinstance(event.message, Task)
+        and event.message.round > round
+    )
+
+
+def _same(one: Task, other: Task) -> bool:
+    """Whether two tasks are equal, so that the answer to one is the answer to the other."""
+    if (one.round, one.seed, one.counted) != (other.round, other.seed, other.counted):
+        return False
+    return bytes(CODEC.encode(one)) == bytes(CODEC.encode(other))

@@ -37,3 +37,9 @@ class ClientMemory:
             return  # hooks without memory: the server's word is all that the next task needs
         self._path.parent.mkdir(parents=True, exist_ok=True)
         write_checkpoint(self._path, ledger.settled.round, ledger.tree())
+
+    def discard(self) -> None:
+        """Forget the ledger: the run is over."""
+        self._kept = None
+        if self._path is not None:
+            self._path.unlink(missing_ok=True)

@@ -52,6 +52,7 @@ def serve(experiment: Experiment | Assembly, run: str) -> Server:
         setup,
         clients=experiment.clients,
         wait_for=experiment.clients_awaited,
+        at_least=max(experiment.logic.min_updates, 1),
         rejoin_s=network.rejoin_s,
         deadline_s=network.round_deadline_s,
     )

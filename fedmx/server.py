@@ -92,6 +92,9 @@ class Server:
         stop: what ends the run sooner.
         keeper: records rounds.
         begin: the state to begin with; None draws the initial model from the logic's seed.
+        wait_for: for a listener: how many clients must be ready before the first round begins.
+        rejoin_s: for a listener: how long a client that is gone may take to come back.
+        round_deadline_s: for a listener: how long a round may take; None: as long as it does.
         state: the state after the last round.
         elapsed_s: that the rounds so far took.
         reason: why the run ended, once it has.
@@ -107,6 +110,9 @@ class Server:
     stop: Stop = field(default_factory=Stop)
     keeper: Keeper | None = None
     begin: InitVar[ServerState | None] = None
+    wait_for: int = 1
+    rejoin_s: float = 60.0
+    round_deadline_s: float | None = None
     state: ServerState = field(init=False)
     elapsed_s: float = 0.0
     reason: str = ""
@@ -116,7 +122,14 @@ class Server:
         if isinstance(network, Listener):
             # Both ends were built in Python: there is no experiment file to tell clients about.
             setup = Setup(uuid.uuid4().hex, "", "", 0, engine.example_shape, 0)
-            self._clients: Clients = SocketClients(network, setup)
+            self._clients: Clients = SocketClients(
+                network,
+                setup,
+                wait_for=self.wait_for,
+                at_least=max(self.logic.min_updates, 1),
+                rejoin_s=self.rejoin_s,
+                deadline_s=self.round_deadline_s,
+            )
         else:
             self._clients = network
         self.state = begin or ServerState(0, *engine.initial(self.logic.seed))
@@ -132,6 +145,12 @@ class Server:
         return self.rounds()
 
     @property
+    def address(self) -> str:
+        """Where clients connect, with the real port once it listens; empty in a simulation."""
+        clients = self._clients
+        return clients.address if isinstance(clients, SocketClients) else ""
+
+    @property
     def weights(self) -> np.ndarray:
         """The global model, float32 (d,)."""
         return self.state.weights
@@ -145,11 +164,14 @@ class Server:
     def rounds(self) -> Iterator[Round]:
         """Run and yield rounds until the last one, or until `stop` says so.
 
-        The state is that after the round that was yielded; leaving the loop leaves it so.
+        The state is that after the round that was yielded; leaving the loop leaves it so, and
+        the clients wait for the server to go on, unless `finish` tells them that it will not.
 
         Raises:
             TooFewUpdates: a round brought too little; the state is that before it.
         """
+        if self.state.round >= self.last:  # resumed when only the end had not been told
+            self.finish(f"all {self.last} rounds were run")
         while self.state.round < self.last:
             self._clients.population()  # waiting for clients to come is not the round's time
             began = time.monotonic()
@@ -174,11 +196,15 @@ class Server:
                 self.keeper.keep(round, self.checkpoint())
             reason = self.stop.reason(round)
             if reason or self.state.round >= self.last:
-                self.reason = reason or f"all {self.last} rounds were run"
-                self._clients.finish(self.reason)
+                self.finish(reason or f"all {self.last} rounds were run")
             yield round
             if reason:
                 return
+
+    def finish(self, reason: str) -> None:
+        """Tell the clients that the run is over, so that they end instead of waiting."""
+        self.reason = reason
+        self._clients.finish(reason)
 
     def evaluate(self) -> tuple[float, float]:
         """Return accuracy and mean loss of the global model on the server's samples."""

@@ -63,10 +63,11 @@ class SimulatedClients:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        self._tasks.clear()
+        self._clear()
 
     def population(self) -> Mapping[int, int]:
         """Return every client's number of samples."""
+        self._clear()  # a round that an error ended may have left something behind
         return self._samples
 
     def ask(self, question: Question, clients: Sequence[int]) -> Sequence[Answer]:
@@ -74,7 +75,11 @@ class SimulatedClients:
         answers = []
         for client in clients:
             asked = self._down(client, question)
-            answers.append(self._up(client, self._participant(client).reply(asked)))
+            try:
+                answers.append(self._up(client, self._participant(client).reply(asked)))
+            except Exception as error:
+                what = f"survey {question.name!r}: {type(error).__name__}: {error}"
+                raise ClientFailed(client, 0, what) from error
         return answers
 
     def send(self, tasks: Sequence[Task]) -> None:
@@ -135,6 +140,11 @@ class SimulatedClients:
 
     def finish(self, reason: str) -> None:
         """Do nothing: simulated clients wait for no word."""
+
+    def _clear(self) -> None:
+        self._tasks.clear()
+        self._granted.clear()
+        self._offered.clear()
 
     def _participant(self, client: int) -> Participant:
         def keep(ledger: ClientLedger) -> None:
