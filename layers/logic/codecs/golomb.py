@@ -1,0 +1,139 @@
+"""Golomb coding of the positions of non-zeros (Golomb 1966; Sattler et al. 2019, algorithm 3).
+
+A position is told by its gap d >= 1 from the one before it (the first from -1). With
+q = (d - 1) div 2^b and r = (d - 1) mod 2^b it becomes q ones, a zero, r in b bits (most significant
+first) and, where signs travel, one bit for the sign (1 is positive). The stream is filled up with
+zeros to whole bytes.
+
+Where a code begins follows only from the code before it. Decoding in numpy still takes no step a
+code: each code has one zero that ends its ones, every zero of the stream might be such an end, and
+if one is, the next end is the first zero behind the bits that follow it. These successors are
+followed by doubling (1, 2, 4, ... steps at once), block by block.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from layers.logic.errors import Refused
+
+BLOCK_BITS = 1 << 15  # of the stream at a time, so that a block stays in the processor's cache
+BLOCK_CODES = 1 << 14
+GOLDEN = (math.sqrt(5) + 1) / 2
+
+
+def remainder_bits(density: float) -> int:
+    """Return b* = max(0, 1 + floor(log2(ln(phi - 1) / ln(1 - p)))), phi = (sqrt 5 + 1) / 2.
+
+    Args:
+        density: p, the share of positions that are told, from 0 to 1.
+    """
+    if not 0 < density < 1:
+        return 0
+    return max(0, 1 + math.floor(math.log2(math.log(GOLDEN - 1) / math.log1p(-density))))
+
+
+def bits_per_position(density: float) -> float:
+    """Return the expected bits of a position, without its sign: b* + 1 / (1 - (1 - p)^(2^b*))."""
+    bits = remainder_bits(density)
+    return bits + 1 / -math.expm1(2**bits * math.log1p(-density)) if density < 1 else 1.0
+
+
+def pack(positions: np.ndarray, bits: int, positive: np.ndarray | None = None) -> np.ndarray:
+    """Return the stream of ascending `positions`, uint8 (bytes,).
+
+    Args:
+        positions: int64 (n,).
+        bits: b, of each remainder.
+        positive: bool (n,), the signs; None leaves them out.
+    """
+    if not positions.size:
+        return np.zeros(0, np.uint8)
+    tail = bits + (positive is not None)  # bits behind the zero that ends the ones
+    most = positions.size * (tail + 1) + (int(positions[-1]) >> bits)
+    stream = np.ones(most, np.uint8)
+    used, last = 0, -1
+    for low in range(0, positions.size, BLOCK_CODES):
+        block = slice(low, low + BLOCK_CODES)
+        gaps = np.diff(positions[block], prepend=last) - 1
+        ends = np.cumsum((gaps >> bits) + (tail + 1)) + (used - tail - 1)
+        stream[ends] = 0
+        for place in range(bits):
+            stream[ends + (1 + place)] = (gaps >> (bits - 1 - place)) & 1
+        if positive is not None:
+            stream[ends + tail] = positive[block]
+        used, last = int(ends[-1]) + tail + 1, int(positions[block][-1])
+    return np.packbits(stream[:used])
+
+
+def unpack(
+    stream: np.ndarray, count: int, bits: int, size: int, signed: bool = False
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return `count` ascending positions below `size`, int64 (count,), and their signs.
+
+    Args:
+        stream: uint8 (bytes,), of anybody.
+        count: of positions; at most `size`.
+        bits: b, of each remainder.
+        signed: whether signs are in it; without them they come back empty.
+
+    Raises:
+        Refused: for what is not the stream of `count` positions below `size`.
+    """
+    tail = bits + signed
+    most_bits = count * (tail + 1) + (size >> bits)
+    if not 8 * stream.size < most_bits + 8:
+        raise Refused(f"{stream.size} bytes of positions; {count} below {size} take fewer")
+    flags = np.unpackbits(stream)
+    positions = np.empty(count, np.int64)
+    positive = np.empty(count if signed else 0, bool)
+    found, begin, last = 0, 0, -1  # codes so far, where the next one begins, the last position
+    for low in range(0, flags.size, BLOCK_BITS):
+        high = min(low + BLOCK_BITS, flags.size)
+        if found == count:
+            break
+        if begin >= high:
+            continue
+        first = max(begin, low)
+        ends = _ends(flags[first:high], tail)[: count - found] + first
+        if not ends.size:
+            continue  # the ones of one code go on and on
+        if ends[-1] + tail >= flags.size:
+            break  # cut off within a code
+        block = slice(found, found + ends.size)
+        gaps = np.diff(ends, prepend=begin - tail - 1) - (tail + 1)
+        for place in range(1, bits + 1):
+            gaps <<= 1
+            gaps |= flags[ends + place]
+        np.cumsum(gaps + 1, out=positions[block])
+        positions[block] += last
+        if signed:
+            positive[block] = flags[ends + tail]
+        found, begin, last = block.stop, int(ends[-1]) + tail + 1, int(positions[block.stop - 1])
+        if last >= size:
+            raise Refused(f"a position of {last} in a vector of {size}")
+    if found < count:
+        raise Refused(f"{stream.size} bytes of positions end before the last of {count}")
+    if flags.size - begin >= 8 or flags[begin:].any():
+        raise Refused(f"{stream.size} bytes of positions go on behind the last of {count}")
+    return positions, positive
+
+
+def _ends(flags: np.ndarray, tail: int) -> np.ndarray:
+    """Return where the ones of each code end, if a code begins at 0; int64, ascending."""
+    is_zero = flags == 0
+    zeros = np.flatnonzero(is_zero)
+    if not zeros.size:
+        return zeros
+    upto = np.cumsum(is_zero, dtype=np.int64)  # zeros up to each bit = number of the next zero
+    jump = np.empty(zeros.size + 1, np.int64)
+    jump[:-1] = upto[np.minimum(zeros + tail, flags.size - 1)]
+    jump[-1] = zeros.size  # stands for: beyond this block
+    path = np.zeros(1, np.int64)
+    while path[-1] < zeros.size:
+        path = np.concatenate((path, jump[path]))
+        jump = jump[jump]
+    ends: np.ndarray = zeros[path[: np.searchsorted(path, zeros.size)]]
+    return ends
