@@ -145,16 +145,19 @@ class Connector(Endpoint):
                 connected_at = self._loop.time()
                 self._events.put(Disconnected(ended.reason))
             if ended.final:
-                self._events.put(GaveUp(ended.reason, True))
-                return
+                return self._give_up(GaveUp(ended.reason, True))
             delay_s = next(delays_s)
             waited_s = self._loop.time() - connected_at
             if self._give_up_s is not None and waited_s + delay_s > self._give_up_s:
-                self._events.put(GaveUp(f"{self.address}: {ended.reason}", False))
-                return
+                return self._give_up(GaveUp(f"{self.address}: {ended.reason}", False))
             if not was_open:
                 self._events.put(Retrying(f"{self.address}: {ended.reason}", delay_s))
             await asyncio.sleep(delay_s)
+
+    def _give_up(self, event: GaveUp) -> None:
+        """The last event: whoever waits for another one gets None."""
+        self._events.put(event)
+        self._events.close()
 
     async def _attempt(self) -> Ended:
         """Connect once and return how it ended."""

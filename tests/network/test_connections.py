@@ -298,6 +298,7 @@ def test_a_client_gives_up_after_the_time_it_was_given() -> None:
         address = f"127.0.0.1:{unused.getsockname()[1]}"
     with Connector(address, "client-1", CODEC, backoff=QUICK, give_up_s=0.2) as connector:
         gave_up = await_event(connector, GaveUp)
+        assert connector.next_event() is None
     assert not gave_up.final
     assert "refused" in gave_up.reason
     assert address in gave_up.reason
