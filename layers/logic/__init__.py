@@ -11,7 +11,8 @@ from layers.logic.hooks import HOOKS
 from layers.logic.logic import Logic
 from layers.logic.peers import Peers, Traffic
 from layers.logic.plan import Plan, Population, single_lanes
-from layers.logic.presets import PRESETS, Preset
+from layers.logic.preset import Preset
+from layers.logic.presets import PRESETS
 from layers.logic.report import ClientReport, RoundReport
 from layers.logic.round import answer, offer_of, run_round
 from layers.logic.selector import Selector

@@ -113,12 +113,6 @@ class Hook:
     received_gradient: bool = False
     """Whether the client's half needs the received model's gradient (see `Context.gradient`)."""
 
-    encodes: bool = False
-    """Whether the client's half puts the update into its slot and leaves its delta empty."""
-
-    lossy: bool = False
-    """Whether the server gets another delta than the client's."""
-
     def server(self) -> ServerHalf:
         """Return the server's half."""
         return ServerHalf()
@@ -131,6 +125,16 @@ class Hook:
     def corrects(self) -> bool:
         """Whether the client's half works on gradients."""
         return type(self.client()).gradient is not ClientHalf.gradient
+
+    @property
+    def encodes_update(self) -> bool:
+        """Whether updates travel in this hook's slot, and their delta is left empty."""
+        return False
+
+    @property
+    def encodes_model(self) -> bool:
+        """Whether this hook decides in what form the model goes down."""
+        return False
 
     def check(self, logic: Logic) -> None:
         """Raise `LogicError` if this hook cannot work in `logic`; called before anything runs."""

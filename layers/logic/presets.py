@@ -1,27 +1,22 @@
-"""Presets: an algorithm's name stands for a selector, an aggregator and hooks."""
+"""The presets by name: the algorithms of an experiment file."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Literal
 
-from layers.logic.aggregator import Aggregator
 from layers.logic.aggregators.mean import Mean
-from layers.logic.hook import Hook
+from layers.logic.corrected import (
+    fednova,
+    fedprox,
+    q_fedavg,
+    scaffold,
+)
 from layers.logic.hooks.gradient_reply import GradientReply
+from layers.logic.preset import Preset
 from layers.logic.selector import Selector
 from layers.logic.selectors.round_robin import RoundRobin
 from layers.logic.selectors.uniform import Uniform
-
-
-@dataclass(frozen=True)
-class Preset:
-    """What an algorithm's name stands for."""
-
-    selector: Selector
-    aggregator: Aggregator
-    hooks: tuple[Hook, ...] = ()
 
 
 def fedavg(fraction: float = 0.1) -> Preset:
@@ -50,4 +45,11 @@ def fedsgd(
     return Preset(selector, Mean(), (GradientReply(),) if reply == "gradient" else ())
 
 
-PRESETS: dict[str, Callable[..., Preset]] = {"fedavg": fedavg, "fedsgd": fedsgd}
+PRESETS: dict[str, Callable[..., Preset]] = {
+    "fedavg": fedavg,
+    "fednova": fednova,
+    "fedprox": fedprox,
+    "fedsgd": fedsgd,
+    "q-fedavg": q_fedavg,
+    "scaffold": scaffold,
+}

@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 from layers.logic.aggregator import Aggregator
+from layers.logic.aggregators.fednova import FedNova
 from layers.logic.aggregators.mean import Mean
+from layers.logic.aggregators.q_fedavg import QFedAvg
 
-AGGREGATORS: dict[str, type[Aggregator]] = {"mean": Mean}
+AGGREGATORS: dict[str, type[Aggregator]] = {
+    "fednova": FedNova,
+    "mean": Mean,
+    "q-fedavg": QFedAvg,
+}

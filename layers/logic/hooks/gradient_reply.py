@@ -25,7 +25,10 @@ class GradientReply(Hook):
     Hooks that correct gradients stand before it.
     """
 
-    encodes = True
+    @property
+    def encodes_update(self) -> bool:
+        """The gradient travels in place of the update."""
+        return True
 
     def check(self, logic: Logic) -> None:
         """Refuse what makes w - eta G another model than the client's."""

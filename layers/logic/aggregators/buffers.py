@@ -1,0 +1,26 @@
+"""The mean of the clients' non-trainable state, which every aggregator takes as FedAvg does."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from layers.logic.aggregator import Contribution
+from layers.logic.aggregators.mean import add_scaled
+from layers.logic.state import ServerState
+
+
+class BufferMean:
+    """A fold: sum_k (n_k / n) buffers_k. Running statistics are no parameters to be corrected."""
+
+    def __init__(self, state: ServerState) -> None:
+        self._sum = np.zeros(state.buffers.size)
+        self._samples = 0.0
+
+    def add(self, contribution: Contribution) -> None:
+        """Add one contribution."""
+        add_scaled(self._sum, contribution.buffers, float(contribution.samples))
+        self._samples += contribution.samples
+
+    def mean(self) -> np.ndarray:
+        """Return float32 (b,); after one contribution or more."""
+        return (self._sum / self._samples).astype(np.float32)

@@ -1,0 +1,102 @@
+"""Normalised averaging of unequal local work (FedNova: Wang et al. 2020, equations 3 to 5)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from layers.logic.accumulation import accumulation
+from layers.logic.aggregator import Aggregator, Contribution
+from layers.logic.aggregators.buffers import BufferMean
+from layers.logic.aggregators.mean import add_scaled
+from layers.logic.errors import LogicError
+from layers.logic.hooks.fedprox import FedProx
+from layers.logic.state import ServerState
+
+if TYPE_CHECKING:
+    from layers.logic.logic import Logic
+
+
+@dataclass
+class _Sum:
+    delta: np.ndarray
+    buffers: BufferMean
+    unit: float = 0.0  # ||a|| of the first client; all are taken relative to it
+    samples: float = 0.0
+    accumulated: float = 0.0  # sum of n_i ||a_i|| / unit
+    steps: float = 0.0  # sum of n_i tau_i
+
+
+@dataclass(frozen=True)
+class FedNova(Aggregator):
+    """w + tau_eff sum_i (n_i / n) delta_i / ||a_i||_1: each client's mean step counts, not its sum.
+
+    ||a_i||_1 is the weight with which client i counted its gradients (see `accumulation`), reckoned
+    here from the number of local steps that its update tells. Clients with equal steps give
+    FedAvg's model, bit for bit unless mu is set. Memory is that of one update and the sum.
+
+    Attributes:
+        mu: that of the hook fedprox beside it, 0 without.
+        effective: tau_eff: ``"a"`` is sum_i (n_i / n) ||a_i||_1, ``"steps"`` the mean number of
+            steps sum_i (n_i / n) tau_i; ``"auto"`` is ``"a"``, and ``"steps"`` with mu, as in the
+            authors' own code.
+    """
+
+    mu: float = 0.0
+    effective: Literal["auto", "a", "steps"] = "auto"
+
+    each_client = True
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.mu < math.inf:
+            raise LogicError(f"mu must be 0 or more, not {self.mu}")
+        if self.effective not in ("auto", "a", "steps"):
+            raise LogicError(f"effective must be auto, a or steps, not {self.effective!r}")
+
+    def check(self, logic: Logic) -> None:
+        """Refuse local solvers of which ||a||_1 is another, or not known."""
+        mu = sum(hook.mu for hook in logic.hooks if isinstance(hook, FedProx))
+        if mu != self.mu:
+            raise LogicError(
+                f"FedNova's mu is {self.mu}, and that of the fedprox among the hooks {mu}; they "
+                "must be the same, since it normalises by what the clients really do"
+            )
+        if self.mu and logic.training.momentum:
+            raise LogicError(
+                "FedNova has no normalisation for momentum together with mu; set one of them to 0"
+            )
+        if logic.training.rate * self.mu >= 1:
+            raise LogicError(f"FedNova: rate {logic.training.rate} times mu {self.mu} is 1 or more")
+
+    def init(self, state: ServerState) -> _Sum:
+        """Start with nothing."""
+        return _Sum(np.zeros(state.weights.size), BufferMean(state))
+
+    def add(self, total: _Sum, contribution: Contribution) -> _Sum:
+        """Add one normalised update."""
+        (update,), training = contribution.updates, contribution.training
+        weight = float(contribution.samples)
+        total.buffers.add(contribution)
+        total.samples += weight
+        a = accumulation(update.steps, training.rate, training.momentum, self.mu)
+        if a > 0:  # a client that took no step has no direction
+            total.unit = total.unit or a
+            total.accumulated += weight * (a / total.unit)
+            total.steps += weight * update.steps
+            add_scaled(total.delta, contribution.delta, weight * (total.unit / a))
+        return total
+
+    def finish(self, total: _Sum, state: ServerState) -> ServerState:
+        """Return the state with the normalised mean applied."""
+        by_steps = self.effective == "steps" or (self.effective == "auto" and self.mu > 0)
+        total.delta /= total.samples
+        if total.unit:
+            # Relative to the unit, so that equal steps multiply by exactly 1.
+            work = total.steps / total.unit if by_steps else total.accumulated
+            total.delta *= work / total.samples
+        with np.errstate(over="ignore"):  # seen by whoever checks the model
+            delta = total.delta.astype(np.float32)
+        return replace(state, weights=state.weights + delta, buffers=total.buffers.mean())

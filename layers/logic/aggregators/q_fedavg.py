@@ -1,0 +1,91 @@
+"""Fair averaging by loss (q-FedAvg: Li, Sanjabi, Beirami, Smith 2020, algorithm 2)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from layers.logic.aggregator import Aggregator, Contribution
+from layers.logic.aggregators.buffers import BufferMean
+from layers.logic.aggregators.mean import add_scaled
+from layers.logic.errors import LogicError, Refused
+from layers.logic.exchange import Update
+from layers.logic.norm import norm
+from layers.logic.state import ServerState
+
+LEAST_LOSS = 1e-10  # added to every loss, so that its power is defined
+
+
+@dataclass
+class _Sum:
+    delta: np.ndarray
+    buffers: BufferMean
+    weight: float = 0.0
+    scale: float = -math.inf  # both sums are divided by exp(scale): no power overflows
+
+
+@dataclass(frozen=True)
+class QFedAvg(Aggregator):
+    """w - sum_k D_k / sum_k h_k, with D_k = F_k^q L (w - w_k) and L = 1 / eta.
+
+    h_k = q F_k^(q-1) ||L (w - w_k)||^2 + L F_k^q; F_k is the received model's mean loss on client
+    k's samples, which clients report with their updates; eta the learning rate of the round. Both
+    are reckoned on the server, so that an update is as large as FedAvg's. Clients count alike,
+    whatever their numbers of samples. Memory is that of one update and the sum.
+
+    Attributes:
+        q: how much a high loss counts; 0 is the mean of the clients' models.
+    """
+
+    q: float = 1.0
+
+    received_loss = True
+    each_client = True
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.q < math.inf:
+            raise LogicError(f"q must be 0 or more, not {self.q}")
+
+    def inspect(self, update: Update) -> None:
+        """Refuse an update whose loss has no power q."""
+        check_loss(update)
+
+    def init(self, state: ServerState) -> _Sum:
+        """Start with nothing."""
+        return _Sum(np.zeros(state.weights.size), BufferMean(state))
+
+    def add(self, total: _Sum, contribution: Contribution) -> _Sum:
+        """Add D_k and h_k, both divided by L."""
+        (update,) = contribution.updates
+        loss = float(update.metrics["loss"]) + LEAST_LOSS
+        exponent = self.q * math.log(loss)
+        if exponent > total.scale:
+            shrink = math.exp(total.scale - exponent)
+            total.delta *= shrink
+            total.weight *= shrink
+            total.scale = exponent
+        power = math.exp(exponent - total.scale)
+        add_scaled(total.delta, contribution.delta, power)
+        length = norm(contribution.delta)
+        lipschitz = 1 / contribution.training.rate
+        total.weight += power * (1 + self.q * lipschitz * (length * length) / loss)
+        total.buffers.add(contribution)
+        return total
+
+    def finish(self, total: _Sum, state: ServerState) -> ServerState:
+        """Return the state with the step taken."""
+        total.delta /= total.weight
+        return replace(
+            state,
+            weights=state.weights + total.delta.astype(np.float32),
+            buffers=total.buffers.mean(),
+        )
+
+
+def check_loss(update: Update) -> None:
+    """Raise `Refused` for an update without the received model's loss, or with a negative one."""
+    loss = update.metrics.get("loss")
+    if loss is None or loss < 0:
+        raise Refused(f"a loss of {loss}; the aggregator needs the received model's, 0 or more")

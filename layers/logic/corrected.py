@@ -1,0 +1,60 @@
+"""Presets that correct local training or average otherwise than FedAvg."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from layers.logic.aggregators.fednova import FedNova
+from layers.logic.aggregators.mean import Mean
+from layers.logic.aggregators.q_fedavg import QFedAvg
+from layers.logic.hooks.fedprox import FedProx
+from layers.logic.hooks.scaffold import Scaffold
+from layers.logic.preset import Preset
+from layers.logic.selectors.uniform import Uniform
+
+
+def fedprox(fraction: float = 0.1, mu: float = 0.01) -> Preset:
+    """FedProx (Li et al. 2020): FedAvg with a term that holds clients near the received model.
+
+    Args:
+        fraction: C, the share of the clients in a round.
+        mu: of the term mu/2 ||w - w_t||^2.
+    """
+    return Preset(Uniform(fraction), Mean(), (FedProx(mu),))
+
+
+def fednova(fraction: float = 0.1, mu: float = 0.0) -> Preset:
+    """FedNova (Wang et al. 2020): FedAvg in which more local steps give no more say.
+
+    Args:
+        fraction: C, the share of the clients in a round.
+        mu: of a proximal term as in FedProx.
+    """
+    return Preset(Uniform(fraction), FedNova(mu), (FedProx(mu),) if mu else ())
+
+
+def scaffold(
+    fraction: float = 0.1,
+    option: Literal["I", "II"] = "II",
+    rate: float = 1.0,
+    weights: Literal["uniform", "samples"] = "uniform",
+) -> Preset:
+    """SCAFFOLD (Karimireddy et al. 2020): control variates at both ends against client drift.
+
+    Args:
+        fraction: C, the share of the clients in a round.
+        option: how a client's variate is found, see the hook scaffold.
+        rate: eta_g, the server's learning rate.
+        weights: of the clients in the mean; the paper's is uniform.
+    """
+    return Preset(Uniform(fraction), Mean(weights), (Scaffold(option, rate),))
+
+
+def q_fedavg(fraction: float = 0.1, q: float = 1.0) -> Preset:
+    """q-FedAvg (Li et al. 2020): clients with a high loss have more say.
+
+    Args:
+        fraction: C, the share of the clients in a round.
+        q: how much more; 0 is the mean of the clients' models.
+    """
+    return Preset(Uniform(fraction), QFedAvg(q))

@@ -1,0 +1,58 @@
+"""A proximal term that holds clients near the received model (FedProx: Li et al. 2020, eq. 2)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from layers.logic.errors import LogicError
+from layers.logic.hook import ClientHalf, Context, Hook
+
+if TYPE_CHECKING:
+    from layers.logic.logic import Logic
+
+
+@dataclass(frozen=True)
+class FedProx(Hook):
+    """Each local step follows g + mu (w - w_t), the gradient of f_k(w) + mu/2 ||w - w_t||^2.
+
+    The term is a part of the gradient: momentum, if there is any, applies to it as well. The
+    server has nothing to do; nothing is kept, and nothing more crosses the wire.
+
+    Attributes:
+        mu: 0 is FedAvg, bit for bit.
+    """
+
+    mu: float = 0.01
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.mu < math.inf:
+            raise LogicError(f"mu must be 0 or more, not {self.mu}")
+
+    def check(self, logic: Logic) -> None:
+        """Refuse a step that overshoots the received model it is held near to."""
+        if logic.training.rate * self.mu >= 1:
+            raise LogicError(
+                f"FedProx: rate {logic.training.rate} times mu {self.mu} is 1 or more: each "
+                "step would overshoot the received model; lower one of them"
+            )
+
+    def client(self) -> ClientHalf:
+        """Return the half that adds the term to each gradient."""
+        return _Proximal(self.mu) if self.mu else ClientHalf()
+
+
+class _Proximal(ClientHalf):
+    def __init__(self, mu: float) -> None:
+        self._mu = np.float32(mu)
+        self._term: np.ndarray | None = None
+
+    def gradient(self, gradient: np.ndarray, weights: np.ndarray, context: Context) -> None:
+        if self._term is None:
+            self._term = np.empty_like(gradient)
+        np.subtract(weights, context.start, out=self._term)
+        self._term *= self._mu
+        gradient += self._term
