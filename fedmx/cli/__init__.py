@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from fedmx.cli.main import main
+from fedmx.cli.start import main
 
 __all__ = ["main"]

@@ -7,55 +7,102 @@ from typing import Annotated
 
 import typer
 
-app = typer.Typer(help="Make certificates for mutual TLS.", no_args_is_help=True)
+from fedmx.cli.options import help_if_alone
+
+app = typer.Typer(help="Make certificates for mutual TLS, and look at them.")
 Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="Where the files are kept.")]
+Names = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--name",
+        metavar="HOST",
+        help="Name or IP address by which clients know the server; may be repeated.",
+    ),
+]
+LOCAL = ("localhost", "127.0.0.1", "::1")
+
+
+@app.callback(invoke_without_command=True)
+def _shared(context: typer.Context) -> None:
+    help_if_alone(context)
 
 
 @app.command("ca")
 def ca(folder: Folder) -> None:
-    """Make a private certificate authority; keep its key where clients cannot read it."""
+    """Make the private authority that signs everything else."""
     from layers.network import make_ca
 
-    typer.echo(f"made {make_ca(folder)}")
+    files = make_ca(folder)
+    typer.echo(f"authority: {files.certificate}, for everybody")
+    typer.echo(f"           {files.key}, which signs certificates: keep it to yourself")
 
 
 @app.command("server")
-def server(
-    folder: Folder,
-    name: Annotated[
-        list[str] | None,
-        typer.Option(help="Host name or IP address of the server; may be repeated."),
-    ] = None,
-) -> None:
+def server(folder: Folder, names: Names = None) -> None:
     """Make the server's certificate."""
     from layers.network import make_server_certificate
 
-    typer.echo(f"made {make_server_certificate(folder, name or ['localhost', '127.0.0.1'])}")
+    known = names or LOCAL
+    files = make_server_certificate(folder, known)
+    typer.echo(f"server:    {files.certificate} and .key, as {', '.join(known)}")
 
 
 @app.command("client")
 def client(
     folder: Folder,
-    ids: Annotated[list[int], typer.Argument(metavar="ID...", help="Numbers of clients.")],
+    ids: Annotated[list[int], typer.Argument(metavar="ID", min=0, help="Clients' numbers.")],
 ) -> None:
-    """Make certificates for clients by their numbers."""
+    """Make certificates of clients, by their numbers."""
     from fedmx.socket_clients import identity
     from layers.network import make_client_certificate
 
-    for number in ids:
-        typer.echo(f"made {make_client_certificate(folder, identity(number))}")
+    made = [make_client_certificate(folder, identity(number)) for number in dict.fromkeys(ids)]
+    first, last = made[0].certificate, made[-1].certificate
+    to = f" to {last.name}" if len(made) > 1 else ""
+    typer.echo(f"{_clients(len(made)) + ':':10} {first}{to} and .key")
 
 
 @app.command("all")
 def everything(
     folder: Folder,
     clients: Annotated[int, typer.Option(min=1, help="How many clients, numbered from 0.")] = 1,
-    name: Annotated[
-        list[str] | None,
-        typer.Option(help="Host name or IP address of the server; may be repeated."),
-    ] = None,
+    names: Names = None,
 ) -> None:
-    """Make a certificate authority, the server's certificate, and those of all clients."""
+    """Make the authority and the certificates of the server and of all clients."""
+    from fedmx.errors import FedmxError
+    from fedmx.socket_clients import identity
+
+    there = [
+        name
+        for name in ("ca", "server", *map(identity, range(clients)))
+        if (folder / f"{name}.pem").exists() or (folder / f"{name}.key").exists()
+    ]
+    if there:  # before the first is made
+        raise FedmxError(
+            f"{folder}: it has a {there[0]}.pem or .key already, which stays as it is; "
+            "give another folder"
+        )
     ca(folder)
-    server(folder, name)
+    server(folder, names)
     client(folder, list(range(clients)))
+    typer.echo("""
+ca.pem, server.pem and server.key go to the server's machine:
+  fedmx server FILE --ca ca.pem --cert server.pem --key server.key
+ca.pem, client-I.pem and client-I.key go to the machine of client I:
+  fedmx client HOST:PORT --id I --ca ca.pem --cert client-I.pem --key client-I.key""")
+
+
+@app.command("show")
+def show(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A certificate (.pem).")],
+) -> None:
+    """Say whose a certificate is, for which names, and until when."""
+    from fedmx.cli.certificate import describe
+    from fedmx.cli.complaint import printable
+
+    for label, text in describe(file).items():
+        typer.echo(f"{label + ':':10} {printable(text)}")
+
+
+def _clients(number: int) -> str:
+    return "client" if number == 1 else f"{number} clients"

@@ -7,9 +7,15 @@ from typing import Annotated
 
 import typer
 
-from fedmx.cli.options import ExperimentFile, Overrides
+from fedmx.cli.options import ExperimentFile, Overrides, help_if_alone
+from fedmx.cli.tables import show_table
 
-app = typer.Typer(help="Look at data sets and how they are divided.", no_args_is_help=True)
+app = typer.Typer(help="Look at data sets and how they are divided.")
+
+
+@app.callback(invoke_without_command=True)
+def _shared(context: typer.Context) -> None:
+    help_if_alone(context)
 
 
 @app.command("show")
@@ -17,38 +23,66 @@ def show(
     file: ExperimentFile,
     set_: Overrides = None,
     figure: Annotated[
-        Path | None, typer.Option(help="Also draw labels by client (PNG or SVG).")
+        Path | None,
+        typer.Option(metavar="PATH", help="Also draw labels by client (.png, .svg or .pdf)."),
     ] = None,
 ) -> None:
-    """Show how the experiment in FILE divides its data among its clients."""
-    from rich.console import Console
+    """Show how an experiment divides its data among its clients."""
+    from fedmx.experiment import Experiment
+
+    experiment = Experiment.read(file, set_ or [])
 
     from fedmx.assembly import Assembly
     from fedmx.cli.downloads import files_with_progress
     from fedmx.data.table import table
-    from fedmx.experiment import Experiment
 
-    assembly = Assembly(Experiment.read(file, set_ or []), files_with_progress())
-    labels, parts, classes = assembly.dataset.train.y, assembly.parts[0], assembly.dataset.classes
-    Console(highlight=False).print(table(labels, parts, classes))
+    with files_with_progress() as files:
+        assembly = Assembly(experiment, files)
+        labels, parts = assembly.dataset.train.y, assembly.parts[0]
+    classes = assembly.dataset.classes
+    show_table(table(labels, parts, classes))
     if figure is not None:
         from fedmx.data.figure import figure as draw
 
-        draw(labels, parts, classes, figure)
-        typer.echo(f"figure: {figure}")
+        title = f"{experiment.compute.data.name}: samples by label and client"
+        typer.echo(f"figure: {draw(labels, parts, classes, figure, title=title)}")
+
+
+@app.command("list")
+def available() -> None:
+    """Say which data sets are on this machine, and which would be downloaded."""
+    from rich.table import Table
+
+    from fedmx.cli.data_places import places
+
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, place in places():
+        table.add_row(name, place)
+    show_table(table)
 
 
 @app.command("get")
 def get(
-    name: Annotated[str, typer.Argument(help="mnist, fashion-mnist, cifar-10, ...")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="As fedmx data list shows it.")],
 ) -> None:
     """Download a data set, or check that it is there and whole."""
     from fedmx.cli.downloads import files_with_progress
-    from layers.compute.datasets import load
+    from fedmx.errors import FedmxError
+    from fedmx.wording import unknown
+    from layers.compute.datasets import DATASETS
 
-    files = files_with_progress()
-    dataset = load(name, progress=files.progress)
+    if name not in DATASETS:
+        raise FedmxError(unknown("data set", name, DATASETS))
+    if name == "arrays":
+        raise FedmxError(
+            "arrays are a file of your own: name it in the experiment, as in "
+            "data: {name: arrays, path: my.npz}"
+        )
+    with files_with_progress() as files:
+        dataset = DATASETS[name]().load(files)
     typer.echo(
-        f"{dataset.name}: {len(dataset.train.y)} training and {len(dataset.test.y)} test samples "
-        f"of shape {dataset.shape}, {dataset.classes} classes"
+        f"{dataset.name}: {len(dataset.train.y):,} training and {len(dataset.test.y):,} test "
+        f"samples of shape {dataset.shape}, {dataset.classes} classes"
     )

@@ -2,34 +2,40 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
+from collections.abc import Iterator
 
 from layers.compute.datasets import Files
 
 
-def files_with_progress() -> Files:
-    """Return where data sets are, with a progress bar for what has to be downloaded."""
+@contextlib.contextmanager
+def files_with_progress() -> Iterator[Files]:
+    """Give where data sets are; what has to be downloaded in here shows a bar, or one line."""
     from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
+    from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn
 
-    bars: dict[str, tuple[Progress, object]] = {}
+    bar = Progress(
+        TextColumn("downloading {task.description}"),
+        BarColumn(20),
+        DownloadColumn(binary_units=True),
+        console=Console(stderr=True),
+        transient=True,
+    )
+    terminal = sys.stderr.isatty()
+    tasks: dict[str, TaskID] = {}
 
     def show(name: str, done: int, total: int | None) -> None:
-        if not sys.stderr.isatty():
-            return
-        if name not in bars:
-            bar = Progress(
-                TextColumn("{task.description}"),
-                BarColumn(),
-                DownloadColumn(),
-                console=Console(stderr=True),
-            )
-            bar.start()
-            bars[name] = (bar, bar.add_task(name, total=total))
-        bar, task = bars[name]
-        bar.update(task, completed=done)  # type: ignore[arg-type]
-        if total is not None and done >= total:
-            bar.stop()
-            del bars[name]
+        if name not in tasks:
+            tasks[name] = bar.add_task(name, total=total)
+            if terminal:
+                bar.start()
+            else:
+                sys.stderr.write(f"downloading {name}\n")
+        bar.update(tasks[name], completed=done, total=total)
 
-    return Files(progress=show)
+    try:
+        yield Files(progress=show)
+    finally:
+        if terminal and tasks:
+            bar.stop()

@@ -1,7 +1,9 @@
-"""The entry point: commands, and how their errors reach a user."""
+"""The commands, and how their errors reach a user."""
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sys
 import traceback
 from collections.abc import Sequence
@@ -9,23 +11,28 @@ from collections.abc import Sequence
 import typer
 from typer.exceptions import TyperException
 
-from fedmx.cli import certs, data, deploy, listing, report, run
+from fedmx.cli import certs, client, data, listing, report, server
+from fedmx.cli import run as simulation
+from fedmx.cli.complaint import complaint, printable
+from fedmx.cli.interrupts import Interrupted
+from fedmx.cli.options import help_if_alone
 
-WRONG = 2  # exit code of everything that the user can put right
+FAULT = 1  # exit code of what the user cannot put right
+WRONG = 2  # and of what the user can
 INTERRUPTED = 130
 
 app = typer.Typer(
     name="fedmx",
     help="Federated learning for MXNet/Gluon: simulate, deploy, compare.",
-    no_args_is_help=True,
+    epilog="Begin with: fedmx run examples/quickstart.yaml",
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-app.command("run")(run.run)
-app.command("resume")(run.resume)
-app.command("server")(deploy.server)
-app.command("client")(deploy.client)
+app.command("run")(simulation.run)
+app.command("resume")(simulation.resume)
+app.command("server")(server.server)
+app.command("client")(client.client)
 app.command("report")(report.report)
 app.command("list")(listing.show)
 app.add_typer(data.app, name="data")
@@ -33,7 +40,7 @@ app.add_typer(certs.app, name="certs")
 
 
 @app.callback(invoke_without_command=True)
-def _common(
+def _shared(
     context: typer.Context,
     version: bool = typer.Option(False, "--version", help="Print the version and end."),
     debug: bool = typer.Option(False, "--debug", help="Show the traceback of an error."),
@@ -43,47 +50,64 @@ def _common(
 
         typer.echo(f"fedmx {__version__}")
         raise typer.Exit
+    help_if_alone(context)
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Run a command; what goes wrong is one line on stderr and exit code 2."""
-    words = list(sys.argv[1:] if arguments is None else arguments)
-    debug = "--debug" in words
-    words = [word for word in words if word != "--debug"]
+def run(arguments: Sequence[str]) -> int:
+    """Run a command and return its exit code; what goes wrong is one line on stderr."""
+    debug = "--debug" in arguments
+    words = [word for word in arguments if word != "--debug"]
+    # A terminal that lacks a character shows another one, rather than a traceback.
+    with contextlib.suppress(AttributeError, ValueError):
+        sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]
     try:
-        code = app(words, standalone_mode=False)
-    except typer.Abort:
-        _end("interrupted", INTERRUPTED, debug)
-    except KeyboardInterrupt:
-        _end("interrupted; `fedmx resume RUN` goes on", INTERRUPTED, debug)
+        code = app(words, prog_name="fedmx", standalone_mode=False)
+        sys.stdout.flush()
+    except Interrupted as error:
+        return _end(str(error), INTERRUPTED, debug)
     except TyperException as error:
-        format_message = getattr(error, "format_message", error.__str__)
-        _end(f"{format_message()} (see fedmx --help)", WRONG, debug)
+        return _end(_usage(error), WRONG, debug)
+    except BrokenPipeError:
+        return _end_quietly()
     except Exception as error:  # noqa: BLE001, the last place that can say it in one line
-        if not debug and not _is_expected(error):
-            sys.stderr.write("fedmx: this is a fault of fedmx or of your own code:\n")
+        text = complaint(error)
+        if text is None:
             traceback.print_exc()
-            sys.exit(1)
-        _end(str(error) or type(error).__name__, WRONG, debug)
-    sys.exit(code if isinstance(code, int) else 0)
+            return _end("this is a fault of fedmx, or of code of yours above", FAULT, False)
+        return _end(text, WRONG, debug)
+    finally:
+        _start_quietly()
+    if code == INTERRUPTED:  # typer's word for a KeyboardInterrupt that nobody caught
+        return _end("interrupted", INTERRUPTED, False)
+    return code if isinstance(code, int) else 0
 
 
-def _is_expected(error: Exception) -> bool:
-    """Whether an error speaks to the user; only what is loaded can have been raised."""
-    for module, name in (
-        ("fedmx.errors", "FedmxError"),
-        ("layers.network.errors", "NetworkError"),
-        ("layers.logic.errors", "LogicError"),
-        ("layers.compute.errors", "ComputeError"),
-    ):
-        root = getattr(sys.modules.get(module), name, None)
-        if root is not None and isinstance(error, root):
-            return True
-    return False
+def _usage(error: TyperException) -> str:
+    text = getattr(error, "format_message", error.__str__)().replace(". Did", "; did").rstrip(".?")
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context is not None else "fedmx"
+    return f"{printable(text[:1].lower() + text[1:])} ({path} --help says more)"
 
 
-def _end(message: str, code: int, debug: bool) -> None:
+def _end(message: str, code: int, debug: bool) -> int:
     if debug:
         traceback.print_exc()
+    sys.stdout.flush()
     sys.stderr.write(f"fedmx: {message}\n")
-    sys.exit(code)
+    return code
+
+
+def _end_quietly() -> int:
+    """Whoever read the output has left (``fedmx list | head``): there is nobody to tell."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return FAULT
+
+
+def _start_quietly() -> None:
+    """Start MXNet if it was loaded for nothing: it would do so at the end, and talk about it."""
+    if "mxnet" in sys.modules:
+        with contextlib.suppress(Exception):
+            from layers.compute.runtime import one_thread
+
+            with one_thread():
+                pass

@@ -1,4 +1,4 @@
-"""Options that several commands share."""
+"""Options and behaviour that several commands share."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ from typing import Annotated
 
 import typer
 
+from fedmx.errors import FedmxError
+
 ExperimentFile = Annotated[
-    Path, typer.Argument(metavar="FILE", help="The experiment file.", show_default=False)
+    Path,
+    typer.Argument(metavar="FILE", help="The experiment file (YAML).", show_default=False),
 ]
 Overrides = Annotated[
     list[str] | None,
@@ -18,12 +21,39 @@ Overrides = Annotated[
         help="Override a value, e.g. logic.select.fraction=0.2; may be repeated.",
     ),
 ]
-CaFile = Annotated[Path | None, typer.Option("--ca", help="Certificate of the private CA (PEM).")]
-CertificateFile = Annotated[
-    Path | None, typer.Option("--cert", help="This end's certificate (PEM).")
+CaFile = Annotated[
+    Path | None, typer.Option("--ca", metavar="PEM", help="Certificate of the private CA.")
 ]
-KeyFile = Annotated[Path | None, typer.Option("--key", help="This end's private key (PEM).")]
+CertificateFile = Annotated[
+    Path | None, typer.Option("--cert", metavar="PEM", help="This end's certificate.")
+]
+KeyFile = Annotated[
+    Path | None, typer.Option("--key", metavar="PEM", help="This end's private key.")
+]
 TokenFile = Annotated[
-    Path | None, typer.Option("--token-file", help="File with a secret that all ends share.")
+    Path | None,
+    typer.Option("--token-file", metavar="PATH", help="File with a secret that all ends share."),
 ]
 Insecure = Annotated[bool, typer.Option("--insecure", help="Allow plain TCP beyond this machine.")]
+
+
+def three_files(
+    ca: Path | None, certificate: Path | None, key: Path | None
+) -> tuple[Path, Path, Path] | None:
+    """Return the files of one end of TLS, or None where none is given.
+
+    Raises:
+        FedmxError: some are given, and some are not.
+    """
+    if ca is None and certificate is None and key is None:
+        return None
+    if ca is None or certificate is None or key is None:
+        raise FedmxError("TLS needs all of --ca, --cert and --key; make them with fedmx certs")
+    return ca, certificate, key
+
+
+def help_if_alone(context: typer.Context) -> None:
+    """Show the help of a command that was given without one of its own commands."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help(), err=True)
+        raise typer.Exit(2)

@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
-import logging
+import os
+import pdb
+import sys
+import time
+from collections import deque
 from types import TracebackType
+from typing import Any
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
 
+from fedmx.cli.log_lines import LogLines
 from fedmx.report.quantities import duration, mebibytes, percent
 from fedmx.round import Round
+from fedmx.run import RunFolder
+
+BAR_COLUMNS = 20
+RECENT_ROUNDS = 20  # by which the time that is left is estimated
 
 
 class RoundProgress:
@@ -21,30 +34,20 @@ class RoundProgress:
 
     def __init__(self, last: int) -> None:
         self._console = Console(stderr=True, highlight=False)
-        self._last = last
-        self._shown = 0
-        self._up = self._down = 0
-        self._seconds = 0.0
-        self._accuracy = self._loss = ""
-        self._bar: Progress | None = None
-        self._task = TaskID(0)
-        self._handler = _Lines(self._console)
+        self._line = ProgressLine(last)
+        self._logs = LogLines(self._console)
+        self._live: Live | None = None
+        self._breakpoint = sys.breakpointhook
+        if sys.stderr.isatty() and not self._console.is_dumb_terminal:
+            self._live = Live(
+                self._line, console=self._console, refresh_per_second=4, transient=True
+            )
 
     def __enter__(self) -> RoundProgress:
-        root = logging.getLogger("fedmx")
-        root.setLevel(logging.INFO)
-        root.addHandler(self._handler)
-        if self._console.is_terminal:
-            self._bar = Progress(
-                TextColumn("round {task.completed}/{task.total}"),
-                BarColumn(bar_width=20),
-                TextColumn("{task.fields[line]}"),
-                TimeRemainingColumn(),
-                TextColumn("left"),
-                console=self._console,
-            )
-            self._task = self._bar.add_task("rounds", total=self._last, line="starting")
-            self._bar.start()
+        self._logs.__enter__()
+        if self._live is not None:
+            sys.breakpointhook = self._debug
+            self._live.start()
         return self
 
     def __exit__(
@@ -53,59 +56,105 @@ class RoundProgress:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if self._bar is not None:
-            self._bar.stop()
-        logging.getLogger("fedmx").removeHandler(self._handler)
+        sys.breakpointhook = self._breakpoint
+        if self._live is not None:
+            self._live.stop()
+        self._logs.__exit__(kind, error, traceback)
 
-    def show(self, round: Round) -> None:
-        """Show one round."""
-        self._up += round.up_bytes
-        self._down += round.down_bytes
-        self._seconds += round.seconds
-        self._shown += 1
-        if round.accuracy is not None:
-            self._accuracy = f"accuracy {percent(round.accuracy)}"
-        if round.loss is not None:
-            self._loss = f"loss {round.loss:.4f}"
-        parts = [self._accuracy, self._loss, f"up {mebibytes(self._up)}"]
-        parts.append(f"down {mebibytes(self._down)}")
-        dropped = len(round.report.clients) - len(round.participants)
-        if dropped:
-            parts.append(f"{dropped} of {len(round.report.clients)} clients did not count")
-        line = "  ".join(part for part in parts if part)
-        if self._bar is not None:
-            self._bar.update(self._task, completed=round.round, line=line)
+    def show(self, round: Round, folder: RunFolder) -> None:
+        """Show one round of the run that is recorded in `folder`."""
+        self._line.take(round, folder)
+        missing = _missing(round)
+        if self._live is not None:
+            self._live.refresh()
+            if missing:
+                self._console.print(f"round {round.round}: {missing}", soft_wrap=True)
             return
-        left_s = (self._last - round.round) * self._seconds / self._shown
-        text = f"round {round.round}/{self._last}  {line}  {duration(left_s)} left"
-        self._console.print(text, soft_wrap=True)
+        parts = [*self._line.parts(), missing]
+        self._console.print("  ".join(part for part in parts if part), soft_wrap=True)
+
+    def _debug(self, *arguments: Any, **named: Any) -> Any:
+        """Leave the terminal to a debugger; from then on rounds are plain lines."""
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+        sys.breakpointhook = self._breakpoint
+        if self._breakpoint is sys.__breakpointhook__ and not os.environ.get("PYTHONBREAKPOINT"):
+            return pdb.Pdb().set_trace(sys._getframe(1))  # where breakpoint() stands, not here
+        return self._breakpoint(*arguments, **named)
 
 
-class LogLines:
-    """Shows what is logged on stderr, for a command without rounds of its own."""
+class ProgressLine:
+    """One line about how far a run is, as wide as there is room for."""
 
-    def __init__(self) -> None:
-        self._handler = _Lines(Console(stderr=True, highlight=False))
+    def __init__(self, last: int) -> None:
+        self._last = last
+        self._round = 0
+        self._accuracy: float | None = None
+        self._loss: float | None = None
+        self._up_bytes: int | None = None
+        self._down_bytes = 0
+        self._ends_s: deque[float] = deque([time.monotonic()], RECENT_ROUNDS + 1)
 
-    def __enter__(self) -> LogLines:
-        root = logging.getLogger("fedmx")
-        root.setLevel(logging.INFO)
-        root.addHandler(self._handler)
-        return self
+    def take(self, round: Round, folder: RunFolder) -> None:
+        """Take over what a round brought."""
+        if self._up_bytes is None:  # with what was sent before the run was resumed
+            records = folder.rounds()
+            self._up_bytes = sum(record["up_bytes"] for record in records)
+            self._down_bytes = sum(record["down_bytes"] for record in records)
+        else:
+            self._up_bytes += round.up_bytes
+            self._down_bytes += round.down_bytes
+        self._round = round.round
+        if round.accuracy is not None:
+            self._accuracy, self._loss = round.accuracy, round.loss
+        self._ends_s.append(time.monotonic())
 
-    def __exit__(self, *exc_info: object) -> None:
-        logging.getLogger("fedmx").removeHandler(self._handler)
+    def parts(self, short: bool = False) -> list[str]:
+        """Return what there is to say, each in a few words."""
+        parts = [f"{'' if short else 'round '}{self._round}/{self._last}"]
+        if self._up_bytes is None:
+            return [*parts, "the first round is on its way"]
+        if self._accuracy is not None:
+            parts.append(f"{'acc' if short else 'accuracy'} {percent(self._accuracy)}")
+        if self._loss is not None:
+            parts.append(f"{'' if short else 'loss '}{self._loss:.4f}")
+        parts.append(f"up {mebibytes(self._up_bytes)}")
+        parts.append(f"down {mebibytes(self._down_bytes)}")
+        left_s = self._left_s()
+        if left_s is not None:
+            parts.append(f"{duration(round(left_s) if left_s >= 1 else left_s)} left")
+        return parts
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        full, short = "  ".join(self.parts()), "  ".join(self.parts(short=True))
+        width = options.max_width
+        text = full if len(full) <= width else short
+        line = Table.grid(padding=(0, 2, 0, 0))
+        cells: list[Any] = [Text(text, no_wrap=True, overflow="crop")]
+        if len(full) + 2 + BAR_COLUMNS <= width:
+            bar = ProgressBar(total=self._last, completed=self._round, width=BAR_COLUMNS)
+            cells.insert(0, bar)
+        line.add_row(*cells)
+        yield line
+
+    def _left_s(self) -> float | None:
+        rounds = len(self._ends_s) - 1
+        if rounds < 1 or self._round >= self._last:
+            return None
+        each_s = (self._ends_s[-1] - self._ends_s[0]) / rounds
+        since_s = time.monotonic() - self._ends_s[-1]
+        return max(0.0, (self._last - self._round) * each_s - since_s)
 
 
-class _Lines(logging.Handler):
-    """Prints log records as plain lines that do not disturb the progress line."""
-
-    def __init__(self, console: Console) -> None:
-        super().__init__()
-        self._console = console
-
-    def emit(self, record: logging.LogRecord) -> None:
-        text = record.getMessage()
-        if record.levelno >= logging.WARNING:
-            text = f"{record.levelname.lower()}: {text}"
-        self._console.print(text, markup=False, soft_wrap=True)
+def _missing(round: Round) -> str:
+    """Say how many clients' work did not count, and why in a word."""
+    selected = len(round.report.clients)
+    reasons = [
+        f"{number} {status}"
+        for status in ("refused", "declined", "lost")
+        if (number := len(round.report.of(status)))
+    ]
+    if not reasons:
+        return ""
+    return f"{selected - len(round.participants)} of {selected} did not count: {', '.join(reasons)}"

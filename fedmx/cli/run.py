@@ -2,106 +2,81 @@
 
 from __future__ import annotations
 
-import contextlib
-import signal
-from collections.abc import Iterator
+import json
 from pathlib import Path
-from types import FrameType
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from fedmx.cli.options import ExperimentFile, Overrides
-
-if TYPE_CHECKING:
-    from fedmx.experiment import Experiment
-    from fedmx.run import RunFolder
-    from fedmx.server import Server
+from fedmx.cli.server import check
 
 
 def run(file: ExperimentFile, set_: Overrides = None) -> None:
-    """Simulate the experiment in FILE on this machine."""
-    from fedmx.assembly import Assembly
-    from fedmx.cli.downloads import files_with_progress
+    """Simulate an experiment on this machine."""
     from fedmx.experiment import Experiment
+
+    experiment = Experiment.read(file, set_ or [])
+
+    from fedmx.assembly import Assembly  # MXNet takes two seconds: what is wrong is said before
+    from fedmx.cli.downloads import files_with_progress
+    from fedmx.cli.drive import drive
     from fedmx.run import RunFolder, gather_facts
     from fedmx.simulation import simulate
 
-    experiment = Experiment.read(file, set_ or [])
-    server = simulate(Assembly(experiment, files_with_progress()))
-    facts = gather_facts(
-        seed=experiment.seed,
-        mode="simulation",
-        digest=experiment.digest(),
-        modules=str(file.resolve().parent),
-    )
-    folder = RunFolder.create(experiment.run.folder, experiment.name, experiment.to_yaml(), facts)
-    drive(server, folder, experiment)
+    with files_with_progress() as files:
+        server = simulate(Assembly(experiment, files))
+
+    def make() -> RunFolder:
+        facts = gather_facts(
+            seed=experiment.seed,
+            mode="simulation",
+            digest=experiment.digest(),
+            modules=str(file.resolve().parent),
+        )
+        return RunFolder.create(experiment.run.folder, experiment.name, experiment.to_yaml(), facts)
+
+    drive(server, make, experiment, every=experiment.run.checkpoint.every)
 
 
 def resume(
     path: Annotated[Path, typer.Argument(metavar="RUN", help="The run folder.")],
 ) -> None:
-    """Go on with a run that was interrupted, as if nothing had happened."""
-    from fedmx.assembly import Assembly
-    from fedmx.deployment import serve
+    """Go on with a run that was interrupted, as if it had not been."""
     from fedmx.experiment import Experiment
     from fedmx.run import RunError, RunFolder
-    from fedmx.simulation import simulate
 
     folder = RunFolder.open(path)
     if folder.status == "done":
         raise RunError(f"{path}: the run is done ({folder.reason}); there is nothing to resume")
-    modules = folder.facts.get("modules")
+    with folder.lock():
+        pass  # it is in use: say so now rather than when everything is loaded
+    modules, address = folder.facts.get("modules"), folder.facts.get("address")
+    source = folder.path / "experiment.yaml"
     experiment = Experiment.parse(
         folder.experiment_yaml,
-        str(folder.path / "experiment.yaml"),
+        str(source),
+        # Where its clients look for it, also if the system chose the port.
+        [f"network.address={json.dumps(address)}"] if isinstance(address, str) else [],
         folder=Path(modules) if isinstance(modules, str) else None,
     )
     if experiment.digest() != folder.facts.get("digest"):
         raise RunError(
-            f"{folder.path / 'experiment.yaml'}: it is not the experiment that the run began with; "
+            f"{source}: it is not the experiment that the run began with; "
             "put it back, or run it anew"
         )
-    assembly = Assembly(experiment)
-    if folder.facts.get("mode") == "server":
-        server = serve(assembly, str(folder.facts["run"]))
-    else:
-        server = simulate(assembly)
-    drive(server, folder, experiment)
+    deployed = folder.facts.get("mode") == "server"
+    if deployed:
+        check(experiment.network)
 
+    from fedmx.assembly import Assembly  # as above
+    from fedmx.cli.downloads import files_with_progress
+    from fedmx.cli.drive import drive
+    from fedmx.deployment import serve
+    from fedmx.simulation import simulate
 
-def drive(server: Server, folder: RunFolder, experiment: Experiment) -> None:
-    """Run `server` to its end, recording and showing its rounds; say where everything is."""
-    from fedmx.cli.progress import RoundProgress
-    from fedmx.record import recorded
-
-    checkpoint = experiment.run.checkpoint
+    with files_with_progress() as files:
+        assembly = Assembly(experiment, files)
+        server = serve(assembly, str(folder.facts["run"])) if deployed else simulate(assembly)
     # A deployed client keeps what the last round left it with, and no more.
-    every = checkpoint.every if folder.facts.get("mode") == "simulation" else 1
-    typer.echo(f"run folder: {folder.path}", err=True)
-    with RoundProgress(server.last) as progress, _terminated_as_interrupted():
-        try:
-            for round in recorded(server, folder, every=every, keep_last=checkpoint.keep):
-                progress.show(round)
-        except KeyboardInterrupt:
-            typer.echo(f"interrupted; go on with: fedmx resume {folder.path}", err=True)
-            raise typer.Exit(130) from None
-    accuracy, loss = server.evaluate()
-    typer.echo(f"{server.reason}: accuracy {accuracy:.4f}, loss {loss:.4f}")
-    typer.echo(f"model:  {folder.model_path}")
-    typer.echo(f"report: {folder.report_path}")
-
-
-@contextlib.contextmanager
-def _terminated_as_interrupted() -> Iterator[None]:
-    """Take SIGTERM, as a service manager sends it, for Ctrl-C."""
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    drive(server, folder, experiment, every=1 if deployed else experiment.run.checkpoint.every)

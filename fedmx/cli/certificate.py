@@ -1,0 +1,71 @@
+"""What a certificate says, in words."""
+
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from fedmx.errors import FedmxError
+
+_PURPOSES = {
+    ExtendedKeyUsageOID.SERVER_AUTH: "a server",
+    ExtendedKeyUsageOID.CLIENT_AUTH: "a client",
+}
+
+
+def describe(path: Path) -> dict[str, str]:
+    """Return what the certificate in `path` (PEM) says, by label.
+
+    Raises:
+        FedmxError: it cannot be read, or is none.
+    """
+    try:
+        certificate = x509.load_pem_x509_certificate(path.read_bytes())
+    except OSError as error:
+        raise FedmxError(f"{path}: cannot be read ({error.strerror}); give a .pem file") from None
+    except ValueError:
+        hint = "; give the .pem beside it" if path.suffix == ".key" else ""
+        raise FedmxError(f"{path}: not a certificate in PEM format{hint}") from None
+    facts = {"subject": _name(certificate.subject), "purpose": _purpose(certificate)}
+    names = _names(certificate)
+    if names:
+        facts["names"] = ", ".join(names)
+    return {**facts, "signed by": _name(certificate.issuer), "valid": _validity(certificate)}
+
+
+def _name(name: x509.Name) -> str:
+    found = name.get_attributes_for_oid(NameOID.COMMON_NAME)
+    return str(found[0].value) if found else name.rfc4514_string()
+
+
+def _purpose(certificate: x509.Certificate) -> str:
+    extensions = certificate.extensions
+    try:
+        if extensions.get_extension_for_class(x509.BasicConstraints).value.ca:
+            return "an authority, which signs certificates"
+    except x509.ExtensionNotFound:
+        pass
+    try:
+        usages = extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+    except x509.ExtensionNotFound:
+        return "any"
+    return " and ".join(_PURPOSES.get(usage, usage.dotted_string) for usage in usages)
+
+
+def _names(certificate: x509.Certificate) -> list[str]:
+    try:
+        found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
+    except x509.ExtensionNotFound:
+        return []
+    return [str(name.value) for name in found.value]
+
+
+def _validity(certificate: x509.Certificate) -> str:
+    begins, ends = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+    now = datetime.datetime.now(datetime.timezone.utc)
+    days = (ends - now).days
+    state = "not yet" if now < begins else "expired" if now > ends else f"{days:,} days left"
+    return f"{begins:%Y-%m-%d} to {ends:%Y-%m-%d} ({state})"

@@ -1,0 +1,20 @@
+"""A table on stdout, for a terminal of any width and for the next command in a pipe."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+
+def show_table(table: Table) -> None:
+    """Print a table without the blanks that fill its lines up."""
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    with console.capture() as captured:
+        console.print(table, markup=False)
+    # To the file itself: on a terminal these lines hold escape codes, which must not be wrapped.
+    for line in captured.get().splitlines():
+        console.file.write(f"{line.rstrip()}\n")
