@@ -134,7 +134,8 @@ class Client:
                 raise
             self._setup, self._made = setup, None
         samples = len(self._participant.compute.samples)
-        self._send(Ready(setup.run, setup.client, samples))
+        kept = self._participant.ledger.rounds
+        self._send(Ready(setup.run, setup.client, samples, kept))
 
     def _prepare(self, setup: Setup) -> Participant:
         if RUN.fullmatch(setup.run) is None:  # it becomes a part of a file's name

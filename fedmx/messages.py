@@ -35,11 +35,13 @@ class Ready:
 
     Attributes:
         samples: its number of training samples, n_k.
+        kept: the rounds after which it still has what its hooks kept.
     """
 
     run: str
     client: int
     samples: int
+    kept: tuple[int, ...]
 
 
 @dataclass(frozen=True)

@@ -70,6 +70,10 @@ class SimulatedClients:
         self._clear()  # a round that an error ended may have left something behind
         return self._samples
 
+    def remembers(self, client: int, round: int) -> bool:
+        """Return whether the client's memory after this round is here."""
+        return round in self._ledgers.get(client, ClientLedger()).rounds
+
     def ask(self, question: Question, clients: Sequence[int]) -> Sequence[Answer]:
         """Ask clients one after the other."""
         answers = []

@@ -18,6 +18,7 @@ from fedmx.messages import CannotTakePart, Failed, Finished, Ready, Setup
 from fedmx.refusals import Refusals
 from layers.logic import (
     Answer,
+    Forgot,
     Lost,
     Offer,
     Question,
@@ -47,7 +48,7 @@ MOST_SAMPLES = 1 << 53
 REASON_LENGTH = 500
 TRACEBACK_LENGTH = 20_000
 
-Arrival: TypeAlias = "Offer | Update | Lost | Answer"
+Arrival: TypeAlias = "Offer | Update | Lost | Forgot | Answer"
 
 
 def identity(client: int) -> str:
@@ -93,6 +94,7 @@ class SocketClients:
         self._arrived: deque[Arrival] = deque()
         self._outstanding: dict[int, Task] = {}
         self._over: dict[int, int] = {}  # the last round that each client was done with
+        self._kept: dict[int, set[int]] = {}  # after which rounds each client has its memory
         self._asked: dict[int, Question] = {}
         self._blamed: dict[int, str] = {}  # why a client's connection is about to be closed
         self._round = 0
@@ -151,6 +153,10 @@ class SocketClients:
                 self._say_who_is_missing(needed)
             self._unasked(self._next(TICK_S))
 
+    def remembers(self, client: int, round: int) -> bool:
+        """Return whether the client has what its hooks kept after this round, as it says."""
+        return round in self._kept.get(client, ())
+
     def ask(self, question: Question, clients: Sequence[int]) -> Sequence[Answer]:
         """Ask clients at the same time; return the answers of those that answered in time."""
         answers: list[Answer] = []
@@ -199,7 +205,7 @@ class SocketClients:
             if not verdict.granted:
                 self._done_with(verdict.client)
 
-    def events(self) -> Iterator[Offer | Update | Lost]:
+    def events(self) -> Iterator[Offer | Update | Lost | Forgot]:
         """Yield what arrives, until nothing is outstanding or the deadline has passed."""
         reminder = Reminder(REMIND_S)
         while self._outstanding and self._left_s() > 0:
@@ -364,21 +370,29 @@ class SocketClients:
         log.info("client %d %s with %d samples", client, what, ready.samples)
         if before not in (None, ready.samples):
             log.warning("client %d had %d samples before", client, before)
+        self._kept[client] = set(ready.kept)
         if client in self._asked:
             self._send(client, self._asked[client])
-        if client in self._outstanding:
-            self._send(client, self._outstanding[client])
+        task = self._outstanding.get(client)
+        if task is not None and task.counted and task.counted not in ready.kept:
+            self._arrived.append(Forgot(task.round, client))
+        elif task is not None:
+            self._send(client, task)
 
     # --- what of it is for the logic ---------------------------------------------------------
 
-    def _fitting(self, arrival: Arrival | None) -> Offer | Update | Lost | None:
+    def _fitting(self, arrival: Arrival | None) -> Offer | Update | Lost | Forgot | None:
         """Return what the round under way has to see; report the rest."""
         if arrival is None or isinstance(arrival, Answer):
             self._unasked(arrival)
             return None
         client, task = arrival.client, self._outstanding.get(arrival.client)
         if task is not None and arrival.round == task.round and _answers(arrival, task):
+            if isinstance(arrival, Offer | Update):
+                self._kept[client] = {task.counted, task.round}
             return arrival
+        if isinstance(arrival, Forgot):
+            return None  # that task is over
         if arrival.round == self._over.get(client) and (task or arrival.round != self._round):
             self._unasked(arrival)
             return None
@@ -392,7 +406,7 @@ class SocketClients:
 
     def _unasked(self, arrival: Arrival | None) -> None:
         """Report what nobody waits for (any more)."""
-        if arrival is None:
+        if arrival is None or isinstance(arrival, Forgot):
             return
         what = _kind(arrival)
         if not isinstance(arrival, Answer) and arrival.round == self._over.get(arrival.client):

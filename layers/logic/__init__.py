@@ -5,7 +5,7 @@ from __future__ import annotations
 from layers.logic.aggregator import Aggregator, Contribution
 from layers.logic.aggregators import AGGREGATORS
 from layers.logic.errors import ClientFailed, LogicError, Refused, TooFewUpdates
-from layers.logic.exchange import Lost, Offer, Task, Training, Update, Verdict
+from layers.logic.exchange import Forgot, Lost, Offer, Task, Training, Update, Verdict
 from layers.logic.hook import ClientHalf, Context, Hook, ServerHalf
 from layers.logic.hooks import HOOKS
 from layers.logic.logic import Logic
@@ -34,6 +34,7 @@ __all__ = [
     "ClientState",
     "Context",
     "Contribution",
+    "Forgot",
     "Hook",
     "Logic",
     "LogicError",

@@ -10,7 +10,7 @@ import numpy as np
 
 from layers.logic.aggregator import Contribution
 from layers.logic.errors import LogicError, Refused, TooFewUpdates
-from layers.logic.exchange import EMPTY, Lost, Offer, Task, Update, Verdict
+from layers.logic.exchange import EMPTY, Forgot, Lost, Offer, Task, Update, Verdict
 from layers.logic.gate import check_content, check_envelope, check_model, check_offer
 from layers.logic.logic import Logic
 from layers.logic.peers import Peers, Traffic
@@ -43,6 +43,7 @@ class Course:
         self._logic = logic
         self._state = state = _survey(state, logic, peers)
         self._round = state.round + 1
+        self._peers = peers
         self._training = logic.training_of(self._round)
         population = Population(peers.population(), state.memory.get(SURVEY, {}))
         self._chain = logic.server_chain(state, len(population.clients))
@@ -131,6 +132,14 @@ class Course:
         status: Literal["refused", "lost"] = "refused" if lost.refused else "lost"
         return self._drop(ClientReport(lost.client, status, lost.reason, lost.traceback))
 
+    def renew(self, forgot: Forgot) -> Sequence[Task]:
+        """Return a task to begin anew with, for a client that lost its memory."""
+        task = self._tasks.get(forgot.client)
+        if task is None or forgot.round != task.round or not task.counted:
+            return []
+        self._tasks[forgot.client] = task = replace(task, counted=0)
+        return [self._chain.send(task)]
+
     def close(self) -> Sequence[Verdict]:
         """End what is still open when nothing more will come; return the verdicts that are due."""
         verdicts = self._decline()
@@ -183,11 +192,16 @@ class Course:
             training=self._training,
             weights=lane.weights,
             buffers=lane.buffers,
-            counted=self._state.counted.get(client, 0),
+            counted=self._counted(client),
             offer=self._plan.offers,
         )
         self._tasks[client] = task
         return [self._chain.send(task)]
+
+    def _counted(self, client: int) -> int:
+        """Return the last round of a client that counted, if it still remembers what was then."""
+        counted = self._state.counted.get(client, 0)
+        return counted if counted and self._peers.remembers(client, counted) else 0
 
     def _drop(self, report: ClientReport) -> list[Task]:
         """Note why a client's update does not count, and go on with its lane."""

@@ -68,8 +68,8 @@ class Task:
         training: how to train.
         weights: float32 (d,), or empty when a hook put an encoded form into its slot.
         buffers: float32 (b,), the non-trainable state (BatchNorm statistics).
-        counted: the last round in which an update of this client counted, 0 for none; by it the
-            client knows which of its memories is the valid one.
+        counted: the last round in which an update of this client counted; by it the client knows
+            which of its memories is the valid one. 0: none did, or the client lost its memory.
         offer: whether the client first offers its update and sends it only when granted.
         slots: one a hook that has something to say.
     """
@@ -155,6 +155,17 @@ class Lost:
     refused: bool = False
 
 
-Event: TypeAlias = "Offer | Update | Lost"
+@dataclass(frozen=True)
+class Forgot:
+    """The client of this task does not have the memory any more that the task counts on.
+
+    It was killed in the meantime, and came back without; it waits for a task to begin anew with.
+    """
+
+    round: int
+    client: int
+
+
+Event: TypeAlias = "Offer | Update | Lost | Forgot"
 EMPTY = np.zeros(0, np.float32)
 EMPTY.setflags(write=False)

@@ -32,6 +32,12 @@ class Peers(Protocol):
     def population(self) -> Mapping[int, int]:
         """Return the clients that can be asked now, with their numbers of samples."""
 
+    def remembers(self, client: int, round: int) -> bool:
+        """Return whether the client still has what its hooks kept after this round.
+
+        One of which that is not known has not: it is told to begin anew.
+        """
+
     def ask(self, question: Question, clients: Sequence[int]) -> Sequence[Answer]:
         """Return the answers of those of `clients` that answered."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from layers.logic.course import Course
 from layers.logic.engine import Data, Engine
-from layers.logic.exchange import Lost, Offer, Task, Update
+from layers.logic.exchange import Forgot, Lost, Offer, Task, Update
 from layers.logic.logic import Logic
 from layers.logic.norm import norm
 from layers.logic.peers import Peers
@@ -28,6 +28,8 @@ def run_round(state: ServerState, peers: Peers, logic: Logic) -> tuple[ServerSta
                 peers.send(course.receive(event))
             case Lost():
                 peers.send(course.miss(event))
+            case Forgot():
+                peers.send(course.renew(event))
         peers.answer(course.decide())
     peers.answer(course.close())
     return course.conclude(peers.traffic())

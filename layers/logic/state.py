@@ -81,6 +81,12 @@ class ClientLedger:
     settled: ClientState = field(default_factory=ClientState)
     pending: ClientState | None = None
 
+    @property
+    def rounds(self) -> tuple[int, ...]:
+        """The rounds after which the memory is here; `settle` finds no other."""
+        states = (self.settled, self.pending)
+        return tuple(state.round for state in states if state is not None and state.round)
+
     def settle(self, counted: int) -> ClientLedger:
         """Return the ledger once it is known that this client's round `counted` was its last.
 

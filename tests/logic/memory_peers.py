@@ -74,6 +74,9 @@ class MemoryPeers:
     def population(self) -> Mapping[int, int]:
         return {client: len(data) for client, data in self.clients.items()}
 
+    def remembers(self, client: int, round: int) -> bool:
+        return round in self.ledgers.get(client, ClientLedger()).rounds
+
     def ask(self, question: Question, clients: Sequence[int]) -> Sequence[Answer]:
         self.asked.append((question.name, tuple(clients)))
         return [
