@@ -6,15 +6,17 @@ import dataclasses
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from fedmx.errors import ExperimentError
 from fedmx.experiment import Experiment
 from fedmx.kinds import KINDS
-from fedmx.names import bind, build
+from fedmx.names import bind, build, resolve
+from fedmx.settings import signature_of
 from layers.compute.compute import Compute
-from layers.compute.datasets import Dataset, Files, as_dataset
+from layers.compute.datasets import DataError, Dataset, Files, as_dataset
 from layers.compute.datasets.arrays import Arrays
 from layers.compute.engine import Engine
 from layers.compute.models.zoo import ZOOS
@@ -58,6 +60,16 @@ class Assembly:
             return as_dataset(found.load(self.files), reference.name)
         return as_dataset(found, reference.name)
 
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The words of the data set's tokens; none on a client that has other data instead."""
+        if self.shape is None:
+            return self.dataset.words
+        try:
+            return self.dataset.words
+        except DataError:
+            return ()
+
     @cached_property
     def parts(self) -> tuple[list[np.ndarray], list[np.ndarray]]:
         """Each client's rows of the training and of the test split."""
@@ -82,7 +94,10 @@ class Assembly:
         if zoo in ZOOS and reference.object is None and "classes" not in reference.settings:
             settings = {**reference.settings, "classes": classes}
             reference = dataclasses.replace(reference, settings=settings)
-        make = bind("model", reference, KINDS["models"], classes=classes)
+        provided: dict[str, Any] = {"classes": classes}
+        if "words" in signature_of(resolve("model", reference, KINDS["models"])).settings:
+            provided["words"] = self.words
+        make = bind("model", reference, KINDS["models"], **provided)
         return Engine(make, shape, classes, seed=self.experiment.seed)
 
     @cached_property

@@ -100,7 +100,8 @@ class Engine:
         self.example_dtype = example_dtype
         self._seed = seed
         self._build = build
-        self._block = build()
+        with one_thread():  # a model with constants is the first to use MXNet
+            self._block = build()
         if not isinstance(self._block, mx.gluon.Block):
             raise ComputeError(f"the model is a {type(self._block).__name__}, not a gluon Block")
         own = getattr(self._block, "loss", None)

@@ -73,6 +73,21 @@ def test_the_number_of_threads_changes_no_bit_of_a_papers_model() -> None:
     assert done.stdout.split() == paper_digests()
 
 
+def test_a_model_with_constants_starts_mxnet_as_quietly_as_any() -> None:
+    program = (
+        "from layers.compute.engine import Engine; from layers.compute.models import build_model;"
+        "Engine(build_model('lstm', vocabulary=9, dimensions=3), (25,), 2)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", program],
+        env=path(),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stderr == ""
+
+
 def test_the_knapsack_cnn_drops_whole_channels() -> None:
     net = build_model("knapsack-cnn")()
     net.initialize()

@@ -12,8 +12,11 @@ from layers.compute.datasets.cifar10 import Cifar10
 from layers.compute.datasets.dataset import Dataset, Raw
 from layers.compute.datasets.digits import Digits
 from layers.compute.datasets.fashion_mnist import FashionMnist
+from layers.compute.datasets.femnist import Femnist
 from layers.compute.datasets.files import Files
 from layers.compute.datasets.mnist import Mnist
+from layers.compute.datasets.sentiment140 import Sentiment140
+from layers.compute.datasets.svhn import Svhn
 from layers.compute.download import Progress
 
 __all__ = [
@@ -40,6 +43,9 @@ DATASETS: dict[str, type[Source]] = {
     "mnist": Mnist,
     "fashion-mnist": FashionMnist,
     "cifar-10": Cifar10,
+    "svhn": Svhn,
+    "femnist": Femnist,
+    "sentiment140": Sentiment140,
     "digits": Digits,
     "arrays": Arrays,
 }

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import lzma
-import struct
-import tokenize
-import zipfile
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,28 +13,10 @@ import numpy.typing as npt
 from layers.compute.data_errors import DataError
 from layers.compute.datasets.dataset import Dataset, Raw
 from layers.compute.datasets.files import Files
+from layers.compute.datasets.npz import read_npz
 
 _REQUIRED = ("x_train", "y_train", "x_test", "y_test")
 _OPTIONAL = ("users_train", "users_test")
-
-# What numpy and zipfile raise, between them, on a file that is not what it says.
-_DAMAGED = (
-    OSError,
-    EOFError,
-    ValueError,
-    KeyError,
-    TypeError,
-    SyntaxError,
-    OverflowError,
-    MemoryError,
-    NotImplementedError,
-    RuntimeError,
-    struct.error,
-    tokenize.TokenError,
-    zipfile.BadZipFile,
-    zlib.error,
-    lzma.LZMAError,
-)
 
 
 @dataclass(frozen=True)
@@ -57,16 +34,7 @@ class Arrays:
         path = Path(self.path).expanduser()
         if not path.is_file():
             raise DataError(f"{path}: there is no such file; give the path of an .npz file")
-        if not zipfile.is_zipfile(path):
-            raise DataError(f"{path}: is not an .npz file; write it with numpy.savez")
-        try:
-            with np.load(path, allow_pickle=False) as file:
-                names = list(file.files)
-                _check_names(names, str(path))
-                arrays = {name: file[name] for name in names}
-        except _DAMAGED as error:
-            reason = " ".join(str(error).split()) or type(error).__name__
-            raise DataError(f"{path}: cannot be read ({reason})") from error
+        arrays = read_npz(path, lambda names: _check_names(names, str(path)))
         return _named(arrays, str(path))
 
 

@@ -41,13 +41,17 @@ class Raw:
 
 @dataclass(frozen=True)
 class Dataset:
-    """Both splits of a data set; ``shape`` is one sample's as a model gets it, channels first."""
+    """Both splits of a data set; ``shape`` is one sample's as a model gets it, channels first.
+
+    ``words`` are the words of a text's tokens, by token; none for what is no text.
+    """
 
     name: str
     train: Raw
     test: Raw
     classes: int
     shape: tuple[int, ...]
+    words: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for split, raw in (("train", self.train), ("test", self.test)):
