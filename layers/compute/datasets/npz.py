@@ -17,7 +17,7 @@ import numpy.typing as npt
 from layers.compute.data_errors import DataError
 
 # What numpy and zipfile raise, between them, on a file that is not what it says.
-_DAMAGED = (
+DAMAGED = (
     OSError,
     EOFError,
     ValueError,
@@ -51,7 +51,7 @@ def read_npz(path: Path, check: Callable[[Sequence[str]], None] | None = None) -
             if check is not None:
                 check(names)
             return {name: file[name] for name in names}
-    except _DAMAGED as error:
+    except DAMAGED as error:
         reason = " ".join(str(error).split()) or type(error).__name__
         raise DataError(f"{path}: cannot be read ({reason})") from error
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import struct
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +13,7 @@ from layers.compute.data_errors import DataError
 from layers.compute.datasets.dataset import Dataset, Raw
 from layers.compute.datasets.files import Files, Remote
 from layers.compute.datasets.hold_out import check_share, held_out
-from layers.compute.datasets.npz import read_npz, take
+from layers.compute.datasets.npz import DAMAGED, read_npz, take
 
 _NAME = "svhn"
 _SHAPE = (3, 32, 32)
@@ -35,22 +33,6 @@ TEST = Remote(
     64_275_384,
 )
 EXCERPT = "svhn_train_first1083.npz"
-
-# What scipy raises on a file that is not what it says.
-_DAMAGED = (
-    OSError,
-    EOFError,
-    ValueError,
-    KeyError,
-    TypeError,
-    IndexError,
-    AttributeError,
-    OverflowError,
-    MemoryError,
-    NotImplementedError,
-    struct.error,
-    zlib.error,
-)
 
 Split = tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]
 
@@ -96,7 +78,7 @@ def _mat(path: Path) -> Split:
 
     try:
         arrays = loadmat(path, variable_names=["X", "y"])
-    except (*_DAMAGED, MatReadError) as error:
+    except (*DAMAGED, IndexError, AttributeError, MatReadError) as error:
         reason = " ".join(str(error).split()) or type(error).__name__
         raise DataError(
             f"{path}: cannot be read ({reason}); delete it and fetch it again"
