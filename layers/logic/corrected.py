@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from layers.logic.aggregators.fedfv import FedFV
 from layers.logic.aggregators.fednova import FedNova
 from layers.logic.aggregators.mean import Mean
 from layers.logic.aggregators.q_fedavg import QFedAvg
@@ -58,3 +59,14 @@ def q_fedavg(fraction: float = 0.1, q: float = 1.0) -> Preset:
         q: how much more; 0 is the mean of the clients' models.
     """
     return Preset(Uniform(fraction), QFedAvg(q))
+
+
+def fedfv(fraction: float = 0.1, alpha: float = 0.1, tau: int = 1) -> Preset:
+    """FedFV (Wang et al. 2021): updates in conflict are projected onto one another before the mean.
+
+    Args:
+        fraction: C, the share of the clients in a round.
+        alpha: share of the updates with the highest losses that are not projected.
+        tau: rounds that external conflicts reach back.
+    """
+    return Preset(Uniform(fraction), FedFV(alpha, tau))

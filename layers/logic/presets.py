@@ -7,6 +7,7 @@ from typing import Literal
 
 from layers.logic.aggregators.mean import Mean
 from layers.logic.corrected import (
+    fedfv,
     fednova,
     fedprox,
     q_fedavg,
@@ -47,6 +48,7 @@ def fedsgd(
 
 PRESETS: dict[str, Callable[..., Preset]] = {
     "fedavg": fedavg,
+    "fedfv": fedfv,
     "fednova": fednova,
     "fedprox": fedprox,
     "fedsgd": fedsgd,

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from layers.logic.aggregator import Aggregator
+from layers.logic.aggregators.fedfv import FedFV
 from layers.logic.aggregators.fednova import FedNova
 from layers.logic.aggregators.mean import Mean
 from layers.logic.aggregators.q_fedavg import QFedAvg
 
 AGGREGATORS: dict[str, type[Aggregator]] = {
+    "fedfv": FedFV,
     "fednova": FedNova,
     "mean": Mean,
     "q-fedavg": QFedAvg,
