@@ -18,7 +18,7 @@ def lstm(
     dimensions: int = 300,
     seed: int = 0,
 ) -> Any:
-    """Return the network for inputs (25,) of tokens: one output, with sigmoid cross-entropy.
+    """Return an LSTM for inputs (25,) of tokens: one output, with sigmoid cross-entropy.
 
     Word vectors, two layers of LSTM with 100 units, of the last token's output a dense layer of 30
     with ReLU and one of a single unit. Of the parameters 244,661 are trainable, with Gluon's two

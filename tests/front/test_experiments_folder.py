@@ -1,0 +1,52 @@
+"""The experiments of the papers can be run as they stand, and all in the setting of their paper."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedmx import Assembly, Experiment
+from layers.logic.plan import Population
+
+FOLDER = Path(__file__).resolve().parents[2] / "experiments"
+MNIST = sorted(FOLDER.glob("mnist-*.yaml"))
+
+
+@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.yaml")), ids=lambda path: path.stem)
+def test_an_experiment_is_named_as_its_file_and_told_of_with_its_command(path: Path) -> None:
+    assert Experiment.read(path).name == path.stem
+    assert f"fedmx run experiments/{path.name}" in (FOLDER / "README.md").read_text()
+
+
+@pytest.mark.parametrize("path", MNIST, ids=lambda path: path.stem)
+def test_the_setting_is_the_papers(path: Path) -> None:
+    assembly = Assembly(Experiment.read(path), shape=(1, 28, 28), classes=10)
+    assert assembly.engine.weights.size == 356_298
+    everyone, rng = Population(dict.fromkeys(range(200), 300)), np.random.default_rng(1)
+    assert len(assembly.logic.selector.select(everyone, {}, 1, rng).clients) == 20
+    training = assembly.logic.training_of(1)
+    assert (training.epochs, training.batch_size, training.rate) == (1, 64, 0.1)
+
+
+def test_only_the_algorithm_differs() -> None:
+    trees = []
+    for path in MNIST:
+        tree = Experiment.read(path).tree()
+        del tree["name"], tree["logic"]
+        trees.append(tree)
+    assert all(tree == trees[0] for tree in trees)
+
+
+def test_the_clients_have_two_shards_of_150_images_and_their_labels_for_the_test(
+    data_root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FEDMX_DATA", str(data_root))
+    assembly = Assembly(Experiment.read(MNIST[0]))
+    train, test = assembly.parts
+    assert {len(rows) for rows in train} == {300}
+    assert {len(rows) for rows in test} == {50}
+    y_train, y_test = assembly.dataset.train.y, assembly.dataset.test.y
+    strangers = [len(set(y_test[b]) - set(y_train[a])) for a, b in zip(train, test, strict=True)]
+    assert sum(strangers) < 20
