@@ -21,7 +21,7 @@ def main(updates: int = 160) -> None:
 
     # A client may return the sum of its gradients instead of its model, and the server takes the
     # step. It is the same model, but for rounding, which grows with the rounds.
-    rounds = min(updates, 16)
+    rounds = min(updates, 2)
     print(f"after {rounds} updates:")
     model = finished("FedSGD, model", rounds, fedsgd)
     gradient = finished("FedSGD, gradient", rounds, [*fedsgd, "logic.preset.reply=gradient"])

@@ -12,8 +12,6 @@ from layers.logic import ClientHalf, Context, Hook, Refused, ServerHalf, Update
 @dataclass(frozen=True)
 class Quantise(Hook):
     feedback: bool = True  # a typed field is a setting; an experiment file can give it
-    encodes = True  # the delta travels in the slot: no later hook can work on it
-    lossy = True
 
     def client(self) -> ClientHalf:
         return Encode(self.feedback)
