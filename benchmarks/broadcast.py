@@ -120,7 +120,7 @@ class Filling(asyncio.BufferedProtocol):
         self.filled += nbytes
         if self.filled == self.size:
             self.transport.write(b"!")
-            self.filled = 0
+            self.filled, self.view = 0, self.first
 
     def eof_received(self) -> None: ...
 
