@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Literal
 
 from layers.logic.aggregators.mean import Mean
+from layers.logic.compressed import dgc, quantised, selective_sgd, signsgd, stc, top_k
 from layers.logic.corrected import (
     fedfv,
     fednova,
@@ -47,11 +48,17 @@ def fedsgd(
 
 
 PRESETS: dict[str, Callable[..., Preset]] = {
+    "dgc": dgc,
     "fedavg": fedavg,
     "fedfv": fedfv,
     "fednova": fednova,
     "fedprox": fedprox,
     "fedsgd": fedsgd,
     "q-fedavg": q_fedavg,
+    "quantised": quantised,
     "scaffold": scaffold,
+    "selective-sgd": selective_sgd,
+    "signsgd": signsgd,
+    "stc": stc,
+    "top-k": top_k,
 }

@@ -1,0 +1,65 @@
+"""The majority of the updates' signs (signSGD with majority vote: Bernstein et al. 2018)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from layers.logic.aggregator import Aggregator, Contribution
+from layers.logic.aggregators.mean import add_scaled
+from layers.logic.errors import LogicError
+from layers.logic.state import ServerState
+
+
+@dataclass
+class _Votes:
+    sign: np.ndarray
+    size: np.ndarray
+    buffers: np.ndarray
+    voters: int
+    samples: int
+
+
+@dataclass(frozen=True)
+class MajorityVote(Aggregator):
+    """w + s sign(sum_k sign(delta_k)); every client has one vote a parameter, a tie moves nothing.
+
+    Attributes:
+        step: s, the same for each parameter; None takes the mean of the clients' |delta_k| at
+            each, which for sign-coded updates is the mean of their scales.
+    """
+
+    step: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.step is not None and not self.step > 0:
+            raise LogicError(f"step must be greater than 0, not {self.step}")
+
+    def init(self, state: ServerState) -> _Votes:
+        """Start with no vote."""
+        size = state.weights.size
+        return _Votes(np.zeros(size, np.int32), np.zeros(size), np.zeros(state.buffers.size), 0, 0)
+
+    def add(self, total: _Votes, contribution: Contribution) -> _Votes:
+        """Add one client's votes."""
+        total.sign += np.sign(contribution.delta).astype(np.int8)
+        if self.step is None:
+            add_scaled(total.size, np.abs(contribution.delta), 1.0)
+        add_scaled(total.buffers, contribution.buffers, float(contribution.samples))
+        total.voters += 1
+        total.samples += contribution.samples
+        return total
+
+    def finish(self, total: _Votes, state: ServerState) -> ServerState:
+        """Return the state a step in the direction of the majority."""
+        change = np.sign(total.sign).astype(np.float32)
+        if self.step is None:
+            change *= (total.size / total.voters).astype(np.float32)
+        else:
+            change *= np.float32(self.step)
+        return replace(
+            state,
+            weights=state.weights + change,
+            buffers=(total.buffers / total.samples).astype(np.float32),
+        )

@@ -1,0 +1,143 @@
+"""Deep gradient compression (Lin et al. 2018, algorithm 1).
+
+On the client, for each update g: u = m u + g, v = v + u (momentum correction; with Nesterov
+u = m (u + g), v = v + u + g). The share of largest |v| of each tensor goes up, and there u and v
+begin again at zero (momentum factor masking). The first rounds send more (warm-up).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from layers.logic.codecs.codec import parts_of
+from layers.logic.codecs.selection import check_share
+from layers.logic.codecs.sparse import SparseCodec, encode_sparse, largest_positions
+from layers.logic.coded import CodedServer, check_coding
+from layers.logic.download import receive_model
+from layers.logic.errors import LogicError
+from layers.logic.exchange import Task, Update
+from layers.logic.hook import ClientHalf, Context, Hook, ServerHalf
+from layers.logic.norm import norm
+from layers.logic.upload import send_payload
+
+if TYPE_CHECKING:
+    from layers.logic.logic import Logic
+
+EVERYTHING = SparseCodec(1.0)  # all that is not zero; on the wire it says itself how many there are
+
+
+@dataclass(frozen=True)
+class Dgc(Hook):
+    """Deep gradient compression: momentum correction and masking, warm-up (Lin et al. 2018).
+
+    Attributes:
+        p: share of the values of each tensor that go up after the warm-up.
+        threshold: the values larger than this go up instead of a share.
+        momentum: m, of the correction; the clients' own `train.momentum` is another one.
+        nesterov: Nesterov's form of it.
+        masking: whether the momentum begins again where a value was sent.
+        clip: Euclidean norm that an update is scaled down to; None takes it as it is.
+        clients: N, of a round; each clips to clip / sqrt(N), so that their sum is within clip.
+        warmup: rounds of warm-up; in the r-th of them p is warmup_factor^r, but at least p.
+        warmup_factor: None spaces them evenly, p^(1 / (warmup + 1)).
+        down: whether the model's changes go down as the values that changed, without loss; else
+            the model goes down dense.
+    """
+
+    p: float = 0.001
+    threshold: float | None = None
+    momentum: float = 0.9
+    nesterov: bool = False
+    masking: bool = True
+    clip: float | None = None
+    clients: int = 1
+    warmup: int = 4
+    warmup_factor: float | None = 0.25
+    down: bool = True
+
+    def __post_init__(self) -> None:
+        check_share("p", self.p)
+        if self.warmup_factor is not None:
+            check_share("warmup_factor", self.warmup_factor)
+        if not 0 <= self.momentum < 1:
+            raise LogicError(f"momentum must be at least 0 and less than 1, not {self.momentum}")
+        for name, value in (("threshold", self.threshold), ("clip", self.clip)):
+            if value is not None and not value > 0:
+                raise LogicError(f"{name} must be greater than 0, not {value}")
+        if self.clients < 1 or self.warmup < 0:
+            raise LogicError("clients must be at least 1, and warmup at least 0")
+
+    @property
+    def encodes_update(self) -> bool:
+        """Updates go up encoded."""
+        return True
+
+    @property
+    def encodes_model(self) -> bool:
+        """Whether the model goes down encoded."""
+        return self.down
+
+    def density(self, round: int) -> float:
+        """Return the share of the values that go up in `round`, from 1."""
+        if round > self.warmup:
+            return self.p
+        factor = self.warmup_factor
+        if factor is None:
+            factor = self.p ** (1 / (self.warmup + 1))
+        return max(factor**round, self.p)
+
+    def check(self, logic: Logic) -> None:
+        """Refuse what cannot work with encoded vectors."""
+        check_coding(logic)
+
+    def server(self) -> ServerHalf:
+        """Return the half that decodes updates."""
+        return CodedServer(EVERYTHING, EVERYTHING if self.down else None)
+
+    def client(self) -> ClientHalf:
+        """Return the half that accumulates, and sends the largest."""
+        return _DgcClient(self)
+
+
+class _DgcClient(ClientHalf):
+    def __init__(self, settings: Dgc) -> None:
+        self._settings = settings
+
+    def receive(self, task: Task, context: Context) -> Task:
+        if not self._settings.down:
+            return task
+        return receive_model(task, context, EVERYTHING, parts_of(context.layout))
+
+    def send(self, update: Update, context: Context) -> Update:
+        settings = self._settings
+        gradient = self._clipped(update.delta)
+        if not np.isfinite(gradient).all():
+            return update  # as it is: the server's gate says what is wrong with it
+        m = np.float32(settings.momentum)
+        if settings.nesterov:
+            u = m * (context.memory.get("u", np.float32(0)) + gradient)
+            v = context.memory.get("v", np.float32(0)) + (u + gradient)
+        else:
+            u = m * context.memory.get("u", np.float32(0)) + gradient
+            v = context.memory.get("v", np.float32(0)) + u
+        if settings.threshold is None:
+            density = settings.density(context.round)
+            positions = largest_positions(v, parts_of(context.layout), density)
+        else:
+            positions = np.flatnonzero(np.abs(v) > settings.threshold)
+        payload = encode_sparse(positions, v[positions], v.size)
+        v[positions] = 0
+        if settings.masking:
+            u[positions] = 0
+        context.keep(u=u, v=v)
+        return send_payload(update, context, payload)
+
+    def _clipped(self, gradient: np.ndarray) -> np.ndarray:
+        if self._settings.clip is None:
+            return gradient
+        most = self._settings.clip / self._settings.clients**0.5
+        length = norm(gradient)
+        return gradient * np.float32(most / length) if length > most else gradient

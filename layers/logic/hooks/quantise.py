@@ -1,0 +1,63 @@
+"""8 or 16 bits a value with stochastic rounding (QSGD: Alistarh et al. 2017, section 3.1)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from layers.logic.codecs.codec import Codec
+from layers.logic.codecs.quantised import QuantisedCodec
+from layers.logic.coded import CodedClient, CodedServer, check_coding
+from layers.logic.errors import LogicError
+from layers.logic.hook import ClientHalf, Hook, ServerHalf
+
+if TYPE_CHECKING:
+    from layers.logic.logic import Logic
+
+
+@dataclass(frozen=True)
+class Quantise(Hook):
+    """8 or 16 bits a value, rounded at random so that the mean is right (Alistarh et al. 2017).
+
+    Attributes:
+        bits: 8 or 16.
+        up: whether updates go up like this.
+        down: whether the model's changes go down like this; else the model goes down dense.
+        feedback: whether what rounding takes away is added to the next update.
+    """
+
+    bits: Literal[8, 16] = 8
+    up: bool = True
+    down: bool = False
+    feedback: bool = False
+
+    def __post_init__(self) -> None:
+        if not (self.up or self.down):
+            raise LogicError("quantise with neither up nor down does nothing; set one to true")
+        QuantisedCodec(self.bits)
+
+    @property
+    def encodes_update(self) -> bool:
+        """Whether updates go up encoded."""
+        return self.up
+
+    @property
+    def encodes_model(self) -> bool:
+        """Whether the model goes down encoded."""
+        return self.down
+
+    def check(self, logic: Logic) -> None:
+        """Refuse what cannot work with encoded vectors."""
+        check_coding(logic)
+
+    def server(self) -> ServerHalf:
+        """Return the half that decodes updates and encodes the model's changes."""
+        return CodedServer(*self._codecs(), feedback=self.feedback)
+
+    def client(self) -> ClientHalf:
+        """Return the half that encodes updates."""
+        return CodedClient(*self._codecs(), feedback=self.feedback)
+
+    def _codecs(self) -> tuple[Codec | None, Codec | None]:
+        codec = QuantisedCodec(self.bits)
+        return codec if self.up else None, codec if self.down else None

@@ -1,0 +1,154 @@
+"""Distributed selective SGD (Shokri and Shmatikov 2015, figures 3 and 4).
+
+A client keeps a model of its own. It overwrites the share of its parameters that were updated most
+often by anybody with the server's values, trains, and uploads a share of its changes, each clipped.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from layers.logic.codecs.selection import check_share, exactly, kept_of, top
+from layers.logic.codecs.sparse import SparseCodec, decode_sparse, encode_sparse
+from layers.logic.coded import check_coding
+from layers.logic.errors import LogicError
+from layers.logic.exchange import EMPTY, Task, Update
+from layers.logic.hook import ClientHalf, Context, Hook, ServerHalf
+from layers.logic.upload import PAYLOAD, payload_of, receive_encoded, send_payload
+
+if TYPE_CHECKING:
+    from layers.logic.logic import Logic
+
+NEWS = "most updated"
+EVERYTHING = SparseCodec(1.0)
+
+
+@dataclass(frozen=True)
+class SelectiveSgd(Hook):
+    """Clients with models of their own share parts of them (Shokri and Shmatikov 2015).
+
+    With several clients in a round the aggregator's mean takes the place of the sum.
+
+    Attributes:
+        download: theta_d, the share of the parameters that go down: those updated most often.
+        upload: theta_u, the share of the changes that go up.
+        choice: whether those of the largest changes go up, or any above `threshold`.
+        threshold: tau, the least change for ``choice: random``.
+        clip: gamma, the largest change that goes up; None takes each as it is.
+    """
+
+    download: float = 1.0
+    upload: float = 0.1
+    choice: Literal["largest", "random"] = "largest"
+    threshold: float = 0.0001
+    clip: float | None = 0.001
+
+    def __post_init__(self) -> None:
+        check_share("download", self.download)
+        check_share("upload", self.upload)
+        if self.choice not in ("largest", "random"):
+            raise LogicError(f"choice must be 'largest' or 'random', not {self.choice!r}")
+        if self.threshold < 0:
+            raise LogicError(f"threshold must be at least 0, not {self.threshold}")
+        if self.clip is not None and not self.clip > 0:
+            raise LogicError(f"clip must be greater than 0, not {self.clip}")
+
+    @property
+    def encodes_update(self) -> bool:
+        """Updates go up encoded."""
+        return True
+
+    @property
+    def encodes_model(self) -> bool:
+        """The model goes down encoded."""
+        return True
+
+    def check(self, logic: Logic) -> None:
+        """Refuse what cannot work with encoded vectors."""
+        check_coding(logic)
+
+    def server(self) -> ServerHalf:
+        """Return the half that counts how often each parameter was updated."""
+        return _SelectiveServer(self.download)
+
+    def client(self) -> ClientHalf:
+        """Return the half that keeps a model of its own."""
+        return _SelectiveClient(self)
+
+
+class _SelectiveServer(ServerHalf):
+    def __init__(self, share: float) -> None:
+        self._share = share
+
+    def send(self, task: Task, context: Context) -> Task:
+        size = task.weights.size
+        wanted = kept_of(size, self._share) if size else 0
+        if not task.counted or wanted == size:
+            return task  # it has no model of its own yet, or gets all of the server's
+        updated = context.memory.get("updated", np.zeros(size, np.int32))
+        positions = most_updated(updated, wanted)
+        context.slot[NEWS] = encode_sparse(positions, task.weights[positions], size)
+        return replace(task, weights=EMPTY)
+
+    def receive(self, update: Update, context: Context) -> Update:
+        return receive_encoded(update, context, EVERYTHING, _whole(context))
+
+    def count(self, update: Update, context: Context) -> None:
+        size = int(_whole(context)[-1])
+        positions, _ = decode_sparse(payload_of(context.slot, PAYLOAD), size)
+        updated = context.memory.get("updated", np.zeros(size, np.int32)).copy()
+        updated[positions] += 1
+        context.keep(updated=updated)
+
+
+class _SelectiveClient(ClientHalf):
+    def __init__(self, settings: SelectiveSgd) -> None:
+        self._settings = settings
+
+    def receive(self, task: Task, context: Context) -> Task:
+        if NEWS not in context.slot:
+            return task
+        if "model" not in context.memory:
+            raise LogicError(
+                f"round {context.round}: the server sent a part of its model, but this client "
+                "keeps no model"
+            )
+        model = context.memory["model"].copy()
+        positions, values = decode_sparse(payload_of(context.slot, NEWS), model.size)
+        model[positions] = values
+        return replace(task, weights=model)
+
+    def send(self, update: Update, context: Context) -> Update:
+        delta = update.delta
+        if not np.isfinite(delta).all():
+            return update  # as it is: the server's gate says what is wrong with it
+        context.keep(model=context.start + delta)
+        positions = self._chosen(delta, context) if delta.size else np.zeros(0, np.int64)
+        values = delta[positions]
+        if self._settings.clip is not None:
+            np.clip(values, -self._settings.clip, self._settings.clip, out=values)
+        return send_payload(update, context, encode_sparse(positions, values, delta.size))
+
+    def _chosen(self, delta: np.ndarray, context: Context) -> np.ndarray:
+        k = kept_of(delta.size, self._settings.upload)
+        if self._settings.choice == "largest":
+            return exactly(delta, top(delta, k)[0], k)
+        large = np.flatnonzero(np.abs(delta) > self._settings.threshold)
+        if large.size <= k:
+            return large
+        return np.sort(context.rng("choose").choice(large, k, replace=False))
+
+
+def most_updated(updated: np.ndarray, k: int) -> np.ndarray:
+    """Return the k positions with the highest counts, ascending; of equal counts the first ones."""
+    least = np.partition(updated, updated.size - k)[updated.size - k]
+    more = np.flatnonzero(updated > least)
+    equal = np.flatnonzero(updated == least)[: k - more.size]
+    return np.sort(np.concatenate((more, equal)))
+
+
+def _whole(context: Context) -> np.ndarray:
+    return np.array([0, context.layout[-1].stop if len(context.layout) else 0], np.int64)

@@ -1,0 +1,52 @@
+"""One bit a value, with error feedback (Bernstein et al. 2018; Karimireddy et al. 2019)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from layers.logic.codecs.signs import SignCodec
+from layers.logic.coded import CodedClient, CodedServer, check_coding
+from layers.logic.hook import ClientHalf, Hook, ServerHalf
+
+if TYPE_CHECKING:
+    from layers.logic.logic import Logic
+
+
+@dataclass(frozen=True)
+class SignSgd(Hook):
+    """Signs, and a mean absolute value a tensor (Karimireddy et al. 2019, algorithm 2).
+
+    Together with the aggregator `majority-vote` it is signSGD with majority vote.
+
+    Attributes:
+        down: whether the model's changes go down like this, too; else the model goes down dense.
+        feedback: whether what a sign leaves out is added to what the next one is taken of.
+    """
+
+    down: bool = True
+    feedback: bool = True
+
+    @property
+    def encodes_update(self) -> bool:
+        """Updates go up encoded."""
+        return True
+
+    @property
+    def encodes_model(self) -> bool:
+        """Whether the model goes down encoded."""
+        return self.down
+
+    def check(self, logic: Logic) -> None:
+        """Refuse what cannot work with encoded vectors."""
+        check_coding(logic)
+
+    def server(self) -> ServerHalf:
+        """Return the half that decodes updates and encodes the model's changes."""
+        down = SignCodec() if self.down else None
+        return CodedServer(SignCodec(), down, feedback=self.feedback)
+
+    def client(self) -> ClientHalf:
+        """Return the half that encodes updates and keeps the residual and the model."""
+        down = SignCodec() if self.down else None
+        return CodedClient(SignCodec(), down, feedback=self.feedback)

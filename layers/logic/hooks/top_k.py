@@ -1,0 +1,57 @@
+"""The largest values in full precision, with error feedback (Aji and Heafield 2017)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from layers.logic.codecs.codec import Codec
+from layers.logic.codecs.sparse import SparseCodec
+from layers.logic.coded import CodedClient, CodedServer, check_coding
+from layers.logic.hook import ClientHalf, Hook, ServerHalf
+
+if TYPE_CHECKING:
+    from layers.logic.logic import Logic
+
+
+@dataclass(frozen=True)
+class TopK(Hook):
+    """The share p of largest values of each tensor, the rest fed back (Aji and Heafield 2017).
+
+    Attributes:
+        p: share of the values that go up.
+        p_down: likewise of the model's changes that go down; None sends the model dense.
+        flat: the whole vector counts as one tensor.
+    """
+
+    p: float = 0.01
+    p_down: float | None = None
+    flat: bool = False
+
+    def __post_init__(self) -> None:
+        self._codecs()
+
+    @property
+    def encodes_update(self) -> bool:
+        """Updates go up encoded."""
+        return True
+
+    @property
+    def encodes_model(self) -> bool:
+        """Whether the model goes down encoded."""
+        return self.p_down is not None
+
+    def check(self, logic: Logic) -> None:
+        """Refuse what cannot work with encoded vectors."""
+        check_coding(logic)
+
+    def server(self) -> ServerHalf:
+        """Return the half that decodes updates."""
+        return CodedServer(*self._codecs(), flat=self.flat)
+
+    def client(self) -> ClientHalf:
+        """Return the half that encodes updates and keeps the residual."""
+        return CodedClient(*self._codecs(), flat=self.flat)
+
+    def _codecs(self) -> tuple[Codec, Codec | None]:
+        return SparseCodec(self.p), None if self.p_down is None else SparseCodec(self.p_down)
