@@ -126,6 +126,7 @@ ONE = leaf({"ann": (PIXELS[:2], [1, 2])})
     ("content", "reason"),
     [
         ([], "is no file of LEAF's"),
+        (leaf({"ann": (PIXELS[:0], [])}), "its files have no sample"),
         ({**ONE, "users": ["ann", "ann"], "num_samples": [2, 2]}, "not of the same users"),
         ({**ONE, "users": ["bob"]}, "not of the same users"),
         ({**ONE, "num_samples": [3]}, "user ann has not 3 samples"),

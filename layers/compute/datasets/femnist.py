@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from layers.compute.data_errors import DataError
 from layers.compute.datasets.arrays import from_arrays
@@ -48,7 +49,9 @@ class Femnist:
         if path.suffix == ".npz":
             train, test = _archive(path)
         else:
-            train, test = (_images(path.parent / split) for split in ("train", "test"))
+            train, test = (
+                read_leaf(path.parent / split, _PIXELS, _images) for split in ("train", "test")
+            )
         return from_arrays(
             train.x,
             train.y,
@@ -61,13 +64,11 @@ class Femnist:
         )
 
 
-def _images(folder: Path) -> Split:
-    split = read_leaf(folder, _PIXELS)
-    pixels = np.rint(split.x * 255)
-    # LEAF writes bytes divided by 255; as bytes they need an eighth of the memory.
-    if np.abs(split.x * 255 - pixels).max() > 1e-3 or pixels.min() < 0 or pixels.max() > 255:
-        raise DataError(f"{folder}: pixels are not bytes divided by 255; make the files again")
-    return Split(pixels.astype(np.uint8).reshape(-1, 1, 28, 28), split.y, split.users)
+def _images(x: npt.NDArray[np.float64], where: str) -> npt.NDArray[np.uint8]:
+    pixels = np.rint(x * 255)
+    if np.abs(x * 255 - pixels).max() > 1e-3 or pixels.min() < 0 or pixels.max() > 255:
+        raise DataError(f"{where}: pixels are not bytes divided by 255; make the file again")
+    return np.asarray(pixels.reshape(-1, 1, 28, 28), np.uint8)
 
 
 def _archive(path: Path) -> tuple[Split, Split]:

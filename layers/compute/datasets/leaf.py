@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,8 +23,12 @@ class Split:
     users: npt.NDArray[np.str_]
 
 
-def read_leaf(folder: Path, features: int) -> Split:
-    """Read all ``.json`` files in ``folder``, by name; ``x`` is (n, features), float64.
+Convert = Callable[[npt.NDArray[np.float64], str], npt.NDArray[Any]]
+"""Makes what is kept of a user's samples (n, features); is told where they are from."""
+
+
+def read_leaf(folder: Path, features: int, convert: Convert) -> Split:
+    """Read all ``.json`` files in ``folder``, by name; ``x`` is what ``convert`` makes of it.
 
     A file has ``users``, ``num_samples`` and ``user_data``: for each user ``x``, a list of
     ``features`` numbers a sample, and ``y``, a label each. Raises DataError with the file's name.
@@ -34,15 +39,18 @@ def read_leaf(folder: Path, features: int) -> Split:
     xs, ys, names = [], [], []
     for path in paths:
         for user, x, y in _users(path, features):
-            xs.append(x)
+            # At once: as numbers of 8 bytes a whole data set may not fit into memory.
+            xs.append(convert(x, f"{path}: user {user}"))
             ys.append(y)
             names += [user] * len(y)
+    if not xs:
+        raise DataError(f"{folder}: its files have no sample; make them again with LEAF")
     return Split(np.concatenate(xs), np.concatenate(ys), np.array(names, dtype=np.str_))
 
 
 def _users(
     path: Path, features: int
-) -> list[tuple[str, npt.NDArray[np.float64], npt.NDArray[np.int64]]]:
+) -> Iterator[tuple[str, npt.NDArray[np.float64], npt.NDArray[np.int64]]]:
     try:
         content = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError) as error:
@@ -54,15 +62,13 @@ def _users(
             raise DataError(f"{path}: is no file of LEAF's: users, num_samples, user_data")
     if not len(users) == len(sizes) == len(data) or set(map(str, users)) != set(data):
         raise DataError(f"{path}: users, num_samples and user_data are not of the same users")
-    found = []
     for user, size in zip(map(str, users), sizes, strict=True):
         match data[user]:
             case {"x": list(x), "y": list(y)} if len(x) == len(y) == size:
                 if size:
-                    found.append((user, *_arrays(x, y, features, f"{path}: user {user}")))
+                    yield (user, *_arrays(x, y, features, f"{path}: user {user}"))
             case _:
                 raise DataError(f"{path}: user {user} has not {size} samples x and labels y")
-    return found
 
 
 def _arrays(
