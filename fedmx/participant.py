@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -18,8 +17,6 @@ from layers.logic import (
     answer,
     answer_question,
 )
-
-log = logging.getLogger("fedmx.client")
 
 
 @dataclass
@@ -39,18 +36,9 @@ class Participant:
     def take(self, task: Task) -> Update:
         """Train, and note the memory that holds if the update counts."""
         ledger = self.ledger.settle(task.counted)
-        lost = task.counted > 0 and ledger.settled not in (self.ledger.settled, self.ledger.pending)
         update, after = answer(
             task, ledger.settled, self.compute.engine, self.compute.samples, self.logic
         )
-        if lost and after.memory:
-            log.warning(
-                "client %d, round %d: what its hooks remembered of round %d is not here; "
-                "they began anew",
-                task.client,
-                task.round,
-                task.counted,
-            )
         ledger = ClientLedger(ledger.settled, ClientState(task.round, after.memory))
         self.keep(ledger)
         self.ledger = ledger

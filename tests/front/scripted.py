@@ -83,7 +83,7 @@ class Scripted:
     def be_ready(self) -> Setup:
         """Take the setup and say that this client is ready."""
         setup = self.expect(Setup)
-        self.say(Ready(setup.run, self.client, self.samples))
+        self.say(Ready(setup.run, self.client, self.samples, kept=tuple(range(100))))
         return setup
 
     def expect(self, kind: type[T]) -> T:
