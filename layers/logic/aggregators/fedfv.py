@@ -10,6 +10,7 @@ import numpy as np
 
 from layers.logic.aggregator import AGGREGATE, Aggregator, Contribution
 from layers.logic.aggregators.buffers import BufferMean
+from layers.logic.aggregators.mean import moved
 from layers.logic.errors import LogicError, Refused
 from layers.logic.exchange import Update
 from layers.logic.packed import pack, unpack
@@ -108,7 +109,7 @@ class FedFV(Aggregator):
         }
         return replace(
             state,
-            weights=state.weights + delta.astype(np.float32),
+            weights=moved(state.weights, delta),
             buffers=total.buffers.mean(),
             memory={**state.memory, AGGREGATE: {"history": kept}},
         )

@@ -11,7 +11,7 @@ import numpy as np
 from layers.logic.accumulation import accumulation
 from layers.logic.aggregator import Aggregator, Contribution
 from layers.logic.aggregators.buffers import BufferMean
-from layers.logic.aggregators.mean import add_scaled
+from layers.logic.aggregators.mean import add_scaled, moved
 from layers.logic.errors import LogicError
 from layers.logic.hooks.fedprox import FedProx
 from layers.logic.state import ServerState
@@ -97,6 +97,6 @@ class FedNova(Aggregator):
             # Relative to the unit, so that equal steps multiply by exactly 1.
             work = total.steps / total.unit if by_steps else total.accumulated
             total.delta *= work / total.samples
-        with np.errstate(over="ignore"):  # seen by whoever checks the model
-            delta = total.delta.astype(np.float32)
-        return replace(state, weights=state.weights + delta, buffers=total.buffers.mean())
+        return replace(
+            state, weights=moved(state.weights, total.delta), buffers=total.buffers.mean()
+        )

@@ -9,7 +9,7 @@ import numpy as np
 
 from layers.logic.aggregator import Aggregator, Contribution
 from layers.logic.aggregators.buffers import BufferMean
-from layers.logic.aggregators.mean import add_scaled
+from layers.logic.aggregators.mean import add_scaled, moved
 from layers.logic.errors import LogicError, Refused
 from layers.logic.exchange import Update
 from layers.logic.norm import norm
@@ -79,7 +79,7 @@ class QFedAvg(Aggregator):
         total.delta /= total.weight
         return replace(
             state,
-            weights=state.weights + total.delta.astype(np.float32),
+            weights=moved(state.weights, total.delta),
             buffers=total.buffers.mean(),
         )
 

@@ -1,0 +1,125 @@
+"""The update that is nearest to its neighbours (Krum, multi-Krum: Blanchard et al. 2017, s. 4)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from layers.logic.aggregator import Aggregator, Contribution
+from layers.logic.aggregators.kept import Kept, blocks
+from layers.logic.errors import LogicError
+from layers.logic.state import ServerState
+
+if TYPE_CHECKING:
+    from layers.logic.logic import Logic
+
+
+@dataclass(frozen=True)
+class Krum(Aggregator):
+    """w + the update with the least score, the sum of squared distances to its nearest neighbours.
+
+    Of m updates the m - f - 2 nearest count as neighbours. All updates are held in memory; time
+    grows with m^2. Numbers of samples weigh nothing; buffers are averaged as in FedAvg.
+
+    Attributes:
+        byzantine: f, how many clients of a round may be arbitrary; `logic.min_updates` must be
+            2 f + 3 or more.
+    """
+
+    byzantine: int = 1
+
+    each_client = True
+
+    def __post_init__(self) -> None:
+        _check_number(self.byzantine)
+
+    def check(self, logic: Logic) -> None:
+        """Refuse rounds in which f arbitrary clients could outvote the others."""
+        _check_round(self, self.byzantine, logic)
+
+    def init(self, state: ServerState) -> Kept:
+        """Start with nothing."""
+        return Kept.of(state)
+
+    def add(self, total: Kept, contribution: Contribution) -> Kept:
+        """Keep one update."""
+        return total.add(contribution)
+
+    def finish(self, total: Kept, state: ServerState) -> ServerState:
+        """Return the state with the update of the least score applied."""
+        best = int(np.argmin(scores(total.deltas, self.byzantine)))
+        return total.applied(total.deltas[best], state)
+
+
+@dataclass(frozen=True)
+class MultiKrum(Aggregator):
+    """w + the plain mean of the updates with the least scores; see `Krum`.
+
+    Attributes:
+        byzantine: f, how many clients of a round may be arbitrary; `logic.min_updates` must be
+            2 f + 3 or more.
+        keep: how many updates the mean has, m - f at most; None takes m - f.
+    """
+
+    byzantine: int = 1
+    keep: int | None = None
+
+    each_client = True
+
+    def __post_init__(self) -> None:
+        _check_number(self.byzantine)
+        if self.keep is not None and self.keep < 1:
+            raise LogicError(f"keep must be 1 or more, not {self.keep}")
+
+    def check(self, logic: Logic) -> None:
+        """Refuse rounds in which f arbitrary clients could outvote the others."""
+        _check_round(self, self.byzantine, logic)
+
+    def init(self, state: ServerState) -> Kept:
+        """Start with nothing."""
+        return Kept.of(state)
+
+    def add(self, total: Kept, contribution: Contribution) -> Kept:
+        """Keep one update."""
+        return total.add(contribution)
+
+    def finish(self, total: Kept, state: ServerState) -> ServerState:
+        """Return the state with the mean of the best updates applied."""
+        most = len(total.deltas) - self.byzantine
+        number = most if self.keep is None else min(self.keep, most)
+        best = np.argsort(scores(total.deltas, self.byzantine), kind="stable")[:number]
+        mean = np.zeros(state.weights.size)
+        for place in sorted(best):
+            mean += total.deltas[place]
+        return total.applied(mean / number, state)
+
+
+def scores(vectors: Sequence[np.ndarray], byzantine: int) -> np.ndarray:
+    """Return float64 (m,): each vector's squared distances to its m - f - 2 nearest, summed."""
+    distances = np.zeros((len(vectors), len(vectors)))
+    for _, block in blocks(vectors):
+        wide = block.astype(np.float64)
+        for i in range(len(wide)):
+            away = wide[i + 1 :] - wide[i]  # not by inner products: near vectors would cancel
+            distances[i, i + 1 :] += np.add.reduce(np.multiply(away, away, out=away), axis=1)
+    distances += distances.T
+    nearest = np.sort(distances, axis=1)[:, 1 : max(2, len(vectors) - byzantine - 1)]
+    return nearest.sum(axis=1)  # type: ignore[no-any-return]
+
+
+def _check_number(byzantine: int) -> None:
+    if byzantine < 0:
+        raise LogicError(f"byzantine must be 0 or more, not {byzantine}")
+
+
+def _check_round(rule: Aggregator, byzantine: int, logic: Logic) -> None:
+    need = 2 * byzantine + 3
+    if logic.min_updates < need:
+        raise LogicError(
+            f"{type(rule).__name__} with byzantine: {byzantine} needs {need} updates in a round "
+            f"(2 f + 3), and min_updates lets a round count with {logic.min_updates}; set "
+            f"logic.min_updates to {need} or more"
+        )

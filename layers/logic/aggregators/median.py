@@ -1,0 +1,50 @@
+"""The median of each coordinate (Yin et al. 2018, definition 1)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from layers.logic.aggregator import Aggregator, Contribution
+from layers.logic.aggregators.kept import Kept, blocks
+from layers.logic.state import ServerState
+
+
+@dataclass(frozen=True)
+class Median(Aggregator):
+    """w + the coordinate-wise median of the updates, each of which counts alike.
+
+    While fewer than half of the clients are arbitrary, every coordinate lies between two of honest
+    clients. All updates are held in memory. Numbers of samples, which a client may invent, weigh
+    nothing; buffers are averaged as in FedAvg.
+    """
+
+    each_client = True
+
+    def init(self, state: ServerState) -> Kept:
+        """Start with nothing."""
+        return Kept.of(state)
+
+    def add(self, total: Kept, contribution: Contribution) -> Kept:
+        """Keep one update."""
+        return total.add(contribution)
+
+    def finish(self, total: Kept, state: ServerState) -> ServerState:
+        """Return the state with the median applied."""
+        return total.applied(coordinate_median(total.deltas), state)
+
+
+def coordinate_median(vectors: Sequence[np.ndarray]) -> np.ndarray:
+    """Return float64 (d,), the median of each coordinate of float32 (d,) vectors."""
+    return mean_of_sorted(vectors, (len(vectors) - 1) // 2)
+
+
+def mean_of_sorted(vectors: Sequence[np.ndarray], cut: int) -> np.ndarray:
+    """Return float64 (d,): each coordinate's mean without its `cut` lowest and highest values."""
+    mean = np.empty(vectors[0].size)
+    for part, block in blocks(vectors):
+        block.sort(axis=0)  # also makes the sum independent of the clients' numbers
+        mean[part] = np.mean(block[cut : len(vectors) - cut], axis=0, dtype=np.float64)
+    return mean

@@ -1,0 +1,66 @@
+"""The mean of updates clipped to a norm (Sun et al. 2019, section 4: norm thresholding)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from layers.logic.aggregator import Aggregator, Contribution
+from layers.logic.aggregators.buffers import BufferMean
+from layers.logic.aggregators.mean import add_scaled, moved
+from layers.logic.errors import LogicError
+from layers.logic.norm import norm
+from layers.logic.state import ServerState
+
+
+@dataclass
+class _Sum:
+    delta: np.ndarray
+    buffers: BufferMean
+    weight: float = 0.0
+
+
+@dataclass(frozen=True)
+class NormClip(Aggregator):
+    """w + sum_k (n_k / n) delta_k min(1, norm / ||delta_k||): no client moves the model far.
+
+    One arbitrary client of weight a moves the model by a times `norm` at most. Memory is that of
+    one update and the sum.
+
+    Attributes:
+        norm: the longest that an update may be, over all trainable parameters.
+        weights: ``"samples"`` weighs by n_k, ``"uniform"`` alike.
+    """
+
+    norm: float = 1.0
+    weights: Literal["samples", "uniform"] = "samples"
+
+    each_client = True
+
+    def __post_init__(self) -> None:
+        if not 0 < self.norm < math.inf:
+            raise LogicError(f"norm must be greater than 0, not {self.norm}")
+
+    def init(self, state: ServerState) -> _Sum:
+        """Start with nothing."""
+        return _Sum(np.zeros(state.weights.size), BufferMean(state))
+
+    def add(self, total: _Sum, contribution: Contribution) -> _Sum:
+        """Add one clipped update."""
+        weight = float(contribution.samples) if self.weights == "samples" else 1.0
+        length = norm(contribution.delta)
+        clip = self.norm / length if length > self.norm else 1.0
+        add_scaled(total.delta, contribution.delta, weight * clip)
+        total.weight += weight
+        total.buffers.add(contribution)
+        return total
+
+    def finish(self, total: _Sum, state: ServerState) -> ServerState:
+        """Return the state with the mean applied."""
+        total.delta /= total.weight
+        return replace(
+            state, weights=moved(state.weights, total.delta), buffers=total.buffers.mean()
+        )

@@ -1,0 +1,46 @@
+"""The mean of each coordinate without its extremes (Yin et al. 2018, definition 2)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from layers.logic.aggregator import Aggregator, Contribution
+from layers.logic.aggregators.kept import Kept
+from layers.logic.aggregators.median import mean_of_sorted
+from layers.logic.errors import LogicError
+from layers.logic.state import ServerState
+
+
+@dataclass(frozen=True)
+class TrimmedMean(Aggregator):
+    """w + the mean of each coordinate without the share `trim` of lowest and of highest values.
+
+    Of m updates floor(trim m) are left out at each end; while no more clients than that are
+    arbitrary, every coordinate lies between two of honest clients. All updates are held in memory.
+    Numbers of samples, which a client may invent, weigh nothing; buffers are averaged as in FedAvg.
+
+    Attributes:
+        trim: beta, at least 0 (the plain mean) and below 0.5.
+    """
+
+    trim: float = 0.1
+
+    each_client = True
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.trim < 0.5:
+            raise LogicError(f"trim must be at least 0 and below 0.5, not {self.trim}")
+
+    def init(self, state: ServerState) -> Kept:
+        """Start with nothing."""
+        return Kept.of(state)
+
+    def add(self, total: Kept, contribution: Contribution) -> Kept:
+        """Keep one update."""
+        return total.add(contribution)
+
+    def finish(self, total: Kept, state: ServerState) -> ServerState:
+        """Return the state with the trimmed mean applied."""
+        number = len(total.deltas)
+        cut = min(int(self.trim * number + 1e-9), (number - 1) // 2)  # 0.29 * 100 is 28.999...
+        return total.applied(mean_of_sorted(total.deltas, cut), state)

@@ -1,0 +1,201 @@
+"""Robust rules bound what a few arbitrary clients can do, and leave honest ones alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from layers.logic import AGGREGATORS, LogicError, run_round
+from layers.logic.aggregators.geometric_median import GeometricMedian
+from layers.logic.aggregators.krum import Krum, MultiKrum
+from layers.logic.aggregators.mean import Mean
+from layers.logic.aggregators.median import Median
+from layers.logic.aggregators.norm_clip import NormClip
+from layers.logic.aggregators.trimmed_mean import TrimmedMean
+from tests.logic.memory_peers import Fixed, MemoryPeers, a_logic, a_state, alone, same_bits
+from tests.logic.quadratic import bowl
+
+RULES = [
+    GeometricMedian(),
+    Krum(1),
+    Median(),
+    MultiKrum(1),
+    MultiKrum(1, keep=2),
+    NormClip(1e9),
+    TrimmedMean(0.3),
+]
+OTHERS = [
+    "fedfv",
+    "fednova",
+    "geometric-median",
+    "krum",
+    "median",
+    "multi-krum",
+    "norm-clip",
+    "q-fedavg",
+    "trimmed-mean",
+]
+honest = arrays(np.float32, (5, 3), elements=st.floats(-10, 10, width=32))
+arbitrary = arrays(np.float32, (2, 3), elements=st.floats(-(2.0**120), 2.0**120, width=32))
+
+
+def step(rule, deltas, samples=None) -> np.ndarray:
+    """Return what a round adds to a model of zeros when clients send these updates."""
+    deltas = np.asarray(deltas, np.float32)
+    number, size = deltas.shape
+    logic = a_logic(alone(*range(number)), size=size, aggregator=rule, min_updates=number)
+    clients = {
+        client: bowl(np.zeros(size), 10 if samples is None else samples[client])
+        for client in range(number)
+    }
+    peers = MemoryPeers(
+        logic, clients, forge=lambda update: [replace(update, delta=deltas[update.client].copy())]
+    )
+    state, report = run_round(a_state(logic), peers, logic)
+    assert len(report.of("counted")) == number
+    return state.weights
+
+
+@pytest.mark.parametrize("rule", RULES, ids=repr)
+@given(delta=arrays(np.float32, 4, elements=st.floats(-(2.0**28), 2.0**28, width=32)))
+def test_equal_updates_aggregate_to_exactly_that_update(rule, delta) -> None:
+    np.testing.assert_array_equal(step(rule, [delta] * 5), delta)
+
+
+@pytest.mark.parametrize("rule", [Median(), TrimmedMean(0.3)], ids=repr)
+@given(honest=honest, arbitrary=arbitrary)
+def test_every_coordinate_lies_between_two_of_honest_clients(rule, honest, arbitrary) -> None:
+    result = step(rule, np.concatenate([honest, arbitrary]))
+    assert (result >= honest.min(axis=0)).all()
+    assert (result <= honest.max(axis=0)).all()
+
+
+@given(honest=honest, arbitrary=arbitrary)
+def test_the_geometric_median_stays_near_the_honest_clients(honest, arbitrary) -> None:
+    result = step(GeometricMedian(), np.concatenate([honest, arbitrary])).astype(np.float64)
+    centre = honest.astype(np.float64).mean(axis=0)
+    radius = np.linalg.norm(honest - centre, axis=1).max()
+    n, f, d = 7, 2, 3
+    # It starts within sqrt(d) radii, and no step makes the sum of distances larger.
+    bound = (n * 2 * np.sqrt(d) * radius + 2 * (n - f) * radius) / (n - 2 * f)
+    assert np.linalg.norm(result - centre) <= bound * (1 + 1e-5) + 1e-4
+
+
+@given(points=arrays(np.float32, (6, 2), elements=st.floats(-100, 100, width=32), unique=True))
+def test_no_other_point_has_a_smaller_sum_of_distances(points) -> None:
+    result = step(GeometricMedian(1000), points).astype(np.float64)
+
+    def spread(z):
+        return np.linalg.norm(points - z, axis=1).sum()
+
+    around = [result + 0.05 * np.array([np.cos(a), np.sin(a)]) for a in np.arange(0, 6.3, 0.5)]
+    others = [*points.astype(np.float64), points.mean(axis=0), *around]
+    assert spread(result) <= min(spread(z) for z in others) * (1 + 1e-4) + 1e-4
+
+
+@given(
+    honest=arrays(np.float32, (5, 3), elements=st.floats(-10, 10, width=32)), arbitrary=arbitrary
+)
+def test_krum_chooses_an_update_that_has_honest_neighbours(honest, arbitrary) -> None:
+    """Either an honest one, or one as near to as many honest ones as an honest one is."""
+    sent = np.concatenate([honest, arbitrary, honest[:2] + np.float32(0.5)])
+    result = step(Krum(2), sent)
+    assert any(np.array_equal(result, delta) for delta in sent)
+    distance = np.linalg.norm(honest.astype(np.float64) - result, axis=1)
+    widest = max(np.linalg.norm(a - b) for a in honest.astype(float) for b in honest.astype(float))
+    assert distance.min() <= np.sqrt(5) * (widest + 1)
+
+
+def test_krum_gives_the_scores_of_the_definition() -> None:
+    deltas = np.array([[0.0], [1.0], [3.0], [7.0], [100.0]], np.float32)
+    # f = 1: the sum of the squared distances to the 5 - 1 - 2 = 2 nearest
+    # 0: 1 + 9, 1: 1 + 4, 3: 4 + 9, 7: 16 + 36
+    assert step(Krum(1), deltas)[0] == 1.0
+    assert step(MultiKrum(1, keep=2), deltas)[0] == 0.5
+    assert step(MultiKrum(1), deltas)[0] == np.float32((0 + 1 + 3 + 7) / 4)
+
+
+@given(arbitrary=arrays(np.float32, 3, elements=st.floats(-(2.0**120), 2.0**120, width=32)))
+def test_a_clipped_client_moves_the_model_no_further_than_its_share_of_the_norm(arbitrary) -> None:
+    quiet = np.zeros((3, 3), np.float32)
+    result = step(NormClip(2.0, "uniform"), np.concatenate([quiet, arbitrary[None]]))
+    assert np.linalg.norm(result.astype(np.float64)) <= 2.0 / 4 * (1 + 1e-6)
+
+
+def test_a_norm_that_nobody_reaches_gives_the_mean_bit_for_bit() -> None:
+    deltas = np.random.default_rng(0).normal(size=(4, 6))
+    samples = [3, 50, 7, 1]
+    for weights in ("samples", "uniform"):
+        one, other = (
+            step(NormClip(1e6, weights), deltas, samples),
+            step(Mean(weights), deltas, samples),
+        )
+        assert same_bits(one, other)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=repr)
+def test_numbering_the_clients_otherwise_makes_the_same_model(rule) -> None:
+    rng = np.random.default_rng(1)
+    deltas = rng.normal(size=(7, 20)).astype(np.float32)
+    one, other = step(rule, deltas), step(rule, deltas[rng.permutation(7)])
+    if isinstance(rule, (Median, TrimmedMean, Krum)):
+        assert same_bits(one, other)
+    else:
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+
+
+def test_the_median_of_an_even_number_is_the_mean_of_the_two_in_the_middle() -> None:
+    assert step(Median(), [[1.0], [2.0], [4.0], [9.0]])[0] == 3.0
+    assert step(TrimmedMean(0.25), [[1.0], [2.0], [4.0], [9.0]])[0] == 3.0
+    assert step(TrimmedMean(0.0), [[1.0], [2.0], [4.0], [9.0]])[0] == 4.0
+
+
+def test_samples_weigh_where_a_rule_says_so_and_nowhere_else() -> None:
+    deltas, samples = [[0.0], [0.0], [1.0]], [1, 1, 100]
+    assert step(GeometricMedian(weights="samples"), deltas, samples)[0] == pytest.approx(1, abs=0.1)
+    for rule in (GeometricMedian(), Median(), TrimmedMean(0.4)):
+        assert step(rule, deltas, samples)[0] == pytest.approx(0, abs=1e-3)
+        if not isinstance(rule, GeometricMedian):
+            with pytest.raises(TypeError, match="weights"):
+                type(rule)(weights="samples")
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_every_aggregator_takes_the_buffers_by_samples_as_fedavg_does(name) -> None:
+    clients = {k: bowl(1.0, n, steps_per_epoch=k + 1) for k, n in enumerate([30, 10, 20, 5, 15])}
+    logic = a_logic(alone(*range(5)), size=1, aggregator=AGGREGATORS[name](), min_updates=5)
+    state, _ = run_round(a_state(logic), MemoryPeers(logic, clients), logic)
+    expected = sum((k + 1) * data.n for k, data in clients.items()) / 80
+    assert state.buffers.tolist() == [np.float32(expected)]
+
+
+@pytest.mark.parametrize("rule", RULES, ids=repr)
+def test_a_fold_that_has_seen_only_sums_is_refused(rule) -> None:
+    logic = a_logic(Fixed(((0, 1), (2,))), aggregator=rule, min_updates=9)
+    peers = MemoryPeers(logic, {k: bowl([1.0, 1, 1]) for k in range(3)})
+    with pytest.raises(LogicError, match="of which only the sum is known"):
+        run_round(a_state(logic), peers, logic)
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (lambda: TrimmedMean(0.5), "below 0.5"),
+        (lambda: TrimmedMean(float("nan")), "below 0.5"),
+        (lambda: Krum(-1), "0 or more"),
+        (lambda: MultiKrum(1, keep=0), "1 or more"),
+        (lambda: GeometricMedian(0), "1 or more"),
+        (lambda: GeometricMedian(nu=0.0), "greater than 0"),
+        (lambda: NormClip(0.0), "greater than 0"),
+        (lambda: a_logic(alone(0), aggregator=Krum(1)), "set logic.min_updates to 5 or more"),
+        (lambda: a_logic(alone(0), aggregator=MultiKrum(2), min_updates=6), "to 7 or more"),
+    ],
+)
+def test_what_gives_no_guarantee_is_refused(make, reason) -> None:
+    with pytest.raises(LogicError, match=reason):
+        make()
