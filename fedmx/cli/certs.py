@@ -68,7 +68,7 @@ def everything(
     clients: Annotated[int, typer.Option(min=1, help="How many clients, numbered from 0.")] = 1,
     names: Names = None,
 ) -> None:
-    """Make the authority and the certificates of the server and of all clients."""
+    """Make all that a server and its clients need."""
     from fedmx.errors import FedmxError
     from fedmx.socket_clients import identity
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedmx.cli.interrupts import Interrupted
 from fedmx.cli.options import (
     CaFile,
     CertificateFile,
@@ -100,8 +101,11 @@ def client(
         )
         until = "until it is there" if give_up is None else f"for {give_up:g} s"
         typer.echo(f"client {number}: looking for {address}, {until}", err=True)
-        with joined:
-            _take_part(joined)
+        try:
+            with joined:
+                _take_part(joined)
+        except KeyboardInterrupt:
+            raise Interrupted("interrupted; the same command takes part again") from None
 
 
 def _take_part(joined: Client) -> None:

@@ -78,7 +78,7 @@ def get(
     if name == "arrays":
         raise FedmxError(
             "arrays are a file of your own: name it in the experiment, as in "
-            "data: {name: arrays, path: my.npz}"
+            "compute.data: {name: arrays, path: my.npz}"
         )
     with files_with_progress() as files:
         dataset = DATASETS[name]().load(files)

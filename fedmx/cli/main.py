@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import os
 import sys
@@ -20,6 +21,7 @@ from fedmx.cli.options import help_if_alone
 FAULT = 1  # exit code of what the user cannot put right
 WRONG = 2  # and of what the user can
 INTERRUPTED = 130
+POORER = {"·": ".", "…": "...", "–": "-"}
 
 app = typer.Typer(
     name="fedmx",
@@ -57,9 +59,9 @@ def run(arguments: Sequence[str]) -> int:
     """Run a command and return its exit code; what goes wrong is one line on stderr."""
     debug = "--debug" in arguments
     words = [word for word in arguments if word != "--debug"]
-    # A terminal that lacks a character shows another one, rather than a traceback.
+    codecs.register_error("fedmx", _poorer)
     with contextlib.suppress(AttributeError, ValueError):
-        sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]
+        sys.stdout.reconfigure(errors="fedmx")  # type: ignore[union-attr]
     try:
         code = app(words, prog_name="fedmx", standalone_mode=False)
         sys.stdout.flush()
@@ -80,6 +82,13 @@ def run(arguments: Sequence[str]) -> int:
     if code == INTERRUPTED:  # typer's word for a KeyboardInterrupt that nobody caught
         return _end("interrupted", INTERRUPTED, False)
     return code if isinstance(code, int) else 0
+
+
+def _poorer(error: UnicodeError) -> tuple[str, int]:
+    """Replace what a terminal cannot show by something that it can, as a codec's error handler."""
+    assert isinstance(error, UnicodeEncodeError)
+    missing = error.object[error.start : error.end]
+    return "".join(POORER.get(one, "?") for one in missing), error.end
 
 
 def _usage(error: TyperException) -> str:

@@ -94,7 +94,7 @@ class ProgressLine:
         self._loss: float | None = None
         self._up_bytes: int | None = None
         self._down_bytes = 0
-        self._ends_s: deque[float] = deque([time.monotonic()], RECENT_ROUNDS + 1)
+        self._ends_s: deque[float] = deque(maxlen=RECENT_ROUNDS + 1)
 
     def take(self, round: Round, folder: RunFolder) -> None:
         """Take over what a round brought."""
@@ -108,33 +108,35 @@ class ProgressLine:
         self._round = round.round
         if round.accuracy is not None:
             self._accuracy, self._loss = round.accuracy, round.loss
-        self._ends_s.append(time.monotonic())
+        now_s = time.monotonic()
+        if not self._ends_s:
+            self._ends_s.append(now_s - round.seconds)
+        self._ends_s.append(now_s)
 
-    def parts(self, short: bool = False) -> list[str]:
-        """Return what there is to say, each in a few words."""
-        parts = [f"{'' if short else 'round '}{self._round}/{self._last}"]
+    def parts(self, shortened: int = 0) -> list[str]:
+        """Return what there is to say, each in a few words; 1 and 2 ask for fewer."""
+        parts = [f"{'' if shortened > 1 else 'round '}{self._round}/{self._last}"]
         if self._up_bytes is None:
             return [*parts, "the first round is on its way"]
         if self._accuracy is not None:
-            parts.append(f"{'acc' if short else 'accuracy'} {percent(self._accuracy)}")
+            parts.append(f"{'acc' if shortened else 'accuracy'} {percent(self._accuracy)}")
         if self._loss is not None:
-            parts.append(f"{'' if short else 'loss '}{self._loss:.4f}")
+            parts.append(f"{'' if shortened > 1 else 'loss '}{self._loss:.4f}")
         parts.append(f"up {mebibytes(self._up_bytes)}")
         parts.append(f"down {mebibytes(self._down_bytes)}")
         left_s = self._left_s()
         if left_s is not None:
-            parts.append(f"{duration(round(left_s) if left_s >= 1 else left_s)} left")
+            parts.append(f"{left_s:.0f} s left" if left_s < 60 else f"{duration(left_s)} left")
         return parts
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        full, short = "  ".join(self.parts()), "  ".join(self.parts(short=True))
         width = options.max_width
-        text = full if len(full) <= width else short
-        line = Table.grid(padding=(0, 2, 0, 0))
+        texts = ["  ".join(self.parts(shortened)) for shortened in range(3)]
+        text = next((one for one in texts if len(one) <= width), texts[-1])
         cells: list[Any] = [Text(text, no_wrap=True, overflow="crop")]
-        if len(full) + 2 + BAR_COLUMNS <= width:
-            bar = ProgressBar(total=self._last, completed=self._round, width=BAR_COLUMNS)
-            cells.insert(0, bar)
+        if len(texts[0]) + 2 + BAR_COLUMNS <= width:
+            cells.insert(0, ProgressBar(self._last, self._round, width=BAR_COLUMNS))
+        line = Table.grid(padding=(0, 2, 0, 0))
         line.add_row(*cells)
         yield line
 

@@ -1,0 +1,102 @@
+"""Commands as a user types them: real processes, from start to end or under way."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PATIENCE_S = 90.0
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a command wrote, and its exit code."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def complaint(self) -> str:
+        """The one line of an error that the user can put right."""
+        assert self.code == 2, self
+        assert self.out == "", self
+        assert "Traceback" not in self.err, self.err
+        lines = self.err.splitlines()
+        assert len(lines) == 1, self.err
+        assert lines[0].startswith("fedmx: ")
+        return lines[0].removeprefix("fedmx: ")
+
+
+def environment(**more: str) -> dict[str, str]:
+    """The environment of commands: this one's code, no data of the user's, 80 columns."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("FEDMX_", "PYTHON")) and name not in ("NO_COLOR", "FORCE_COLOR")
+    }
+    return {**kept, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "COLUMNS": "80", **more}
+
+
+def fedmx(*words: str | Path, cwd: Path, code: str = "", **more: str) -> Said:
+    """Run a command to its end; ``code`` runs in its place, with the words as ``sys.argv``."""
+    start = ["-c", code] if code else ["-m", "fedmx"]
+    done = subprocess.run(
+        [sys.executable, *start, *map(str, words)],
+        cwd=cwd,
+        env=environment(**more),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+    )
+    return Said(done.returncode, done.stdout, done.stderr)
+
+
+@contextlib.contextmanager
+def started(*words: str | Path, cwd: Path) -> Iterator[subprocess.Popen[str]]:
+    """Start a command that listens to Ctrl-C, as from a terminal; it ends with the test."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "fedmx", *map(str, words)],
+        cwd=cwd,
+        env=environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        # A shell that puts pytest into the background has it ignore Ctrl-C, and its children, too.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler) and None,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def ended(process: subprocess.Popen[str]) -> Said:
+    out, err = process.communicate(timeout=PATIENCE_S)
+    return Said(process.returncode, out, err)
+
+
+def wait_until(condition: Callable[[], object], process: subprocess.Popen[str]) -> None:
+    """Wait for a condition that the process brings about."""
+    ends = time.monotonic() + PATIENCE_S
+    while not condition():
+        if process.poll() is not None:
+            raise AssertionError(f"it ended before: {process.communicate()}")
+        assert time.monotonic() < ends, "it takes too long"
+        time.sleep(0.01)
+
+
+def lines_of(pattern: str, folder: Path) -> Sequence[str]:
+    """The lines of the one file that fits a pattern, if there is one."""
+    return [line for path in folder.glob(pattern) for line in path.read_text().splitlines()]
