@@ -8,8 +8,11 @@ from layers.logic.aggregators.fedfv import FedFV
 from layers.logic.aggregators.fednova import FedNova
 from layers.logic.aggregators.mean import Mean
 from layers.logic.aggregators.q_fedavg import QFedAvg
+from layers.logic.hooks.fedavgm import FedAvgM
+from layers.logic.hooks.fedopt import FedAdagrad, FedAdam, FedYogi
 from layers.logic.hooks.fedprox import FedProx
 from layers.logic.hooks.scaffold import Scaffold
+from layers.logic.hooks.stc import Stc
 from layers.logic.preset import Preset
 from layers.logic.selectors.uniform import Uniform
 
@@ -70,3 +73,64 @@ def fedfv(fraction: float = 0.1, alpha: float = 0.1, tau: int = 1) -> Preset:
         tau: rounds that external conflicts reach back.
     """
     return Preset(Uniform(fraction), FedFV(alpha, tau))
+
+
+def projected_stc(
+    fraction: float = 0.1, p: float = 0.1, alpha: float = 0.1, tau: int = 1
+) -> Preset:
+    """Projected STC: sparse ternary updates up and down, and conflicts projected between.
+
+    Clients send ternary updates with error feedback, the server projects these as FedFV does,
+    and sends what it makes of them ternary with a residual of its own.
+
+    Args:
+        fraction: C, the share of the clients in a round.
+        p: share of the values that travel, in both directions.
+        alpha: share of the updates with the highest losses that are not projected.
+        tau: rounds that external conflicts reach back.
+    """
+    return Preset(Uniform(fraction), FedFV(alpha, tau), (Stc(p, p),))
+
+
+def fedavgm(fraction: float = 0.1, rate: float = 1.0, momentum: float = 0.9) -> Preset:
+    """FedAvgM (Hsu et al. 2019): FedAvg with momentum on the server.
+
+    Args:
+        fraction: C, the share of the clients in a round.
+        rate: eta, the server's learning rate.
+        momentum: beta.
+    """
+    return Preset(Uniform(fraction), Mean(), (FedAvgM(rate, momentum),))
+
+
+def fedadagrad(fraction: float = 0.1, rate: float = 0.1, tau: float = 1e-3) -> Preset:
+    """FedAdagrad (Reddi et al. 2021, algorithm 2).
+
+    Args:
+        fraction: C, the share of the clients in a round.
+        rate: eta, the server's learning rate.
+        tau: how adaptive it is; the smaller, the more.
+    """
+    return Preset(Uniform(fraction), Mean("uniform"), (FedAdagrad(rate, tau=tau),))
+
+
+def fedadam(fraction: float = 0.1, rate: float = 0.01, tau: float = 1e-3) -> Preset:
+    """FedAdam (Reddi et al. 2021, algorithm 2).
+
+    Args:
+        fraction: C, the share of the clients in a round.
+        rate: eta, the server's learning rate.
+        tau: how adaptive it is; the smaller, the more.
+    """
+    return Preset(Uniform(fraction), Mean("uniform"), (FedAdam(rate, tau=tau),))
+
+
+def fedyogi(fraction: float = 0.1, rate: float = 0.01, tau: float = 1e-3) -> Preset:
+    """FedYogi (Reddi et al. 2021, algorithm 2).
+
+    Args:
+        fraction: C, the share of the clients in a round.
+        rate: eta, the server's learning rate.
+        tau: how adaptive it is; the smaller, the more.
+    """
+    return Preset(Uniform(fraction), Mean("uniform"), (FedYogi(rate, tau=tau),))

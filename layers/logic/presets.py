@@ -8,9 +8,14 @@ from typing import Literal
 from layers.logic.aggregators.mean import Mean
 from layers.logic.compressed import dgc, quantised, selective_sgd, signsgd, stc, top_k
 from layers.logic.corrected import (
+    fedadagrad,
+    fedadam,
+    fedavgm,
     fedfv,
     fednova,
     fedprox,
+    fedyogi,
+    projected_stc,
     q_fedavg,
     scaffold,
 )
@@ -49,11 +54,16 @@ def fedsgd(
 
 PRESETS: dict[str, Callable[..., Preset]] = {
     "dgc": dgc,
+    "fedadagrad": fedadagrad,
+    "fedadam": fedadam,
     "fedavg": fedavg,
+    "fedavgm": fedavgm,
     "fedfv": fedfv,
     "fednova": fednova,
     "fedprox": fedprox,
     "fedsgd": fedsgd,
+    "fedyogi": fedyogi,
+    "projected-stc": projected_stc,
     "q-fedavg": q_fedavg,
     "quantised": quantised,
     "scaffold": scaffold,

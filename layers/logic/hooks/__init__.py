@@ -5,6 +5,8 @@ from __future__ import annotations
 from layers.logic.hook import Hook
 from layers.logic.hooks.clip import Clip
 from layers.logic.hooks.dgc import Dgc
+from layers.logic.hooks.fedavgm import FedAvgM
+from layers.logic.hooks.fedopt import FedAdagrad, FedAdam, FedYogi
 from layers.logic.hooks.fedprox import FedProx
 from layers.logic.hooks.gradient_reply import GradientReply
 from layers.logic.hooks.quantise import Quantise
@@ -17,7 +19,11 @@ from layers.logic.hooks.top_k import TopK
 HOOKS: dict[str, type[Hook]] = {
     "clip": Clip,
     "dgc": Dgc,
+    "fedadagrad": FedAdagrad,
+    "fedadam": FedAdam,
+    "fedavgm": FedAvgM,
     "fedprox": FedProx,
+    "fedyogi": FedYogi,
     "gradient-reply": GradientReply,
     "quantise": Quantise,
     "scaffold": Scaffold,

@@ -12,6 +12,7 @@ from layers.logic.accumulation import accumulation
 from layers.logic.errors import LogicError, Refused
 from layers.logic.exchange import Task, Update
 from layers.logic.hook import ClientHalf, Context, Hook, ServerHalf
+from layers.logic.hooks.fedavgm import check_before_encoding
 from layers.logic.hooks.gradient_reply import GradientReply
 from layers.logic.state import ServerState
 
@@ -63,6 +64,8 @@ class Scaffold(Hook):
     def check(self, logic: Logic) -> None:
         """Refuse what would make c_i something else than the client's gradient, unseen."""
         place = logic.hooks.index(self)
+        if self.rate != 1:
+            check_before_encoding(self, logic)
         before = [type(hook).__name__ for hook in logic.hooks[:place] if hook.encodes_update]
         if before:
             raise LogicError(

@@ -1,0 +1,157 @@
+"""Adaptive optimisers on the server (Reddi et al. 2021, algorithm 2).
+
+Delta, what aggregation would add to w, is taken for a gradient's negative:
+
+    m <- beta1 m + (1 - beta1) Delta
+    v <- v + Delta^2                                    FedAdagrad
+    v <- v - (1 - beta2) Delta^2 sign(v - Delta^2)      FedYogi
+    v <- beta2 v + (1 - beta2) Delta^2                  FedAdam
+    w <- w + eta m / (sqrt(v) + tau)
+
+m starts at 0 and v at tau^2. The server keeps both. The client has nothing to do, and nothing more
+crosses the wire. They go with any aggregator (the paper's is the mean, clients counting alike). A
+round in which nobody returned moves nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from layers.logic.errors import LogicError
+from layers.logic.exchange import Update
+from layers.logic.hook import Context, Hook, ServerHalf
+from layers.logic.hooks.fedavgm import check_before_encoding
+from layers.logic.state import ServerState
+
+if TYPE_CHECKING:
+    from layers.logic.logic import Logic
+
+LARGEST = float(np.finfo(np.float32).max)
+
+
+@dataclass(frozen=True)
+class FedAdagrad(Hook):
+    """Steps that shrink where the updates were large: v <- v + Delta^2.
+
+    Attributes:
+        rate: eta, the server's learning rate.
+        beta1: of the first moment.
+        tau: how adaptive it is; the smaller, the more.
+    """
+
+    rate: float = 0.1
+    beta1: float = 0.0
+    tau: float = 1e-3
+
+    def __post_init__(self) -> None:
+        _check(self.rate, self.tau, beta1=self.beta1)
+
+    def check(self, logic: Logic) -> None:
+        """Refuse to move a model that has been encoded already."""
+        check_before_encoding(self, logic)
+
+    def server(self) -> ServerHalf:
+        """Return the half that keeps m and v."""
+        return _Adaptive(self.rate, self.beta1, self.tau, lambda v, square: v + square)
+
+
+@dataclass(frozen=True)
+class FedAdam(Hook):
+    """Steps by the running size of the updates: v <- beta2 v + (1 - beta2) Delta^2.
+
+    Attributes:
+        rate: eta, the server's learning rate.
+        beta1: of the first moment.
+        beta2: of the second moment.
+        tau: how adaptive it is; the smaller, the more.
+    """
+
+    rate: float = 0.01
+    beta1: float = 0.9
+    beta2: float = 0.99
+    tau: float = 1e-3
+
+    def __post_init__(self) -> None:
+        _check(self.rate, self.tau, beta1=self.beta1, beta2=self.beta2)
+
+    def check(self, logic: Logic) -> None:
+        """Refuse to move a model that has been encoded already."""
+        check_before_encoding(self, logic)
+
+    def server(self) -> ServerHalf:
+        """Return the half that keeps m and v."""
+        b = self.beta2
+        return _Adaptive(self.rate, self.beta1, self.tau, lambda v, s: b * v + (1 - b) * s)
+
+
+@dataclass(frozen=True)
+class FedYogi(Hook):
+    """As FedAdam, but v moves slowly: v <- v - (1 - beta2) Delta^2 sign(v - Delta^2).
+
+    Attributes:
+        rate: eta, the server's learning rate.
+        beta1: of the first moment.
+        beta2: of the second moment.
+        tau: how adaptive it is; the smaller, the more.
+    """
+
+    rate: float = 0.01
+    beta1: float = 0.9
+    beta2: float = 0.99
+    tau: float = 1e-3
+
+    def __post_init__(self) -> None:
+        _check(self.rate, self.tau, beta1=self.beta1, beta2=self.beta2)
+
+    def check(self, logic: Logic) -> None:
+        """Refuse to move a model that has been encoded already."""
+        check_before_encoding(self, logic)
+
+    def server(self) -> ServerHalf:
+        """Return the half that keeps m and v."""
+        part = 1 - self.beta2
+        return _Adaptive(
+            self.rate, self.beta1, self.tau, lambda v, s: v - part * s * np.sign(v - s)
+        )
+
+
+def _check(rate: float, tau: float, **betas: float) -> None:
+    for name, value in (("rate", rate), ("tau", tau)):
+        if not 0 < value < math.inf:
+            raise LogicError(f"{name} must be greater than 0, not {value}")
+    for name, value in betas.items():
+        if not 0 <= value < 1:
+            raise LogicError(f"{name} must be at least 0 and below 1, not {value}")
+
+
+class _Adaptive(ServerHalf):
+    def __init__(
+        self,
+        rate: float,
+        beta1: float,
+        tau: float,
+        rule: Callable[[np.ndarray, np.ndarray], np.ndarray],
+    ) -> None:
+        self._rate, self._beta1, self._tau, self._rule = rate, beta1, tau, rule
+        self._counted = False
+
+    def count(self, update: Update, context: Context) -> None:
+        self._counted = True
+
+    def conclude(self, state: ServerState, context: Context) -> ServerState:
+        if not self._counted:
+            return state
+        delta = np.subtract(state.weights, context.start, dtype=np.float64)
+        m = (1 - self._beta1) * delta + self._beta1 * context.memory.get("m", 0.0)
+        v = np.full_like(delta, self._tau**2)
+        if "v" in context.memory:
+            v[:] = context.memory["v"]
+        v = self._rule(v, np.square(delta))
+        context.keep(m=m.astype(np.float32), v=np.minimum(v, LARGEST).astype(np.float32))
+        step = self._rate * m / (np.sqrt(v) + self._tau)
+        return replace(state, weights=context.start + step.astype(np.float32))
