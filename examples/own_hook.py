@@ -10,8 +10,9 @@ from layers.logic import ClientHalf, Context, Hook, Refused, ServerHalf, Update
 
 
 @dataclass(frozen=True)
-class Quantise(Hook):
+class EightBit(Hook):
     feedback: bool = True  # a typed field is a setting; an experiment file can give it
+    encodes_update = True  # the update travels in this hook's slot
 
     def client(self) -> ClientHalf:
         return Encode(self.feedback)

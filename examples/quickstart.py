@@ -10,6 +10,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from fedmx import Experiment
@@ -40,12 +41,16 @@ def main(folder: Path, overrides: tuple[str, ...] = ()) -> int:
     logs.mkdir()
     processes = [started(command, logs / "server.log")]
     try:
-        address = follow(logs / "server.log", processes, until="listening on ").split()[2]
+        output = printed(logs, processes)
+        address = next((line for line in output if line.startswith("listening on ")), "").split()
+        if not address:
+            return processes[0].wait()
         for number in range(clients):
-            command = [*FEDMX, "client", address, "--partition", f"{number}/{clients}"]
+            command = [*FEDMX, "client", address[2], "--partition", f"{number}/{clients}"]
             command += [*tls(certs, f"client-{number}"), "--memory", str(folder / "memory")]
             processes.append(started(command, logs / f"client-{number}.log"))
-        follow(logs / "server.log", processes)
+        for _ in output:
+            pass
         codes = [process.wait(timeout=60) for process in processes]
     finally:
         for process in processes:
@@ -69,27 +74,21 @@ def tls(certs: Path, name: str) -> list[str]:
     return [word for option, file in files.items() for word in (f"--{option}", str(certs / file))]
 
 
-def follow(log: Path, processes: list[subprocess.Popen[bytes]], until: str | None = None) -> str:
-    """Print what the server writes, up to a line that begins with `until`, or to its end."""
-    server, *clients = processes
-    with log.open() as file:
-        text = ""
+def printed(logs: Path, processes: list[subprocess.Popen[bytes]]) -> Iterator[str]:
+    """Print and yield what the server, the first of the processes, writes until it ends."""
+    server, text = processes[0], ""
+    with (logs / "server.log").open() as file:
         while True:
             ended = server.poll() is not None  # before reading, so that no last line is missed
             *lines, text = (text + file.read()).split("\n")
             for line in lines:
                 print(line, flush=True)
-                if until and line.startswith(until):
-                    return line
-            failed = [number for number, client in enumerate(clients) if client.poll()]
+                yield line
+            failed = [number for number, one in enumerate(processes[1:]) if one.poll()]
             if failed:
-                raise SystemExit(
-                    f"client {failed[0]} failed: see {log.parent}/client-{failed[0]}.log"
-                )
-            if ended and until:
-                raise SystemExit("the server ended before it listened")
+                raise SystemExit(f"client {failed[0]} failed: see {logs}/client-{failed[0]}.log")
             if ended:
-                return ""
+                return
             time.sleep(0.05)
 
 

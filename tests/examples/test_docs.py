@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import shlex
 import socket
@@ -87,6 +88,20 @@ def test_the_hook_of_the_readme_is_the_example() -> None:
     (hook,) = [text for name, text in blocks(ROOT / "README.md", "python") if name]
     name, _, code = hook.partition("\n")
     assert code == (ROOT / "examples" / name.removeprefix("# ")).read_text()
+
+
+def test_the_round_of_the_design_is_the_code() -> None:
+    (told,) = [
+        text for _, text in blocks(ROOT / "docs" / "design.md", "python") if "Course(" in text
+    ]
+    code = ast.parse((ROOT / "layers" / "logic" / "round.py").read_bytes())
+    (real,) = [node for node in code.body if getattr(node, "name", "") == "run_round"]
+    (shown_one,) = ast.parse(told).body
+    for function in (real, shown_one):
+        assert isinstance(function, ast.FunctionDef)
+        if ast.get_docstring(function):
+            del function.body[0]
+    assert ast.unparse(shown_one) == ast.unparse(real)
 
 
 def test_the_two_ends_that_the_guide_starts_from_python_meet(tmp_path: Path) -> None:
