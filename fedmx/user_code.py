@@ -38,7 +38,8 @@ def imported(name: str, folder: Path | None, modules: Collection[str] | None) ->
     ):
         raise UserCodeError(
             f"{shown(name)} names code of the module {shown(path)}, which is not among "
-            f"those allowed here ({', '.join(sorted(modules)) or 'none'}); allow it if it is yours"
+            f"those allowed here ({', '.join(sorted(modules)) or 'none'}); "
+            f"if it is yours, allow it: fedmx client --module {path}"
         )
     _refuse_pythons_own(parts[0], name)
     folders = [found.resolve() for found in (folder, Path.cwd()) if found is not None]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+import sys
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -76,6 +78,12 @@ def client(
     Address.parse(address).check_safe(tls=tls is not None, insecure=insecure)
     if data is not None and not data.is_file():
         raise FedmxError(f"{data}: there is no such file; give an .npz file of your data")
+    for name in module or ():
+        if PathFinder.find_spec(name.partition(".")[0], [*sys.path, os.getcwd()]) is None:
+            raise FedmxError(
+                f"--module {name}: there is no such module among the installed ones or in "
+                f"{os.getcwd()}; start from the folder that holds it"
+            )
 
     from fedmx.cli.downloads import files_with_progress  # MXNet: what is wrong is said before
     from fedmx.cli.log_lines import LogLines

@@ -7,9 +7,10 @@ from typing import Annotated
 
 import typer
 
-from fedmx.cli.options import ExperimentFile, Overrides, help_if_alone
+from fedmx.cli.options import Overrides, help_if_alone
 from fedmx.cli.tables import show_table
 
+MANY = 100  # clients, where none are given
 app = typer.Typer(help="Look at data sets and how they are divided.")
 
 
@@ -20,17 +21,34 @@ def _shared(context: typer.Context) -> None:
 
 @app.command("show")
 def show(
-    file: ExperimentFile,
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE|NAME", help="An experiment file, or a data set.")
+    ],
+    clients: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Among how many clients.")
+    ] = None,
+    partition: Annotated[
+        str | None, typer.Option(metavar="NAME", help="How, as fedmx list partitions has it.")
+    ] = None,
     set_: Overrides = None,
     figure: Annotated[
         Path | None,
         typer.Option(metavar="PATH", help="Also draw labels by client (.png, .svg or .pdf)."),
     ] = None,
 ) -> None:
-    """Show how an experiment divides its data among its clients."""
+    """Show how data are divided among clients."""
     from fedmx.experiment import Experiment
+    from layers.compute.datasets import DATASETS
 
-    experiment = Experiment.read(file, set_ or [])
+    overrides = [] if clients is None else [f"clients={clients}"]
+    overrides += [] if partition is None else [f"compute.partition={partition}"]
+    overrides += set_ or []
+    if str(file) in DATASETS and not file.exists():
+        compute = {"model": "2nn", "data": str(file)}  # a model must be given, and is not made
+        given = {"rounds": 1, "clients": MANY, "compute": compute}
+        experiment = Experiment.from_dict(given, overrides)
+    else:
+        experiment = Experiment.read(file, overrides)
 
     from fedmx.assembly import Assembly
     from fedmx.cli.downloads import files_with_progress
@@ -50,7 +68,7 @@ def show(
 
 @app.command("list")
 def available() -> None:
-    """Say which data sets are on this machine, and which would be downloaded."""
+    """Say which data sets are on this machine."""
     from rich.table import Table
 
     from fedmx.cli.data_places import places

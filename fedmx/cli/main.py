@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import contextlib
+import logging
 import os
 import sys
 import traceback
@@ -59,6 +60,7 @@ def run(arguments: Sequence[str]) -> int:
     """Run a command and return its exit code; what goes wrong is one line on stderr."""
     debug = "--debug" in arguments
     words = [word for word in arguments if word != "--debug"]
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # its font cache is not news
     codecs.register_error("fedmx", _poorer)
     with contextlib.suppress(AttributeError, ValueError):
         sys.stdout.reconfigure(errors="fedmx")  # type: ignore[union-attr]

@@ -63,6 +63,7 @@ def strangers(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
         ("client 127.0.0.1:7070", "say which client this is: --id 7, or --partition 7/100"),
         ("client 127.0.0.1:7070 --partition 3/3", "I from 0 to N - 1, as in 7/100"),
         ("client 127.0.0.1:7070 --id 1 --data none.npz", "none.npz: there is no such file"),
+        ("client 127.0.0.1:7070 --id 1 --module my_hoks", "--module my_hoks: there is no such"),
         ("certs client pki 1", "no usable CA"),
         ("certs show small.yaml", "small.yaml: not a certificate in PEM format"),
     ],

@@ -352,9 +352,11 @@ def test_how_a_partition_looks_is_shown_and_drawn(folder: Path) -> None:
     assert said.out.splitlines()[-1] == "figure: labels.png"
     assert (folder / "labels.png").read_bytes().startswith(b"\x89PNG")
     assert max(map(len, said.out.splitlines())) <= 80
-    complaint = fedmx("data", "show", "small.yaml", "--figure", "labels.jpg", cwd=folder)
-    assert "must end in one of .png, .svg, .pdf" in complaint.err
-    assert complaint.code == 2
+    words = ("--clients", "3", "--partition", "{name: dirichlet, alpha: 0.1}")
+    named = fedmx("data", "show", "digits", *words, "--figure", "labels.jpg", cwd=folder)
+    assert "3 clients, 1,442 samples" in named.out
+    assert "must end in one of .png, .svg, .pdf" in named.err
+    assert named.code == 2
 
 
 def test_the_quickstart_of_the_examples_is_what_the_help_begins_with() -> None:

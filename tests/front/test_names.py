@@ -348,7 +348,7 @@ def test_an_experiment_from_elsewhere_imports_only_what_is_allowed(folder: Path)
         build("hook", hooks[0], TABLE)
     assert str(caught.value) == (
         "server:4: logic.hooks.0: 'own_g:Mine' names code of the module 'own_g', which is not "
-        "among those allowed here (own_h); allow it if it is yours"
+        "among those allowed here (own_h); if it is yours, allow it: fedmx client --module own_g"
     )
     assert "own_g" not in sys.modules
     assert build("hook", hooks[1], TABLE).norm == 1.0
