@@ -113,6 +113,8 @@ class SocketClients:
         self._entered -= 1
         if self._entered == 0:
             over = self._finished is not None
+            if over:
+                self._pump()  # tells those who have come since
             reason = f"the run is over: {self._finished}" if over else "the server closes"
             calm = not any(exc_info)
             self._listener.close(5.0 if calm else 0.5, reason, final=over)
@@ -249,6 +251,7 @@ class SocketClients:
     def finish(self, reason: str) -> None:
         """Tell every client that the run is over, also those that are about to come back."""
         self._finished = reason
+        self._pump()
         for peer in sorted(self._listener.peers):
             self._dismiss(peer)
         waiting = set(self._there.gone)

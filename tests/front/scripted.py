@@ -16,7 +16,7 @@ import numpy as np
 from mxnet.gluon import nn
 
 from fedmx import Server
-from fedmx.messages import CODEC, Ready, Setup
+from fedmx.messages import CODEC, Finished, Ready, Setup
 from fedmx.socket_clients import identity
 from layers.compute.compute import Compute
 from layers.compute.engine import Engine
@@ -39,7 +39,7 @@ class Over(Exception):
 class Scripted:
     """A client that does what its script says, in a thread of its own.
 
-    `tasks` and `over` (why its last session ended) tell what it saw.
+    `tasks`, `told` (that the run is over) and `over` (why its last session ended) tell what it saw.
     """
 
     def __init__(
@@ -57,6 +57,7 @@ class Scripted:
         self.client = client
         self.samples = samples
         self.tasks: list[Task] = []
+        self.told: list[str] = []
         self.over = ""
         self.error: Exception | None = None
         self._where = (host, int(port))
@@ -93,6 +94,8 @@ class Scripted:
                 message = self._inbox.popleft()
                 if isinstance(message, kind):
                     return message
+            if self.told:
+                raise Over("told")
             self._read()
 
     def task(self) -> Task:
@@ -119,9 +122,9 @@ class Scripted:
         """Vanish without a word."""
         self._socket.close()
 
-    def drain(self) -> None:
-        """Take what comes until the session is over."""
-        while True:
+    def until_told(self) -> None:
+        """Take what comes until the run, or the session, is over."""
+        while not self.told:
             self._read()
 
     # Its thread
@@ -131,7 +134,7 @@ class Scripted:
             self.connect()
             self.be_ready()
             self._script(self)
-            self.drain()
+            self.until_told()
         except Over as over:
             self.over = str(over)
         except OSError as error:
@@ -167,6 +170,8 @@ class Scripted:
             if isinstance(event, Opened):
                 self._opened = True
             elif isinstance(event, Arrived):
+                if isinstance(event.message, Finished):
+                    self.told.append(event.message.reason)
                 self._inbox.append(event.message)
             elif isinstance(event, Ended):
                 raise Over(event.reason)
