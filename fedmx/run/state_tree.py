@@ -37,12 +37,13 @@ def encode(tree: Mapping[Any, Any]) -> tuple[str, dict[str, NDArray[Any]]]:
 
     ``tree`` is a nested mapping with str or int keys. Leaves: numpy arrays and scalars (floats,
     integers and booleans), bytes, int, float, str, bool, None, and lists and tuples of those.
-    Arrays are not copied when they are contiguous. Raises TypeError, with the path of the leaf, for
+    Arrays are not copied when they are contiguous, and those that are one and the same memory are
+    in the table once. Raises TypeError, with the path of the leaf, for
     anything else.
     """
-    arrays: dict[str, NDArray[Any]] = {}
+    arrays = _Arrays()
     node = _encode(tree, "state", arrays)
-    return json.dumps(node, allow_nan=False, separators=(",", ":")), arrays
+    return json.dumps(node, allow_nan=False, separators=(",", ":")), arrays.named
 
 
 def decode(text: str, arrays: Mapping[str, NDArray[Any]]) -> Any:
@@ -50,7 +51,7 @@ def decode(text: str, arrays: Mapping[str, NDArray[Any]]) -> Any:
     return _decode(json.loads(text), arrays)
 
 
-def _encode(value: Any, path: str, arrays: dict[str, NDArray[Any]]) -> Any:
+def _encode(value: Any, path: str, arrays: _Arrays) -> Any:
     if isinstance(value, np.generic):  # first: np.float64 is a float, too
         return {"scalar": _store(np.asarray(value), path, arrays)}
     if value is None or isinstance(value, bool):
@@ -96,13 +97,27 @@ def _text(value: str, path: str) -> str:
     return str(value)
 
 
-def _store(array: NDArray[Any], path: str, arrays: dict[str, NDArray[Any]]) -> str:
+class _Arrays:
+    """The table of arrays, in which the same memory has one name."""
+
+    def __init__(self) -> None:
+        self.named: dict[str, NDArray[Any]] = {}
+        self._names: dict[tuple[object, ...], str] = {}
+
+    def name_of(self, array: NDArray[Any]) -> str:
+        """Return the name of an array; it must live as long as the table."""
+        where = (array.__array_interface__["data"][0], array.dtype, array.shape, array.strides)
+        name = self._names.setdefault(where, str(len(self.named)))
+        # order="C" keeps an array without dimensions as it is; ascontiguousarray would give it one.
+        plain = np.asarray(array, dtype=array.dtype.newbyteorder("="), order="C")
+        self.named.setdefault(name, plain)
+        return name
+
+
+def _store(array: NDArray[Any], path: str, arrays: _Arrays) -> str:
     if array.dtype.str[1:] not in DTYPES:
         raise TypeError(f"{path}: an array of dtype {array.dtype} cannot be kept in a checkpoint")
-    name = str(len(arrays))
-    # order="C" keeps an array without dimensions as it is; ascontiguousarray would give it one.
-    arrays[name] = np.asarray(array, dtype=array.dtype.newbyteorder("="), order="C")
-    return name
+    return arrays.name_of(array)
 
 
 def _decode(node: Any, arrays: Mapping[str, NDArray[Any]]) -> Any:

@@ -14,6 +14,7 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -21,7 +22,7 @@ from layers.logic.codecs.codec import Codec
 from layers.logic.errors import LogicError, Refused
 from layers.logic.exchange import EMPTY, Task, Update
 from layers.logic.hook import Context
-from layers.logic.state import ServerState
+from layers.logic.state import ServerState, frozen
 from layers.logic.upload import payload_of
 
 MISSED = "missed"
@@ -115,14 +116,16 @@ def receive_model(task: Task, context: Context, codec: Codec, parts: np.ndarray)
         LogicError: the result is not the server's model.
     """
     if MISSED not in context.slot:
-        context.keep(model=task.weights)
+        context.keep(model=_shared(task.weights.copy(), checksum(task.weights)))
         return task
     model = _caught_up(context.memory, context, codec, parts)
-    if checksum(model) != context.slot.get("checksum"):
+    found = checksum(model)
+    if found != context.slot.get("checksum"):
         raise LogicError(
             f"round {context.round}: the model plus the missed updates is not the server's model; "
             "this client's memory is of another run, or both ends have different code"
         )
+    model = _shared(model, found)
     context.keep(model=model)
     return replace(task, weights=model)
 
@@ -145,6 +148,20 @@ def _caught_up(
         if length:  # a round to which nobody returned changed nothing
             model += codec.decode(payload, parts)
     return model
+
+
+def _shared(model: np.ndarray, key: int) -> np.ndarray:
+    """Return a read-only vector with these bits that a client of this process has already, or this.
+
+    So a simulation of hundreds of clients does not hold as many copies of a few models.
+    """
+    known = _MODELS.get(key)
+    if known is None or not np.array_equal(known.view(np.uint32), model.view(np.uint32)):
+        _MODELS[key] = known = frozen(model)
+    return known
+
+
+_MODELS: WeakValueDictionary[int, np.ndarray] = WeakValueDictionary()
 
 
 def checksum(vector: np.ndarray) -> int:

@@ -18,7 +18,7 @@ from hypothesis.extra import numpy as hnp
 
 from fedmx.run import CheckpointError, RunFolder
 from fedmx.run.checkpoint import METADATA_KEY, read_checkpoint, write_checkpoint
-from fedmx.run.state_tree import decode
+from fedmx.run.state_tree import decode, encode
 
 ROOT = Path(__file__).resolve().parents[2]
 DTYPES = ["f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "?", ">f4", ">i8"]
@@ -303,3 +303,22 @@ def test_the_same_state_gives_the_same_file(folder: RunFolder) -> None:
     first = folder.save_checkpoint(1, state(1)).read_bytes()
     assert folder.save_checkpoint(1, state(1)).read_bytes() == first
     assert METADATA_KEY.encode() in first
+
+
+def test_one_and_the_same_memory_is_written_once_and_views_of_it_are_not_mixed_up() -> None:
+    array = np.arange(12, dtype=np.float32).reshape(3, 4)
+    tree = {
+        "a": array,
+        "again": array,
+        "view": array.view(),
+        "turned": array.T,
+        "part": array[:2],
+        "as int": array.view(np.int32),
+        "equal": array.copy(),
+    }
+    text, arrays = encode(tree)
+    assert len(arrays) == 5
+    back = decode(text, arrays)
+    for key, value in tree.items():
+        assert back[key].dtype == value.dtype
+        assert np.array_equal(back[key], value)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fedmx import Client, Experiment, FedmxError, Round, Server, join, serve, simulate
+from fedmx import Experiment, Round, Server, serve, simulate
+from fedmx.run.state_tree import encode
 from layers.logic import HOOKS, PRESETS
+from tests.front.client_process import ClientProcess
 from tests.logic.given_updates import Witness
 
 UP = ["dgc", "quantise", "selective-sgd", "sign-sgd", "stc", "top-k"]
@@ -92,47 +92,37 @@ def test_every_compressing_preset_has_a_name_that_an_experiment_file_can_use() -
 
 
 class Deployment:
-    """A server, and clients each in a thread of its own that can be cut off and come back."""
+    """A server, and clients in processes of their own that can be killed and started again."""
 
-    def __init__(self, server: Server, folder: Path) -> None:
+    def __init__(self, server: Server, folder: Path, processes: list[ClientProcess]) -> None:
         self.server = server
-        self.folder = folder
-        self._running: dict[int, tuple[Client, threading.Thread]] = {}
+        self._folder = folder
+        self._processes = processes
 
     def start(self, client: int, memory: str) -> None:
         address = self.server._clients.address  # type: ignore[attr-defined]
-        one = join(address, client, memory=self.folder / memory)
-        thread = threading.Thread(target=self._work, args=[one], daemon=True)
-        self._running[client] = one, thread
-        thread.start()
+        self._processes[client].start(address, client, self._folder / memory)
 
-    def cut(self, client: int) -> None:
-        one, thread = self._running.pop(client)
-        one.network.close()
-        thread.join(60)
-        assert not thread.is_alive()
+    def start_again(self, client: int, memory: str) -> None:
+        self._processes[client].kill()
+        self._processes[client] = ClientProcess()
+        self.start(client, memory)
 
-    def join(self) -> None:
-        for client in list(self._running):
-            _, thread = self._running.pop(client)
-            thread.join(60)
-            assert not thread.is_alive()
-
-    @staticmethod
-    def _work(client: Client) -> None:
-        with suppress(FedmxError), client:  # it is cut off by the test
-            client.run()
+    def run(self) -> Iterator[Round]:
+        with self.server:
+            for client in range(len(self._processes)):
+                self.start(client, f"{client}")
+            yield from self.server
+            for process in self._processes:
+                assert process.finished() == "all 4 rounds were run"
 
 
-@contextmanager
-def deployed(what: Experiment, folder: Path) -> Iterator[Deployment]:
-    server = serve(what, "run")
-    with server:
-        deployment = Deployment(server, folder)
-        for client in range(what.clients):
-            deployment.start(client, f"{client}")
-        yield deployment
-        deployment.join()
+@pytest.fixture(scope="module")
+def processes() -> Iterator[list[ClientProcess]]:
+    running = [ClientProcess() for _ in range(3)]
+    yield running
+    for process in running:
+        process.kill()
 
 
 def all_of_three(*hooks: Any) -> Experiment:
@@ -141,41 +131,41 @@ def all_of_three(*hooks: Any) -> Experiment:
 
 
 @pytest.mark.parametrize("hook", UP)
-def test_over_sockets_it_ends_in_the_same_bits_as_in_simulation(hook, tmp_path) -> None:
+def test_over_sockets_it_ends_in_the_same_bits_as_in_simulation(hook, processes, tmp_path) -> None:
     what = all_of_three(hook)
     simulated = simulate(what)
     expected = run(simulated)
-    with deployed(what, tmp_path) as deployment:
-        rounds = list(deployment.server)
+    deployment = Deployment(serve(what, "run"), tmp_path, processes)
+    rounds = list(deployment.run())
     assert deployment.server.weights.tobytes() == simulated.weights.tobytes()
     for one, other in zip(rounds, expected, strict=True):
         assert one.up_bytes == other.up_bytes
         assert one.down_bytes == other.down_bytes
 
 
-def test_a_client_that_is_started_again_with_its_memory_goes_on_in_the_same_bits(tmp_path) -> None:
+def test_a_client_that_is_killed_and_started_again_goes_on_in_the_same_bits(
+    processes, tmp_path
+) -> None:
     what = all_of_three("stc")
     simulated = simulate(what)
-    expected = run(simulated)
-    with deployed(what, tmp_path) as deployment:
-        rounds = []
-        for round in deployment.server:
-            rounds.append(round)
-            if round.round == 2:
-                deployment.cut(1)
-                deployment.start(1, "1")
+    run(simulated)
+    deployment = Deployment(serve(what, "run"), tmp_path, processes)
+    rounds = []
+    for round in deployment.run():
+        rounds.append(round)
+        if round.round == 2:
+            deployment.start_again(1, "1")
     assert deployment.server.weights.tobytes() == simulated.weights.tobytes()
-    assert [one.down_bytes for one in rounds] == [one.down_bytes for one in expected]
+    assert rounds[2].down_bytes < 4 * PARAMETERS, "it gets what it missed, not the model"
 
 
-def test_a_client_that_is_started_again_without_memory_gets_the_model(tmp_path) -> None:
-    with deployed(all_of_three("stc"), tmp_path) as deployment:
-        rounds = []
-        for round in deployment.server:
-            rounds.append(round)
-            if round.round == 2:
-                deployment.cut(1)
-                deployment.start(1, "elsewhere")
+def test_a_client_that_is_started_again_without_memory_gets_the_model(processes, tmp_path) -> None:
+    deployment = Deployment(serve(all_of_three("stc"), "run"), tmp_path, processes)
+    rounds = []
+    for round in deployment.run():
+        rounds.append(round)
+        if round.round == 2:
+            deployment.start_again(1, "elsewhere")
     assert all(round.participants == (0, 1, 2) for round in rounds)
     down = [
         {client.client: client.traffic.down_bytes for client in round.report.clients}
@@ -188,3 +178,19 @@ def test_a_client_that_is_started_again_without_memory_gets_the_model(tmp_path) 
         {0: False, 1: True, 2: False},
         {0: False, 1: False, 2: False},
     ]
+
+
+def test_clients_that_have_the_same_model_hold_it_once_in_memory_and_in_a_checkpoint() -> None:
+    everybody = {"name": "uniform", "count": 8}
+    simulation = simulate(experiment(rounds=1, logic={"preset": "stc", "select": everybody}))
+    run(simulation)
+    tree = simulation.checkpoint()
+    models = [
+        kept["pending"]["memory"]["0:Stc"]["model"] for kept in tree["clients"]["ledgers"].values()
+    ]
+    assert len(models) == 8
+    assert len({model.__array_interface__["data"][0] for model in models}) == 1
+    _, arrays = encode(tree)
+    vectors = [array for array in arrays.values() if array.shape == (PARAMETERS,)]
+    # A residual a client, and on the server the model, its residual and what the clients hold.
+    assert len(vectors) == 8 + 3
