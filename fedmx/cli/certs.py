@@ -33,8 +33,8 @@ def ca(folder: Folder) -> None:
     from layers.network import make_ca
 
     files = make_ca(folder)
-    typer.echo(f"authority: {files.certificate}, for everybody")
-    typer.echo(f"           {files.key}, which signs certificates: keep it to yourself")
+    _tell("authority", f"{files.certificate}, for everybody")
+    _tell("", f"{files.key}, which signs certificates: keep it to yourself")
 
 
 @app.command("server")
@@ -44,7 +44,7 @@ def server(folder: Folder, names: Names = None) -> None:
 
     known = names or LOCAL
     files = make_server_certificate(folder, known)
-    typer.echo(f"server:    {files.certificate} and .key, as {', '.join(known)}")
+    _tell("server", f"{files.certificate} and .key, as {', '.join(known)}")
 
 
 @app.command("client")
@@ -59,7 +59,8 @@ def client(
     made = [make_client_certificate(folder, identity(number)) for number in dict.fromkeys(ids)]
     first, last = made[0].certificate, made[-1].certificate
     to = f" to {last.name}" if len(made) > 1 else ""
-    typer.echo(f"{_clients(len(made)) + ':':10} {first}{to} and .key")
+    who = "client" if len(made) == 1 else f"{len(made)} clients"
+    _tell(who, f"{first}{to} and .key")
 
 
 @app.command("all")
@@ -101,8 +102,8 @@ def show(
     from fedmx.cli.complaint import printable
 
     for label, text in describe(file).items():
-        typer.echo(f"{label + ':':10} {printable(text)}")
+        _tell(label, printable(text))
 
 
-def _clients(number: int) -> str:
-    return "client" if number == 1 else f"{number} clients"
+def _tell(label: str, text: str) -> None:
+    typer.echo(f"{label + ':' if label else '':11} {text}")
