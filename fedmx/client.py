@@ -58,6 +58,8 @@ class Client:
 
     def __post_init__(self) -> None:
         self._learns = self.logic is None or self.compute is None
+        if self._learns and self.learn is None:
+            raise FedmxError("a client needs logic and compute, or `learn` to make them")
         self._setup: Setup | None = None
         self._kept: ClientMemory | None = None
         self._participant: Participant | None = None
@@ -142,8 +144,7 @@ class Client:
             raise FedmxError(f"the server calls its run {shown(setup.run)}, which is no run's name")
         logic, compute = self.logic, self.compute
         if self._learns or logic is None or compute is None:
-            if self.learn is None:
-                raise FedmxError("a client needs logic and compute, or `learn` to make them")
+            assert self.learn is not None  # it was asked for at the beginning
             self.logic, self.compute = logic, compute = self.learn(setup)
         self._kept = memory = ClientMemory(self.memory, setup.run, setup.client)
         return Participant(setup.client, logic, compute, memory.load(), memory.keep)
