@@ -9,7 +9,8 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
@@ -21,7 +22,9 @@ from fedmx.socket_clients import identity
 from layers.compute.compute import Compute
 from layers.compute.engine import Engine
 from layers.compute.samples import Samples
-from layers.logic import Logic, Task, Update
+from layers.logic import Logic, Offer, Task, Update, Verdict
+from layers.logic.plan import Plan, single_lanes
+from layers.logic.selector import Selector
 from layers.logic.selectors.uniform import Uniform
 from layers.network import ClientTLS, Codec, Listener
 from layers.network.roles import ClientSession
@@ -56,6 +59,7 @@ class Scripted:
         host, _, port = address.rpartition(":")
         self.client = client
         self.samples = samples
+        self.kept = tuple(range(100))  # the rounds whose memory it says it has
         self.tasks: list[Task] = []
         self.told: list[str] = []
         self.over = ""
@@ -84,7 +88,7 @@ class Scripted:
     def be_ready(self) -> Setup:
         """Take the setup and say that this client is ready."""
         setup = self.expect(Setup)
-        self.say(Ready(setup.run, self.client, self.samples, kept=tuple(range(100))))
+        self.say(Ready(setup.run, self.client, self.samples, self.kept))
         return setup
 
     def expect(self, kind: type[T]) -> T:
@@ -211,6 +215,22 @@ def honest(client: Scripted) -> None:
     """Answer every task."""
     while True:
         client.say(update_of(client.task()))
+
+
+@dataclass(frozen=True)
+class Least(Selector):
+    """Grants the `grants` smallest offers, once nobody is waited for."""
+
+    grants: int = 2
+
+    def select(self, population, memory, round, rng) -> Plan:  # type: ignore[no-untyped-def]
+        return Plan(single_lanes(population.clients), offers=True)
+
+    def admit(self, offers: Sequence[Offer], waiting: int) -> Sequence[Verdict]:
+        if waiting:
+            return []
+        best = sorted(offers, key=lambda offer: offer.norm)[: self.grants]
+        return [Verdict(o.round, o.client, granted=o in best) for o in offers]
 
 
 def tiny() -> Any:

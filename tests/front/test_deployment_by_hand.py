@@ -19,10 +19,21 @@ from fedmx.socket_clients import identity
 from layers.compute.compute import Compute
 from layers.compute.engine import Engine
 from layers.compute.samples import Samples
-from layers.logic import ClientFailed, ClientHalf, Context, Hook, Logic, Training, Update
+from layers.logic import (
+    ClientFailed,
+    ClientHalf,
+    Context,
+    Hook,
+    Logic,
+    Question,
+    Training,
+    Update,
+)
+from layers.logic.plan import Plan
+from layers.logic.selector import Selector
 from layers.logic.selectors.uniform import Uniform
 from layers.network import Backoff, Connector, Listener
-from tests.front.scripted import compute, listening, tiny
+from tests.front.scripted import Least, compute, listening, tiny
 from tests.network.conftest import Certificates
 
 CLIENTS = 3
@@ -60,25 +71,44 @@ def samples_of(client: int) -> Samples:
     return Samples(rng.random((number, 4), dtype=np.float32), rng.integers(0, 3, number))
 
 
-def logic(*hooks: Hook) -> Logic:
+def logic(*hooks: Hook, selector: Selector | None = None) -> Logic:
     training = Training(epochs=2, batch_size=4, rate=0.1)
     layout = compute().engine.layout
-    return Logic(layout, selector=Uniform(1.0), hooks=hooks, training=training, seed=11)
+    who = selector or Uniform(1.0)
+    return Logic(layout, selector=who, hooks=hooks, training=training, seed=11)
 
 
-def deployed(certificates: Certificates, last: int, *hooks: Hook) -> Server:
+@dataclass(frozen=True)
+class InTurn(Selector):
+    """Two lanes: one of two clients, one of one."""
+
+    def select(self, population, memory, round, rng) -> Plan:  # type: ignore[no-untyped-def]
+        return Plan(((0, 2), (1,)))
+
+
+@dataclass(frozen=True)
+class Asking(Uniform):
+    """Everybody, after two questions."""
+
+    def surveys(self) -> tuple[Question, ...]:
+        return Question("labels", classes=3), Question("step", rate=0.1)
+
+
+def deployed(
+    certificates: Certificates, last: int, *hooks: Hook, selector: Selector | None = None
+) -> Server:
     return Server(
         network=Listener("127.0.0.1:0", CODEC, tls=certificates.server),
-        logic=logic(*hooks),
+        logic=logic(*hooks, selector=selector),
         compute=compute(),
         last=last,
         wait_for=CLIENTS,
     )
 
 
-def simulated(last: int, *hooks: Hook) -> Server:
+def simulated(last: int, *hooks: Hook, selector: Selector | None = None) -> Server:
     numbers = {client: len(samples_of(client)) for client in range(CLIENTS)}
-    same = logic(*hooks)
+    same = logic(*hooks, selector=selector)
     clients = SimulatedClients(same, Engine(tiny, (4,), 3), numbers, samples_of)
     return Server(network=clients, logic=same, compute=compute(), last=last)
 
@@ -146,13 +176,18 @@ def test_both_ends_take_and_show_the_same_three_parts(certificates: Certificates
     assert isinstance(client.network, Connector)
 
 
-def test_ends_built_by_hand_end_in_the_bytes_of_a_simulation(certificates: Certificates) -> None:
-    server = deployed(certificates, 3, Count())
+@pytest.mark.parametrize(
+    "selector", [Uniform(0.7), InTurn(), Asking(1.0), Least(2)], ids=lambda one: type(one).__name__
+)
+def test_ends_built_by_hand_end_in_the_bytes_of_a_simulation(
+    certificates: Certificates, selector: Selector
+) -> None:
+    server = deployed(certificates, 3, Count(), selector=selector)
     with server, clients_of(server, certificates, Count()) as clients:
         rounds = list(server.rounds())
         for one in clients:
             one.end()
-    alone = simulated(3, Count())
+    alone = simulated(3, Count(), selector=selector)
     for over_sockets, at_home in zip(rounds, alone, strict=True):
         assert over_sockets.client_records() == at_home.client_records()
         assert over_sockets.accuracy == at_home.accuracy

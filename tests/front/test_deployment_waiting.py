@@ -6,20 +6,19 @@ import _thread
 import logging
 import socket
 import threading
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from fedmx import FedmxError, Server, SocketClients, recorded
-from fedmx.messages import CODEC, Setup
-from layers.logic import Offer, ServerState, Verdict
-from layers.logic.plan import Plan, single_lanes
-from layers.logic.selector import Selector
+from fedmx.messages import CODEC, Failed, Setup
+from layers.logic import Answer, Offer, Question, ServerState, Verdict
+from layers.logic.selectors.uniform import Uniform
 from layers.network import AddressError, Listener
 from tests.front.scripted import (
+    Least,
     Scripted,
     after_one_round,
     compute,
@@ -278,23 +277,101 @@ def test_a_server_that_was_killed_at_the_very_end_still_tells_its_clients(
     assert server.reason == ENDED[0]
 
 
-# --- offers ---------------------------------------------------------------------------------
+def test_what_a_client_says_before_it_is_ready_is_not_taken_for_an_answer(
+    certificates: Certificates,
+) -> None:
+    def hasty(client: Scripted) -> None:
+        update = update_of(client.task())
+        client.hang_up()
+        client.connect()
+        client.say(replace(update, delta=update.delta * 3))  # of a server that is gone, perhaps
+        client.be_ready()
+        honest(client)
+
+    server = listening(certificates, last=2, wait_for=2)
+    model = server.weights.copy()
+    with server, fleet(server, certificates, {0: honest, 1: hasty}):
+        rounds = list(server.rounds())
+    assert [round.participants for round in rounds] == [(0, 1), (0, 1)]
+    assert [round.refused_connections for round in rounds] == [(), ()]
+    model = after_one_round(after_one_round(model, (0, 1)), (0, 1))
+    np.testing.assert_array_equal(server.weights, model)
+
+
+def test_a_client_that_comes_back_without_its_memory_is_told_to_begin_anew(
+    certificates: Certificates,
+) -> None:
+    def forgetful(client: Scripted) -> None:
+        client.say(update_of(client.task()))
+        client.task()
+        client.hang_up()
+        client.connect()
+        client.kept = ()
+        client.be_ready()
+        honest(client)
+
+    server = listening(certificates, last=3, wait_for=2)
+    with server, fleet(server, certificates, {0: honest, 1: forgetful}) as clients:
+        rounds = list(server.rounds())
+    assert all(round.participants == (0, 1) for round in rounds)
+    assert [(t.round, t.counted) for t in clients[0].tasks] == [(1, 0), (2, 1), (3, 2)]
+    assert [(t.round, t.counted) for t in clients[1].tasks] == [(1, 0), (2, 1), (2, 0), (3, 2)]
+
+
+# --- surveys --------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Least(Selector):
-    """Grants the `grants` smallest offers, once nobody is waited for."""
+class Surveyed(Uniform):
+    """Everybody, whatever they answer to the question for their labels."""
 
-    grants: int = 2
+    def surveys(self) -> tuple[Question, ...]:
+        return (Question("labels", classes=3),)
 
-    def select(self, population, memory, round, rng) -> Plan:  # type: ignore[no-untyped-def]
-        return Plan(single_lanes(population.clients), offers=True)
 
-    def admit(self, offers: Sequence[Offer], waiting: int) -> Sequence[Verdict]:
-        if waiting:
-            return []
-        best = sorted(offers, key=lambda offer: offer.norm)[: self.grants]
-        return [Verdict(o.round, o.client, granted=o in best) for o in offers]
+def answering(client: Scripted) -> None:
+    client.expect(Question)
+    client.say(Answer(client.client, "labels", {"histogram": np.array([1, 2, 3])}))
+    honest(client)
+
+
+def test_a_survey_ends_whoever_does_not_answer(certificates: Certificates) -> None:
+    def failing(client: Scripted) -> None:
+        client.expect(Question)
+        client.say(Failed(0, client.client, "ValueError: no labels", "Traceback"))
+        honest(client)
+
+    def vanishing(client: Scripted) -> None:
+        client.expect(Question)
+        client.hang_up()
+
+    def lying(client: Scripted) -> None:
+        client.expect(Question)
+        client.say(Answer(0, "labels", {}))
+        honest(client)
+
+    scripts = {0: answering, 1: failing, 2: vanishing, 3: lying}
+    server = listening(certificates, wait_for=4, rejoin_s=0.2, selector=Surveyed(1.0))
+    with server, fleet(server, certificates, scripts):
+        (round,) = server.rounds()
+    assert round.participants == (0, 1, 3)
+    assert list(server.state.memory["survey"]["labels"]) == [0]
+    assert set(round.refused_connections) == {
+        "client 1: no answer: ValueError: no labels",
+        "client 3: no answer: sent a message in the name of client 0",
+        "client 3: sent a message in the name of client 0",
+    }
+
+
+def test_a_survey_that_is_not_answered_ends_at_the_deadline(certificates: Certificates) -> None:
+    server = listening(certificates, wait_for=1, round_deadline_s=2.0, selector=Surveyed(1.0))
+    with server, fleet(server, certificates, {0: honest}):
+        (round,) = server.rounds()
+    assert round.participants == (0,)
+    assert round.refused_connections == ("client 0: no answer within 2 s",)
+
+
+# --- offers ---------------------------------------------------------------------------------
 
 
 def offering(client: Scripted) -> None:
