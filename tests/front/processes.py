@@ -110,8 +110,8 @@ class Deployment:
         return RunFolder.open(facts.parent)
 
     def rounds(self) -> int:
-        """Return how many rounds are recorded."""
-        return len(self.run.rounds())
+        """Return how many rounds are recorded; none before there is a folder."""
+        return len(self.run.rounds()) if list(self.folder.glob("runs/*/run.json")) else 0
 
     def end(self) -> None:
         """Kill what still runs."""

@@ -111,7 +111,8 @@ class Held:
 
     def await_round(self, round: int) -> None:
         """Wait until a round is recorded."""
-        until(lambda: self.deployment.rounds() >= round, lambda: str(self.deployment.run.rounds()))
+        rounds = self.deployment.rounds
+        until(lambda: rounds() >= round, lambda: f"{rounds()} of {round} rounds")
 
 
 @pytest.fixture
