@@ -30,6 +30,7 @@ def run_round(state: ServerState, peers: Peers, logic: Logic) -> tuple[ServerSta
                 peers.send(course.miss(event))
             case Forgot():
                 peers.send(course.renew(event))
+        del event  # a folded update must not live on while the next one arrives
         peers.answer(course.decide())
     peers.answer(course.close())
     return course.conclude(peers.traffic())

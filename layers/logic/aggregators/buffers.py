@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from layers.logic.aggregator import Contribution
-from layers.logic.aggregators.mean import add_scaled
+from layers.logic.aggregators.sums import add_scaled
 from layers.logic.state import ServerState
 
 

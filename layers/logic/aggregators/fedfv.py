@@ -10,7 +10,7 @@ import numpy as np
 
 from layers.logic.aggregator import AGGREGATE, Aggregator, Contribution
 from layers.logic.aggregators.buffers import BufferMean
-from layers.logic.aggregators.mean import moved
+from layers.logic.aggregators.sums import moved
 from layers.logic.errors import LogicError, Refused
 from layers.logic.exchange import Update
 from layers.logic.packed import pack, unpack

@@ -10,8 +10,8 @@ import numpy as np
 
 from layers.logic.aggregator import Aggregator, Contribution
 from layers.logic.aggregators.kept import Kept
-from layers.logic.aggregators.mean import add_scaled
 from layers.logic.aggregators.median import coordinate_median
+from layers.logic.aggregators.sums import add_scaled
 from layers.logic.errors import LogicError
 from layers.logic.projection import WIDE
 from layers.logic.state import ServerState

@@ -9,7 +9,7 @@ import numpy as np
 
 from layers.logic.aggregator import Contribution
 from layers.logic.aggregators.buffers import BufferMean
-from layers.logic.aggregators.mean import moved
+from layers.logic.aggregators.sums import moved
 from layers.logic.state import ServerState
 
 BLOCK = 1 << 12  # values of each update at a time, so that some dozens stay in the cache

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from layers.logic.aggregator import Aggregator, Contribution
-from layers.logic.aggregators.mean import add_scaled
+from layers.logic.aggregators.sums import add_scaled
 from layers.logic.errors import LogicError
 from layers.logic.state import ServerState
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from layers.logic.aggregator import Aggregator, Contribution
 from layers.logic.aggregators.buffers import BufferMean
-from layers.logic.aggregators.mean import add_scaled, moved
+from layers.logic.aggregators.sums import add_scaled, moved
 from layers.logic.errors import LogicError
 from layers.logic.norm import norm
 from layers.logic.state import ServerState
