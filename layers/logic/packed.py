@@ -13,9 +13,13 @@ import numpy as np
 
 from layers.logic.state import Memory
 
+SAMPLE = 1 << 14  # values by which a vector that is not ternary is told at once
+
 
 def pack(vector: np.ndarray) -> Memory:
     """Return a float32 (d,) vector as named arrays, ternary if that is smaller."""
+    if _is_dense(vector[:SAMPLE]):
+        return {"dense": vector}
     places = vector != 0
     values = vector[places]
     magnitudes = np.abs(values)
@@ -47,3 +51,10 @@ def unpack(packed: Mapping[str, Any]) -> np.ndarray:
     vector = np.zeros(packed["size"], np.float32)
     vector[places] = values
     return vector
+
+
+def _is_dense(sample: np.ndarray) -> bool:
+    """Whether the magnitudes of the non-zeros change so often that runs of them save nothing."""
+    magnitudes = np.abs(sample[sample != 0])
+    changes = int(np.count_nonzero(magnitudes[1:] != magnitudes[:-1]))
+    return changes > len(magnitudes) // 4
