@@ -8,7 +8,7 @@ import signal
 import sys
 import time
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING:
     from sys import UnraisableHookArgs
@@ -37,6 +37,18 @@ def install() -> None:
     sys.unraisablehook = _unraisable
 
 
+def leave(code: int) -> NoReturn:
+    """End the process now that everything is closed.
+
+    Python would take itself down while signals have their first meaning back, might turn the code
+    into a signal's, and would let what was half loaded talk about its end.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code)
+
+
 def _interrupt(number: int, frame: FrameType | None) -> None:
     global _first_s
     now_s = time.monotonic()
@@ -60,5 +72,5 @@ def _unraisable(args: UnraisableHookArgs) -> None:
     """Try again shortly where Python would drop an interrupt: in a ``__del__`` or a C callback."""
     if issubclass(args.exc_type, KeyboardInterrupt):
         signal.setitimer(signal.ITIMER_REAL, RETRY_S)
-    else:
+    elif _first_s is None:  # afterwards, what was left half done has nothing to tell
         sys.__unraisablehook__(args)

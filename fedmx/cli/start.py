@@ -27,9 +27,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
             if root in ("", "fedmx", "layers") or "--debug" in words:
                 raise
             _end(f"the package {root} is not installed; install fedmx with pip", WRONG)
-        sys.exit(run(words))
+        code = run(words)
     except KeyboardInterrupt:
-        _end("interrupted", INTERRUPTED)
+        sys.stderr.write("fedmx: interrupted\n")
+        code = INTERRUPTED
+    if code == INTERRUPTED:
+        interrupts.leave(code)
+    sys.exit(code)
 
 
 def _end(message: str, code: int) -> None:
