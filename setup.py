@@ -36,6 +36,8 @@ setup(
         "gluoncv>=0.10.5.post0",
         "numpy>=1.21,<1.24",
         "scikit-learn",
+        "scipy",
+        "threadpoolctl",
         "PyYAML>=6",
         "pydantic>=2",
         "msgpack>=1",

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from fedmx.blas import one_blas_thread
 from fedmx.client_memory import ClientMemory
 from fedmx.errors import FedmxError
 from fedmx.messages import CODEC, CannotTakePart, Failed, Finished, Ready, Setup
@@ -166,7 +167,8 @@ class Client:
         try:
             made = self._made
             if made is None or not _same(made[0], task):
-                made = (task, participant.take(task))
+                with one_blas_thread():
+                    made = (task, participant.take(task))
                 CODEC.encode(made[1])  # what cannot travel is this client's failure, too
         except Exception as error:
             log.exception("round %d failed", task.round)

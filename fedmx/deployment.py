@@ -39,9 +39,11 @@ def serve(experiment: Experiment | Assembly, run: str) -> Server:
         insecure=network.insecure,
         heartbeat_s=network.heartbeat_s,
     )
+    # Where this machine keeps its keys is nothing that a client has to know.
+    told = experiment.with_overrides(["network.tls=null", "network.token_file=null"])
     setup = Setup(
         run=run,
-        experiment=experiment.to_yaml(),
+        experiment=told.to_yaml(),
         digest=experiment.digest(),
         client=0,
         shape=assembly.dataset.shape,

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from fedmx.blas import one_blas_thread
 from fedmx.evaluation import Evaluation, Rows, evaluate
 from fedmx.messages import Setup
 from fedmx.round import Round
@@ -159,6 +160,7 @@ class Server:
         """Go on from what `Keeper.keep` was given."""
         self.state = ServerState.of_tree(checkpoint["server"])
         self.elapsed_s = checkpoint["elapsed_s"]
+        self.reason = checkpoint["reason"]
         self._clients.restore(checkpoint["clients"])
 
     def rounds(self) -> Iterator[Round]:
@@ -170,12 +172,15 @@ class Server:
         Raises:
             TooFewUpdates: a round brought too little; the state is that before it.
         """
-        if self.state.round >= self.last:  # resumed when only the end had not been told
-            self.finish(f"all {self.last} rounds were run")
-        while self.state.round < self.last:
+        if not self.reason and self.state.round >= self.last:
+            self.reason = f"all {self.last} rounds were run"
+        if self.reason:  # resumed when only the end had not been told
+            self.finish(self.reason)
+        while not self.reason:
             self._clients.population()  # waiting for clients to come is not the round's time
             began = time.monotonic()
-            self.state, report = run_round(self.state, self._clients, self.logic)
+            with one_blas_thread():
+                self.state, report = run_round(self.state, self._clients, self.logic)
             found: Evaluation | None = None
             if report.round % self.evaluate_every == 0 or report.round == self.last:
                 found = self.evaluation()
@@ -192,14 +197,14 @@ class Server:
                 client_accuracy_mean=found.client_accuracy_mean if found else None,
                 client_accuracy_variance=found.client_accuracy_variance if found else None,
             )
+            self.reason = self.stop.reason(round) or ""
+            if not self.reason and self.state.round >= self.last:
+                self.reason = f"all {self.last} rounds were run"
             if self.keeper is not None:
                 self.keeper.keep(round, self.checkpoint())
-            reason = self.stop.reason(round)
-            if reason or self.state.round >= self.last:
-                self.finish(reason or f"all {self.last} rounds were run")
+            if self.reason:
+                self.finish(self.reason)
             yield round
-            if reason:
-                return
 
     def finish(self, reason: str) -> None:
         """Tell the clients that the run is over, so that they end instead of waiting."""
@@ -222,4 +227,5 @@ class Server:
             "server": self.state.tree(),
             "clients": self._clients.tree(),
             "elapsed_s": self.elapsed_s,
+            "reason": self.reason,
         }

@@ -8,7 +8,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
 
@@ -76,19 +76,15 @@ class _Started:
 
     def __init__(self) -> None:
         import mxnet as mx
-        from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
+        from threadpoolctl import ThreadpoolController
 
         with _without(ENGINE_NOTICE):
             mx.nd.zeros(1).wait_to_read()
         self.libraries: list[Any] = list(
             ThreadpoolController().select(user_api="openmp").lib_controllers
         )
-        runs_in: list[int] = []
-        _run_as_operator(lambda: runs_in.append(threading.get_ident()))
-        # Somebody who used MXNet before us may have started another engine, which runs operators
-        # in a worker thread: one after the other anyway, and not safely for several callers.
-        here = runs_in == [threading.get_ident()]
-        self.turn: AbstractContextManager[Any] = nullcontext() if here else threading.RLock()
+        # MXNet is not safe for callers of several threads, so they take turns.
+        self.turn = threading.RLock()
 
 
 _starting = threading.Lock()

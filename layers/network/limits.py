@@ -29,7 +29,7 @@ class Limits:
     max_file_bytes: int = 1 << 36
     max_connections: int = 10_000
     max_handshakes: int = 128
-    handshake_s: float = 5.0
+    handshake_s: float = 15.0
     linger_s: float = 1.0
 
     def __post_init__(self) -> None:
