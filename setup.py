@@ -43,7 +43,7 @@ setup(
         "msgpack>=1",
         "safetensors",
         "cryptography>=42",
-        "typer",
+        "typer>=0.29",
         "rich",
         "matplotlib",
         "tensorboard",

@@ -99,7 +99,7 @@ class Client:
             elif isinstance(event, Retrying):
                 log.info("%s; trying again in %.1f s", event.reason, event.delay_s)
             elif isinstance(event, GaveUp):
-                raise ServerRefusedError(f"{self.network.address}: {event.reason}")
+                raise ServerRefusedError(event.reason)
             elif isinstance(event, Received):
                 message = event.message
                 if isinstance(message, Finished):

@@ -59,6 +59,8 @@ class SimulatedClients:
         self._offered: dict[int, Update] = {}
         self._traffic: dict[int, Traffic] = {}
 
+    foreign = False
+
     def __enter__(self) -> SimulatedClients:
         return self
 

@@ -69,6 +69,8 @@ class SocketClients:
         deadline_s: how long a round may take; None: as long as its slowest client.
     """
 
+    foreign = True
+
     def __init__(
         self,
         listener: Listener,

@@ -112,7 +112,8 @@ def one_thread() -> Iterator[None]:
             library.set_num_threads(1)
 
     def restore() -> None:
-        for library, threads in zip(mxnet.libraries, before, strict=True):
+        # An interrupt may have come before the last of them was asked.
+        for library, threads in zip(mxnet.libraries, before, strict=False):
             library.set_num_threads(threads)
 
     with mxnet.turn:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Literal
@@ -47,6 +48,7 @@ class Course:
         self._training = logic.training_of(self._round)
         population = Population(peers.population(), state.memory.get(SURVEY, {}))
         self._chain = logic.server_chain(state, len(population.clients))
+        self._foreign = peers.foreign
         self._plan = _select(state, logic, population)
         self._lanes = [_Lane(lane, state.weights, state.buffers) for lane in self._plan.lanes]
         self._place = {
@@ -108,6 +110,12 @@ class Course:
             self._logic.aggregator.inspect(decoded)
         except Refused as refusal:
             return self._drop(ClientReport(update.client, "refused", str(refusal)))
+        except Exception as error:
+            if not self._foreign:
+                raise
+            reason = f"the server's half of a hook failed on it: {type(error).__name__}: {error}"
+            trace = traceback.format_exc()
+            return self._drop(ClientReport(update.client, "refused", reason, trace))
         del self._tasks[update.client]
         self._clients[update.client] = ClientReport(
             update.client,

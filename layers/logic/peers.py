@@ -29,6 +29,14 @@ class Traffic:
 class Peers(Protocol):
     """The clients, as the server's half of a round sees them."""
 
+    @property
+    def foreign(self) -> bool:
+        """Whether clients are somebody else's processes.
+
+        What a server half stumbles over may then be a client's doing: the update is refused, with
+        the traceback, and the round goes on. In a simulation the error comes out.
+        """
+
     def population(self) -> Mapping[int, int]:
         """Return the clients that can be asked now, with their numbers of samples."""
 

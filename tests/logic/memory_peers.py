@@ -49,6 +49,7 @@ class MemoryPeers:
         forge: what arrives in place of a client's update.
         forge_offer: likewise of its offer.
         deadline: after so many events nothing more is yielded.
+        foreign: whether the clients count as somebody else's processes.
     """
 
     logic: Logic
@@ -60,6 +61,7 @@ class MemoryPeers:
     forge_offer: Callable[[Offer], Iterable[Event]] = lambda offer: [offer]
     forge_answer: Callable[[Answer], Iterable[Answer]] = lambda answer: [answer]
     deadline: int | None = None
+    foreign: bool = False
     ledgers: dict[int, ClientLedger] = field(default_factory=dict)
     tasks: list[Task] = field(default_factory=list)
     verdicts: list[Verdict] = field(default_factory=list)

@@ -82,6 +82,8 @@ def test_buffers_are_averaged_by_samples_whatever_the_weights_of_the_updates(wei
 class Stream:
     """Updates that come to exist only when they are waited for."""
 
+    foreign = False
+
     def __init__(self, clients: int, size: int) -> None:
         self.clients, self.size = clients, size
 

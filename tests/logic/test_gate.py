@@ -187,3 +187,32 @@ def test_whatever_arrives_the_model_stays_finite_or_unchanged(bits, samples, ste
     else:
         assert report.of("refused") == (1,)
         assert same_bits(state.weights, np.array(WEIGHTS, np.float32))
+
+
+class Careless(Hook):
+    """Takes what its other half says for granted."""
+
+    def server(self) -> ServerHalf:
+        return Trusting()
+
+
+class Trusting(ServerHalf):
+    def receive(self, update, context):
+        if update.client == 1:
+            context.slot["what nobody sent"]
+        return update
+
+
+def test_what_a_server_half_stumbles_over_is_refused_where_clients_are_foreign() -> None:
+    logic = a_logic(alone(0, 1, 2), hooks=[Careless()])
+    _, report = run_round(a_state(logic), MemoryPeers(logic, CLIENTS, foreign=True), logic)
+    assert report.of("counted") == (0, 2)
+    (refused,) = [client for client in report.clients if client.status == "refused"]
+    assert "KeyError" in refused.reason
+    assert "what nobody sent" in refused.traceback
+
+
+def test_in_a_simulation_the_error_of_a_server_half_comes_out() -> None:
+    logic = a_logic(alone(0, 1, 2), hooks=[Careless()])
+    with pytest.raises(KeyError, match="what nobody sent"):
+        run_round(a_state(logic), MemoryPeers(logic, CLIENTS), logic)
