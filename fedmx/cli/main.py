@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import typer
 from typer.exceptions import TyperException
 
-from fedmx.cli import certs, client, data, listing, report, server
+from fedmx.cli import certs, client, data, explain, listing, report, server
 from fedmx.cli import run as simulation
 from fedmx.cli.complaint import complaint, printable
 from fedmx.cli.interrupts import Interrupted
@@ -38,6 +38,7 @@ app.command("server")(server.server)
 app.command("client")(client.client)
 app.command("report")(report.report)
 app.command("list")(listing.show)
+app.command("explain")(explain.explain)
 app.add_typer(data.app, name="data")
 app.add_typer(certs.app, name="certs")
 
