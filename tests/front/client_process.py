@@ -6,8 +6,13 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from layers.network import ClientTLS
 
 ROOT = Path(__file__).resolve().parents[2]
+GIVE_UP_S = 60.0  # so that a process whose server is gone is there for the next run
 
 
 class ClientProcess:
@@ -22,13 +27,15 @@ class ClientProcess:
             cwd=ROOT,
         )
 
-    def start(self, address: str, client: int, memory: Path) -> None:
+    def start(self, address: str, client: int, memory: Path, tls: ClientTLS) -> None:
         """Let it take part in the run at `address`."""
         assert self._process.stdin is not None
-        print(json.dumps([address, client, str(memory)]), file=self._process.stdin, flush=True)
+        files = [str(file) for file in (tls.certificate, tls.key, tls.ca)]
+        line = json.dumps([address, client, str(memory), files])
+        print(line, file=self._process.stdin, flush=True)
 
     def finished(self) -> str:
-        """Return why the run was over, once it is."""
+        """Return why the run was over for it, once it is, or what it could not go on for."""
         assert self._process.stdout is not None
         return self._process.stdout.readline().strip()
 
@@ -42,11 +49,17 @@ def main() -> None:
     """Take part in the runs that come in on standard input."""
     sys.path.insert(0, str(ROOT))
     from fedmx import join
+    from layers.network import ClientTLS
 
     for line in sys.stdin:
-        address, client, memory = json.loads(line)
-        with join(address, client, memory=Path(memory)) as one:
-            print(one.run(), flush=True)
+        address, client, memory, files = json.loads(line)
+        tls = ClientTLS(*map(Path, files))
+        try:
+            with join(address, client, tls=tls, memory=Path(memory), give_up_s=GIVE_UP_S) as one:
+                said = one.run()
+        except Exception as error:  # noqa: BLE001, the test that started the run sees it
+            said = repr(error)
+        print(said, flush=True)
 
 
 if __name__ == "__main__":

@@ -1,17 +1,14 @@
-"""Encoded updates and models end in the same bits in simulation, resumed and over sockets."""
+"""Encoded updates and models in simulation: who has which model, the bytes, and a resumed run."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fedmx import Experiment, Round, Server, serve, simulate
+from fedmx import Experiment, Round, Server, simulate
 from fedmx.run.state_tree import encode
 from layers.logic import HOOKS, PRESETS
-from tests.front.client_process import ClientProcess
 from tests.logic.given_updates import Witness
 
 UP = ["dgc", "quantise", "selective-sgd", "sign-sgd", "stc", "top-k"]
@@ -89,95 +86,6 @@ def test_every_compressing_preset_has_a_name_that_an_experiment_file_can_use() -
         assert name in PRESETS
         simulate(experiment(logic={"preset": name}))
     assert set(UP) < set(HOOKS)
-
-
-class Deployment:
-    """A server, and clients in processes of their own that can be killed and started again."""
-
-    def __init__(self, server: Server, folder: Path, processes: list[ClientProcess]) -> None:
-        self.server = server
-        self._folder = folder
-        self._processes = processes
-
-    def start(self, client: int, memory: str) -> None:
-        address = self.server._clients.address  # type: ignore[attr-defined]
-        self._processes[client].start(address, client, self._folder / memory)
-
-    def start_again(self, client: int, memory: str) -> None:
-        self._processes[client].kill()
-        self._processes[client] = ClientProcess()
-        self.start(client, memory)
-
-    def run(self) -> Iterator[Round]:
-        with self.server:
-            for client in range(len(self._processes)):
-                self.start(client, f"{client}")
-            yield from self.server
-            for process in self._processes:
-                assert process.finished() == "all 4 rounds were run"
-
-
-@pytest.fixture(scope="module")
-def processes() -> Iterator[list[ClientProcess]]:
-    running = [ClientProcess() for _ in range(3)]
-    yield running
-    for process in running:
-        process.kill()
-
-
-def all_of_three(*hooks: Any) -> Experiment:
-    logic = {"select": {"name": "uniform", "count": 3}, "hooks": list(hooks)}
-    return experiment(clients=3, rounds=4, logic=logic)
-
-
-@pytest.mark.parametrize("hook", UP)
-def test_over_sockets_it_ends_in_the_same_bits_as_in_simulation(hook, processes, tmp_path) -> None:
-    what = all_of_three(hook)
-    simulated = simulate(what)
-    expected = run(simulated)
-    deployment = Deployment(serve(what, "run"), tmp_path, processes)
-    rounds = list(deployment.run())
-    assert deployment.server.weights.tobytes() == simulated.weights.tobytes()
-    for one, other in zip(rounds, expected, strict=True):
-        assert one.up_bytes == other.up_bytes
-        assert one.down_bytes == other.down_bytes
-
-
-def test_a_client_that_is_killed_and_started_again_goes_on_in_the_same_bits(
-    processes, tmp_path
-) -> None:
-    what = all_of_three("stc")
-    simulated = simulate(what)
-    run(simulated)
-    deployment = Deployment(serve(what, "run"), tmp_path, processes)
-    rounds = []
-    for round in deployment.run():
-        rounds.append(round)
-        if round.round == 2:
-            deployment.start_again(1, "1")
-    assert deployment.server.weights.tobytes() == simulated.weights.tobytes()
-    assert rounds[2].down_bytes < 4 * PARAMETERS, "it gets what it missed, not the model"
-
-
-def test_a_client_that_is_started_again_without_memory_gets_the_model(processes, tmp_path) -> None:
-    deployment = Deployment(serve(all_of_three("stc"), "run"), tmp_path, processes)
-    rounds = []
-    for round in deployment.run():
-        rounds.append(round)
-        if round.round == 2:
-            deployment.start_again(1, "elsewhere")
-    assert all(round.participants == (0, 1, 2) for round in rounds)
-    down = [
-        {client.client: client.traffic.down_bytes for client in round.report.clients}
-        for round in rounds
-    ]
-    dense = 4 * PARAMETERS
-    assert [{k: got > dense for k, got in one.items()} for one in down] == [
-        {0: True, 1: True, 2: True},
-        {0: False, 1: False, 2: False},
-        {0: False, 1: True, 2: False},
-        {0: False, 1: False, 2: False},
-    ]
 
 
 def test_clients_that_have_the_same_model_hold_it_once_in_memory_and_in_a_checkpoint() -> None:
