@@ -1,4 +1,4 @@
-"""The code of the README and of the guide runs as printed; every command exists."""
+"""The code of the pages runs as printed; every command exists."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from fedmx.cli.main import app
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *ROOT.glob("examples/*/*.md")])
 CODE = [ROOT / "README.md", ROOT / "docs" / "guide.md"]
+EXTENDING = ROOT / "docs" / "extending.md"
 PATIENCE_S = 120.0
 
 
@@ -63,7 +64,7 @@ def run_python(code: str, folder: Path) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("page", CODE, ids=shown)
+@pytest.mark.parametrize("page", [*CODE, EXTENDING], ids=shown)
 def test_every_experiment_file_of_a_page_runs(page: Path, tmp_path: Path) -> None:
     files = [path.name for path in write_files(page, tmp_path) if path.suffix == ".yaml"]
     code = (
@@ -88,6 +89,32 @@ def test_the_hook_of_the_readme_is_the_example() -> None:
     (hook,) = [text for name, text in blocks(ROOT / "README.md", "python") if name]
     name, _, code = hook.partition("\n")
     assert code == (ROOT / "examples" / name.removeprefix("# ")).read_text()
+
+
+def test_what_the_page_on_extending_shows_are_the_examples_and_they_pass_its_tests(
+    tmp_path: Path,
+) -> None:
+    written = write_files(EXTENDING, tmp_path)
+    tests = [path for path in written if path.name.startswith("test_")]
+    assert len(tests) == 3
+    for path in written:
+        lines = [line for line in path.read_text().splitlines() if line.strip()]
+        if path.suffix == ".py":
+            assert len(lines) < 40, f"{path.name} is too long to be taken in at a glance"
+        if path not in tests:
+            code = path.read_text().partition("\n")[2]
+            assert code == (ROOT / "examples" / path.name).read_text()
+    (tmp_path / "conftest.py").write_text("")  # as in a folder of its own
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "ignore", *tests],
+        cwd=tmp_path,
+        env={"PYTHONPATH": f"{ROOT}:{tmp_path}", "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+    )
+    assert done.returncode == 0, done.stdout
+    assert "9 passed" in done.stdout
 
 
 def test_the_round_of_the_design_is_the_code() -> None:

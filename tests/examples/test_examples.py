@@ -187,8 +187,17 @@ def test_the_hook_is_about_twenty_lines_of_code() -> None:
     assert len(lines) <= 25
 
 
-def test_the_hook_gives_the_same_model_and_bytes_over_sockets(tmp_path: Path, start: Start) -> None:
-    own = EXAMPLES / "own_hook.yaml"
+@pytest.mark.parametrize(
+    ("file", "modules", "smaller"),
+    [
+        ("own_hook.yaml", ("own_hook",), 3.5),
+        ("extending.yaml", ("own_codec", "own_correction", "own_aggregator"), 1.9),
+    ],
+)
+def test_your_own_parts_give_the_same_model_and_bytes_over_sockets(
+    file: str, modules: tuple[str, ...], smaller: float, tmp_path: Path, start: Start
+) -> None:
+    own = EXAMPLES / file
     given = ["--set", "rounds=3", "--set", "clients=2", "--set", "logic.select.fraction=1.0"]
     simulated = start([*FEDMX, "run", str(own), *given], tmp_path)
     away = tmp_path / "server"
@@ -196,17 +205,20 @@ def test_the_hook_gives_the_same_model_and_bytes_over_sockets(tmp_path: Path, st
     server = start([*FEDMX, "server", str(own), *given, "--listen", "127.0.0.1:0"], away)
     here = tmp_path / "client"
     here.mkdir()
-    shutil.copy(EXAMPLES / "own_hook.py", here)
+    for module in modules:
+        shutil.copy(EXAMPLES / f"{module}.py", here)
     address = server.await_line("listening on ").split()[2]
-    command = [*FEDMX, "client", address, "--memory", "memory", "--module", "own_hook"]
+    command = [*FEDMX, "client", address, "--memory", "memory"]
+    command += [word for module in modules for word in ("--module", module)]
     clients = [start([*command, "--partition", f"{number}/2"], here) for number in range(2)]
     for process in (simulated, server, *clients):
         assert process.code() == 0, process.output
     runs = only_run(tmp_path / "runs"), only_run(away / "runs")
     assert runs[0].model_path.read_bytes() == runs[1].model_path.read_bytes()
     assert bytes_by_client(runs[0]) == bytes_by_client(runs[1])
+    model_bytes = runs[0].model_path.stat().st_size
     for record in runs[0].rounds():
-        assert record["up_bytes"] < record["down_bytes"] / 3.5
+        assert record["up_bytes"] < 2 * model_bytes / smaller
 
 
 def test_a_client_takes_no_code_that_it_was_not_told_to_allow(tmp_path: Path, start: Start) -> None:

@@ -1,0 +1,48 @@
+"""Your own aggregator: centered clipping (Karimireddy, He and Jaggi 2021, section 4)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from layers.logic import Aggregator, Contribution, LogicError, ServerState
+from layers.logic.aggregator import AGGREGATE
+from layers.logic.aggregators.buffers import BufferMean
+
+
+class Total:
+    def __init__(self, state: ServerState) -> None:
+        zero = np.zeros_like(state.weights)
+        self.centre = state.memory.get(AGGREGATE, {}).get("centre", zero)  # the last round's step
+        self.clipped = zero.astype(np.float64)
+        self.clients = 0
+        self.buffers = BufferMean(state)
+
+
+@dataclass(frozen=True)
+class CenteredClip(Aggregator):
+    """v <- v + mean_k (delta_k - v) min(1, radius / ||delta_k - v||), w <- w + v."""
+
+    radius: float = 1.0
+    each_client = True  # of a lane of several clients only the sum is known
+
+    def __post_init__(self) -> None:
+        if not self.radius > 0:
+            raise LogicError(f"radius must be above 0, not {self.radius}")
+
+    def init(self, state: ServerState) -> Total:
+        return Total(state)
+
+    def add(self, total: Total, contribution: Contribution) -> Total:
+        away = contribution.delta - total.centre
+        total.clipped += away * min(1.0, self.radius / max(float(np.linalg.norm(away)), 1e-12))
+        total.clients += 1
+        total.buffers.add(contribution)
+        return total
+
+    def finish(self, total: Total, state: ServerState) -> ServerState:
+        step = total.centre + (total.clipped / total.clients).astype(np.float32)
+        memory = {**state.memory, AGGREGATE: {"centre": step}}
+        weights, buffers = state.weights + step, total.buffers.mean()
+        return replace(state, weights=weights, buffers=buffers, memory=memory)

@@ -1,0 +1,46 @@
+"""Your own correction: FedDyn (Acar et al. 2021, algorithm 1), with a memory at each end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from layers.logic import ClientHalf, Context, Hook, ServerHalf, ServerState, Update
+
+ZERO = np.float32(0)
+
+
+@dataclass(frozen=True)
+class FedDyn(Hook):
+    alpha: float = 0.1
+
+    def client(self) -> ClientHalf:
+        return Dynamic(np.float32(self.alpha))
+
+    def server(self) -> ServerHalf:
+        return Drift()
+
+
+class Dynamic(ClientHalf):  # g - h_k + alpha (w' - w), then h_k <- h_k - alpha (w_k - w)
+    def __init__(self, alpha: np.float32) -> None:
+        self.alpha = alpha
+
+    def gradient(self, gradient: np.ndarray, weights: np.ndarray, context: Context) -> None:
+        gradient += self.alpha * (weights - context.start) - context.memory.get("h", ZERO)
+
+    def send(self, update: Update, context: Context) -> Update:
+        context.keep(h=context.memory.get("h", ZERO) - self.alpha * update.delta)
+        return update
+
+
+class Drift(ServerHalf):  # s <- s + (m / N) mean_k delta_k, then w <- w + mean_k delta_k + s
+    def count(self, update: Update, context: Context) -> None:
+        context.keep(m=context.memory.get("m", 0) + 1)
+
+    def conclude(self, state: ServerState, context: Context) -> ServerState:
+        mean = state.weights - context.start
+        share = np.float32(context.memory.get("m", 0) / context.clients)
+        drift = context.memory.get("s", ZERO) + share * mean
+        context.keep(s=drift, m=0)
+        return replace(state, weights=state.weights + drift)
