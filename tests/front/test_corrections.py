@@ -1,93 +1,18 @@
-"""Corrections and aggregators by name: they learn, resume in the same bits, and have their page."""
+"""Corrections and aggregators by name: their page, and what cannot be combined."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
-from fedmx import Experiment, ExperimentError, simulate
+from fedmx import ExperimentError, simulate
 from layers.logic import AGGREGATORS, HOOKS, PRESETS
+from tests.front.algorithms import experiment
 
 PAGE = Path(__file__).parents[2] / "docs" / "algorithms.md"
-ALGORITHMS: dict[str, dict[str, Any]] = {
-    **{
-        name: {"preset": {"name": name, "fraction": 1.0}}
-        for name in (
-            "fedadagrad",
-            "fedadam",
-            "fedavgm",
-            "fedfv",
-            "fednova",
-            "fedprox",
-            "fedyogi",
-            "projected-stc",
-            "q-fedavg",
-            "scaffold",
-        )
-    },
-    **{
-        name: {"aggregate": name, "select": {"name": "uniform", "fraction": 1.0}}
-        for name in ("geometric-median", "median", "norm-clip", "trimmed-mean")
-    },
-    **{
-        name: {
-            "aggregate": {"name": name, "byzantine": 0},
-            "select": {"name": "uniform", "fraction": 1.0},
-            "min_updates": 3,
-        }
-        for name in ("krum", "multi-krum")
-    },
-    "several at once": {
-        "select": {"name": "uniform", "fraction": 1.0},
-        "aggregate": {"name": "fedfv", "tau": 2},
-        "hooks": [
-            {"name": "fedprox", "mu": 0.1},
-            {"name": "scaffold", "option": "I", "dense": True},
-            "fedavgm",
-            "stc",
-        ],
-    },
-}
-
-
-def experiment(logic: dict[str, Any], **changed: Any) -> Experiment:
-    tree: dict[str, Any] = {
-        "rounds": 4,
-        "clients": 4,
-        "compute": {
-            "model": "2nn",
-            "data": "digits",
-            "normalise": {"scale": 16},
-            "evaluate": {"every": 4},
-            "partition": {"name": "shards", "per_client": 3},
-            "train": {"batch_size": 64, "rate": 0.05},
-        },
-        "logic": logic,
-        "network": {"address": "127.0.0.1:0", "heartbeat_s": 30},
-    }
-    return Experiment(**{**tree, **changed})
-
-
-@pytest.mark.parametrize("name", ALGORITHMS)
-def test_it_learns_and_a_resumed_run_ends_in_the_same_bits(name) -> None:
-    what = experiment(ALGORITHMS[name])
-    straight = simulate(what)
-    with straight:
-        expected = list(straight)
-
-    first, second = simulate(what), simulate(what)
-    with first:
-        rounds = first.rounds()
-        next(rounds), next(rounds)
-        second.restore(first.checkpoint())
-    with second:
-        assert len(list(second)) == 2
-    assert second.weights.tobytes() == straight.weights.tobytes()
-    assert expected[-1].accuracy > 0.15, "it learns: a tenth would be chance"
 
 
 def test_every_experiment_of_the_page_can_be_run() -> None:

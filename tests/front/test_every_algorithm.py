@@ -1,4 +1,4 @@
-"""Every hook, aggregator and preset, deployed over mutual TLS: the same bits as in simulation.
+"""Every hook, aggregator and preset: the same bits in simulation, resumed, and over mutual TLS.
 
 Also when a client is killed between two rounds and started again, of those with memory on clients.
 """
@@ -14,90 +14,10 @@ import pytest
 
 from fedmx import Experiment, Round, serve, simulate
 from layers.logic import AGGREGATORS, HOOKS, PRESETS, RoundReport
+from tests.front.algorithms import BY_NAME, CLIENTS, LOGIC, experiment
 from tests.front.fleet import Fleet
 from tests.network.conftest import Certificates
 
-CLIENTS = 4
-THREE = {"name": "uniform", "count": 3}  # so that everybody misses a round now and then
-BY_NAME: dict[str, dict[str, dict[str, Any]]] = {
-    "hook": {
-        "clip": {"norm": 0.5},
-        "dgc": {},
-        "fedadagrad": {},
-        "fedadam": {},
-        "fedavgm": {},
-        "fedprox": {"mu": 0.1},
-        "fedyogi": {},
-        "gradient-reply": {},
-        "quantise": {"down": True, "feedback": True},
-        "scaffold": {"rate": 0.5},
-        "selective-sgd": {"download": 0.5},
-        "sign-sgd": {},
-        "stc": {},
-        "top-k": {"p_down": 0.1},
-    },
-    "aggregator": {
-        "fedfv": {"tau": 2},
-        "fednova": {},
-        "geometric-median": {},
-        "krum": {"byzantine": 0},
-        "majority-vote": {},
-        "mean": {"weights": "uniform"},
-        "median": {},
-        "multi-krum": {"byzantine": 0, "keep": 2},
-        "norm-clip": {"norm": 0.5},
-        "q-fedavg": {},
-        "trimmed-mean": {},
-    },
-    "preset": {
-        "dgc": {"fraction": 0.75},
-        "fedadagrad": {"fraction": 0.75},
-        "fedadam": {"fraction": 0.75},
-        "fedavg": {"fraction": 0.75},
-        "fedavgm": {"fraction": 0.75},
-        "fedfv": {"fraction": 0.75},
-        "fednova": {"fraction": 0.75, "mu": 0.1},
-        "fedprox": {"fraction": 0.75},
-        "fedsgd": {"reply": "gradient"},
-        "fedyogi": {"fraction": 0.75},
-        "projected-stc": {"fraction": 0.75},
-        "q-fedavg": {"fraction": 0.75},
-        "quantised": {"fraction": 0.75, "bits": 16},
-        "scaffold": {"fraction": 0.75},
-        "selective-sgd": {},
-        "signsgd": {"fraction": 0.75},
-        "stc": {"fraction": 0.75},
-        "top-k": {"fraction": 0.75},
-    },
-}
-LOGIC: dict[str, dict[str, Any]] = {
-    **{
-        f"hook {name}": {"select": THREE, "hooks": [{"name": name, **settings}]}
-        for name, settings in BY_NAME["hook"].items()
-    },
-    **{
-        f"aggregator {name}": {
-            "select": THREE,
-            "aggregate": {"name": name, **settings},
-            "min_updates": 3,
-        }
-        for name, settings in BY_NAME["aggregator"].items()
-    },
-    **{
-        f"preset {name}": {"preset": {"name": name, **settings}}
-        for name, settings in BY_NAME["preset"].items()
-    },
-    "several at once": {
-        "select": THREE,
-        "aggregate": {"name": "fedfv", "tau": 2},
-        "hooks": [
-            {"name": "fedprox", "mu": 0.1},
-            {"name": "scaffold", "option": "I", "dense": True},
-            "fedavgm",
-            "stc",
-        ],
-    },
-}
 WITH_MEMORY = (
     "hook dgc",
     "hook quantise",
@@ -110,27 +30,15 @@ WITH_MEMORY = (
 )
 
 
-def experiment(name: str, **network: Any) -> Experiment:
-    return Experiment(
-        rounds=3,
-        clients=CLIENTS,
-        compute={
-            "model": "2nn",
-            "data": "digits",
-            "normalise": {"scale": 16},
-            "evaluate": {"every": 3},
-            "partition": "dirichlet",
-            "train": {"batch_size": 20, "rate": 0.05},
-        },
-        logic=LOGIC[name],
-        network={"address": "127.0.0.1:0", "heartbeat_s": 30, **network},
-    )
-
-
 def deployed(name: str, certificates: Certificates) -> Experiment:
     tls = certificates.server
     files = {"ca": tls.ca, "certificate": tls.certificate, "key": tls.key}
-    return experiment(name, tls={kind: str(file) for kind, file in files.items()})
+    network = {
+        "address": "127.0.0.1:0",
+        "heartbeat_s": 30,
+        "tls": {kind: str(file) for kind, file in files.items()},
+    }
+    return experiment(LOGIC[name], network=network)
 
 
 @dataclass(frozen=True)
@@ -160,7 +68,7 @@ class Simulated:
 
 @functools.cache
 def simulated(name: str) -> Simulated:
-    simulation = simulate(experiment(name))
+    simulation = simulate(experiment(LOGIC[name]))
     with simulation:
         rounds = list(simulation)
     ledgers: Mapping[int, Any] = simulation.checkpoint()["clients"]["ledgers"]
@@ -178,6 +86,21 @@ def fleet(certificates: Certificates) -> Iterator[Fleet]:
 def test_every_name_is_here() -> None:
     for kind, table in (("hook", HOOKS), ("aggregator", AGGREGATORS), ("preset", PRESETS)):
         assert set(BY_NAME[kind]) == set(table)
+
+
+@pytest.mark.parametrize("name", LOGIC)
+def test_it_learns_and_a_resumed_run_ends_in_the_same_bits(name) -> None:
+    expected = simulated(name).result
+    first, second = (simulate(experiment(LOGIC[name])) for _ in range(2))
+    with first:
+        rounds = first.rounds()
+        next(rounds), next(rounds)
+        second.restore(first.checkpoint())
+    with second:
+        (last,) = second
+    assert second.weights.tobytes() == expected.weights
+    assert last.report == expected.reports[-1]
+    assert last.accuracy > 0.15, "a tenth would be chance"
 
 
 @pytest.mark.parametrize("name", LOGIC)
