@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
@@ -37,7 +38,7 @@ from layers.network.transport import Connection, SocketBytes, new_scratch
 E = TypeVar("E", bound="Endpoint")
 
 
-class Endpoint:
+class Endpoint(ABC):
     """One end of any number of connections: asyncio in one thread, blocking calls for others."""
 
     def __init__(
@@ -81,13 +82,13 @@ class Endpoint:
         """Return (written, read) bytes of all sockets, counted apart from `traffic`."""
         return self._counter.written, self._counter.read
 
+    @abstractmethod
     def start(self) -> None:
         """Begin; each end says what that means."""
-        raise NotImplementedError
 
+    @abstractmethod
     def close(self, drain_s: float = 5.0) -> None:
         """Send what is queued, for at most `drain_s`, say goodbye, and release everything."""
-        raise NotImplementedError
 
     def __enter__(self: E) -> E:
         self.start()
@@ -159,15 +160,15 @@ class Endpoint:
         if waiting:
             await asyncio.wait(waiting, timeout=1.0)
 
+    @abstractmethod
     def _peer_of(self, connection: Connection) -> str | None:
         """The name under which the caller knows a connection's peer, None before it is open."""
-        raise NotImplementedError
 
-    def _take(self, connection: Connection, event: SessionEvent) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _take(self, connection: Connection, event: SessionEvent) -> None: ...
 
-    def _closed(self, connection: Connection) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _closed(self, connection: Connection) -> None: ...
 
     def must_pause(self) -> bool:
         """Whether the caller has too much to take already."""

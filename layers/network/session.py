@@ -18,6 +18,7 @@ CLOSING, with an `Ended` event that says why.
 from __future__ import annotations
 
 import enum
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any, TypeVar
 
@@ -89,7 +90,7 @@ ALLOWED: dict[State, frozenset[Kind]] = {
 EMPTY_KINDS = frozenset({Kind.PING, Kind.PONG, Kind.FILE_DONE})
 
 
-class Session:
+class Session(ABC):
     """What both ends of a session do alike; `ServerSession` and `ClientSession` add the handshake.
 
     Bytes go in through `receive_data`, which answers with events, and come out of `data_to_send`,
@@ -229,8 +230,8 @@ class Session:
             case _:
                 yield self._file(frame)
 
-    def _handshake(self, frame: Frame) -> Iterator[SessionEvent]:
-        raise NotImplementedError
+    @abstractmethod
+    def _handshake(self, frame: Frame) -> Iterator[SessionEvent]: ...
 
     def _file(self, frame: Frame) -> FileEvent:
         match frame.kind:
