@@ -60,6 +60,16 @@ class Round:
         """Bytes of the messages to clients."""
         return self.report.traffic.down_bytes
 
+    @property
+    def tasks(self) -> int:
+        """Number of clients to which a task went down."""
+        return sum(client.traffic.down_bytes > 0 for client in self.report.clients)
+
+    @property
+    def updates(self) -> int:
+        """Number of updates that came up, whether they counted or were refused."""
+        return sum(client.status in ("counted", "refused") for client in self.report.clients)
+
     def record(self) -> dict[str, Any]:
         """Return the round's line of rounds.jsonl."""
         return {
@@ -71,6 +81,8 @@ class Round:
             "train_loss": self.train_loss,
             "participants": list(self.participants),
             "selected": self.report.selected,
+            "tasks": self.tasks,
+            "updates": self.updates,
             "refused": len(self.report.of("refused")),
             "declined": len(self.report.of("declined")),
             "lost": len(self.report.of("lost")),

@@ -33,6 +33,8 @@ def run(file: ExperimentFile, set_: Overrides = None) -> None:
             mode="simulation",
             digest=experiment.digest(),
             modules=str(file.resolve().parent),
+            parameters=server.state.weights.size,
+            buffers=server.state.buffers.size,
         )
         return RunFolder.create(experiment.run.folder, experiment.name, experiment.to_yaml(), facts)
 

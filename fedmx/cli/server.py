@@ -71,6 +71,8 @@ def server(
             mode="server",
             digest=experiment.digest(),
             modules=str(file.resolve().parent),
+            parameters=deployed.state.weights.size,
+            buffers=deployed.state.buffers.size,
             run=run,
             address=deployed.address,
         )

@@ -8,6 +8,7 @@ from importlib.resources import files
 from pathlib import Path
 from string import Template
 
+from fedmx.report.compression import Compression
 from fedmx.report.figures import AXES, BY_CLIENT, COLOURS, MEASURES, draw
 from fedmx.report.html import Child, Html, element, join, table
 from fedmx.report.participation_section import participation_section
@@ -133,8 +134,8 @@ def _cards(run: RunSummary, targets: Targets) -> Html:
         ),
         _card("Final loss", number(run.final_loss())),
         _card("Rounds", rows["Rounds"][0]),
-        _card("Bytes up", mebibytes(run.up_bytes), "clients to server"),
-        _card("Bytes down", mebibytes(run.down_bytes), "server to clients"),
+        _card("Bytes up", mebibytes(run.up_bytes), _direction("clients to server", run.up)),
+        _card("Bytes down", mebibytes(run.down_bytes), _direction("server to clients", run.down)),
         _card("Control bytes", mebibytes(run.control_bytes)),
         _card("Time", duration(run.seconds), _a_round(run)),
     ]
@@ -156,6 +157,10 @@ def _target_card(label: str, hit: Point | None) -> Html:
     sizes = (mebibytes(hit.bytes), duration(hit.seconds))
     used = ", ".join(size.replace(" ", "\u00a0") for size in sizes)
     return _card(label, f"round {hit.round}", used)
+
+
+def _direction(way: str, told: Compression | None) -> str:
+    return way if told is None else f"{way}; {told}"
 
 
 def _a_round(run: RunSummary) -> str | None:

@@ -4,6 +4,14 @@ from __future__ import annotations
 
 MIB = 2**20
 NOTHING = "–"
+_TOO_LARGE = 1e100  # a loss of this size has nothing to say but that the run diverged
+
+
+def finite(value: object) -> float | None:
+    """``value`` if it is a number, and one that can be drawn."""
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return None
+    return float(value) if abs(value) < _TOO_LARGE else None  # False for NaN, too
 
 
 def percent(share: float | None, decimals: int = 2) -> str:

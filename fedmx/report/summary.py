@@ -6,12 +6,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from fedmx.report.compression import Compression, compression
 from fedmx.report.participation import Participation, tally
-from fedmx.report.quantities import NOTHING, duration, mebibytes, number, percent, target_percent
+from fedmx.report.quantities import (
+    NOTHING,
+    duration,
+    finite,
+    mebibytes,
+    number,
+    percent,
+    target_percent,
+)
 from fedmx.report.settings import read_settings
 from fedmx.run import RunFolder
-
-_TOO_LARGE = 1e100  # a loss of this size has nothing to say but that the run diverged
 
 
 @dataclass(frozen=True)
@@ -51,6 +58,8 @@ class RunSummary:
     down_bytes: float
     control_bytes: float
     participation: Participation
+    up: Compression | None = None
+    down: Compression | None = None
 
     @property
     def seconds(self) -> float | None:
@@ -98,23 +107,24 @@ def summarise(run: RunFolder) -> RunSummary:
     points: list[Point] = []
     totals = dict.fromkeys(("up_bytes", "down_bytes", "control_bytes"), 0.0)
     elapsed_s = 0.0
-    for record in run.rounds():
+    records = list(run.rounds())
+    for record in records:
         for key in totals:
-            totals[key] += _number(record.get(key)) or 0.0
-        elapsed = _number(record.get("elapsed_s"))
+            totals[key] += finite(record.get(key)) or 0.0
+        elapsed = finite(record.get("elapsed_s"))
         elapsed_s = (
-            elapsed_s + (_number(record.get("seconds")) or 0.0) if elapsed is None else elapsed
+            elapsed_s + (finite(record.get("seconds")) or 0.0) if elapsed is None else elapsed
         )
         points.append(
             Point(
-                round=int(_number(record.get("round")) or len(points) + 1),
-                accuracy=_number(record.get("accuracy")),
-                loss=_number(record.get("loss")),
-                train_loss=_number(record.get("train_loss")),
+                round=int(finite(record.get("round")) or len(points) + 1),
+                accuracy=finite(record.get("accuracy")),
+                loss=finite(record.get("loss")),
+                train_loss=finite(record.get("train_loss")),
                 bytes=totals["up_bytes"] + totals["down_bytes"],
                 seconds=elapsed_s,
-                client_accuracy=_number(record.get("client_accuracy_mean")),
-                client_variance=_number(record.get("client_accuracy_variance")),
+                client_accuracy=finite(record.get("client_accuracy_mean")),
+                client_variance=finite(record.get("client_accuracy_variance")),
             )
         )
     return RunSummary(
@@ -126,6 +136,8 @@ def summarise(run: RunFolder) -> RunSummary:
         settings=read_settings(run.experiment_yaml),
         points=points,
         participation=tally(run.clients()),
+        up=compression(run.facts, records, "up_bytes", "updates"),
+        down=compression(run.facts, records, "down_bytes", "tasks"),
         **totals,
     )
 
@@ -174,6 +186,10 @@ def comparison(
                 [number(p.client_variance if p else None) for p in by_client],
             ),
         ]
+    for way, told in (("up", [run.up for run in runs]), ("down", [run.down for run in runs])):
+        if any(told):
+            place = 1 + [label for label, _ in rows].index(f"Bytes {way}")
+            rows[place:place] = _against_float32(f"{way.capitalize()} a round", told)
     if target is not None:
         hits = [run.reached(target) for run in runs]
         rows += _used(f"To {target_percent(target)}", hits)
@@ -192,8 +208,19 @@ def _used(label: str, hits: Sequence[Point | None]) -> list[tuple[str, list[str]
     ]
 
 
+def _against_float32(label: str, told: Sequence[Compression | None]) -> list[tuple[str, list[str]]]:
+    """What a direction takes in a round, and would take in float32."""
+    return [
+        (label, [one.a_round if one else NOTHING for one in told]),
+        (
+            f"{label} in float32",
+            [f"{one.in_float32}, {one.ratio:,.3g} x as much" if one else NOTHING for one in told],
+        ),
+    ]
+
+
 def _lowest(runs: Sequence[RunSummary], setting: str) -> float | None:
-    named = [_number(run.settings.get(setting)) for run in runs]
+    named = [finite(run.settings.get(setting)) for run in runs]
     return min((target for target in named if target is not None), default=None)
 
 
@@ -205,10 +232,3 @@ def _rounds(run: RunSummary) -> str:
 def _best(run: RunSummary) -> str:
     best = run.best()
     return NOTHING if best is None else f"{percent(best.accuracy)} (round {best.round})"
-
-
-def _number(value: object) -> float | None:
-    """``value`` if it is a number, and one that can be drawn."""
-    if not isinstance(value, int | float) or isinstance(value, bool):
-        return None
-    return float(value) if abs(value) < _TOO_LARGE else None  # False for NaN, too

@@ -216,9 +216,10 @@ def test_your_own_parts_give_the_same_model_and_bytes_over_sockets(
     runs = only_run(tmp_path / "runs"), only_run(away / "runs")
     assert runs[0].model_path.read_bytes() == runs[1].model_path.read_bytes()
     assert bytes_by_client(runs[0]) == bytes_by_client(runs[1])
-    model_bytes = runs[0].model_path.stat().st_size
-    for record in runs[0].rounds():
-        assert record["up_bytes"] < 2 * model_bytes / smaller
+    assert runs[0].facts["parameters"] == runs[1].facts["parameters"]
+    for record in runs[1].rounds():
+        assert (record["tasks"], record["updates"]) == (2, 2)
+        assert record["up_bytes"] < 2 * 4 * runs[1].facts["parameters"] / smaller
 
 
 def test_a_client_takes_no_code_that_it_was_not_told_to_allow(tmp_path: Path, start: Start) -> None:

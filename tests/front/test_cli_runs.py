@@ -159,6 +159,8 @@ def test_a_report_says_where_its_page_is(whole: tuple[Said, Path], tmp_path: Pat
     said = fedmx("report", run, run, "-o", tmp_path / "page.html", cwd=tmp_path)
     assert (said.code, said.err) == (0, "")
     assert "Final accuracy" in said.out
+    assert "Up a round in float32" in said.out
+    assert "a round, as large as float32 (" in (run / "report.html").read_text()
     assert said.out.splitlines()[-1] == f"report: {tmp_path / 'page.html'}"
     assert (tmp_path / "page.html").stat().st_size > 1000
     assert "is a folder" in fedmx("report", run, "-o", tmp_path, cwd=tmp_path).complaint

@@ -202,6 +202,51 @@ def test_the_headline_is_what_the_records_add_up_to(tmp_path: Path) -> None:
         assert shown in text
 
 
+def test_bytes_are_told_against_float32_per_direction(tmp_path: Path) -> None:
+    records = [record(n, 0.5, tasks=4, updates=3, down_bytes=2**22) for n in (1, 2)]
+    run = make(tmp_path, records)
+    run.facts.update(parameters=5 * 2**20, buffers=2**20)  # 24 MiB a message
+    old = make(tmp_path, [record(1, 0.5)])
+    rows = dict(comparison([summarise(run), summarise(old)], None))
+    assert rows["Up a round"] == ["1.00 MiB", "–"]
+    assert rows["Up a round in float32"] == ["72.00 MiB, 72 x as much", "–"]
+    assert rows["Down a round"] == ["4.00 MiB", "–"]
+    assert rows["Down a round in float32"] == ["96.00 MiB, 24 x as much", "–"]
+    text = Reader(page_of(run)).text
+    assert "clients to server; 1.00 MiB a round, 72 x smaller than float32 (72.00 MiB)" in text
+    assert "server to clients; 4.00 MiB a round, 24 x smaller than float32 (96.00 MiB)" in text
+
+
+@pytest.mark.parametrize(
+    ("up_bytes", "said"),
+    [(4000, "as large as float32"), (4100, "as large as"), (8000, "2 x larger than float32")],
+)
+def test_a_direction_that_is_not_compressed_says_so(
+    tmp_path: Path, up_bytes: int, said: str
+) -> None:
+    run = make(tmp_path, [record(1, up_bytes=up_bytes, updates=1, tasks=1)])
+    run.facts.update(parameters=1000, buffers=0)
+    assert said in str(summarise(run).up)
+
+
+def test_a_run_that_does_not_tell_its_size_shows_nothing_of_float32(tmp_path: Path) -> None:
+    facts = {"parameters": 1000, "buffers": 0}
+    untold: list[tuple[dict[str, Any], dict[str, Any]]] = [
+        ({}, {"updates": 2, "tasks": 2}),
+        (facts, {}),
+        (facts, {"updates": 0, "tasks": 0}),
+        (facts, {"updates": "many", "tasks": None}),
+        ({"parameters": "many", "buffers": 0}, {"updates": 2, "tasks": 2}),
+    ]
+    for told, counts in untold:
+        run = make(tmp_path, [record(1, 0.5, **counts)])
+        run.facts.update(told)
+        summary = summarise(run)
+        assert (summary.up, summary.down) == (None, None)
+        assert not any("float32" in label for label, _ in comparison([summary], None))
+        assert "float32 (" not in Reader(page_of(run)).text
+
+
 def test_seconds_add_up_when_no_elapsed_time_was_recorded(tmp_path: Path) -> None:
     run = make(tmp_path, [record(n, 0.5, elapsed_s=None) for n in (1, 2, 3)])
     assert [point.seconds for point in summarise(run).points] == [2.0, 4.0, 6.0]
