@@ -31,7 +31,7 @@ SECTIONS = ("Args:", "Attributes:", "Raises:", "Returns:")
 def explain(
     name: Annotated[str, typer.Argument(metavar="NAME", help="As an experiment file has it.")],
 ) -> None:
-    """Say what a name of an experiment file stands for, and what it is made of."""
+    """Say what a name of an experiment file stands for."""
     for line in explanation(name):
         typer.echo(line)
 
