@@ -11,9 +11,10 @@ from fedmx.client import Client
 from fedmx.errors import FedmxError
 from fedmx.experiment import Experiment
 from fedmx.messages import CODEC, Setup
+from fedmx.reception import identity
 from fedmx.server import Server
 from fedmx.simulation import server_of
-from fedmx.socket_clients import SocketClients, identity
+from fedmx.socket_clients import SocketClients
 from layers.compute.compute import Compute
 from layers.compute.datasets import Files
 from layers.logic import Logic

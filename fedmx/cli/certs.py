@@ -53,7 +53,7 @@ def client(
     ids: Annotated[list[int], typer.Argument(metavar="ID", min=0, help="Clients' numbers.")],
 ) -> None:
     """Make certificates of clients, by their numbers."""
-    from fedmx.socket_clients import identity
+    from fedmx.reception import identity
     from layers.network import make_client_certificate
 
     made = [make_client_certificate(folder, identity(number)) for number in dict.fromkeys(ids)]
@@ -71,7 +71,7 @@ def everything(
 ) -> None:
     """Make all that a server and its clients need."""
     from fedmx.errors import FedmxError
-    from fedmx.socket_clients import identity
+    from fedmx.reception import identity
 
     there = [
         name

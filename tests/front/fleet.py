@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from fedmx import Round, Server
-from fedmx.socket_clients import SocketClients, identity
+from fedmx.reception import identity
+from fedmx.socket_clients import SocketClients
 from tests.front.client_process import ClientProcess
 from tests.front.processes import until
 from tests.network.conftest import Certificates

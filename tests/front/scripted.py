@@ -18,7 +18,7 @@ from mxnet.gluon import nn
 
 from fedmx import Server
 from fedmx.messages import CODEC, Finished, Ready, Setup
-from fedmx.socket_clients import identity
+from fedmx.reception import identity
 from layers.compute.compute import Compute
 from layers.compute.engine import Engine
 from layers.compute.samples import Samples

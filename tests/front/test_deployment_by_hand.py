@@ -15,7 +15,7 @@ import pytest
 from fedmx import Client, Experiment, FedmxError, OwnPart, Server, SimulatedClients, SocketClients
 from fedmx.client import ServerRefusedError
 from fedmx.messages import CODEC, Setup
-from fedmx.socket_clients import identity
+from fedmx.reception import identity
 from layers.compute.compute import Compute
 from layers.compute.engine import Engine
 from layers.compute.samples import Samples

@@ -9,7 +9,7 @@ import pytest
 
 from fedmx import Server
 from fedmx.messages import CODEC, Finished, Ready, Setup
-from fedmx.socket_clients import identity
+from fedmx.reception import identity
 from layers.logic import Logic, Task
 from layers.logic.selectors.uniform import Uniform
 from layers.network import Connector, Listener, Received
