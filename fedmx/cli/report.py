@@ -28,6 +28,14 @@ def report(
             metavar="SHARE", help="Accuracy, as 0.98, to which rounds, bytes and time are counted."
         ),
     ] = None,
+    round: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="The round whose timeline is drawn; otherwise one of median duration.",
+        ),
+    ] = None,
 ) -> None:
     """Write a page with figures about one run, or several side by side."""
     from fedmx.report import summary_text, write_report
@@ -37,6 +45,6 @@ def report(
     if output is not None and output.is_dir():
         raise FedmxError(f"{output}: is a folder; name a file in it, as {output / 'report.html'}")
     path = output or (folders[0].report_path if len(folders) == 1 else Path("report.html"))
-    write_report(folders, path, target)
+    write_report(folders, path, target, round)
     show_table(summary_text(folders, target))
     typer.echo(f"report: {path}")

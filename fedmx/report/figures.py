@@ -1,26 +1,31 @@
-"""Accuracy and loss against rounds, bytes and seconds, as SVG that takes its page's colours."""
+"""Accuracy and loss against rounds, bytes and time."""
 
 from __future__ import annotations
 
-import io
-import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from fedmx.report.html import Html
 from fedmx.report.quantities import MIB
 from fedmx.report.summary import Point, RunSummary
+from fedmx.report.svg import (
+    COLOURS,
+    INK,
+    RUN,
+    STEPS,
+    Unit,
+    clock_units,
+    drawing,
+    fitting,
+    frame,
+    html_of,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-COLOURS = 8  # style.css has as many --run-N
 _DASHES = ("-", "--", ":", "-.")
-# Colours that stand for the page's variables, so that one figure serves light, dark and print.
-_INK, _GRID = "#010203", "#010204"
-_RUN = [f"#0102{240 + index:02x}" for index in range(COLOURS)]
 _MARKERS_UP_TO = 40
-_STEPS = (1, 2, 2.5, 5, 10)
 _LOG_FROM_RATIO = 50
 
 
@@ -39,11 +44,14 @@ class Measure(NamedTuple):
 
 
 class Axis(NamedTuple):
-    """Something on the level axis, in its smallest unit, and the units that it may be given in."""
+    """Something on the level axis, in its smallest unit, and the units that it may be given in.
+
+    A point of which ``value`` knows nothing is not drawn.
+    """
 
     name: str
-    value: Callable[[Point], float]
-    units: Sequence[tuple[str, float]]  # the largest of which the axis has at least 3, or the first
+    value: Callable[[Point], float | None]
+    units: Sequence[Unit]
 
 
 def _hundred(share: float | None) -> float | None:
@@ -68,23 +76,19 @@ AXES = (
         lambda p: p.bytes,
         (("up and down, KiB", 1024), ("up and down, MiB", MIB), ("up and down, GiB", 1024 * MIB)),
     ),
-    Axis("time", lambda p: p.seconds, (("time, s", 1), ("time, min", 60), ("time, h", 3600))),
+    Axis("time", lambda p: p.time_s, clock_units("time")),
 )
+VIRTUAL_TIME = Axis("virtual time", lambda p: p.virtual_s, clock_units("virtual time"))
 
 
 def draw(
     runs: Sequence[RunSummary], measure: Measure, axis: Axis, target: float | None = None
 ) -> Html | None:
     """One figure with a line for each run, or None when no run has anything to draw."""
-    # Not at the top: a command that draws nothing should not wait for matplotlib.
-    from matplotlib import rc_context
-    from matplotlib.figure import Figure
-
-    with rc_context({"svg.fonttype": "none", "svg.hashsalt": "fedmx", "font.size": 9}):
-        figure = Figure(figsize=(5.0, 3.0), layout="constrained")
-        figure.patch.set_visible(False)
+    furthest = max((x for run in runs for p in run.points if (x := axis.value(p))), default=0.0)
+    unit, scale = fitting(axis.units, furthest)
+    with drawing(5.0, 3.0) as figure:
         axes = figure.add_subplot()
-        unit, scale = _unit(runs, axis)
         heights = [
             height
             for index, run in enumerate(runs)
@@ -93,11 +97,9 @@ def draw(
         if not heights:
             return None
         if target is not None and measure.share:
-            axes.axhline(100 * target, color=_INK, linewidth=0.8, linestyle=(0, (4, 3)))
+            axes.axhline(100 * target, color=INK, linewidth=0.8, linestyle=(0, (4, 3)))
         _style(axes, unit, measure, heights)
-        buffer = io.StringIO()
-        figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
-    return _page_svg(buffer.getvalue(), f"{measure.name} against {axis.name}")
+        return html_of(figure, f"{measure.name} against {axis.name}")
 
 
 def _lines(
@@ -108,14 +110,18 @@ def _lines(
     for value, faint in ((measure.faint, True), (measure.value, False)):
         if value is None:
             continue
-        pairs = [(axis.value(p) / scale, y) for p in run.points if (y := value(p)) is not None]
+        pairs = [
+            (x / scale, y)
+            for p in run.points
+            if (x := axis.value(p)) is not None and (y := value(p)) is not None
+        ]
         if not pairs:
             continue
         xs, ys = zip(*pairs, strict=True)
         axes.plot(
             xs,
             ys,
-            color=_RUN[index % COLOURS],
+            color=RUN[index % COLOURS],
             linestyle=_DASHES[index // COLOURS % len(_DASHES)],
             linewidth=0.9 if faint else 1.6,
             alpha=0.5 if faint else 1.0,
@@ -135,16 +141,18 @@ def _shade(
     """Shade the band around the line of one run."""
     assert measure.band is not None
     points = [
-        (axis.value(p) / scale, middle, reach)
+        (x / scale, middle, reach)
         for p in run.points
-        if (middle := measure.value(p)) is not None and (reach := measure.band(p)) is not None
+        if (x := axis.value(p)) is not None
+        and (middle := measure.value(p)) is not None
+        and (reach := measure.band(p)) is not None
     ]
     if points:
         axes.fill_between(
             [x for x, _, _ in points],
             [max(middle - reach, 0.0) for _, middle, reach in points],
             [min(middle + reach, 100.0) for _, middle, reach in points],
-            color=_RUN[index % COLOURS],
+            color=RUN[index % COLOURS],
             alpha=0.15,
             linewidth=0,
         )
@@ -153,47 +161,19 @@ def _shade(
 def _style(axes: Axes, unit: str, measure: Measure, heights: Sequence[float]) -> None:
     from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
-    axes.patch.set_visible(False)
-    axes.set_xlabel(unit, color=_INK)
-    axes.set_ylabel(measure.label, color=_INK)
-    axes.tick_params(colors=_INK, length=3)
-    axes.grid(color=_GRID, linewidth=0.6)
-    axes.set_axisbelow(True)
-    for side, spine in axes.spines.items():
-        spine.set_visible(side in ("left", "bottom"))
-        spine.set_color(_INK)
+    frame(axes, unit, measure.label)
     axes.set_xlim(left=0)  # a curve that begins at its first round hides what that round cost
     whole = unit == "round"
-    axes.xaxis.set_major_locator(MaxNLocator(nbins=6, steps=_STEPS, integer=whole, min_n_ticks=1))
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=6, steps=STEPS, integer=whole, min_n_ticks=1))
     if measure.share:
         low, high = axes.get_ylim()
         axes.set_ylim(max(low, 0.0), min(high, 100.0) if low < 100 else high)
-        axes.yaxis.set_major_locator(MaxNLocator(nbins=6, steps=_STEPS))
+        axes.yaxis.set_major_locator(MaxNLocator(nbins=6, steps=STEPS))
     elif min(heights) > 0 and max(heights) / min(heights) >= _LOG_FROM_RATIO:
         axes.set_yscale("log")
         axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0), numticks=8))
         axes.yaxis.set_major_formatter(FuncFormatter(lambda height, _: f"{height:g}"))
         axes.yaxis.set_minor_locator(NullLocator())
     else:
-        axes.yaxis.set_major_locator(MaxNLocator(nbins=6, steps=_STEPS))
+        axes.yaxis.set_major_locator(MaxNLocator(nbins=6, steps=STEPS))
     axes.ticklabel_format(axis="x", scilimits=(-3, 7), useOffset=False)
-
-
-def _unit(runs: Sequence[RunSummary], axis: Axis) -> tuple[str, float]:
-    furthest = max((axis.value(p) for run in runs for p in run.points), default=0.0)
-    fitting = [unit for unit in axis.units if furthest >= 3 * unit[1]]
-    return fitting[-1] if fitting else axis.units[0]
-
-
-def _page_svg(svg: str, title: str) -> Html:
-    """Matplotlib's file as a part of a page: no prologue, no metadata, no colours of its own."""
-    svg = svg[svg.index("<svg") :]
-    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
-    svg = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", svg, count=1)
-    svg = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", svg, count=1)
-    svg = svg.replace("<svg", f'<svg role="img" aria-label="{title}"', 1)
-    svg = re.sub(r"font: ([0-9.]+px)[^;\"]*", r"font-size: \1; font-family: inherit", svg)
-    names = {_INK: "ink", _GRID: "grid"} | {c: f"run-{i}" for i, c in enumerate(_RUN)}
-    for colour, name in names.items():
-        svg = svg.replace(colour, f"var(--{name})")
-    return Html(svg)

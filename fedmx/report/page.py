@@ -9,11 +9,13 @@ from pathlib import Path
 from string import Template
 
 from fedmx.report.compression import Compression
-from fedmx.report.figures import AXES, BY_CLIENT, COLOURS, MEASURES, draw
+from fedmx.report.figures import AXES, BY_CLIENT, MEASURES, VIRTUAL_TIME, draw
 from fedmx.report.html import Child, Html, element, join, table
 from fedmx.report.participation_section import participation_section
 from fedmx.report.quantities import duration, mebibytes, number, percent, target_percent
 from fedmx.report.settings_section import experiment_section, facts_section
+from fedmx.report.strata import strata_of
+from fedmx.report.strata_section import strata_section
 from fedmx.report.summary import (
     Point,
     RunSummary,
@@ -22,20 +24,29 @@ from fedmx.report.summary import (
     comparison,
     summarise,
 )
+from fedmx.report.svg import COLOURS
+from fedmx.report.timeline import timeline_of
+from fedmx.report.timeline_section import timeline_section
 from fedmx.run import RunError, RunFolder
 from fedmx.run.durable import write_text_durably
 
+Targets = tuple[float | None, float | None]
+"""The accuracy on all test samples and that by client to which rounds, bytes and time count."""
+
 
 def write_report(
-    runs: Sequence[RunFolder], path: str | Path, target_accuracy: float | None = None
+    runs: Sequence[RunFolder],
+    path: str | Path,
+    target_accuracy: float | None = None,
+    round: int | None = None,
 ) -> None:
     """Write one self-contained HTML file on one run, or on several side by side.
 
     It loads nothing, so that it opens offline, and every text from a run is escaped.
     ``target_accuracy`` (0 to 1) is what rounds, bytes and time are counted to; without it the
     lowest ``stop.accuracy`` of the experiments; likewise ``stop.client_accuracy`` for the mean over
-    clients. Raises RunError when a run cannot be read or the
-    file cannot be written.
+    clients. ``round`` is whose timeline is drawn; without it one of median duration. Raises
+    RunError when a run cannot be read, none has such a round, or the file cannot be written.
     """
     if not runs:
         raise RunError("a report needs at least one run; give the folder of one")
@@ -44,8 +55,11 @@ def write_report(
         labels = [str(run.path) for run in runs]
     else:
         labels = [run.name for run in runs]
-    target = common_target(summaries, target_accuracy)
-    text = render(summaries, labels, target, common_client_target(summaries, target_accuracy))
+    targets = (
+        common_target(summaries, target_accuracy),
+        common_client_target(summaries, target_accuracy),
+    )
+    text = render(summaries, labels, targets, _details(runs, summaries, labels, round))
     try:
         write_text_durably(Path(path), text)
     except OSError as error:
@@ -55,17 +69,17 @@ def write_report(
 def render(
     runs: Sequence[RunSummary],
     labels: Sequence[str],
-    target: float | None,
-    client_target: float | None = None,
+    targets: Targets,
+    details: Sequence[Html | None] = (),
 ) -> str:
-    """The page as text; ``labels`` are what the runs are called on it."""
-    targets = target, client_target
+    """The page as text; ``labels`` are what the runs are called on it, ``details`` more of each."""
     single = len(runs) == 1
     title = labels[0] if single else f"{len(runs)} runs side by side"
     sections = [
         _header(runs, title),
         _cards(runs[0], targets) if single else _side_by_side(runs, labels, targets),
         _figures(runs, labels, targets),
+        *details,
         *(
             participation_section(run, None if single else label)
             for run, label in zip(runs, labels, strict=True)
@@ -83,6 +97,27 @@ def render(
         style=(here / "style.css").read_text(encoding="utf-8"),
         body="\n".join(section for section in sections if section),
     )
+
+
+def _details(
+    runs: Sequence[RunFolder],
+    summaries: Sequence[RunSummary],
+    labels: Sequence[str],
+    round: int | None,
+) -> list[Html | None]:
+    """What a run's folder tells beyond its totals: a timeline, and clusters where it has any."""
+    details: list[Html | None] = []
+    problems: list[RunError] = []
+    for run, summary, label in zip(runs, summaries, labels, strict=True):
+        called = label if len(runs) > 1 else None
+        try:
+            details.append(timeline_section(timeline_of(run, summary, round), called))
+        except RunError as error:  # of several runs, one may have ended before that round
+            problems.append(error)
+        details.append(strata_section(strata_of(run, summary), run.experiment_yaml, called))
+    if len(problems) == len(runs):
+        raise problems[0]
+    return details
 
 
 def _header(runs: Sequence[RunSummary], title: str) -> Html:
@@ -113,10 +148,6 @@ def _what(run: RunSummary) -> str:
     return " · ".join(str(part) for part in parts if part not in (None, ""))
 
 
-Targets = tuple[float | None, float | None]
-"""The accuracy on all test samples and that by client to which rounds, bytes and time count."""
-
-
 def _cards(run: RunSummary, targets: Targets) -> Html:
     final, best, by_client = run.final(), run.best(), run.final_by_client()
     target, client_target = targets
@@ -139,6 +170,9 @@ def _cards(run: RunSummary, targets: Targets) -> Html:
         _card("Control bytes", mebibytes(run.control_bytes)),
         _card("Time", duration(run.seconds), _a_round(run)),
     ]
+    if run.virtual:
+        a_round = duration((run.virtual_s or 0.0) / len(run.points))
+        cards.append(_card("Virtual time", duration(run.virtual_s), f"{a_round} a round"))
     if by_client is not None:
         spread = f"mean over clients; variance {number(by_client.client_variance)}"
         card = _card("Final accuracy by client", percent(by_client.client_accuracy), spread)
@@ -154,8 +188,8 @@ def _cards(run: RunSummary, targets: Targets) -> Html:
 def _target_card(label: str, hit: Point | None) -> Html:
     if hit is None:
         return _card(label, "not reached")
-    sizes = (mebibytes(hit.bytes), duration(hit.seconds))
-    used = ", ".join(size.replace(" ", "\u00a0") for size in sizes)
+    time = f"{duration(hit.virtual_s)} virtual" if hit.virtual else duration(hit.time_s)
+    used = ", ".join(size.replace(" ", "\u00a0") for size in (mebibytes(hit.bytes), time))
     return _card(label, f"round {hit.round}", used)
 
 
@@ -193,7 +227,7 @@ def _swatch(index: int, kind: str = "swatch") -> Html:
 def _figures(runs: Sequence[RunSummary], labels: Sequence[str], targets: Targets) -> Html:
     target, client_target = targets
     parts = []
-    for axis in AXES:
+    for axis in (*AXES, VIRTUAL_TIME):
         for measure in (*MEASURES, BY_CLIENT):
             svg = draw(runs, measure, axis, client_target if measure is BY_CLIENT else target)
             if svg is not None:

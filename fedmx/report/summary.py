@@ -25,7 +25,10 @@ from fedmx.run import RunFolder
 class Point:
     """One round: its own measures, and what the run had used up when it ended.
 
-    ``client_accuracy`` is the mean over clients of the accuracy on a client's own test samples.
+    ``seconds`` are those of the process, evaluation included; ``clock_s`` those of the experiment's
+    clock, which is ``virtual`` in a simulation with devices, and None in a run that does not tell.
+    ``round_s`` is this round alone by that clock. ``client_accuracy`` is the mean over clients of
+    the accuracy on a client's own test samples.
     """
 
     round: int
@@ -36,6 +39,21 @@ class Point:
     seconds: float
     client_accuracy: float | None = None
     client_variance: float | None = None
+    clock_s: float | None = None
+    round_s: float | None = None
+    virtual: bool = False
+
+    @property
+    def time_s(self) -> float | None:
+        """Real time: by the clock, or else of the process; None where time is virtual."""
+        if self.virtual:
+            return None
+        return self.seconds if self.clock_s is None else self.clock_s
+
+    @property
+    def virtual_s(self) -> float | None:
+        """Virtual time; None where time is real."""
+        return self.clock_s if self.virtual else None
 
     @property
     def client_deviation(self) -> float | None:
@@ -63,8 +81,18 @@ class RunSummary:
 
     @property
     def seconds(self) -> float | None:
-        """Wall-clock time of the rounds."""
+        """Wall-clock time of the rounds, evaluation included."""
         return self.points[-1].seconds if self.points else None
+
+    @property
+    def virtual(self) -> bool:
+        """Whether the rounds' clock is virtual."""
+        return bool(self.points) and self.points[-1].virtual
+
+    @property
+    def virtual_s(self) -> float | None:
+        """Virtual time of the rounds; None where time is real."""
+        return self.points[-1].virtual_s if self.points else None
 
     @property
     def planned_rounds(self) -> int | None:
@@ -106,8 +134,10 @@ def summarise(run: RunFolder) -> RunSummary:
     """Read one run. Values of a wrong type count as not measured. Raises RunError."""
     points: list[Point] = []
     totals = dict.fromkeys(("up_bytes", "down_bytes", "control_bytes"), 0.0)
-    elapsed_s = 0.0
+    elapsed_s = clock_s = 0.0
     records = list(run.rounds())
+    # A clock that was not there from the beginning does not tell how long the run took.
+    clocked = all(finite(record.get("clock_s")) is not None for record in records)
     for record in records:
         for key in totals:
             totals[key] += finite(record.get(key)) or 0.0
@@ -115,6 +145,8 @@ def summarise(run: RunFolder) -> RunSummary:
         elapsed_s = (
             elapsed_s + (finite(record.get("seconds")) or 0.0) if elapsed is None else elapsed
         )
+        round_s = finite(record.get("clock_s"))
+        clock_s = finite(record.get("clock_elapsed_s")) or clock_s + (round_s or 0.0)
         points.append(
             Point(
                 round=int(finite(record.get("round")) or len(points) + 1),
@@ -125,6 +157,9 @@ def summarise(run: RunFolder) -> RunSummary:
                 seconds=elapsed_s,
                 client_accuracy=finite(record.get("client_accuracy_mean")),
                 client_variance=finite(record.get("client_accuracy_variance")),
+                clock_s=clock_s if clocked else None,
+                round_s=round_s,
+                virtual=clocked and record.get("virtual") is True,
             )
         )
     return RunSummary(
@@ -174,6 +209,8 @@ def comparison(
         ("Control bytes", [mebibytes(run.control_bytes) for run in runs]),
         ("Time", [duration(run.seconds) for run in runs]),
     ]
+    if any(run.virtual for run in runs):
+        rows.append(("Virtual time", [duration(run.virtual_s) for run in runs]))
     by_client = [run.final_by_client() for run in runs]
     if any(by_client):
         rows[4:4] = [
@@ -200,12 +237,19 @@ def comparison(
 
 
 def _used(label: str, hits: Sequence[Point | None]) -> list[tuple[str, list[str]]]:
-    """What had been used when a target was reached."""
-    return [
+    """What had been used when a target was reached, by whichever clocks the runs have."""
+    rows = [
         (f"{label}: rounds", [str(hit.round) if hit else "not reached" for hit in hits]),
         (f"{label}: bytes", [mebibytes(hit.bytes) if hit else NOTHING for hit in hits]),
-        (f"{label}: time", [duration(hit.seconds) if hit else NOTHING for hit in hits]),
     ]
+    clocks = {
+        "time": [hit.time_s if hit else None for hit in hits],
+        "virtual time": [hit.virtual_s if hit else None for hit in hits],
+    }
+    told = {name: times for name, times in clocks.items() if any(t is not None for t in times)}
+    for name, times in (told or {"time": clocks["time"]}).items():
+        rows.append((f"{label}: {name}", [duration(time) for time in times]))
+    return rows
 
 
 def _against_float32(label: str, told: Sequence[Compression | None]) -> list[tuple[str, list[str]]]:

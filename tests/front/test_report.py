@@ -152,6 +152,7 @@ rubbish = (
     | st.lists(st.none())
 )
 FIELDS = ("round", "accuracy", "loss", "train_loss", "up_bytes", "seconds", "elapsed_s")
+FIELDS += ("clock_s", "clock_elapsed_s", "virtual", "asked_s", "ended_s")
 measured = st.fixed_dictionaries({}, optional=dict.fromkeys(FIELDS, rubbish))
 
 
