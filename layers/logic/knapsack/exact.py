@@ -1,0 +1,98 @@
+"""The best choice itself: states that nothing beats, item by item, cut off by bounds.
+
+Nemhauser and Ullmann 1969 with the bounds of Dantzig 1957: of the choices among the items so far,
+those live on that no other beats or equals in both weight and value, and that could still be
+completed to as much as a choice that is known.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from layers.logic.knapsack.choice import Choice, worth_taking
+from layers.logic.knapsack.fixed_point import rounded_down, rounded_up, scale_of
+
+SLACK = 1e-9  # of the bound; more than float64 can be wrong by, so that no best choice is cut off
+WORD = 64
+
+
+def solve_exact(values: np.ndarray, weights: np.ndarray, capacity: float) -> Choice:
+    """Return the choice of the highest value whose weight is `capacity` or less.
+
+    Of equal values the lighter choice, of equal weights the one whose items, in ascending order,
+    are the smaller in the first place in which they differ. Exact: sums are of integers.
+
+    The states are as many as there are choices worth keeping, 2**n in the worst case, which takes
+    values and weights made for it; of measured ones a few hundred for 20 items.
+
+    Args:
+        values: float64 (n,); an item of no value is not taken.
+        weights: float64 (n,), 0 or more.
+        capacity: in the unit of the weights.
+
+    Raises:
+        LogicError: for a negative weight, or what is not finite.
+    """
+    values, weights = np.asarray(values, np.float64), np.asarray(weights, np.float64)
+    usable = worth_taking(values, weights, capacity)
+    if not usable.size:
+        return Choice()
+    scale = scale_of(float(weights[usable].sum()))
+    weight, room = rounded_up(weights[usable], scale), rounded_down(capacity, scale)
+    if int(weight.sum()) <= room:
+        return Choice.of(usable, values, weights)
+    value = rounded_up(values[usable], scale_of(float(values[usable].sum())))
+    return Choice.of(usable[_best(value, weight, room)], values, weights)
+
+
+def _best(value: np.ndarray, weight: np.ndarray, room: int) -> np.ndarray:
+    """Return the places of the best choice; int64 (n,) values above 0, weights, and capacity."""
+    with np.errstate(divide="ignore"):
+        density = value / weight
+    order = np.lexsort((np.arange(value.size), -density))
+    bounds = _Bounds(value[order], weight[order], density[order], room)
+    words = -(-value.size // WORD)
+    # A state is a choice: its weight, its value, and a bit for each of its items, the first item's
+    # the highest, so that of two choices the one that comes first has the larger number.
+    held_w, held_v = np.zeros(1, np.int64), np.zeros(1, np.int64)
+    held_s = np.zeros((1, words), np.uint64)
+    for place, item in enumerate(order):
+        fits = held_w <= room - weight[item]
+        added_s = held_s[fits]
+        added_s[:, item // WORD] |= np.uint64(1 << (WORD - 1 - int(item) % WORD))
+        held_w = np.concatenate([held_w, held_w[fits] + weight[item]])
+        held_v = np.concatenate([held_v, held_v[fits] + value[item]])
+        held_s = np.concatenate([held_s, added_s])
+        by_weight = np.lexsort((*(~held_s.T[::-1]), -held_v, held_w))
+        sorted_v = held_v[by_weight]
+        unbeaten = np.ones(by_weight.size, bool)
+        unbeaten[1:] = sorted_v[1:] > np.maximum.accumulate(sorted_v)[:-1]
+        kept = by_weight[unbeaten]
+        kept = kept[bounds.hopeful(held_w[kept], held_v[kept], place + 1)]
+        held_w, held_v, held_s = held_w[kept], held_v[kept], held_s[kept]
+    bits = np.unpackbits(held_s[-1].astype(">u8").view(np.uint8))  # the last is worth the most
+    return np.flatnonzero(bits)
+
+
+class _Bounds:
+    """What a state can become at the least and at the most with the items that are left."""
+
+    def __init__(
+        self, value: np.ndarray, weight: np.ndarray, density: np.ndarray, room: int
+    ) -> None:
+        self._value = np.concatenate([[0], np.cumsum(value)])
+        self._weight = np.concatenate([[0], np.cumsum(weight)])
+        self._density = np.append(density, 0.0)
+        self._room = room
+        self._known = 0  # the value of a choice that exists
+
+    def hopeful(self, weight: np.ndarray, value: np.ndarray, first: int) -> np.ndarray:
+        """Return which states can reach the best known value with the items from `first` on."""
+        start = self._room - weight + self._weight[first]
+        whole = np.searchsorted(self._weight, start, side="right") - 1
+        least = value + self._value[whole] - self._value[first]
+        self._known = max(self._known, int(least.max()))
+        left = start - self._weight[whole]
+        # After the last item there is no density to multiply with: nothing is left to take.
+        part = np.where(left > 0, left * self._density[whole], 0.0)
+        return np.asarray((least + part) * (1 + SLACK) >= self._known)

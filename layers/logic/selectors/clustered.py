@@ -1,0 +1,74 @@
+"""Clustered sampling by size (Fraboni et al. 2021, algorithm 1): one client a distribution."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from layers.logic.aggregators.mean import Mean
+from layers.logic.errors import LogicError
+from layers.logic.plan import Plan, Population
+from layers.logic.selector import Selector
+from layers.logic.selectors.uniform import check_size, cohort_size
+
+if TYPE_CHECKING:
+    from layers.logic.logic import Logic
+
+
+@dataclass(frozen=True)
+class Clustered(Selector):
+    """m distributions over the clients, and one client drawn from each.
+
+    The clients, the largest first (of equals the higher number), lie side by side on a line, m n_k
+    long each; cut into m equal parts, it gives the distributions. A client is drawn n_k m / n times
+    in the mean, as if drawn m times by its size, but no client of n / m samples or more is ever
+    missed. The mean is sum_k (draws of k / m) w_k: a client that is drawn twice trains once and has
+    the weight 2 / m. Goes with `aggregate: {name: mean, weights: plan}`. Keeps nothing.
+
+    Attributes:
+        fraction: C, the share of the population in a round; m = max(round(C K), 1) draws.
+        count: m itself, instead of a fraction.
+    """
+
+    fraction: float = 0.1
+    count: int | None = None
+
+    def __post_init__(self) -> None:
+        check_size(self.fraction, self.count)
+
+    def check(self, logic: Logic) -> None:
+        """Refuse a mean that would weigh by size what was drawn by size."""
+        if isinstance(logic.aggregator, Mean) and logic.aggregator.weights != "plan":
+            raise LogicError(
+                "clustered draws clients by their size and gives each its weight; set aggregate to "
+                f"{{name: mean, weights: plan}}, not weights: {logic.aggregator.weights}"
+            )
+
+    def select(
+        self,
+        population: Population,
+        memory: Mapping[str, Any],
+        round: int,
+        rng: np.random.Generator,
+    ) -> Plan:
+        """Draw a client of each distribution."""
+        clients = np.array(population.clients, np.int64)
+        if not clients.size:
+            return Plan(())
+        sizes = np.array([population.samples[client] for client in population.clients], np.int64)
+        m = cohort_size(self.fraction, self.count, clients.size)
+        draws = population.asked(m)
+        largest_first = np.lexsort((-clients, -sizes))
+        ends = np.cumsum(sizes[largest_first]) * draws
+        total = int(sizes.sum())
+        points = np.arange(draws) * total + rng.integers(total, size=draws)
+        drawn = clients[largest_first[np.searchsorted(ends, points, side="right")]]
+        chosen, times = np.unique(drawn, return_counts=True)
+        return Plan(
+            tuple((client,) for client in chosen.tolist()),
+            enough=-(-chosen.size * m // draws),  # with nobody in reserve, all of them
+            weights=tuple((times / draws).tolist()),
+        )

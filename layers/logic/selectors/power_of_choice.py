@@ -1,0 +1,121 @@
+"""Power-of-choice (Cho et al. 2020): of some clients drawn by size, those with the highest loss."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from layers.logic.errors import LogicError
+from layers.logic.plan import Plan, Population, single_lanes
+from layers.logic.selector import Inquiry, Selector
+from layers.logic.selectors.columns import column, with_numbers
+from layers.logic.selectors.uniform import check_size, cohort_size
+from layers.logic.selectors.weighted import draw_weighted
+from layers.logic.survey import Question
+
+if TYPE_CHECKING:
+    from layers.logic.report import RoundReport
+
+LOSS = "loss"
+"""The question, and the key of the losses that were reported."""
+
+
+@dataclass(frozen=True)
+class PowerOfChoice(Selector):
+    """Of d candidates, drawn without replacement in proportion to n_k, the m with the highest loss.
+
+    Goes with `aggregate: {name: mean, weights: uniform}`, as the sizes are in the draw. With
+    ``reported`` losses it keeps each client's last one: that of its training, which is a mean over
+    its local steps (pi_rpow-d). A client that never told one counts as infinite.
+
+    Attributes:
+        fraction: C, the share of the population in a round; m = max(round(C K), 1) clients.
+        count: m itself, instead of a fraction.
+        candidates: d, m or more; None: 2 m. The more, the faster and the less fair.
+        loss: ``"asked"`` of the candidates each round, of the global model (pi_pow-d), at the cost
+            of sending it to them; or ``"reported"``, at no cost.
+        samples: of a candidate on which the loss is measured, drawn anew each round (pi_cpow-d); 0:
+            all.
+    """
+
+    fraction: float = 0.1
+    count: int | None = None
+    candidates: int | None = None
+    loss: Literal["asked", "reported"] = "asked"
+    samples: int = 0
+
+    def __post_init__(self) -> None:
+        check_size(self.fraction, self.count)
+        if self.candidates is not None and self.candidates < 1:
+            raise LogicError(f"candidates must be 1 or more, not {self.candidates}")
+        if self.count is not None and self.candidates is not None and self.candidates < self.count:
+            raise LogicError(
+                f"candidates must be count or more, not {self.candidates} for {self.count}"
+            )
+        if self.samples < 0:
+            raise LogicError(f"samples must be 0 or more, not {self.samples}")
+
+    def inquire(
+        self,
+        population: Population,
+        memory: Mapping[str, Any],
+        round: int,
+        rng: np.random.Generator,
+    ) -> Sequence[Inquiry]:
+        """Ask the candidates for their loss, unless the reported ones will do."""
+        if self.loss == "reported":
+            return ()
+        drawn = self._candidates(population, rng)
+        return [(Question(LOSS, samples=self.samples), sorted(drawn.tolist()))]
+
+    def select(
+        self,
+        population: Population,
+        memory: Mapping[str, Any],
+        round: int,
+        rng: np.random.Generator,
+    ) -> Plan:
+        """Take the candidates with the highest loss, of equals the first that was drawn."""
+        if self.loss == "reported":
+            clients = self._candidates(population, rng)
+            losses = column(memory, LOSS, clients, np.inf)
+        else:
+            told = _told(population)
+            clients = np.array(list(told), np.int64)
+            losses = np.array(list(told.values()), np.float64)
+        m = cohort_size(self.fraction, self.count, len(population.clients))
+        asked = population.asked(m, among=clients.size)
+        highest = np.argsort(-losses, kind="stable")[:asked]
+        return Plan(single_lanes(clients[highest].tolist()), enough=max(m, 1))
+
+    def learn(self, memory: Mapping[str, Any], report: RoundReport) -> Mapping[str, Any]:
+        """Keep the losses that were reported."""
+        if self.loss == "asked":
+            return memory
+        told = {
+            client.client: client.metrics[LOSS]
+            for client in report.clients
+            if client.status == "counted" and LOSS in client.metrics
+        }
+        return with_numbers(memory, LOSS, told)
+
+    def _candidates(self, population: Population, rng: np.random.Generator) -> np.ndarray:
+        """Return d clients in the order in which they were drawn, int64."""
+        clients = np.array(population.clients, np.int64)
+        sizes = np.array([population.samples[client] for client in population.clients], np.float64)
+        m = cohort_size(self.fraction, self.count, clients.size)
+        wanted = 2 * m if self.candidates is None else self.candidates
+        d = min(max(wanted, population.asked(m)), clients.size)
+        drawn: np.ndarray = clients[draw_weighted(rng, sizes, d)]
+        return drawn
+
+
+def _told(population: Population) -> dict[int, float]:
+    """Return the candidates' losses in ascending order; an answer that is no number is none."""
+    answers = sorted(population.answers.get(LOSS, {}).items())
+    losses = ((client, answer.get(LOSS)) for client, answer in answers)
+    return {client: x for client, x in losses if isinstance(x, float) and math.isfinite(x)}

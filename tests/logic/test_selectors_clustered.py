@@ -1,0 +1,97 @@
+"""Clustered sampling: one client of each distribution, weighed by how often it was drawn."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from layers.logic import LogicError, Population, run_round
+from layers.logic.aggregators.mean import Mean
+from layers.logic.seeds import generator
+from layers.logic.selectors.clustered import Clustered
+from tests.logic.memory_peers import MemoryPeers, a_logic, a_state
+from tests.logic.quadratic import bowl
+from tests.logic.vector_files import CLOSE, vectors
+
+
+class Dealt:
+    """A generator whose draws are dealt out."""
+
+    def __init__(self, draw: int) -> None:
+        self.draw = draw
+
+    def integers(self, high: int, size: int) -> np.ndarray:
+        return np.full(size, self.draw)
+
+
+def distributions(samples: list[int], m: int) -> np.ndarray:
+    """Find r (m, n) by drawing every possible draw of each distribution once."""
+    population, total = Population(dict(enumerate(samples))), sum(samples)
+    r = np.zeros((m, len(samples)))
+    for draw in range(total):
+        plan = Clustered(count=m).select(population, {}, 1, Dealt(draw))
+        # Of one draw, the distributions' clients are in order of size: repeat each as often.
+        by_size = sorted(
+            zip(plan.clients, plan.weights, strict=True),
+            key=lambda one: (-samples[one[0]], -one[0]),
+        )
+        clients = [client for client, weight in by_size for _ in range(round(weight * m))]
+        for k, client in enumerate(clients):
+            r[k, client] += 1
+    return r / total
+
+
+@pytest.mark.parametrize("case", [0, 1])
+def test_the_distributions_are_those_that_were_worked_out(case) -> None:
+    file = vectors("clustered_sampling_alg1")
+    given, expected = file["inputs"]["cases"][case], file["expected"]["cases"][case]
+    r = distributions(given["n_samples"], given["m"])
+    np.testing.assert_allclose(r, expected["r"], rtol=0, atol=file["tolerance"])
+    np.testing.assert_allclose(r.mean(axis=0), expected["marginal"], rtol=0, atol=file["tolerance"])
+
+
+@given(samples=st.lists(st.integers(1, 12), min_size=1, max_size=8), m=st.integers(1, 8))
+def test_every_client_is_drawn_in_proportion_to_its_samples(samples, m) -> None:
+    m = min(m, len(samples))
+    r = distributions(samples, m)
+    np.testing.assert_allclose(r.mean(axis=0), np.array(samples) / sum(samples), atol=1e-12)
+    np.testing.assert_allclose(r.sum(axis=1), 1.0, atol=1e-12)
+
+
+def test_a_client_that_is_drawn_twice_trains_once_and_weighs_two() -> None:
+    logic = a_logic(Clustered(count=3), aggregator=Mean("plan"))
+    clients = {
+        0: bowl([1.0, 0.0, 0.0], 700),
+        1: bowl([0.0, 1.0, 0.0], 150),
+        2: bowl([0.0] * 3, 150),
+    }
+    peers = MemoryPeers(logic, clients)
+    state, report = run_round(a_state(logic), peers, logic)
+    population = Population(peers.population())
+    plan = Clustered(count=3).select(population, {}, 1, generator(0, "select", 1))
+    assert len(report.clients) == len(plan.clients) == 2
+    assert plan.weights[0] == 2 / 3
+    mean = sum(
+        weight * 0.1 * clients[client].b
+        for client, weight in zip(plan.clients, plan.weights, strict=True)
+    )
+    np.testing.assert_allclose(state.weights, mean, **CLOSE)
+
+
+def test_asked_in_reserve_the_first_to_come_back_end_the_round() -> None:
+    population = Population(dict.fromkeys(range(100), 5), over_select=1.5)
+    plan = Clustered(count=10).select(population, {}, 1, generator(0, "select", 1))
+    assert len(plan.lanes) == 15
+    assert plan.enough == 10
+    assert plan.weights == (1 / 15,) * 15
+
+
+def test_a_mean_that_would_weigh_by_size_again_is_refused() -> None:
+    with pytest.raises(LogicError, match="weights: plan"):
+        a_logic(Clustered())
+
+
+def test_nobody_gives_an_empty_plan() -> None:
+    assert Clustered().select(Population({0: 0}), {}, 1, generator(0, "select", 1)).lanes == ()
