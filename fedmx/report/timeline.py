@@ -61,6 +61,7 @@ class Timeline:
         unasked: how many clients of the plan never had one.
         took_s: by the clock; None for a round that failed.
         deadline_s: of the round, if it had one.
+        one_machine: whether its times are those of a simulation without devices of its own.
         median: whether nobody asked for this round, and its duration is the median of all.
     """
 
@@ -71,6 +72,7 @@ class Timeline:
     took_s: float | None
     deadline_s: float | None
     virtual: bool
+    one_machine: bool
     median: bool
 
 
@@ -115,6 +117,7 @@ def timeline_of(run: RunFolder, summary: RunSummary, round: int | None = None) -
         took_s=took_s,
         deadline_s=next((deadline for deadline in deadlines if deadline is not None), None),
         virtual=summary.virtual,
+        one_machine=not summary.virtual and summary.facts.get("mode") == "simulation",
         median=round is None,
     )
 

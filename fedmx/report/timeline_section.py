@@ -38,6 +38,11 @@ def _said(timeline: Timeline) -> str:
         )
     else:
         said.append(f"The round took {duration(timeline.took_s)}{clock}.")
+    if timeline.one_machine:
+        said.append(
+            "Without clock.devices these are times of the machine that simulated all clients, "
+            "and a bar includes waiting for the others."
+        )
     deadline_s = timeline.deadline_s
     if deadline_s is not None and not shows_deadline(timeline):
         said.append(f"Its deadline, {duration(deadline_s)}, is further off than the figure goes.")

@@ -158,6 +158,16 @@ def test_what_a_real_server_could_not_see_is_not_told_apart(tmp_path: Path) -> N
     ]
 
 
+def test_one_machine_s_times_are_not_taken_for_those_of_devices(tmp_path: Path) -> None:
+    clients = [client(1, "counted", 0, 10, None, None, 11)]
+    said = "times of the machine that simulated all clients"
+    run = make(tmp_path, [record(1, 11.0, virtual=False)], clients)
+    assert said in page_of(run)
+    run.facts["mode"] = "server"
+    assert said not in page_of(run)
+    assert said not in page_of(make(tmp_path, [record(1, 11.0)], clients))
+
+
 def test_every_ending_has_its_mark_and_the_deadline_its_line(tmp_path: Path) -> None:
     statuses = ("counted", "declined", "refused", "lost")
     clients = [client(n, status, 0, 10, 11, 12, 90) for n, status in enumerate(statuses)]
