@@ -46,11 +46,20 @@ class Step:
 
 @dataclass(frozen=True)
 class Inverse:
-    """The base rate over the round's number: `base / (1 + t)`."""
+    """The base rate over the round's number: `base / (1 + start + t)`.
+
+    `start` is where the first round stands, for an algorithm that has already taken a step before.
+    """
+
+    start: int = 0
+
+    def __post_init__(self) -> None:
+        if self.start < 0:
+            raise ComputeError(f"schedule inverse: start={self.start} is not 0 or more")
 
     def rate(self, base: float, t: int, rounds: int) -> float:
-        """Return `base / (1 + t)`."""
-        return base / (1 + t)
+        """Return `base / (1 + start + t)`."""
+        return base / (1 + self.start + t)
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,7 @@ def test_schedules_follow_their_formulas() -> None:
     assert Constant().rate(0.3, 7, 10) == 0.3
     assert [Step(2, 0.5).rate(1, t, 9) for t in range(5)] == [1, 1, 0.5, 0.5, 0.25]
     assert [Inverse().rate(1, t, 9) for t in range(4)] == [1, 1 / 2, 1 / 3, 1 / 4]
+    assert [Inverse(start=1).rate(1, t, 9) for t in range(3)] == [1 / 2, 1 / 3, 1 / 4]
     assert Cosine().rate(1, 5, 10) == pytest.approx(0.5)
     assert Cosine(0.2).rate(1, 10, 10) == pytest.approx(0.2)
     assert Cosine().rate(1, 50, 10) == pytest.approx(0)
@@ -41,6 +42,7 @@ def test_schedules_follow_their_formulas() -> None:
         (lambda: Step(1, -1), "gamma"),
         (lambda: Step(1, float("nan")), "gamma"),
         (lambda: Cosine(2), "floor"),
+        (lambda: Inverse(-1), "start"),
     ],
 )
 def test_a_schedule_refuses_settings_without_sense(make, word) -> None:  # type: ignore[no-untyped-def]

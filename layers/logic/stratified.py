@@ -1,0 +1,37 @@
+"""Presets that draw clients by strata."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from layers.logic.aggregator import Aggregator
+from layers.logic.aggregators.mean import Mean
+from layers.logic.aggregators.stratified import Stratified
+from layers.logic.preset import Preset
+from layers.logic.selectors.fedsso import FedSSO
+from layers.logic.strata import Noise
+
+
+def fedsso(
+    beta: float = 0.1,
+    rate: float = 0.01,
+    min_samples: int = 2,
+    xi: float = 0.25,
+    noise: Noise = "stratum",
+    mean: Literal["normalised", "stratified", "literal"] = "normalised",
+) -> Preset:
+    """FedSSO (algorithm 1): strata by OPTICS of one-step updates, a share of each in every round.
+
+    The paper's learning rate is 0.01 / (1 + t) with the survey's step for t = 0:
+    `rate: 0.01` here, and `train: {rate: 0.01, schedule: {name: inverse, start: 1}}`.
+
+    Args:
+        beta: share of a stratum in a round.
+        rate: eta_0, of the survey's step.
+        min_samples: of OPTICS, see the selector fedsso.
+        xi: of OPTICS, likewise.
+        noise: what the clients in no cluster are, likewise.
+        mean: ``"normalised"`` is FedAvg's; the others see the aggregator stratified.
+    """
+    aggregator: Aggregator = Mean() if mean == "normalised" else Stratified(mean)
+    return Preset(FedSSO(beta, rate, min_samples, xi, noise), aggregator)
