@@ -16,6 +16,7 @@ from fedmx.report.summary import comparison, summarise
 from fedmx.report.timeline import MOST_ROWS, Timeline, timeline_of
 from fedmx.report.timeline_figure import draw_timeline
 from fedmx.run import RunError, RunFolder
+from tests.front.command_line import fedmx
 
 EXPERIMENT = "name: clocked\nrounds: 5\nclients: 4\nclock: {deadline_s: 100}\n"
 
@@ -212,6 +213,14 @@ def test_a_round_that_is_not_there_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="no times of clients were recorded in round 1"):
         page_of(old, round=1)
     assert "Timeline" not in page_of(old)
+
+
+def test_a_user_chooses_the_round_by_its_number(tmp_path: Path) -> None:
+    clients = [client(1, "counted", 0, 1, None, 2, 3, round=n) for n in (1, 2)]
+    run = make(tmp_path, [record(1, 9.0), record(2, 9.0)], clients)
+    assert fedmx("report", run.path, "--round", "1", cwd=tmp_path).code == 0
+    assert "Timeline of round 1" in run.report_path.read_text(encoding="utf-8")
+    assert "no round 3" in fedmx("report", run.path, "--round", "3", cwd=tmp_path).complaint
 
 
 def test_a_round_that_failed_shows_how_far_it_came(tmp_path: Path) -> None:
