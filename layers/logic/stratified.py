@@ -19,6 +19,7 @@ def fedsso(
     xi: float = 0.25,
     noise: Noise = "stratum",
     mean: Literal["normalised", "stratified", "literal"] = "normalised",
+    sketch: int = 0,
 ) -> Preset:
     """FedSSO (algorithm 1): strata by OPTICS of one-step updates, a share of each in every round.
 
@@ -32,6 +33,7 @@ def fedsso(
         xi: of OPTICS, likewise.
         noise: what the clients in no cluster are, likewise.
         mean: ``"normalised"`` is FedAvg's; the others see the aggregator stratified.
+        sketch: values that a client sends in place of its step, likewise; 0: the step itself.
     """
     aggregator: Aggregator = Mean() if mean == "normalised" else Stratified(mean)
-    return Preset(FedSSO(beta, rate, min_samples, xi, noise), aggregator)
+    return Preset(FedSSO(beta, rate, min_samples, xi, noise, sketch), aggregator)

@@ -134,6 +134,33 @@ def test_when_nobody_answers_everybody_is_one_stratum() -> None:
     assert "select" not in state.memory
 
 
+def test_a_sketch_makes_the_same_strata_and_leaves_the_first_model_alone() -> None:
+    clients = {
+        client: bowl(np.repeat(data.b, 50), data.n) for client, data in clients_of(0, 1, 2).items()
+    }
+    whole, _, _ = after_a_round(clients, size=150)
+    logic = a_logic(FedSSO(rate=1.0, sketch=64), size=150, training=STILL)
+    sent = []
+
+    def watched(answer):
+        sent.append(answer.values)
+        return [answer]
+
+    peers = MemoryPeers(logic, clients, forge_answer=watched)
+    state, _ = run_round(a_state(logic), peers, logic)
+    assert {key: value.shape for values in sent for key, value in values.items()} == {
+        "sketch": (64,)
+    }
+    one, other = whole.memory["select"], state.memory["select"]
+    np.testing.assert_array_equal(one["labels"], other["labels"])
+    assert not peers.tasks[0].weights.any()
+
+
+def test_a_sketch_longer_than_the_model_is_refused() -> None:
+    with pytest.raises(LogicError, match="a sketch of 4 values of a model that has 3"):
+        a_logic(FedSSO(sketch=4), size=3)
+
+
 def test_a_single_client_is_a_cluster() -> None:
     state, report, _ = after_a_round({7: bowl([1.0, 2, 3])})
     assert state.memory["select"]["labels"].tolist() == [0]
@@ -258,6 +285,7 @@ def test_a_resumed_run_selects_and_ends_in_the_same_bits() -> None:
         ({"rate": float("inf")}, "rate"),
         ({"min_samples": 1}, "min_samples must be 2 or more, not 1"),
         ({"xi": 1.0}, "xi must be between 0 and 1"),
+        ({"sketch": -1}, "sketch must be 0 or more values, not -1"),
         ({"noise": "loud"}, "stratum, drop or singletons, not 'loud'"),
     ],
 )

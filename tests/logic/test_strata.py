@@ -7,6 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from layers.logic.errors import LogicError
+from layers.logic.sketch import sketch
 from layers.logic.strata import allocation, clusters, drawn, grouped, products, projection
 
 seeds = st.integers(0, 10_000)
@@ -134,3 +136,22 @@ def test_a_draw_favours_nobody_in_a_stratum() -> None:
         taken[drawn(strata, np.array([3, 1]), rng)] += 1
     expected = np.repeat([0.3, 0.25], [10, 4])
     np.testing.assert_allclose(taken / draws, expected, atol=5 * np.sqrt(0.21 / draws))
+
+
+@given(seed=seeds)
+def test_sketches_are_as_far_apart_as_their_vectors(seed) -> None:
+    rng = np.random.default_rng(seed)
+    one, other = rng.normal(size=(2, 5000)).astype(np.float32)
+    apart = np.linalg.norm(sketch(one, 1024) - sketch(other, 1024))
+    assert apart == pytest.approx(np.linalg.norm(one - other), rel=0.2)
+
+
+def test_a_sketch_of_a_sum_is_the_sum_of_sketches() -> None:
+    one, other = np.random.default_rng(0).normal(size=(2, 3000)).astype(np.float32)
+    both = sketch(one, 32) + sketch(other, 32)
+    np.testing.assert_allclose(sketch(one + other, 32), both, atol=1e-4)
+
+
+def test_a_sketch_longer_than_its_vector_is_refused() -> None:
+    with pytest.raises(LogicError, match="a sketch of 6 values of a vector of 5"):
+        sketch(np.zeros(5, np.float32), 6)

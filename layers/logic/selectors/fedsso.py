@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,6 +26,9 @@ from layers.logic.strata import (
     projection,
 )
 from layers.logic.survey import Question
+
+if TYPE_CHECKING:
+    from layers.logic.logic import Logic
 
 STEP = "step"
 STRATA = "strata"
@@ -58,6 +61,8 @@ class FedSSO(Selector):
         xi: of OPTICS: relative steepness in the reachability plot that makes a cluster's edge.
         noise: whether the clients in no cluster are one more stratum, are never asked
             (``"drop"``), or are a stratum each (``"singletons"``).
+        sketch: how many values of a sketch a client sends in place of its step, which reveals less
+            of it and is less to send; round 1 then starts from w_0. 0: the step itself.
     """
 
     beta: float = 0.1
@@ -65,6 +70,7 @@ class FedSSO(Selector):
     min_samples: int = 2
     xi: float = 0.25
     noise: Noise = "stratum"
+    sketch: int = 0
 
     def __post_init__(self) -> None:
         if not 0 <= self.beta <= 1:
@@ -75,14 +81,24 @@ class FedSSO(Selector):
             raise LogicError(f"fedsso: min_samples must be 2 or more, not {self.min_samples}")
         if not 0 < self.xi < 1:
             raise LogicError(f"fedsso: xi must be between 0 and 1, not {self.xi}")
+        if self.sketch < 0:
+            raise LogicError(f"fedsso: sketch must be 0 or more values, not {self.sketch}")
         if self.noise not in ("stratum", "drop", "singletons"):
             raise LogicError(
                 f"fedsso: noise must be stratum, drop or singletons, not {self.noise!r}"
             )
 
+    def check(self, logic: Logic) -> None:
+        """Refuse a sketch that is longer than the model."""
+        if self.sketch > logic.size:
+            raise LogicError(
+                f"fedsso: a sketch of {self.sketch} values of a model that has {logic.size}; "
+                "lower it, or leave it out"
+            )
+
     def surveys(self) -> tuple[Question, ...]:
         """Ask every client for one step."""
-        return (Question(STEP, rate=self.rate),)
+        return (Question(STEP, rate=self.rate, values=self.sketch),)
 
     def absorb(self, state: ServerState, population: Population) -> ServerState:
         """Find the strata and w_1 at first; later, give newcomers their place among the noise."""
@@ -97,11 +113,15 @@ class FedSSO(Selector):
             points[before] = kept["points"]
             samples[before] = kept["samples"]
         else:
-            places, steps = _sound(survey[STEP], clients, weights)
+            key, origin = "weights", weights
+            if self.sketch:
+                key, origin = "sketch", np.zeros(self.sketch, np.float32)
+            places, steps = _sound(survey[STEP], clients, key, origin)
             if steps:
-                inner = products(steps, weights)
+                inner = products(steps, origin)
                 labels[places] = clusters(inner, self.min_samples, self.xi)
                 points[places] = projection(inner)
+            if steps and not self.sketch:
                 weights = _mean(steps, samples[places], weights)
         memory = {
             "clients": clients,
@@ -151,16 +171,16 @@ def _labelled(population: Population, memory: Mapping[str, Any]) -> tuple[np.nda
 
 
 def _sound(
-    answers: Mapping[int, Slot], clients: np.ndarray, weights: np.ndarray
+    answers: Mapping[int, Slot], clients: np.ndarray, key: str, like: np.ndarray
 ) -> tuple[np.ndarray, list[np.ndarray]]:
-    """Return the places of the clients that answered with a model, int64, and their models."""
+    """Return the places, int64, of the clients whose answer is a vector like `like`, and it."""
     places, steps = [], []
     for place, client in enumerate(clients.tolist()):
-        step = answers.get(client, {}).get("weights")
+        step = answers.get(client, {}).get(key)
         if (
             isinstance(step, np.ndarray)
-            and step.dtype == weights.dtype
-            and step.shape == weights.shape
+            and step.dtype == like.dtype
+            and step.shape == like.shape
             and np.isfinite(step).all()
         ):
             places.append(place)
