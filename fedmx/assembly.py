@@ -25,6 +25,7 @@ from layers.compute.partitions import divide
 from layers.compute.samples import Samples
 from layers.logic import Logic, LogicError, Preset, Training
 from layers.logic.aggregators.mean import Mean
+from layers.logic.clock import VirtualClock
 from layers.logic.seeds import derive
 from layers.logic.selectors.uniform import Uniform
 
@@ -132,9 +133,33 @@ class Assembly:
                 rate=lambda round: schedule.rate(train.rate, round - 1, experiment.rounds),
                 seed=experiment.seed,
                 min_updates=section.min_updates,
+                deadline_s=experiment.clock.deadline_s,
+                over_select=section.over_select,
             )
         except LogicError as error:
             raise ExperimentError(f"logic: {error}") from error
+
+    def clock(self) -> VirtualClock:
+        """Return the simulation's clock.
+
+        Raises:
+            ExperimentError: the devices or their availability cannot be had.
+        """
+        experiment, clock = self.experiment, self.experiment.clock
+        if clock.devices is None:
+            return VirtualClock(experiment.clients)
+        try:
+            return VirtualClock(
+                experiment.clients,
+                derive(experiment.seed, "clock"),
+                build("devices", clock.devices, KINDS["devices"]),
+                build("uploads", clock.uploads, KINDS["uploads"]),
+                build("availability", clock.availability, KINDS["availabilities"]),
+                clock.dropout,
+                clock.deadline_s,
+            )
+        except LogicError as error:
+            raise ExperimentError(f"clock: {error}") from error
 
     def sizes(self) -> dict[int, int]:
         """Return each client's number of training samples."""

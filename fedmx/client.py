@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -15,6 +16,7 @@ from fedmx.client_memory import ClientMemory
 from fedmx.errors import FedmxError
 from fedmx.messages import CODEC, CannotTakePart, Failed, Finished, Ready, Setup
 from fedmx.participant import Participant
+from fedmx.reckoning import Reckoning
 from fedmx.wording import first_line, shown
 from layers.compute.compute import Compute
 from layers.logic import Logic, Question, Task, Update, Verdict, offer_of
@@ -26,6 +28,8 @@ from layers.network import (
     NotConnected,
     Received,
     Retrying,
+    Sent,
+    wire_size,
 )
 from layers.network import Event as NetworkEvent
 
@@ -66,6 +70,7 @@ class Client:
         self._participant: Participant | None = None
         self._made: tuple[Task, Update] | None = None
         self._waiting: deque[NetworkEvent] = deque()
+        self._reckoning = Reckoning()
 
     def __enter__(self) -> Client:
         self.network.start()
@@ -100,6 +105,9 @@ class Client:
                 log.info("%s; trying again in %.1f s", event.reason, event.delay_s)
             elif isinstance(event, GaveUp):
                 raise ServerRefusedError(event.reason)
+            elif isinstance(event, Sent):
+                if event.message == Update.__name__:
+                    self._reckoning.sent()
             elif isinstance(event, Received):
                 message = event.message
                 if isinstance(message, Finished):
@@ -123,7 +131,7 @@ class Client:
         elif isinstance(message, Verdict) and message.granted:
             made = self._made
             if made is not None and made[0].round == message.round:
-                self._send(made[1])
+                self._send_update(made[1])
         return None
 
     def _begin(self, setup: Setup) -> None:
@@ -152,7 +160,11 @@ class Client:
 
     def _answer(self, participant: Participant, question: Question) -> None:
         try:
-            self._send(participant.reply(question))
+            reply = participant.reply(question)
+            if question.name == "times":
+                samples = len(participant.compute.samples)
+                reply = self._reckoning.improve(reply, question, samples)
+            self._send(reply)
         except Exception as error:
             log.exception("the survey %r failed", question.name)
             self._fail(0, participant.client, error)
@@ -167,8 +179,10 @@ class Client:
         try:
             made = self._made
             if made is None or not _same(made[0], task):
+                began = time.monotonic()
                 with one_blas_thread():
                     made = (task, participant.take(task))
+                self._reckoning.trained(*made, time.monotonic() - began)
                 CODEC.encode(made[1])  # what cannot travel is this client's failure, too
         except Exception as error:
             log.exception("round %d failed", task.round)
@@ -176,7 +190,13 @@ class Client:
             return None
         self._made = made
         update = made[1]
-        self._send(offer_of(update) if task.offer else update)
+        self._look_ahead()
+        if any(_is_refusal(event, task.round) for event in self._waiting):
+            log.info("round %d: the update is not wanted any more", task.round)
+        elif task.offer:
+            self._send(offer_of(update, self._reckoning.upload_s))
+        else:
+            self._send_update(update)
         return update
 
     def _fail(self, round: int, client: int, error: Exception) -> None:
@@ -187,6 +207,10 @@ class Client:
         """See what has happened in the meantime, without waiting."""
         while (event := self.network.next_event(0.0)) is not None:
             self._waiting.append(event)
+
+    def _send_update(self, update: Update) -> None:
+        self._reckoning.sending(wire_size(CODEC.encode(update).size))
+        self._send(update)
 
     def _send(self, message: object) -> None:
         self._look_ahead()
@@ -206,6 +230,12 @@ def _is_task_after(event: NetworkEvent, round: int) -> bool:
         and isinstance(event.message, Task)
         and event.message.round > round
     )
+
+
+def _is_refusal(event: NetworkEvent, round: int) -> bool:
+    if not isinstance(event, Received) or not isinstance(event.message, Verdict):
+        return False
+    return event.message.round == round and not event.message.granted
 
 
 def _same(one: Task, other: Task) -> bool:

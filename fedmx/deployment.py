@@ -57,7 +57,7 @@ def serve(experiment: Experiment | Assembly, run: str) -> Server:
         wait_for=experiment.clients_awaited,
         at_least=max(experiment.logic.min_updates, 1),
         rejoin_s=network.rejoin_s,
-        deadline_s=network.round_deadline_s,
+        deadline_s=experiment.clock.deadline_s,
     )
     return server_of(assembly, clients)
 

@@ -11,6 +11,7 @@ from layers.compute.models.zoo import ZOOS
 from layers.compute.partitions import PARTITIONS
 from layers.compute.schedule import SCHEDULES
 from layers.logic import AGGREGATORS, HOOKS, PRESETS, SELECTORS
+from layers.logic.clock import AVAILABILITIES, DEVICES, UPLOADS
 
 KINDS: Mapping[str, Mapping[str, Callable[..., Any]]] = {
     "presets": PRESETS,
@@ -21,4 +22,7 @@ KINDS: Mapping[str, Mapping[str, Callable[..., Any]]] = {
     "data": DATASETS,
     "partitions": PARTITIONS,
     "schedules": SCHEDULES,
+    "devices": DEVICES,
+    "uploads": UPLOADS,
+    "availabilities": AVAILABILITIES,
 }

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from layers.compute.compute import Compute
+from layers.compute.samples import Samples
 from layers.logic import (
     Answer,
     ClientLedger,
@@ -19,25 +20,32 @@ from layers.logic import (
 )
 
 
+def _nowhere(ledger: ClientLedger) -> None:
+    """Keep nothing: whoever holds the participant takes its ledger."""
+
+
 @dataclass
 class Participant:
     """The same in a simulation and in a deployed client.
 
     Attributes:
         keep: called with the new ledger before the update leaves, so that it can be made durable.
+        shared: the samples that every client was given, if there are any.
     """
 
     client: int
     logic: Logic
     compute: Compute
     ledger: ClientLedger
-    keep: Callable[[ClientLedger], None]
+    keep: Callable[[ClientLedger], None] = _nowhere
+    shared: Samples | None = None
 
     def take(self, task: Task) -> Update:
         """Train, and note the memory that holds if the update counts."""
         ledger = self.ledger.settle(task.counted)
+        compute = self.compute
         update, after = answer(
-            task, ledger.settled, self.compute.engine, self.compute.samples, self.logic
+            task, ledger.settled, compute.engine, compute.samples, self.logic, self.shared
         )
         ledger = ClientLedger(ledger.settled, ClientState(task.round, after.memory))
         self.keep(ledger)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from layers.logic import RoundReport
@@ -18,6 +18,8 @@ class Round:
         loss: likewise.
         seconds: that the round took, evaluation included.
         elapsed_s: since the run began, interruptions left out.
+        clock_elapsed_s: sum of the rounds' durations by the clients' clock, `report.took_s`.
+        virtual: whether that clock's time is virtual.
         control_bytes: handshakes, heartbeats and the like, besides the messages in `report`.
         refused_connections: peers that were turned away since the round before.
         client_accuracy_mean: mean over clients of the accuracy on a client's own test samples; None
@@ -30,6 +32,8 @@ class Round:
     loss: float | None
     seconds: float
     elapsed_s: float
+    clock_elapsed_s: float = 0.0
+    virtual: bool = False
     control_bytes: int = 0
     refused_connections: tuple[str, ...] = ()
     client_accuracy_mean: float | None = None
@@ -92,6 +96,9 @@ class Round:
             "refused_connections": list(self.refused_connections),
             "seconds": self.seconds,
             "elapsed_s": self.elapsed_s,
+            "clock_s": self.report.took_s,
+            "clock_elapsed_s": self.clock_elapsed_s,
+            "virtual": self.virtual,
             "rate": self.report.rate,
         }
 
@@ -108,7 +115,8 @@ class Round:
                 "steps": client.steps,
                 "up_bytes": client.traffic.up_bytes,
                 "down_bytes": client.traffic.down_bytes,
-                **{f"{name}": value for name, value in client.metrics.items()},
+                **(asdict(client.times) if client.times is not None else {}),
+                **client.metrics,
             }
             for client in self.report.clients
         ]

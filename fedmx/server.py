@@ -26,6 +26,10 @@ class Clients(Peers, Protocol):
     def __enter__(self) -> Any: ...
     def __exit__(self, *exc_info: object) -> None: ...
 
+    @property
+    def virtual(self) -> bool:
+        """Whether their time is virtual."""
+
     def tree(self) -> dict[str, Any]:
         """Return what of the clients' memory lives on this machine."""
 
@@ -57,6 +61,7 @@ class Stop:
         accuracy: of the global model, from 0 to 1, at least.
         loss: of the global model, at most.
         seconds: that have passed.
+        clock_s: that have passed by the clients' clock, which may be virtual.
         client_accuracy: of the global model on the clients' own test samples, their mean, at least.
     """
 
@@ -64,6 +69,7 @@ class Stop:
     loss: float | None = None
     seconds: float | None = None
     client_accuracy: float | None = None
+    clock_s: float | None = None
 
     def reason(self, round: Round) -> str | None:
         """Return why the run ends after `round`, or None."""
@@ -76,6 +82,8 @@ class Stop:
             return f"loss {round.loss:.4f} reached {self.loss}"
         if self.seconds is not None and round.elapsed_s >= self.seconds:
             return f"{round.elapsed_s:.0f} s passed the limit of {self.seconds:g} s"
+        if self.clock_s is not None and round.clock_elapsed_s >= self.clock_s:
+            return f"{round.clock_elapsed_s:.0f} s passed the clock's limit of {self.clock_s:g} s"
         return None
 
 
@@ -95,9 +103,9 @@ class Server:
         begin: the state to begin with; None draws the initial model from the logic's seed.
         wait_for: for a listener: how many clients must be ready before the first round begins.
         rejoin_s: for a listener: how long a client that is gone may take to come back.
-        round_deadline_s: for a listener: how long a round may take; None: as long as it does.
         state: the state after the last round.
         elapsed_s: that the rounds so far took.
+        clock_s: that they took by the clients' clock, which may be virtual.
         reason: why the run ended, once it has.
     """
 
@@ -113,9 +121,9 @@ class Server:
     begin: InitVar[ServerState | None] = None
     wait_for: int = 1
     rejoin_s: float = 60.0
-    round_deadline_s: float | None = None
     state: ServerState = field(init=False)
     elapsed_s: float = 0.0
+    clock_s: float = 0.0
     reason: str = ""
 
     def __post_init__(self, begin: ServerState | None) -> None:
@@ -129,7 +137,7 @@ class Server:
                 wait_for=self.wait_for,
                 at_least=max(self.logic.min_updates, 1),
                 rejoin_s=self.rejoin_s,
-                deadline_s=self.round_deadline_s,
+                deadline_s=self.logic.deadline_s,
             )
         else:
             self._clients = network
@@ -160,6 +168,7 @@ class Server:
         """Go on from what `Keeper.keep` was given."""
         self.state = ServerState.of_tree(checkpoint["server"])
         self.elapsed_s = checkpoint["elapsed_s"]
+        self.clock_s = checkpoint["clock_s"]
         self.reason = checkpoint["reason"]
         self._clients.restore(checkpoint["clients"])
 
@@ -186,12 +195,15 @@ class Server:
                 found = self.evaluation()
             seconds = time.monotonic() - began
             self.elapsed_s += seconds
+            self.clock_s += report.took_s
             round = Round(
                 report=report,
                 accuracy=found.accuracy if found else None,
                 loss=found.loss if found else None,
                 seconds=seconds,
                 elapsed_s=self.elapsed_s,
+                clock_elapsed_s=self.clock_s,
+                virtual=self._clients.virtual,
                 control_bytes=self._clients.control_bytes(),
                 refused_connections=self._clients.refusals(),
                 client_accuracy_mean=found.client_accuracy_mean if found else None,
@@ -227,5 +239,6 @@ class Server:
             "server": self.state.tree(),
             "clients": self._clients.tree(),
             "elapsed_s": self.elapsed_s,
+            "clock_s": self.clock_s,
             "reason": self.reason,
         }

@@ -1,76 +1,82 @@
-"""All clients in this process, one after the other, behind the same messages as over sockets."""
+"""All clients on this machine, behind the same messages as over sockets; time may be virtual."""
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
-from fedmx.messages import CODEC
-from fedmx.participant import Participant
-from layers.compute.compute import Compute
-from layers.compute.engine import Engine
-from layers.compute.samples import Samples
+from fedmx.wire import carried
+from fedmx.workers import Made, Workers
 from layers.logic import (
     Answer,
-    ClientFailed,
     ClientLedger,
-    Logic,
+    Lost,
     Offer,
+    Plan,
     Question,
     Task,
+    Times,
     Traffic,
     Update,
     Verdict,
     offer_of,
 )
-from layers.network import wire_size
+from layers.logic.clock import Happening, RealClock, VirtualClock
 
 Message = TypeVar("Message")
 
 
 class SimulatedClients:
-    """A population that trains when it is waited for, in the order in which it was asked.
+    """A population whose work is done when it is waited for.
 
     Every message is encoded and decoded as on the wire, so that the reported bytes are those of a
     deployment and a client can reach nothing that did not travel.
 
     Args:
-        logic: the experiment's logic, the same as the server's.
-        engine: trains for one client after the other.
+        workers: do the clients' work; entered and left with this.
         samples: number of samples by client.
-        samples_of: gives a client's samples when it trains.
+        clock: says what happens when; None: nothing takes any time, and events come in the order
+            in which clients were asked.
     """
-
-    def __init__(
-        self,
-        logic: Logic,
-        engine: Engine,
-        samples: Mapping[int, int],
-        samples_of: Callable[[int], Samples],
-    ) -> None:
-        self._logic = logic
-        self._engine = engine
-        self._samples = dict(samples)
-        self._samples_of = samples_of
-        self._ledgers: dict[int, ClientLedger] = {}
-        self._tasks: deque[Task] = deque()
-        self._granted: deque[Update] = deque()
-        self._offered: dict[int, Update] = {}
-        self._traffic: dict[int, Traffic] = {}
 
     foreign = False
 
+    def __init__(
+        self, workers: Workers, samples: Mapping[int, int], clock: VirtualClock | None = None
+    ) -> None:
+        self._workers = workers
+        self._samples = dict(samples)
+        self._clock = clock or VirtualClock(max(samples, default=-1) + 1)
+        self._watch = RealClock()  # tells the time if the clock's stands still
+        self._ledgers: dict[int, ClientLedger] = {}
+        self._tasks: dict[int, Task] = {}
+        self._made: dict[int, Made] = {}
+        self._traffic: dict[int, Traffic] = {}
+
     def __enter__(self) -> SimulatedClients:
+        self._workers.__enter__()
         return self
 
     def __exit__(self, *exc_info: object) -> None:
         self._clear()
+        self._workers.__exit__(*exc_info)
+
+    @property
+    def virtual(self) -> bool:
+        """Whether time is virtual."""
+        return self._clock.virtual
+
+    # --- what the logic layer asks -----------------------------------------------------------
 
     def population(self) -> Mapping[int, int]:
-        """Return every client's number of samples."""
+        """Return every client's number of samples, of those that are there now."""
         self._clear()  # a round that an error ended may have left something behind
-        return self._samples
+        self._clock.settle()
+        there = self._clock.there(self._samples)
+        if len(there) == len(self._samples):
+            return self._samples
+        return {client: self._samples[client] for client in there}
 
     def remembers(self, client: int, round: int) -> bool:
         """Return whether the client's memory after this round is here."""
@@ -78,63 +84,78 @@ class SimulatedClients:
 
     def ask(self, question: Question, clients: Sequence[int]) -> Sequence[Answer]:
         """Ask clients one after the other."""
+        if question.name == "times" and self.virtual:
+            return [self._reckoned(question, client) for client in clients]
         answers = []
-        for client in clients:
-            asked = self._down(client, question)
-            try:
-                answers.append(self._up(client, self._participant(client).reply(asked)))
-            except Exception as error:
-                what = f"survey {question.name!r}: {type(error).__name__}: {error}"
-                raise ClientFailed(client, 0, what) from error
+        for answer, traffic in self._workers.ask(question, clients):
+            self._count(answer.client, traffic)
+            answers.append(answer)
         return answers
 
+    def begin(self, round: int, plan: Plan) -> None:
+        """Begin a round."""
+        self._clock.begin(round, plan.clients if plan.in_turn else None)
+        self._watch.begin()
+
     def send(self, tasks: Sequence[Task]) -> None:
-        """Put tasks in line."""
-        self._tasks.extend(tasks)
+        """Give tasks to clients."""
+        for task in tasks:
+            client = task.client
+            down_bytes = self._workers.begin(task, self._ledgers.get(client, ClientLedger()))
+            self._count(client, Traffic(down_bytes=down_bytes))
+            self._tasks[client] = task
+            self._clock.ask(client, self._samples[client], task.training, down_bytes)
+            self._watch.ask(client)
 
     def answer(self, verdicts: Sequence[Verdict]) -> None:
-        """Let granted clients send what they offered."""
+        """Let granted clients send what they offered, and the others leave off."""
         for verdict in verdicts:
-            received = self._down(verdict.client, verdict)
-            update = self._offered.pop(received.client)
-            if received.granted:
-                self._granted.append(update)
-
-    def events(self) -> Iterator[Offer | Update]:
-        """Yield what the clients send, until nobody has anything left to do."""
-        while self._granted or self._tasks:
-            if self._granted:
-                update = self._granted.popleft()
-                yield self._up(update.client, update)
-                continue
-            task = self._tasks.popleft()
-            client = task.client
-            try:
-                update = self._participant(client).take(self._down(client, task))
-            except Exception as error:
-                what = f"{type(error).__name__}: {error}"
-                raise ClientFailed(client, task.round, what) from error
-            if task.offer:
-                self._offered[client] = update
-                yield self._up(client, offer_of(update))
+            client = verdict.client
+            self._down(client, verdict)
+            self._clock.decide(client, verdict.granted, verdict.dated_s)
+            self._watch.note(client, "decided_s")
+            if verdict.granted:
+                self._clock.upload(client, self._made[client].up_bytes, verdict.dated_s)
             else:
-                yield self._up(client, update)
-        self._offered.clear()
+                self._drop(client)
+
+    def events(self) -> Iterator[Offer | Update | Lost]:
+        """Yield what the clients send, in virtual order, until nobody has anything left to do."""
+        while (happening := self._clock.next()) is not None:
+            event = self._event_of(happening)
+            if event is not None:
+                yield event
+        for client in list(self._tasks):
+            self._drop(client)
+        self._watch.end()
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since the round began, virtual if time is."""
+        return self._clock.elapsed_s if self.virtual else self._watch.elapsed_s
+
+    def times(self) -> Mapping[int, Times]:
+        """Return who did what when."""
+        return self._clock.times() if self.virtual else self._watch.times()
 
     def traffic(self) -> Mapping[int, Traffic]:
         """Return the bytes since the last call."""
         traffic, self._traffic = self._traffic, {}
         return traffic
 
+    # --- what the server asks ----------------------------------------------------------------
+
     def tree(self) -> dict[str, Any]:
-        """Return what the clients remember, as named arrays and numbers."""
-        return {"ledgers": {client: kept.tree() for client, kept in self._ledgers.items()}}
+        """Return what the clients remember, and what time it is, as named arrays and numbers."""
+        ledgers = {client: kept.tree() for client, kept in self._ledgers.items()}
+        return {"ledgers": ledgers, "run_s": self._clock.run_s}
 
     def restore(self, tree: Mapping[str, Any]) -> None:
         """Give the clients back what they remembered."""
         self._ledgers = {
             client: ClientLedger.of_tree(kept) for client, kept in tree["ledgers"].items()
         }
+        self._clock.restore(tree["run_s"])
 
     def control_bytes(self) -> int:
         """Return 0: nothing but messages travels in a simulation."""
@@ -147,35 +168,64 @@ class SimulatedClients:
     def finish(self, reason: str) -> None:
         """Do nothing: simulated clients wait for no word."""
 
+    # --- inside ------------------------------------------------------------------------------
+
+    def _event_of(self, happening: Happening) -> Offer | Update | Lost | None:
+        client = happening.client
+        task = self._tasks[client]
+        if happening.kind == "dropped":
+            self._drop(client)
+            return Lost(task.round, client, f"{happening.reason} after {happening.at_s:g} s")
+        if happening.kind == "arrived":
+            self._watch.note(client, "ended_s")
+            made = self._made.pop(client)
+            del self._tasks[client]
+            self._count(client, Traffic(up_bytes=made.up_bytes))
+            return made.update
+        self._made[client] = made = self._workers.made(client)
+        self._ledgers[client] = made.ledger
+        self._watch.note(client, "trained_s")
+        if not task.offer:
+            self._clock.upload(client, made.up_bytes)
+            return None
+        samples, training = self._samples[client], task.training
+        _, upload_s = self._clock.reckon(client, samples, training, made.up_bytes, task.round)
+        offer = self._up(client, offer_of(made.update, upload_s))
+        return replace(offer, at_s=self._clock.elapsed_s)
+
+    def _reckoned(self, question: Question, client: int) -> Answer:
+        """Return a client's answer to the question how long it will take, by its device."""
+        self._down(client, question)
+        train_s, upload_s = self._clock.reckon(
+            client,
+            self._samples[client],
+            question.training,
+            question.model_bytes,
+            question.round,
+        )
+        reply = Answer(client, question.name, {"train_s": train_s, "upload_s": upload_s})
+        return self._up(client, reply)
+
+    def _drop(self, client: int) -> None:
+        """Want nothing more of a client in this round."""
+        self._watch.note(client, "ended_s")
+        self._tasks.pop(client, None)
+        if self._made.pop(client, None) is None:
+            self._workers.forget(client)
+
     def _clear(self) -> None:
-        self._tasks.clear()
-        self._granted.clear()
-        self._offered.clear()
-
-    def _participant(self, client: int) -> Participant:
-        def keep(ledger: ClientLedger) -> None:
-            self._ledgers[client] = ledger
-
-        compute = Compute(self._engine, self._samples_of(client))
-        ledger = self._ledgers.get(client, ClientLedger())
-        return Participant(client, self._logic, compute, ledger, keep)
+        for client in list(self._tasks):
+            self._drop(client)
 
     def _down(self, client: int, message: Message) -> Message:
-        received, size = _carried(message)
+        received, size = carried(message)
         self._count(client, Traffic(down_bytes=size))
         return received
 
     def _up(self, client: int, message: Message) -> Message:
-        received, size = _carried(message)
+        received, size = carried(message)
         self._count(client, Traffic(up_bytes=size))
         return received
 
     def _count(self, client: int, traffic: Traffic) -> None:
         self._traffic[client] = self._traffic.get(client, Traffic()) + traffic
-
-
-def _carried(message: Message) -> tuple[Message, int]:
-    """Return the message as the other end gets it, and its bytes on the wire."""
-    payload = CODEC.encode(message)
-    received = CODEC.decode(bytearray().join(payload.buffers))
-    return received, wire_size(payload.size)

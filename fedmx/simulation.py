@@ -6,6 +6,7 @@ from fedmx.assembly import Assembly
 from fedmx.experiment import Experiment
 from fedmx.server import Server, Stop
 from fedmx.simulated_clients import SimulatedClients
+from fedmx.workers import Serial
 
 
 def simulate(experiment: Experiment | Assembly) -> Server:
@@ -21,9 +22,8 @@ def simulate(experiment: Experiment | Assembly) -> Server:
     The clients train in this process, one after the other, so that a breakpoint in a hook works.
     """
     assembly = experiment if isinstance(experiment, Assembly) else Assembly(experiment)
-    clients = SimulatedClients(
-        assembly.logic, assembly.engine, assembly.sizes(), assembly.samples_of
-    )
+    workers = Serial(assembly.logic, assembly.engine, assembly.samples_of)
+    clients = SimulatedClients(workers, assembly.sizes(), assembly.clock())
     return server_of(assembly, clients)
 
 
@@ -39,5 +39,5 @@ def server_of(assembly: Assembly, clients: object) -> Server:
         evaluate_every=evaluate.every,
         evaluate_batch=evaluate.batch_size,
         client_rows=assembly.parts[1] if evaluate.per_client else None,
-        stop=Stop(stop.accuracy, stop.loss, stop.seconds, stop.client_accuracy),
+        stop=Stop(stop.accuracy, stop.loss, stop.seconds, stop.client_accuracy, stop.clock_s),
     )

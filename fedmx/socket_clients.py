@@ -5,13 +5,27 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from fedmx.attendance import Reminder, named
 from fedmx.errors import FedmxError
 from fedmx.messages import Setup
 from fedmx.reception import TICK_S, Arrival, Reception
-from layers.logic import Answer, Forgot, Lost, Offer, Question, Task, Traffic, Update, Verdict
+from layers.logic import (
+    Answer,
+    Forgot,
+    Lost,
+    Offer,
+    Plan,
+    Question,
+    Task,
+    Times,
+    Traffic,
+    Update,
+    Verdict,
+)
+from layers.logic.clock import RealClock
 from layers.network import Listener
 
 log = logging.getLogger("fedmx.server")
@@ -32,6 +46,7 @@ class SocketClients:
     """
 
     foreign = True
+    virtual = False
 
     def __init__(
         self,
@@ -52,7 +67,8 @@ class SocketClients:
         self._assembled = False
         self._over: dict[int, int] = {}  # the last round that each client was done with
         self._round = 0
-        self._began: float | None = None  # when the round, or the survey, under way did
+        self._survey_began: float | None = None  # if one is under way
+        self._clock = RealClock()
 
     def __enter__(self) -> SocketClients:
         if self._entered == 0:
@@ -110,7 +126,7 @@ class SocketClients:
         answers: list[Answer] = []
         there, refusals = self._reception.there, self._reception.refusals
         asked = self._reception.questions = dict.fromkeys(clients, question)
-        self._began = time.monotonic()
+        self._survey_began = time.monotonic()
         reminder = Reminder(REMIND_S)
         for client in clients:
             self._reception.send(client, question)
@@ -131,17 +147,22 @@ class SocketClients:
         for client in asked:
             refusals.add(f"client {client}: no answer within {self._deadline_s:g} s")
         asked.clear()
-        self._began = None
+        self._survey_began = None
         return sorted(answers, key=lambda answer: answer.client)
+
+    def begin(self, round: int, plan: Plan) -> None:
+        """Begin a round: its deadline counts from now."""
+        self._round = round
+        self._clock.begin()
 
     def send(self, tasks: Sequence[Task]) -> None:
         """Send tasks; a client that is gone gets its task when it is back."""
         self._pump()  # so that nothing goes to a connection that has not said that it is ready
         for task in tasks:
-            if self._began is None:
-                self._began, self._round = time.monotonic(), task.round
             if self._over.get(task.client) == task.round:
                 del self._over[task.client]  # the round is run again
+            if task.client not in self._reception.tasks:
+                self._clock.ask(task.client)
             self._reception.tasks[task.client] = task
             self._reception.send(task.client, task)
 
@@ -149,7 +170,10 @@ class SocketClients:
         """Tell clients what became of their offers."""
         for verdict in verdicts:
             self._reception.send(verdict.client, verdict)
-            if not verdict.granted:
+            self._clock.note(verdict.client, "decided_s")
+            if verdict.granted:
+                self._clock.note(verdict.client, "sending_s")
+            else:
                 self._done_with(verdict.client)
 
     def events(self) -> Iterator[Offer | Update | Lost | Forgot]:
@@ -160,6 +184,9 @@ class SocketClients:
             arrival = self._fitting(self._next(self._left_s()))
             if isinstance(arrival, Update | Lost):
                 self._done_with(arrival.client)
+            if isinstance(arrival, Offer):
+                self._clock.note(arrival.client, "trained_s")
+                arrival = replace(arrival, at_s=self._clock.elapsed_s)
             if arrival is not None:
                 yield arrival
             for client in there.expire():
@@ -171,6 +198,16 @@ class SocketClients:
                 who = named(set(tasks))
                 log.info("round %d: waiting for clients %s", self._round, who)
         self._give_up()
+        self._clock.end()
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since the round began."""
+        return self._clock.elapsed_s
+
+    def times(self) -> Mapping[int, Times]:
+        """Return who did what when, as far as it can be seen from here."""
+        return self._clock.times()
 
     def traffic(self) -> Mapping[int, Traffic]:
         """Return the bytes of messages since the last call."""
@@ -252,19 +289,21 @@ class SocketClients:
         task = self._reception.tasks.pop(client, None)
         if task is not None:
             self._over[client] = task.round
+            self._clock.note(client, "ended_s")
         return task
 
     def _give_up(self) -> None:
         """Stop waiting; what still comes for this round is too late."""
         for client in list(self._reception.tasks):
             self._done_with(client)
-        self._began = None
 
     def _left_s(self) -> float:
         """Return the seconds until the deadline."""
-        if self._deadline_s is None or self._began is None:
+        if self._deadline_s is None:
             return TICK_S
-        return self._began + self._deadline_s - time.monotonic()
+        if self._survey_began is not None:
+            return self._survey_began + self._deadline_s - time.monotonic()
+        return self._deadline_s - self._clock.elapsed_s if self._clock.running else TICK_S
 
     def _say_who_is_missing(self, needed: int) -> None:
         ready, number = set(self._reception.there.samples), self._reception.clients

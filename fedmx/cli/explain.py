@@ -24,6 +24,9 @@ NOUNS = {
     "data": "data set",
     "partitions": "partition",
     "schedules": "schedule",
+    "devices": "devices",
+    "uploads": "way of uploading",
+    "availabilities": "availability",
 }
 SECTIONS = ("Args:", "Attributes:", "Raises:", "Returns:")
 

@@ -24,6 +24,9 @@ PLACES = {
     "data": ("compute.data", "data: 'my_module:load'"),
     "partitions": ("compute.partition", "partition: 'my_module:Split'"),
     "schedules": ("compute.train.schedule", "schedule: 'my_module:Schedule'"),
+    "devices": ("clock.devices", "devices: 'my_module:Phones'"),
+    "uploads": ("clock.uploads", "uploads: 'my_module:Cell'"),
+    "availabilities": ("clock.availability", "availability: 'my_module:Nights'"),
 }
 
 

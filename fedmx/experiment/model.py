@@ -16,7 +16,7 @@ from fedmx.experiment.component import Component
 from fedmx.experiment.overrides import apply_overrides
 from fedmx.experiment.problems import PlacedError, translated
 from fedmx.experiment.reader import parse_text, read_text
-from fedmx.experiment.sections import Compute, Count, Logic, Network, Run, Section, Stop
+from fedmx.experiment.sections import Clock, Compute, Count, Logic, Network, Run, Section, Stop
 from fedmx.experiment.source import Source
 
 
@@ -39,6 +39,7 @@ class Experiment(Section):
     stop: Stop = Stop()
     compute: Compute
     logic: Logic = Logic()
+    clock: Clock = Clock()
     network: Network = Network()
     run: Run = Run()
 
@@ -136,6 +137,20 @@ class Experiment(Section):
             if number > self.clients:
                 text = f"must be at most clients ({self.clients}), not {number}"
                 raise PlacedError(where, text)
+        return self
+
+    @model_validator(mode="after")
+    def _what_is_simulated_has_devices(self) -> Experiment:
+        clock = self.clock
+        if clock.devices is None:
+            for key, changed in (
+                ("availability", clock.availability.name != "always"),
+                ("uploads", clock.uploads.name != "parallel"),
+                ("dropout", clock.dropout > 0),
+            ):
+                if changed:
+                    text = "needs devices, whose time it is about; set clock.devices"
+                    raise PlacedError(("clock", key), text)
         return self
 
     @model_validator(mode="after")

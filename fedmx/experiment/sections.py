@@ -82,6 +82,7 @@ class Stop(Section):
     accuracy: Annotated[float, Field(gt=0, le=1)] | None = None
     loss: Positive | None = None
     seconds: Positive | None = None
+    clock_s: Positive | None = None
     client_accuracy: Annotated[float, Field(gt=0, le=1)] | None = None
 
 
@@ -146,6 +147,21 @@ class Logic(Section):
         tuple[Annotated[Component, component_at("logic", "hooks")], ...], AfterValidator(_numbered)
     ] = ()
     min_updates: WholeNumber = 1
+    over_select: Annotated[float, Field(ge=1, le=100)] = 1.0
+
+
+class Clock(Section):
+    """How long a round may take; and in a simulation, how long everything takes."""
+
+    deadline_s: Positive | None = None
+    devices: Annotated[Component | None, component_at("clock", "devices", optional=True)] = None
+    uploads: Annotated[Component, component_at("clock", "uploads")] = Component(
+        "parallel", where=("clock", "uploads")
+    )
+    availability: Annotated[Component, component_at("clock", "availability")] = Component(
+        "always", where=("clock", "availability")
+    )
+    dropout: Annotated[float, Field(ge=0, le=1)] = 0.0
 
 
 class Tls(Section):
@@ -165,7 +181,6 @@ class Network(Section):
     token_file: PathText | None = None
     heartbeat_s: Positive = 5.0
     rejoin_s: NotNegative = 60.0
-    round_deadline_s: Positive | None = None
     wait_for: CountOrAll = "all"
 
     @property

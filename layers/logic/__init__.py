@@ -15,18 +15,22 @@ from layers.logic.preset import Preset
 from layers.logic.presets import PRESETS
 from layers.logic.report import ClientReport, RoundReport
 from layers.logic.round import answer, offer_of, run_round
-from layers.logic.selector import Selector
+from layers.logic.selector import SELECT, SURVEY, Bids, Inquiry, Selector
 from layers.logic.selectors import SELECTORS
 from layers.logic.state import ClientLedger, ClientState, ServerState
 from layers.logic.survey import Answer, Question, answer_question
+from layers.logic.times import Times
 
 __all__ = [
     "AGGREGATORS",
     "HOOKS",
     "PRESETS",
+    "SELECT",
     "SELECTORS",
+    "SURVEY",
     "Aggregator",
     "Answer",
+    "Bids",
     "ClientFailed",
     "ClientHalf",
     "ClientLedger",
@@ -36,6 +40,7 @@ __all__ = [
     "Contribution",
     "Forgot",
     "Hook",
+    "Inquiry",
     "Logic",
     "LogicError",
     "Lost",
@@ -51,6 +56,7 @@ __all__ = [
     "ServerHalf",
     "ServerState",
     "Task",
+    "Times",
     "TooFewUpdates",
     "Traffic",
     "Training",

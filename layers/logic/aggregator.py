@@ -30,6 +30,8 @@ class Contribution:
         updates: of its clients that counted, in order, as decoded; in a lane of several clients
             without their deltas.
         training: how the clients of this round train.
+        group: of the lane (see `Plan.groups`).
+        weight: of the lane in the mean, if the plan gives weights.
     """
 
     lane: int
@@ -38,6 +40,8 @@ class Contribution:
     buffers: np.ndarray
     updates: tuple[Update, ...]
     training: Training = field(default_factory=Training)
+    group: str = ""
+    weight: float | None = None
 
 
 class Aggregator(ABC):
@@ -57,6 +61,10 @@ class Aggregator(ABC):
 
     def inspect(self, update: Update) -> None:  # noqa: B027
         """Raise `Refused` for a decoded update that cannot be used; called when it arrives."""
+
+    def start(self, state: ServerState, group: str) -> tuple[np.ndarray, np.ndarray]:
+        """Return the weights (d,) and buffers (b,) that the lanes of a group start from."""
+        return state.weights, state.buffers
 
     @abstractmethod
     def init(self, state: ServerState) -> Any:

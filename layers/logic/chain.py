@@ -5,14 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from layers.logic.engine import Data
 from layers.logic.exchange import Layout, Slot, Task, Training, Update
 from layers.logic.hook import ClientHalf, Context, ServerHalf
 from layers.logic.seeds import derive
+from layers.logic.selector import SURVEY
 from layers.logic.state import Memory, ServerState, reopened
+
+if TYPE_CHECKING:
+    from layers.logic.logic import Auxiliary
 
 
 class ServerChain:
@@ -26,10 +31,12 @@ class ServerChain:
         layout: Layout,
         seed: int,
         clients: int,
+        auxiliary: Auxiliary | None = None,
     ) -> None:
         self._halves = halves
         self._state = state
         self._clients = clients
+        self._auxiliary = auxiliary
         self._training = training
         self._layout = layout
         self._seed = seed
@@ -85,6 +92,8 @@ class ServerChain:
             slot=dict(slot or {}),
             start=self._state.weights,
             clients=self._clients,
+            auxiliary=self._auxiliary,
+            answers=self._state.memory.get(SURVEY, {}),
         )
 
 
@@ -137,6 +146,13 @@ class ClientChain:
             context.start = task.weights
             context.training = task.training
         return task
+
+    def samples(self, data: Data, shared: Data | None) -> Data:
+        """Return what is trained on."""
+        for key, half in self._halves.items():
+            self._contexts[key].shared = shared
+            data = half.samples(data, self._contexts[key])
+        return data
 
     def note_gradient(self, gradient: np.ndarray) -> None:
         """Show every half the received model's gradient."""

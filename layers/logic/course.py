@@ -5,30 +5,53 @@ from __future__ import annotations
 import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from layers.logic.aggregator import Contribution
 from layers.logic.errors import LogicError, Refused, TooFewUpdates
-from layers.logic.exchange import EMPTY, Forgot, Lost, Offer, Task, Update, Verdict
+from layers.logic.exchange import (
+    EMPTY,
+    Forgot,
+    Lost,
+    Offer,
+    Slot,
+    Task,
+    Training,
+    Update,
+    Verdict,
+)
 from layers.logic.gate import check_content, check_envelope, check_model, check_offer
 from layers.logic.logic import Logic
 from layers.logic.peers import Peers, Traffic
 from layers.logic.plan import Plan, Population
 from layers.logic.report import ClientReport, RoundReport
 from layers.logic.seeds import derive, generator
+from layers.logic.selector import SELECT, SURVEY, Bids
 from layers.logic.state import ServerState, frozen
+from layers.logic.survey import ABOUT_MODEL, Question
+from layers.logic.times import Times
 
-SURVEY = "survey"
-SELECT = "select"
+ENOUGH = "enough others came back first"
+DECLINED = "its offer was declined"
+UNHEARD = "declined before it offered"
 
 
 class _Lane:
     """How far one lane has come."""
 
-    def __init__(self, clients: tuple[int, ...], weights: np.ndarray, buffers: np.ndarray) -> None:
+    def __init__(
+        self,
+        clients: tuple[int, ...],
+        group: str,
+        weight: float | None,
+        weights: np.ndarray,
+        buffers: np.ndarray,
+    ) -> None:
         self.waiting = list(clients)
+        self.group = group
+        self.weight = weight
         self.several = len(clients) > 1
         self.start = weights
         self.weights = weights
@@ -42,21 +65,31 @@ class Course:
 
     def __init__(self, state: ServerState, logic: Logic, peers: Peers) -> None:
         self._logic = logic
-        self._state = state = _survey(state, logic, peers)
         self._round = state.round + 1
         self._peers = peers
         self._training = logic.training_of(self._round)
-        population = Population(peers.population(), state.memory.get(SURVEY, {}))
+        population = Population(
+            peers.population(),
+            training=self._training,
+            deadline_s=logic.deadline_s,
+            over_select=logic.over_select,
+        )
+        state, population = _survey(state, logic, peers, population)
+        self._state = state
         self._chain = logic.server_chain(state, len(population.clients))
         self._foreign = peers.foreign
-        self._plan = _select(state, logic, population)
-        self._lanes = [_Lane(lane, state.weights, state.buffers) for lane in self._plan.lanes]
+        self._population, self._plan = _select(state, logic, peers, population)
+        self._lanes = _lanes(self._plan, logic, state)
+        self._enough = _enough(self._plan, logic)
         self._place = {
             client: place for place, lane in enumerate(self._plan.lanes) for client in lane
         }
         self._tasks: dict[int, Task] = {}
         self._offers: dict[int, Offer] = {}
         self._granted: set[int] = set()
+        self._waiting: dict[int, None] = {}  # clients that may still offer
+        self._admitted: Any = None  # what the selector made of the offers so far
+        self._came_back = 0  # lanes that have come to their end with an update
         self._clients: dict[int, ClientReport] = {}
         self._strangers: list[ClientReport] = []
         self._total = logic.aggregator.init(state)
@@ -64,7 +97,8 @@ class Course:
         self._contributions = 0
 
     def open(self) -> Sequence[Task]:
-        """Return the task of the first client of each lane."""
+        """Begin the round; return the task of the first client of each lane."""
+        self._peers.begin(self._round, self._plan)
         return [task for lane in self._lanes for task in self._next(lane)]
 
     def admit(self, offer: Offer) -> Sequence[Verdict]:
@@ -82,11 +116,23 @@ class Course:
             self._drop(ClientReport(offer.client, "refused", str(refusal)))
             return [Verdict(task.round, offer.client, granted=False)]
         self._offers[offer.client] = offer
+        del self._waiting[offer.client]
         return self._decide()
 
     def decide(self) -> Sequence[Verdict]:
-        """Return the verdicts on offers that are due since nobody else is waited for."""
-        if not self._offers or self._waiting():
+        """Return the verdicts that are due without a new offer.
+
+        Those on offers when nobody else is waited for, and on all that is outstanding when enough
+        lanes have come back.
+        """
+        if self._enough is not None and self._came_back >= self._enough:
+            for lane in self._lanes:
+                for client in lane.waiting:
+                    self._clients[client] = ClientReport(client, "declined", ENOUGH)
+                lane.waiting.clear()
+            late = [Verdict(self._round, client, granted=False) for client in self._tasks]
+            return self._settle(late, ENOUGH)
+        if not self._offers or self._waiting:
             return []
         return [*self._decide(), *self._decline()]
 
@@ -160,13 +206,13 @@ class Course:
             self.miss(Lost(self._round, client, "no answer before the round ended"))
         return verdicts
 
-    def conclude(self, traffic: Mapping[int, Traffic]) -> tuple[ServerState, RoundReport]:
+    def conclude(self) -> tuple[ServerState, RoundReport]:
         """Return the next state and the round's report; called after `close`.
 
         Raises:
             TooFewUpdates: fewer updates counted than the experiment asks for.
         """
-        report = self._report(traffic)
+        report = self._report(self._peers.traffic(), self._peers.times())
         counted = report.of("counted")
         if len(counted) < self._logic.min_updates:
             error = TooFewUpdates(len(counted), self._logic.min_updates, self._round)
@@ -204,6 +250,8 @@ class Course:
             offer=self._plan.offers,
         )
         self._tasks[client] = task
+        if self._plan.offers:
+            self._waiting[client] = None
         return [self._chain.send(task)]
 
     def _counted(self, client: int) -> int:
@@ -215,12 +263,15 @@ class Course:
         """Note why a client's update does not count, and go on with its lane."""
         del self._tasks[report.client]
         self._offers.pop(report.client, None)
+        self._waiting.pop(report.client, None)
         self._clients[report.client] = report
         return self._advance(self._lanes[self._place[report.client]])
 
     def _advance(self, lane: _Lane) -> list[Task]:
         """Go on with a lane; fold every lane that has come to its end, in the order of the plan."""
         tasks = self._next(lane)
+        if not tasks and lane.updates:
+            self._came_back += 1
         while self._folded < len(self._lanes) and self._ended(self._plan.lanes[self._folded]):
             self._fold(self._folded, self._lanes[self._folded])
             self._folded += 1
@@ -241,41 +292,54 @@ class Course:
             buffers=lane.buffers,
             updates=tuple(lane.updates),
             training=self._training,
+            group=lane.group,
+            weight=lane.weight,
         )
         self._total = self._logic.aggregator.add(self._total, contribution)
         self._contributions += 1
         lane.delta, lane.weights, lane.buffers, lane.updates = EMPTY, EMPTY, EMPTY, []
 
-    def _waiting(self) -> int:
-        """Number of clients that may still offer."""
-        offered = self._offers.keys() | self._granted
-        return sum(client not in offered for client in self._tasks)
-
     def _decide(self) -> Sequence[Verdict]:
-        open_offers = list(self._offers.values())
-        return self._settle(self._logic.selector.admit(open_offers, self._waiting()))
+        bids = Bids(
+            list(self._offers.values()),
+            self._waiting.keys(),
+            self._peers.elapsed_s,
+            self._population,
+            self._state.memory.get(SELECT, {}),
+        )
+        verdicts, self._admitted = self._logic.selector.admit(bids, self._admitted)
+        return self._settle(verdicts)
 
     def _decline(self) -> Sequence[Verdict]:
         """Decline every offer that has no verdict yet."""
         open_offers = self._offers.values()
         return self._settle([Verdict(o.round, o.client, granted=False) for o in open_offers])
 
-    def _settle(self, verdicts: Sequence[Verdict]) -> list[Verdict]:
+    def _settle(self, verdicts: Sequence[Verdict], reason: str = "") -> list[Verdict]:
         """Forget the offers that have a verdict; a declined client is out of the round."""
         given = []
         for verdict in verdicts:
-            if self._offers.pop(verdict.client, None) is None:
+            client, offered = verdict.client, self._offers.pop(verdict.client, None)
+            if offered is None and (verdict.granted or client not in self._tasks):
                 continue
             given.append(verdict)
             if verdict.granted:
-                self._granted.add(verdict.client)
+                self._granted.add(client)
+            elif offered is None:
+                self._drop(ClientReport(client, "declined", reason or UNHEARD))
             else:
-                self._drop(ClientReport(verdict.client, "declined", "its offer was declined"))
+                told = {**offered.metrics, "norm": offered.norm}
+                report = ClientReport(client, "declined", reason or DECLINED, metrics=told)
+                self._drop(replace(report, samples=offered.samples))
         return given
 
-    def _report(self, traffic: Mapping[int, Traffic]) -> RoundReport:
+    def _report(self, traffic: Mapping[int, Traffic], times: Mapping[int, Times]) -> RoundReport:
         planned = [
-            replace(self._clients[client], traffic=traffic.get(client, Traffic()))
+            replace(
+                self._clients[client],
+                traffic=traffic.get(client, Traffic()),
+                times=times.get(client),
+            )
             for client in self._plan.clients
         ]
         return RoundReport(
@@ -284,13 +348,44 @@ class Course:
             selected=len(self._plan.clients),
             clients=(*planned, *self._strangers),
             traffic=sum(traffic.values(), Traffic()),
+            took_s=self._peers.elapsed_s,
         )
 
 
-def _select(state: ServerState, logic: Logic, population: Population) -> Plan:
-    """Return the selector's plan for the round after `state`."""
+def _lanes(plan: Plan, logic: Logic, state: ServerState) -> list[_Lane]:
+    groups = plan.groups or ("",) * len(plan.lanes)
+    weights = plan.weights or (None,) * len(plan.lanes)
+    starts = {group: logic.aggregator.start(state, group) for group in groups}
+    return [
+        _Lane(lane, group, weight, *starts[group])
+        for lane, group, weight in zip(plan.lanes, groups, weights, strict=True)
+    ]
+
+
+def _enough(plan: Plan, logic: Logic) -> int | None:
+    """Return how many lanes end the round, if not all."""
+    if plan.enough is not None or logic.over_select == 1 or plan.offers:
+        return plan.enough
+    # The selector has its own idea of how many there are: the first of these count.
+    return max(round(len(plan.lanes) / logic.over_select), 1)
+
+
+def _select(
+    state: ServerState, logic: Logic, peers: Peers, population: Population
+) -> tuple[Population, Plan]:
+    """Return the selector's plan for the round after `state`, and what it was made from."""
     aggregator = logic.aggregator
     memory, round = state.memory.get(SELECT, {}), state.round + 1
+    inquiries = logic.selector.inquire(
+        population, memory, round, generator(logic.seed, "inquire", round)
+    )
+    if inquiries:
+        answers = {question: dict(given) for question, given in population.answers.items()}
+        for question, clients in inquiries:
+            given = answers.setdefault(question.name, {})
+            given.update(_asked(question, clients, state, population.training, peers))
+        # Who left meanwhile cannot be selected any more.
+        population = replace(population, samples=peers.population(), answers=answers)
     rng = generator(logic.seed, "select", round)
     plan = logic.selector.select(population, memory, round, rng)
     unknown = sorted(set(plan.clients) - set(population.clients))
@@ -305,22 +400,54 @@ def _select(state: ServerState, logic: Logic, population: Population) -> Plan:
             f"{type(logic.selector).__name__} made lanes of several clients, of which only the sum "
             "is known; use another aggregator, such as mean, or single_lanes()"
         )
-    return plan
+    return population, plan
 
 
-def _survey(state: ServerState, logic: Logic, peers: Peers) -> ServerState:
+def _survey(
+    state: ServerState, logic: Logic, peers: Peers, population: Population
+) -> tuple[ServerState, Population]:
     """Ask the clients that have not answered yet, and keep their answers."""
     questions = logic.selector.surveys()
     if not questions:
-        return state
+        return state, population
     answers = {name: dict(given) for name, given in state.memory.get(SURVEY, {}).items()}
-    clients = sorted(peers.population())
+    news = False
     for question in questions:
         given = answers.setdefault(question.name, {})
-        asked = [client for client in clients if client not in given]
+        asked = [client for client in population.clients if client not in given]
         if asked:
-            full = replace(question, weights=state.weights, buffers=state.buffers)
-            for reply in peers.ask(full, asked):
-                if reply.question == question.name and reply.client in asked:
-                    given[reply.client] = reply.values
-    return replace(state, memory={**state.memory, SURVEY: answers})
+            replies = _asked(question, asked, state, population.training, peers)
+            news = news or bool(replies)
+            given.update(replies)
+    state = replace(state, memory={**state.memory, SURVEY: answers})
+    if news:
+        state = logic.selector.absorb(state, replace(population, answers=answers))
+        answers = state.memory[SURVEY]
+    # Who left meanwhile cannot be selected any more.
+    return state, replace(population, samples=peers.population(), answers=answers)
+
+
+def _asked(
+    question: Question,
+    clients: Sequence[int],
+    state: ServerState,
+    training: Training,
+    peers: Peers,
+) -> dict[int, Slot]:
+    """Return what those of `clients` that answered did answer."""
+    if not clients:
+        return {}
+    full = replace(
+        question,
+        round=state.round + 1,
+        training=training,
+        model_bytes=state.weights.nbytes + state.buffers.nbytes,
+    )
+    if question.name in ABOUT_MODEL:
+        full = replace(full, weights=state.weights, buffers=state.buffers)
+    asked = set(clients)
+    return {
+        reply.client: reply.values
+        for reply in peers.ask(full, sorted(asked))
+        if reply.question == question.name and reply.client in asked
+    }

@@ -93,23 +93,33 @@ class Offer:
 
     Attributes:
         norm: Euclidean norm of the update over all trainable parameters.
+        upload_s: how long its upload will take alone, as the client reckons; 0 if it cannot know.
         metrics: the numbers that the update will carry, e.g. ``loss``.
+        at_s: when it arrived, in seconds since the round began; the server fills it in.
     """
 
     round: int
     client: int
     samples: int
     norm: float
+    upload_s: float = 0.0
     metrics: dict[str, float] = field(default_factory=dict)
+    at_s: float = 0.0
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """Down, small: the answer to an offer."""
+    """Down, small: the answer to an offer, or word that none will be wanted any more.
+
+    Attributes:
+        dated_s: the moment that the verdict counts from, in seconds since the round began, if that
+            was before it was found. Virtual time goes by it, real time cannot.
+    """
 
     round: int
     client: int
     granted: bool
+    dated_s: float | None = None
 
 
 @dataclass(frozen=True, eq=False)

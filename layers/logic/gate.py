@@ -39,6 +39,8 @@ def check_offer(offer: Offer) -> None:
     _check_count("sample count", offer.samples, least=1)
     if not 0 <= offer.norm < math.inf:
         raise Refused(f"an offer of norm {offer.norm}; it must be finite and not negative")
+    if not 0 <= offer.upload_s < math.inf:
+        raise Refused(f"an offer with an upload of {offer.upload_s} s; it must be 0 or more")
     _check_metrics(offer.metrics)
 
 

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from layers.logic.engine import Data
 from layers.logic.exchange import EMPTY, Layout, Slot, Task, Training, Update
 from layers.logic.seeds import generator
 from layers.logic.state import ServerState
 
 if TYPE_CHECKING:
-    from layers.logic.logic import Logic
+    from layers.logic.logic import Auxiliary, Logic
 
 
 @dataclass
@@ -33,6 +34,12 @@ class Context:
         clients: on the server, how many clients there are, N; 0 on a client.
         gradient: on a client, float32 (d,), the received model's mean gradient over all of the
             client's samples, if a hook asked for it (`Hook.received_gradient`); else empty.
+        shared: on a client, the samples that every client was given, if a hook asked for them
+            (`Hook.shared`).
+        auxiliary: on a server that holds samples of its own (`Hook.held_out`), trains on them; see
+            `Logic.auxiliary`.
+        answers: on the server, what clients answered to the selector's surveys: question, then
+            client; not checked.
     """
 
     round: int
@@ -45,6 +52,9 @@ class Context:
     start: np.ndarray = field(default_factory=lambda: EMPTY)
     clients: int = 0
     gradient: np.ndarray = field(default_factory=lambda: EMPTY)
+    shared: Data | None = None
+    auxiliary: Auxiliary | None = None
+    answers: Mapping[str, Mapping[int, Slot]] = field(default_factory=dict)
 
     def rng(self, purpose: str = "") -> np.random.Generator:
         """Return a generator for one purpose; a second call starts the same draws again."""
@@ -89,6 +99,10 @@ class ClientHalf:
         """Undo what the server's `send` did."""
         return task
 
+    def samples(self, data: Data, context: Context) -> Data:
+        """Change what is trained on; called after `receive`."""
+        return data
+
     def gradient(self, gradient: np.ndarray, weights: np.ndarray, context: Context) -> None:
         """Change the gradient of one local step in place; both are float32 (d,).
 
@@ -112,6 +126,12 @@ class Hook:
 
     received_gradient: bool = False
     """Whether the client's half needs the received model's gradient (see `Context.gradient`)."""
+
+    shared: float = 0.0
+    """Share of the training samples that are taken out and given to every client."""
+
+    held_out: float = 0.0
+    """Share of the training samples that are taken out for the server to train on by itself."""
 
     def server(self) -> ServerHalf:
         """Return the server's half."""

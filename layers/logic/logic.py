@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeAlias
+
+import numpy as np
 
 from layers.logic.aggregator import Aggregator
 from layers.logic.aggregators.mean import Mean
@@ -14,6 +17,8 @@ from layers.logic.hook import Hook
 from layers.logic.selector import Selector
 from layers.logic.selectors.uniform import Uniform
 from layers.logic.state import ClientState, ServerState
+
+Auxiliary: TypeAlias = "Callable[[np.ndarray, np.ndarray, Training, int], np.ndarray]"
 
 
 @dataclass(frozen=True)
@@ -30,6 +35,12 @@ class Logic:
         seed: of every random draw.
         min_updates: a round with fewer counted updates raises `TooFewUpdates`; with 0, a round
             without any keeps the model and goes on.
+        deadline_s: how long a round may take, by the clock of the clients; None: as long as it
+            does. What has not arrived by then is lost.
+        over_select: how many times as many clients are asked as are needed, of which the first
+            count.
+        auxiliary: on a server that has samples of its own, trains a model on them: weights (d,),
+            buffers (b,), how to train, and a seed give the weights (d,) after it.
     """
 
     layout: Layout
@@ -40,6 +51,9 @@ class Logic:
     rate: Callable[[int], float] | None = None
     seed: int = 0
     min_updates: int = 1
+    deadline_s: float | None = None
+    over_select: float = 1.0
+    auxiliary: Auxiliary | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         if isinstance(self.hooks, Hook):
@@ -56,6 +70,11 @@ class Logic:
                 )
         if self.min_updates < 0:
             raise LogicError(f"min_updates must be 0 or more, not {self.min_updates}")
+        if self.deadline_s is not None and not self.deadline_s > 0:
+            raise LogicError(f"deadline_s must be above 0, not {self.deadline_s}")
+        if not 1 <= self.over_select < np.inf:
+            raise LogicError(f"over_select must be 1 or more, not {self.over_select}")
+        self.selector.check(self)
         self.aggregator.check(self)
         for hook in self.hooks:
             hook.check(self)
@@ -70,9 +89,21 @@ class Logic:
         training = self.training
         if self.rate is not None:
             training = replace(training, rate=float(self.rate(round)))
-        if self.aggregator.received_loss or any(hook.received_loss for hook in self.hooks):
+        parts: tuple[Selector | Aggregator | Hook, ...]
+        parts = (self.selector, self.aggregator, *self.hooks)
+        if any(part.received_loss for part in parts):
             training = replace(training, loss="received")
         return training
+
+    @property
+    def shared(self) -> float:
+        """Share of the training samples that the server takes out and gives to every client."""
+        return max((hook.shared for hook in self.hooks), default=0.0)
+
+    @property
+    def held_out(self) -> float:
+        """Share of the training samples that the server takes out and trains on by itself."""
+        return max((hook.held_out for hook in self.hooks), default=0.0)
 
     @property
     def received_gradient(self) -> bool:
@@ -83,7 +114,7 @@ class Logic:
         """Return fresh server halves for the round after `state`, of a population of `clients`."""
         halves = {key: hook.server() for key, hook in keyed(self.hooks).items()}
         training = self.training_of(state.round + 1)
-        return ServerChain(halves, state, training, self.layout, self.seed, clients)
+        return ServerChain(halves, state, training, self.layout, self.seed, clients, self.auxiliary)
 
     def client_chain(self, task: Task, state: ClientState) -> ClientChain:
         """Return fresh client halves for `task`."""

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from layers.logic.exchange import Event, Task, Verdict
+from layers.logic.plan import Plan
 from layers.logic.survey import Answer, Question
+from layers.logic.times import Times
 
 
 @dataclass(frozen=True)
@@ -49,14 +51,22 @@ class Peers(Protocol):
     def ask(self, question: Question, clients: Sequence[int]) -> Sequence[Answer]:
         """Return the answers of those of `clients` that answered."""
 
+    def begin(self, round: int, plan: Plan) -> None:
+        """Begin a round: the clock is at 0, and tasks for the clients of this plan will follow."""
+
     def send(self, tasks: Sequence[Task]) -> None:
         """Send tasks; each brings one `Update` or `Lost`, an `Offer` perhaps before it."""
 
     def answer(self, verdicts: Sequence[Verdict]) -> None:
-        """Answer offers, also after the last event; one that is declined brings nothing more."""
+        """Answer offers, also after the last event.
+
+        A client that is declined brings nothing more in this round, whether it offered or not.
+        """
 
     def events(self) -> Iterator[Event]:
         """Yield what arrives, until nothing is outstanding or the round's deadline has passed.
+
+        An offer comes with the moment of its arrival (`Offer.at_s`).
 
         A message bears the number of the client that sent it (who lied about that is `Lost`), and
         what was given up in an earlier round is not yielded: by these two a task is known.
@@ -64,3 +74,10 @@ class Peers(Protocol):
 
     def traffic(self) -> Mapping[int, Traffic]:
         """Return the bytes by client since the last call."""
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since the round under way began, by the clock of these clients."""
+
+    def times(self) -> Mapping[int, Times]:
+        """Return when the clients of the round under way, or just over, did what."""

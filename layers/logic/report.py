@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from layers.logic.peers import Traffic
+from layers.logic.times import Times
 
 
 @dataclass(frozen=True)
@@ -18,6 +19,7 @@ class ClientReport:
             never came.
         reason: why it did not count; empty when it did.
         metrics: the numbers that its update carried.
+        times: when it did what; None for a stranger to the plan.
     """
 
     client: int
@@ -28,6 +30,7 @@ class ClientReport:
     steps: int = 0
     metrics: Mapping[str, float] = field(default_factory=dict)
     traffic: Traffic = field(default_factory=Traffic)
+    times: Times | None = None
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,7 @@ class RoundReport:
         selected: how many clients the plan had.
         clients: those in the order of the plan, then refused updates of others, or second ones.
         traffic: sum over all clients, surveys and strangers to the plan included.
+        took_s: seconds by the clock, virtual or real, from the first task to the end.
     """
 
     round: int
@@ -47,6 +51,7 @@ class RoundReport:
     selected: int
     clients: tuple[ClientReport, ...]
     traffic: Traffic
+    took_s: float = 0.0
 
     def of(self, status: str) -> tuple[int, ...]:
         """Return the clients with this status."""

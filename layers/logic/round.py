@@ -33,18 +33,32 @@ def run_round(state: ServerState, peers: Peers, logic: Logic) -> tuple[ServerSta
         del event  # a folded update must not live on while the next one arrives
         peers.answer(course.decide())
     peers.answer(course.close())
-    return course.conclude(peers.traffic())
+    return course.conclude()
 
 
 def answer(
-    task: Task, memory: ClientState, engine: Engine, data: Data, logic: Logic
+    task: Task,
+    memory: ClientState,
+    engine: Engine,
+    data: Data,
+    logic: Logic,
+    shared: Data | None = None,
 ) -> tuple[Update, ClientState]:
     """Return a client's update, and its memory if the update counts.
 
     A function of its arguments alone; the same one in a simulation and in a deployed client.
+
+    Args:
+        task: what came from the server.
+        memory: what the client's hooks kept.
+        engine: trains; what it had loaded does not matter.
+        data: the client's own samples.
+        logic: the same as the server's.
+        shared: samples that every client was given, where a hook asked for them.
     """
     chain = logic.client_chain(task, memory)
     received = chain.receive(task)
+    data = chain.samples(data, shared)
     training = received.training
     engine.load(received.weights, received.buffers)
     metrics: dict[str, float] = {}
@@ -71,10 +85,11 @@ def answer(
     return update, ClientState(task.round, chain.memory)
 
 
-def offer_of(update: Update) -> Offer:
+def offer_of(update: Update, upload_s: float = 0.0) -> Offer:
     """Return the offer of an update that a task with `offer` asked for.
 
     Its norm is the ||delta omega_k|| of knapsack selection, taken before any hook encoded it.
     """
     metrics = dict(update.metrics)
-    return Offer(update.round, update.client, update.samples, metrics.pop("norm"), metrics)
+    norm_of_update = metrics.pop("norm")
+    return Offer(update.round, update.client, update.samples, norm_of_update, upload_s, metrics)

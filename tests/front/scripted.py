@@ -22,7 +22,7 @@ from fedmx.reception import identity
 from layers.compute.compute import Compute
 from layers.compute.engine import Engine
 from layers.compute.samples import Samples
-from layers.logic import Logic, Offer, Task, Update, Verdict
+from layers.logic import Bids, Logic, Task, Update, Verdict
 from layers.logic.plan import Plan, single_lanes
 from layers.logic.selector import Selector
 from layers.logic.selectors.uniform import Uniform
@@ -226,11 +226,11 @@ class Least(Selector):
     def select(self, population, memory, round, rng) -> Plan:  # type: ignore[no-untyped-def]
         return Plan(single_lanes(population.clients), offers=True)
 
-    def admit(self, offers: Sequence[Offer], waiting: int) -> Sequence[Verdict]:
-        if waiting:
-            return []
-        best = sorted(offers, key=lambda offer: offer.norm)[: self.grants]
-        return [Verdict(o.round, o.client, granted=o in best) for o in offers]
+    def admit(self, bids: Bids, so_far: Any) -> tuple[Sequence[Verdict], Any]:
+        if bids.waiting:
+            return [], None
+        best = sorted(bids.offers, key=lambda offer: offer.norm)[: self.grants]
+        return [Verdict(o.round, o.client, granted=o in best) for o in bids.offers], None
 
 
 def tiny() -> Any:
@@ -249,7 +249,13 @@ def compute() -> Compute:
 
 def listening(certificates: Certificates, *, last: int = 1, **settings: Any) -> Server:
     """A server built by hand, over mutual TLS at a free port; settings of `Logic` and `Server`."""
-    of_logic = {"selector": Uniform(1.0), "hooks": (), "min_updates": 1, "seed": 7}
+    of_logic = {
+        "selector": Uniform(1.0),
+        "hooks": (),
+        "min_updates": 1,
+        "seed": 7,
+        "deadline_s": None,
+    }
     logic = {name: settings.pop(name, value) for name, value in of_logic.items()}
     return Server(
         network=Listener("127.0.0.1:0", CODEC, tls=certificates.server),

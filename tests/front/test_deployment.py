@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from fedmx import Experiment, RunFolder, recorded, simulate
 from fedmx.run import gather_facts
 from tests.front.processes import Deployment
+from tests.front.timeless import timeless
 from tests.network.conftest import Certificates
 
 CLIENTS = 20
@@ -68,22 +68,16 @@ def test_simulation_and_deployment_end_in_the_same_model_bytes(twenty: Twenty) -
     assert simulated.model_path.read_bytes() == deployed.model_path.read_bytes()
 
 
-def without(record: dict[str, Any], *names: str) -> dict[str, Any]:
-    return {name: value for name, value in record.items() if name not in names}
-
-
 def test_what_is_reported_of_rounds_is_the_same(twenty: Twenty) -> None:
     # A busy machine may also let a handshake run out of time; the client comes again.
-    clock = ("seconds", "elapsed_s", "control_bytes", "refused_connections")
-    of_simulation, of_deployment = (
-        [without(record, *clock) for record in run.rounds()] for run in twenty[:2]
-    )
+    other = ("control_bytes", "refused_connections")
+    of_simulation, of_deployment = (timeless(run.rounds(), *other) for run in twenty[:2])
     assert of_simulation == of_deployment
     assert [record["round"] for record in of_deployment] == [1, 2, 3, 4, 5]
 
 
 def test_bytes_and_losses_of_each_client_and_round_are_the_same(twenty: Twenty) -> None:
-    of_simulation, of_deployment = (list(run.clients()) for run in twenty[:2])
+    of_simulation, of_deployment = (timeless(run.clients()) for run in twenty[:2])
     assert of_simulation == of_deployment
     assert len(of_deployment) == 5 * 8
     assert all(one["up_bytes"] > 4 * 44_000 for one in of_deployment)  # a LeNet-5 each

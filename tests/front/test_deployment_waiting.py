@@ -52,7 +52,7 @@ def test_a_late_update_is_dropped_and_reported_and_the_next_one_counts(
         client.say(update_of(task))
         honest(client)
 
-    server = listening(certificates, last=2, wait_for=2, round_deadline_s=2.0)
+    server = listening(certificates, last=2, wait_for=2, deadline_s=2.0)
     model = server.weights.copy()
     with server, fleet(server, certificates, {0: honest, 1: late}):
         rounds = server.rounds()
@@ -364,7 +364,7 @@ def test_a_survey_ends_whoever_does_not_answer(certificates: Certificates) -> No
 
 
 def test_a_survey_that_is_not_answered_ends_at_the_deadline(certificates: Certificates) -> None:
-    server = listening(certificates, wait_for=1, round_deadline_s=2.0, selector=Surveyed(1.0))
+    server = listening(certificates, wait_for=1, deadline_s=2.0, selector=Surveyed(1.0))
     with server, fleet(server, certificates, {0: honest}):
         (round,) = server.rounds()
     assert round.participants == (0,)

@@ -227,7 +227,7 @@ def test_surprising_yaml_is_refused_in_one_line(text: str, message: str) -> None
         ("logic: {select: {name: 3}}", "logic.select: the name must be text"),
         ("logic: {select: [uniform]}", "logic.select: must be a name or a mapping"),
         ("logic: yes", "logic: must be a mapping (key: value), not 'yes'"),
-        ("sed: 1", "unknown key 'sed'; did you mean 'seed'? the keys here are: clients, compute"),
+        ("sed: 1", "unknown key 'sed'; did you mean 'seed'? the keys here are: clients, clock"),
         ("logic: {selct: x}", "logic.selct: unknown key 'selct'; did you mean 'select'?"),
         ("rate: 0.1", "rate: is not a key here; did you mean compute.train.rate?"),
     ],
@@ -274,7 +274,7 @@ def test_all_problems_are_told_together() -> None:
         "  exp.yaml:2: clients: must be a whole number, not 'x'",
         "  --set compute.data: is missing; add it",
         "  exp.yaml:3: logik: unknown key 'logik'; did you mean 'logic'? "
-        "the keys here are: clients, compute, logic, name, network, rounds, run, seed, stop",
+        "the keys here are: clients, clock, compute, logic, name, network, rounds, run, seed, stop",
     ]
 
 

@@ -19,6 +19,7 @@ from layers.logic import (
     Selector,
     ServerState,
     Task,
+    Times,
     Traffic,
     Update,
     Verdict,
@@ -72,8 +73,15 @@ class MemoryPeers:
         self._queue: list[Task | Update] = []
         self._told = 0
         self._offered: dict[int, Update] = {}
+        self._declined: set[int] = set()
+
+    elapsed_s = 0.0
+
+    def times(self) -> Mapping[int, Times]:
+        return {}
 
     def population(self) -> Mapping[int, int]:
+        self._declined.clear()
         return {client: len(data) for client, data in self.clients.items()}
 
     def remembers(self, client: int, round: int) -> bool:
@@ -90,6 +98,9 @@ class MemoryPeers:
             )
         ]
 
+    def begin(self, round: int, plan: Plan) -> None:
+        pass
+
     def send(self, tasks: Sequence[Task]) -> None:
         self.tasks.extend(tasks)
         self._queue.extend(tasks)
@@ -100,6 +111,8 @@ class MemoryPeers:
             update = self._offered.pop(verdict.client, None)
             if verdict.granted and update is not None:
                 self._queue.append(update)
+            if not verdict.granted:
+                self._declined.add(verdict.client)
 
     def events(self) -> Iterator[Event]:
         left = self.deadline
@@ -122,6 +135,8 @@ class MemoryPeers:
                 continue
             if item.client in self.lost:
                 yield Lost(item.round, item.client, "cable cut")
+            elif item.client in self._declined:
+                continue
             elif isinstance(item, Update):
                 yield from self.forge(item)
             else:

@@ -100,7 +100,14 @@ class Stream:
                 1, client, 1, 1, np.full(self.size, client, np.float32), EMPTY, {"loss": 1.0}
             )
 
+    elapsed_s = 0.0
+
+    def begin(self, round, plan) -> None: ...
+
     def traffic(self):
+        return {}
+
+    def times(self):
         return {}
 
 

@@ -87,8 +87,9 @@ class Declining(Fixed):
     def select(self, population, memory, round, rng) -> Plan:
         return Plan(self.lanes, offers=True)
 
-    def admit(self, offers, waiting):
-        return [Verdict(offer.round, offer.client, offer.client != 1) for offer in offers]
+    def admit(self, bids, so_far):
+        said = [Verdict(offer.round, offer.client, offer.client != 1) for offer in bids.offers]
+        return said, None
 
 
 def missing(how: str) -> tuple:

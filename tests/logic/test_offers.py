@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layers.logic import Lost, Offer, Plan, Selector, Verdict, run_round
+from layers.logic import Bids, Lost, Offer, Plan, Selector, Verdict, run_round
 from layers.logic.hooks import GradientReply
 from tests.logic.memory_peers import MemoryPeers, a_logic, a_state, alone, same_bits
 from tests.logic.quadratic import bowls
@@ -34,8 +34,8 @@ class Asking(Selector):
     def select(self, population, memory, round, rng) -> Plan:
         return Plan(tuple((client,) for client in self.cohort), offers=True)
 
-    def admit(self, offers, waiting):
-        return self.choose(offers, waiting)
+    def admit(self, bids, so_far):
+        return self.choose(bids.offers, len(bids.waiting)), None
 
 
 def largest(number: int) -> Admit:
@@ -72,7 +72,9 @@ def test_granted_offers_count_and_declined_ones_do_not(order) -> None:
 
 
 def test_everything_is_granted_unless_a_selector_says_otherwise() -> None:
-    logic = a_logic(Asking(lambda offers, waiting: Selector.admit(logic.selector, offers, waiting)))
+    logic = a_logic(
+        Asking(lambda offers, waiting: Selector.admit(logic.selector, Bids(offers, ()), None)[0])
+    )
     peers = MemoryPeers(logic, CLIENTS)
     _, report = run_round(a_state(logic), peers, logic)
     assert report.of("counted") == (0, 1, 2, 3, 4)

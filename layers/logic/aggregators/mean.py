@@ -10,6 +10,7 @@ import numpy as np
 from layers.logic.aggregator import Aggregator, Contribution
 from layers.logic.aggregators.buffers import BufferMean
 from layers.logic.aggregators.sums import add_scaled, moved
+from layers.logic.errors import LogicError
 from layers.logic.state import ServerState
 
 
@@ -28,10 +29,11 @@ class Mean(Aggregator):
     one update and the sum, however many there are.
 
     Attributes:
-        weights: ``"samples"`` weighs by n_k, ``"uniform"`` alike; buffers always go by n_k.
+        weights: ``"samples"`` weighs by n_k, ``"uniform"`` alike, ``"plan"`` as the selector says
+            (those of lanes that are missing fall away); buffers always go by n_k.
     """
 
-    weights: Literal["samples", "uniform"] = "samples"
+    weights: Literal["samples", "uniform", "plan"] = "samples"
 
     def init(self, state: ServerState) -> _Sum:
         """Start with nothing."""
@@ -39,11 +41,23 @@ class Mean(Aggregator):
 
     def add(self, total: _Sum, contribution: Contribution) -> _Sum:
         """Add one weighted contribution."""
-        weight = float(contribution.samples) if self.weights == "samples" else 1.0
+        weight = self._weight(contribution)
         add_scaled(total.delta, contribution.delta, weight)
         total.buffers.add(contribution)
         total.weight += weight
         return total
+
+    def _weight(self, contribution: Contribution) -> float:
+        if self.weights == "samples":
+            return float(contribution.samples)
+        if self.weights == "uniform":
+            return 1.0
+        if contribution.weight is None:
+            raise LogicError(
+                "mean with weights: plan needs a selector that gives weights, such as clustered; "
+                "set weights to samples or uniform"
+            )
+        return contribution.weight
 
     def finish(self, total: _Sum, state: ServerState) -> ServerState:
         """Return the state with the mean applied."""

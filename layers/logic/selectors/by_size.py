@@ -44,5 +44,6 @@ class BySize(Selector):
             return Plan(())
         sizes = np.array([population.samples[client] for client in clients], np.float64)
         m = cohort_size(self.fraction, self.count, len(clients))
-        drawn = rng.choice(len(clients), m, replace=False, p=sizes / sizes.sum())
-        return Plan(single_lanes(tuple(clients[place] for place in drawn)))
+        asked = population.asked(m)
+        drawn = rng.choice(len(clients), asked, replace=False, p=sizes / sizes.sum())
+        return Plan(single_lanes(clients[place] for place in drawn), enough=m)

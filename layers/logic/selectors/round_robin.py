@@ -39,5 +39,6 @@ class RoundRobin(Selector):
         clients = population.clients
         m = cohort_size(self.fraction, self.count, len(clients))
         first = (round - 1) * m
-        taken = tuple(clients[(first + step) % len(clients)] for step in range(m))
-        return Plan(single_lanes(taken))
+        asked = population.asked(m)
+        taken = tuple(clients[(first + step) % len(clients)] for step in range(asked))
+        return Plan(single_lanes(taken), enough=max(m, 1))

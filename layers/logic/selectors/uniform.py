@@ -38,8 +38,8 @@ class Uniform(Selector):
         """Draw a cohort."""
         clients = population.clients
         m = cohort_size(self.fraction, self.count, len(clients))
-        drawn = rng.permutation(len(clients))[:m]
-        return Plan(single_lanes(tuple(clients[place] for place in drawn)))
+        drawn = rng.permutation(len(clients))[: population.asked(m)]
+        return Plan(single_lanes(clients[place] for place in drawn), enough=max(m, 1))
 
 
 def check_size(fraction: float, count: int | None) -> None:

@@ -1,0 +1,206 @@
+"""When clients are there: always, by chance, or as a trace says."""
+
+from __future__ import annotations
+
+import csv
+import math
+from abc import ABC, abstractmethod
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+
+from layers.logic.errors import LogicError
+from layers.logic.seeds import generator
+
+ON = {"1", "on", "available", "true"}
+OFF = {"0", "off", "unavailable", "false"}
+
+
+class Presence(ABC):
+    """When each of a population's clients is there, in seconds since the run began."""
+
+    @abstractmethod
+    def there(self, client: int, at_s: float) -> bool:
+        """Return whether a client is there."""
+
+    @abstractmethod
+    def next_change_s(self, client: int, at_s: float) -> float:
+        """Return when a client next comes or goes after `at_s`; infinity if never."""
+
+    def leaves_s(self, client: int, at_s: float) -> float:
+        """Return when a client that is there goes; infinity if never."""
+        while self.there(client, at_s):
+            at_s = self.next_change_s(client, at_s)
+            if at_s == math.inf:
+                break
+        return at_s
+
+
+class Availability(ABC):
+    """When clients are there; the settings are the attributes of a frozen dataclass."""
+
+    @abstractmethod
+    def of(self, clients: int, seed: int) -> Presence:
+        """Return when clients 0 to `clients` - 1 are there."""
+
+
+@dataclass(frozen=True)
+class Always(Availability):
+    """Every client is there all the time."""
+
+    def of(self, clients: int, seed: int) -> Presence:
+        """Return a presence without an end."""
+        return _Ever()
+
+
+class _Ever(Presence):
+    def there(self, client: int, at_s: float) -> bool:
+        return True
+
+    def next_change_s(self, client: int, at_s: float) -> float:
+        return math.inf
+
+
+@dataclass(frozen=True)
+class Chance(Availability):
+    """Each client is there with a probability, drawn anew for each span of time.
+
+    Attributes:
+        share: the probability.
+        span_s: how long a client that came, or went, stays so at least.
+    """
+
+    share: float = 0.8
+    span_s: float = 600.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.share <= 1:
+            raise LogicError(f"share must be above 0 and at most 1, not {self.share}")
+        if not 0 < self.span_s < math.inf:
+            raise LogicError(f"span_s must be above 0, not {self.span_s}")
+
+    def of(self, clients: int, seed: int) -> Presence:
+        """Return the presence that the seed draws."""
+        return _Drawn(self, clients, seed)
+
+
+@dataclass(frozen=True)
+class _Drawn(Presence):
+    settings: Chance
+    clients: int
+    seed: int
+
+    def there(self, client: int, at_s: float) -> bool:
+        span = math.floor(at_s / self.settings.span_s)
+        return bool(_spans(self.seed, span, self.clients)[client] < self.settings.share)
+
+    def next_change_s(self, client: int, at_s: float) -> float:
+        return (math.floor(at_s / self.settings.span_s) + 1) * self.settings.span_s
+
+    def leaves_s(self, client: int, at_s: float) -> float:
+        if self.settings.share == 1:
+            return math.inf
+        return super().leaves_s(client, at_s)
+
+
+@lru_cache(maxsize=8)
+def _spans(seed: int, span: int, clients: int) -> np.ndarray:
+    return generator(seed, "availability", span).random(clients)
+
+
+@dataclass(frozen=True)
+class Trace(Availability):
+    """As a CSV file says, with the columns client, time and state (on or off).
+
+    A client has the state of its last line at or before a time (in seconds since the run began),
+    and before its first line the opposite of that one's. A client without a line is always there.
+
+    Attributes:
+        path: the file.
+        repeat: whether it begins anew after its last line's time.
+    """
+
+    path: Path
+    repeat: bool = False
+
+    def of(self, clients: int, seed: int) -> Presence:
+        """Read the file.
+
+        Raises:
+            LogicError: it cannot be read, or a line is not right.
+        """
+        changes: dict[int, list[tuple[float, bool]]] = {}
+        for client, at_s, on in _rows(self.path, clients):
+            own = changes.setdefault(client, [])
+            if own and own[-1][0] >= at_s:
+                raise LogicError(
+                    f"{self.path}: client {client} has a line for {at_s:g} s after one for "
+                    f"{own[-1][0]:g} s; each client's lines must be in order of time"
+                )
+            own.append((at_s, on))
+        end_s = max((own[-1][0] for own in changes.values()), default=0.0)
+        return _Traced(
+            {client: tuple(at for at, _ in own) for client, own in changes.items()},
+            {client: tuple(on for _, on in own) for client, own in changes.items()},
+            end_s if self.repeat and end_s > 0 else math.inf,
+        )
+
+
+@dataclass(frozen=True)
+class _Traced(Presence):
+    at_s: dict[int, tuple[float, ...]]
+    on: dict[int, tuple[bool, ...]]
+    period_s: float
+
+    def there(self, client: int, at_s: float) -> bool:
+        if client not in self.on:
+            return True
+        if self.period_s < math.inf:
+            at_s = at_s % self.period_s
+        place = bisect_right(self.at_s[client], at_s) - 1
+        return self.on[client][place] if place >= 0 else not self.on[client][0]
+
+    def next_change_s(self, client: int, at_s: float) -> float:
+        if client not in self.on:
+            return math.inf
+        turn = 0.0
+        if self.period_s < math.inf:
+            turn = math.floor(at_s / self.period_s) * self.period_s
+        place = bisect_right(self.at_s[client], at_s - turn)
+        if place < len(self.at_s[client]):
+            return turn + self.at_s[client][place]
+        return turn + self.period_s
+
+    def leaves_s(self, client: int, at_s: float) -> float:
+        if client not in self.on or (self.period_s < math.inf and all(self.on[client])):
+            return math.inf
+        return super().leaves_s(client, at_s)
+
+
+def _rows(path: Path, clients: int) -> Iterator[tuple[int, float, bool]]:
+    try:
+        file = open(path, newline="", encoding="utf-8")  # noqa: SIM115 (closed below)
+    except OSError as error:
+        raise LogicError(f"{path}: the trace cannot be read ({error.strerror})") from None
+    with file:
+        reader = csv.DictReader(file)
+        if reader.fieldnames is None or not {"client", "time", "state"} <= set(reader.fieldnames):
+            raise LogicError(f"{path}: the first line must name the columns client, time and state")
+        for row in reader:
+            where = f"{path}, line {reader.line_num}"
+            try:
+                client, at_s = int(row["client"]), float(row["time"])
+            except (TypeError, ValueError):
+                raise LogicError(f"{where}: client and time must be numbers") from None
+            state = (row["state"] or "").strip().lower()
+            if not 0 <= client < clients:
+                raise LogicError(f"{where}: client {client}; there are 0 to {clients - 1}")
+            if not 0 <= at_s < math.inf:
+                raise LogicError(f"{where}: time {at_s}; it must be seconds from 0")
+            if state not in ON | OFF:
+                raise LogicError(f"{where}: state {state!r}; it must be on or off")
+            yield client, at_s, state in ON

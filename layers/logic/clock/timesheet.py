@@ -1,0 +1,37 @@
+"""What a clock writes down of a round: who did what when."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Literal
+
+from layers.logic.times import Times
+
+Moment = Literal["trained_s", "decided_s", "sending_s", "ended_s"]
+
+
+class Timesheet:
+    """The times of the clients of one round."""
+
+    def __init__(self) -> None:
+        self._times: dict[int, Times] = {}
+
+    def ask(self, client: int, at_s: float) -> None:
+        """Begin a client's line."""
+        self._times[client] = Times(at_s)
+
+    def note(self, client: int, moment: Moment, at_s: float) -> None:
+        """Write down when something was, for a client that has a line."""
+        known = self._times.get(client)
+        if known is not None:
+            self._times[client] = replace(known, **{moment: at_s})
+
+    @property
+    def last_end_s(self) -> float:
+        """When the last client ended; 0 if none did."""
+        return max((t.ended_s for t in self._times.values() if t.ended_s is not None), default=0.0)
+
+    def times(self) -> Mapping[int, Times]:
+        """Return the lines."""
+        return dict(self._times)

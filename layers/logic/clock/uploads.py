@@ -1,0 +1,197 @@
+"""How uploads share the way to the server: one after the other, or at the same time."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from layers.logic.errors import LogicError
+
+
+class Channel(ABC):
+    """The uploads of one round."""
+
+    @abstractmethod
+    def enter(self, client: int, bytes: int, alone_s: float, ready_s: float) -> None:
+        """Let a client upload from `ready_s` on, which takes `alone_s` without any others."""
+
+    @abstractmethod
+    def leave(self, client: int, now_s: float) -> None:
+        """Let a client's upload, or its turn, fall away."""
+
+    @abstractmethod
+    def next_end(self) -> tuple[float, int, float] | None:
+        """Return when the next upload ends if nothing changes, whose, and when it had begun."""
+
+    @abstractmethod
+    def end(self, client: int) -> None:
+        """Take note that the upload of `next_end` has ended."""
+
+
+class Uploads(ABC):
+    """How uploads share the way; the settings are the attributes of a frozen dataclass."""
+
+    @abstractmethod
+    def open(self, turns: Sequence[int] | None) -> Channel:
+        """Return the channel of a round; `turns` gives the order if uploads have to keep one."""
+
+
+@dataclass(frozen=True)
+class Serial(Uploads):
+    """One upload at a time: in the order in which they are ready, or in the plan's if it says so.
+
+    In the plan's order, an upload waits for those before it also while these still train
+    (FedCS: Nishio & Yonetani 2019, algorithm 3).
+    """
+
+    def open(self, turns: Sequence[int] | None) -> Channel:
+        """Return an empty line."""
+        return _Line(list(turns) if turns is not None else None)
+
+
+@dataclass
+class _Line(Channel):
+    turns: list[int] | None
+    free_s: float = 0.0
+    waiting: dict[int, tuple[float, float]] = field(default_factory=dict)  # ready_s, alone_s
+    current: tuple[float, int, float] | None = None  # ends_s, client, began_s
+
+    def enter(self, client: int, bytes: int, alone_s: float, ready_s: float) -> None:
+        self.waiting[client] = (ready_s, alone_s)
+        self._begin_next()
+
+    def leave(self, client: int, now_s: float) -> None:
+        self.waiting.pop(client, None)
+        if self.turns is not None and client in self.turns:
+            self.turns.remove(client)
+        if self.current is not None and self.current[1] == client:
+            self.current, self.free_s = None, now_s
+        self._begin_next(now_s)
+
+    def next_end(self) -> tuple[float, int, float] | None:
+        return self.current
+
+    def end(self, client: int) -> None:
+        assert self.current is not None
+        self.free_s, self.current = self.current[0], None
+        if self.turns is not None:
+            self.turns.remove(client)
+        self._begin_next()
+
+    def _begin_next(self, now_s: float = 0.0) -> None:
+        if self.current is not None or not self.waiting:
+            return
+        if self.turns is None:
+            client = next(iter(self.waiting))  # they came in the order of time
+        elif self.turns and self.turns[0] in self.waiting:
+            client = self.turns[0]
+        else:
+            return
+        ready_s, alone_s = self.waiting.pop(client)
+        began_s = max(self.free_s, ready_s, now_s)
+        self.current = (began_s + alone_s, client, began_s)
+
+
+@dataclass(frozen=True)
+class Parallel(Uploads):
+    """All at the same time, each at its own bandwidth, or less if together they are too many.
+
+    Attributes:
+        bytes_per_s: the server's bandwidth, which the uploads share so that the least that any
+            gets is as large as can be (max-min fairness); None: there is enough.
+    """
+
+    bytes_per_s: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.bytes_per_s is not None and not 0 < self.bytes_per_s < math.inf:
+            raise LogicError(f"bytes_per_s must be above 0, not {self.bytes_per_s}")
+
+    def open(self, turns: Sequence[int] | None) -> Channel:
+        """Return a channel without uploads."""
+        return _Free() if self.bytes_per_s is None else _Shared(self.bytes_per_s)
+
+
+@dataclass
+class _Free(Channel):
+    """Nobody waits for anybody."""
+
+    ends: list[tuple[float, int, float]] = field(default_factory=list)
+    gone: set[int] = field(default_factory=set)
+
+    def enter(self, client: int, bytes: int, alone_s: float, ready_s: float) -> None:
+        heapq.heappush(self.ends, (ready_s + alone_s, client, ready_s))
+
+    def leave(self, client: int, now_s: float) -> None:
+        self.gone.add(client)
+
+    def next_end(self) -> tuple[float, int, float] | None:
+        while self.ends and self.ends[0][1] in self.gone:
+            heapq.heappop(self.ends)
+        return self.ends[0] if self.ends else None
+
+    def end(self, client: int) -> None:
+        heapq.heappop(self.ends)
+
+
+@dataclass
+class _Upload:
+    left: float  # bytes
+    most: float  # bytes a second that its own link allows
+    began_s: float
+    rate: float = 0.0
+
+
+@dataclass
+class _Shared(Channel):
+    capacity: float
+    uploads: dict[int, _Upload] = field(default_factory=dict)
+    now_s: float = 0.0
+
+    def enter(self, client: int, bytes: int, alone_s: float, ready_s: float) -> None:
+        self._pass_time(ready_s)
+        size = float(max(bytes, 1))
+        most = size / alone_s if alone_s > 0 else math.inf
+        self.uploads[client] = _Upload(size, most, max(ready_s, 0.0))
+        self._share()
+
+    def leave(self, client: int, now_s: float) -> None:
+        if client in self.uploads:
+            self._pass_time(now_s)
+            del self.uploads[client]
+            self._share()
+
+    def next_end(self) -> tuple[float, int, float] | None:
+        best = None
+        for client, upload in self.uploads.items():
+            after_s = upload.left / upload.rate if upload.rate < math.inf else 0.0
+            if best is None or after_s < best[0]:
+                best = (after_s, client, upload.began_s)
+        return None if best is None else (self.now_s + best[0], best[1], best[2])
+
+    def end(self, client: int) -> None:
+        found = self.next_end()
+        assert found is not None
+        self._pass_time(found[0])
+        del self.uploads[client]
+        self._share()
+
+    def _pass_time(self, now_s: float) -> None:
+        passed = now_s - self.now_s
+        if passed <= 0:
+            return
+        for upload in self.uploads.values():
+            if upload.rate < math.inf:
+                upload.left = max(upload.left - upload.rate * passed, 0.0)
+        self.now_s = now_s
+
+    def _share(self) -> None:
+        """Fill up links from the slowest: nobody gets more than it can use, the rest share."""
+        left = self.capacity
+        by_need = sorted(self.uploads.items(), key=lambda item: (item[1].most, item[0]))
+        for place, (_, upload) in enumerate(by_need):
+            upload.rate = min(upload.most, left / (len(by_need) - place))
+            left -= upload.rate

@@ -1,0 +1,263 @@
+"""Virtual time: what happens to the clients of a round, in the order in which it would."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from layers.logic.clock.availability import Always, Availability
+from layers.logic.clock.devices import Devices, Fleet
+from layers.logic.clock.timesheet import Timesheet
+from layers.logic.clock.uploads import Channel, Parallel, Uploads
+from layers.logic.errors import LogicError
+from layers.logic.exchange import Training
+from layers.logic.seeds import generator
+from layers.logic.times import Times
+
+
+@dataclass(frozen=True)
+class Happening:
+    """One thing that happens.
+
+    Attributes:
+        kind: the client has trained, its update has arrived, or it has dropped out.
+        reason: why it dropped out.
+    """
+
+    kind: Literal["trained", "arrived", "dropped"]
+    client: int
+    at_s: float
+    reason: str = ""
+
+
+@dataclass
+class _Work:
+    """What a client is at."""
+
+    order: int  # of asking; what is at the same time happens in this order
+    leaves_s: float = math.inf
+    why: str = ""
+
+
+@dataclass
+class _Instant(Fleet):
+    """Devices that need no time."""
+
+    def train_s(self, client: int, samples: int, training: Training) -> float:
+        return 0.0
+
+    def upload_s(self, client: int, bytes: int, round: int) -> float:
+        return 0.0
+
+
+class VirtualClock:
+    """A queue of events; all times are seconds since the round began, but for `run_s`.
+
+    Args:
+        clients: N, of the run.
+        seed: the experiment's, of every draw.
+        devices: how fast clients are; None: they need no time, and `virtual` is false.
+        uploads: how they share the way to the server.
+        availability: when clients are there.
+        dropout: probability that a client that was asked drops out, at a moment that is drawn
+            uniformly from the time that its training and upload take.
+        deadline_s: when a round ends at the latest; None: when its last client has.
+    """
+
+    def __init__(
+        self,
+        clients: int,
+        seed: int = 0,
+        devices: Devices | None = None,
+        uploads: Uploads | None = None,
+        availability: Availability | None = None,
+        dropout: float = 0.0,
+        deadline_s: float | None = None,
+    ) -> None:
+        if not 0 <= dropout <= 1:
+            raise LogicError(f"dropout must be between 0 and 1, not {dropout}")
+        self.virtual = devices is not None
+        self._clients = clients
+        self._seed = seed
+        self._fleet = _Instant() if devices is None else devices.draw(clients, seed)
+        self._uploads = uploads or Parallel()
+        self._presence = (availability or Always()).of(clients, seed)
+        self._always = isinstance(availability or Always(), Always)
+        self._dropout = dropout
+        self._deadline_s = math.inf if deadline_s is None else deadline_s
+        self._base_s = 0.0  # of the run, when the round under way began
+        self._reset(0, None)
+
+    def _reset(self, round: int, turns: Sequence[int] | None) -> None:
+        self._round = round
+        self._now_s = 0.0
+        self._took_s: float | None = None
+        self._sheet = Timesheet()
+        self._work: dict[int, _Work] = {}
+        self._queue: list[tuple[float, int, int, str]] = []  # at_s, order, client, kind
+        self._channel: Channel = self._uploads.open(turns)
+        self._asked = 0
+        self._arrived = False
+
+    # --- between rounds ---------------------------------------------------------------------
+
+    @property
+    def run_s(self) -> float:
+        """Seconds since the run began."""
+        return self._base_s + self.elapsed_s
+
+    def restore(self, run_s: float) -> None:
+        """Go on from `run_s`."""
+        self._base_s = run_s
+        self._reset(0, None)
+
+    def settle(self) -> None:
+        """Let the time of the round that is over pass."""
+        self._base_s = self.run_s
+        self._reset(self._round, None)
+
+    def there(self, clients: Iterable[int]) -> list[int]:
+        """Return which clients are there; lets time pass until there is one.
+
+        Raises:
+            LogicError: nobody will come any more.
+        """
+        everybody = list(clients)
+        if self._always or not everybody:
+            return everybody
+        while True:
+            found = [one for one in everybody if self._presence.there(one, self._base_s)]
+            if found:
+                return found
+            next_s = min(self._presence.next_change_s(one, self._base_s) for one in everybody)
+            if next_s == math.inf:
+                raise LogicError(
+                    f"no client is there {self._base_s:g} s after the run began, and none comes "
+                    "any more; give a longer trace, or let it repeat"
+                )
+            self._base_s = next_s
+
+    # --- a round ----------------------------------------------------------------------------
+
+    def begin(self, round: int, turns: Sequence[int] | None = None) -> None:
+        """Begin a round; `turns` is the order of uploads that have to keep one."""
+        self._reset(round, turns)
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since the round began, or that it took once nothing is left to happen."""
+        return self._now_s if self._took_s is None else self._took_s
+
+    @property
+    def outstanding(self) -> int:
+        """Number of clients that have been asked, and have not ended."""
+        return len(self._work)
+
+    def reckon(
+        self, client: int, samples: int, training: Training, bytes: int, round: int
+    ) -> tuple[float, float]:
+        """Return the seconds that a client trains, download included, and uploads, alone."""
+        train_s = self._fleet.download_s(client, bytes, round)
+        train_s += self._fleet.train_s(client, samples, training)
+        return train_s, self._fleet.upload_s(client, bytes, round)
+
+    def ask(self, client: int, samples: int, training: Training, bytes: int) -> None:
+        """Give a client a task now, which it has received after so many bytes."""
+        train_s, upload_s = self.reckon(client, samples, training, bytes, self._round)
+        work = _Work(self._asked)
+        self._asked += 1
+        self._work[client] = work
+        self._sheet.ask(client, self._now_s)
+        if not self._always:
+            gone_s = self._presence.leaves_s(client, self._base_s + self._now_s)
+            work.leaves_s, work.why = gone_s - self._base_s, "left, as its availability says"
+        if self._dropout:
+            fails, when = generator(self._seed, "dropout", self._round, client).random(2)
+            drops_s = self._now_s + when * (train_s + upload_s)
+            if fails < self._dropout and drops_s < work.leaves_s:
+                work.leaves_s, work.why = drops_s, "dropped out"
+        if work.leaves_s < math.inf:
+            self._push(work.leaves_s, client, "dropped")
+        self._push(self._now_s + train_s, client, "trained")
+
+    def upload(self, client: int, bytes: int, dated_s: float | None = None) -> None:
+        """Let a client upload from now on, or from when its grant is dated, if that is earlier."""
+        ready_s = self._now_s if dated_s is None else min(dated_s, self._now_s)
+        alone_s = self._fleet.upload_s(client, bytes, self._round)
+        self._channel.enter(client, bytes, alone_s, ready_s)
+
+    def decide(self, client: int, granted: bool, dated_s: float | None = None) -> None:
+        """Take note of a verdict; one who is declined has ended."""
+        at_s = self._now_s if dated_s is None else min(dated_s, self._now_s)
+        self._sheet.note(client, "decided_s", at_s)
+        if not granted:
+            self._end(client, at_s)
+
+    def next(self) -> Happening | None:
+        """Return what happens next; None when nothing does any more before the deadline.
+
+        A round to which nothing arrives lasts until its deadline.
+        """
+        if self._took_s is not None:
+            return None
+        while True:
+            queued = self._queue[0] if self._queue else None
+            sent = self._channel.next_end()
+            if queued is not None and queued[2] not in self._work:
+                heapq.heappop(self._queue)
+                continue
+            if sent is not None and (
+                queued is None or (sent[0], self._work[sent[1]].order) <= queued[:2]
+            ):
+                at_s, client, kind = sent[0], sent[1], "arrived"
+            elif queued is not None:
+                at_s, client, kind = queued[0], queued[2], queued[3]
+            else:
+                waited = self._deadline_s < math.inf and not self._arrived
+                self._took_s = self._deadline_s if waited else self._sheet.last_end_s
+                return None
+            if at_s > self._deadline_s:
+                self._now_s = self._deadline_s
+                self._took_s = self._deadline_s
+                for late in list(self._work):
+                    self._end(late, self._deadline_s)
+                return None
+            return self._happen(at_s, client, kind, sent)
+
+    def times(self) -> Mapping[int, Times]:
+        """Return who did what when in the round under way, or just over."""
+        return self._sheet.times()
+
+    def _happen(
+        self, at_s: float, client: int, kind: str, sent: tuple[float, int, float] | None
+    ) -> Happening:
+        # An upload whose grant is dated back may have ended before now.
+        self._now_s = max(self._now_s, at_s)
+        if kind == "arrived":
+            assert sent is not None
+            self._sheet.note(client, "sending_s", sent[2])
+            self._channel.end(client)
+            self._arrived = True
+            self._end(client, at_s)
+            return Happening("arrived", client, at_s)
+        heapq.heappop(self._queue)
+        if kind == "trained":
+            self._sheet.note(client, "trained_s", at_s)
+            return Happening("trained", client, at_s)
+        reason = self._work[client].why
+        self._end(client, at_s)
+        return Happening("dropped", client, at_s, reason)
+
+    def _end(self, client: int, at_s: float) -> None:
+        work = self._work.pop(client, None)
+        if work is None:
+            return
+        self._channel.leave(client, at_s)
+        self._sheet.note(client, "ended_s", at_s)
+
+    def _push(self, at_s: float, client: int, kind: str) -> None:
+        order = self._work[client].order
+        heapq.heappush(self._queue, (at_s, order, client, kind))
