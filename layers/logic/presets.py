@@ -20,10 +20,20 @@ from layers.logic.corrected import (
     scaffold,
 )
 from layers.logic.hooks.gradient_reply import GradientReply
+from layers.logic.mediated import astraea, csfedavg, fedaim, fedshare
 from layers.logic.preset import Preset
+from layers.logic.selected import (
+    clustered,
+    fedcs,
+    offline_kp,
+    online_kp,
+    oort,
+    power_of_choice,
+)
 from layers.logic.selector import Selector
 from layers.logic.selectors.round_robin import RoundRobin
 from layers.logic.selectors.uniform import Uniform
+from layers.logic.stratified import fedsso
 
 
 def fedavg(fraction: float = 0.1) -> Preset:
@@ -53,16 +63,27 @@ def fedsgd(
 
 
 PRESETS: dict[str, Callable[..., Preset]] = {
+    "astraea": astraea,
+    "clustered": clustered,
+    "csfedavg": csfedavg,
     "dgc": dgc,
     "fedadagrad": fedadagrad,
     "fedadam": fedadam,
+    "fedaim": fedaim,
     "fedavg": fedavg,
     "fedavgm": fedavgm,
+    "fedcs": fedcs,
     "fedfv": fedfv,
     "fednova": fednova,
     "fedprox": fedprox,
     "fedsgd": fedsgd,
+    "fedshare": fedshare,
+    "fedsso": fedsso,
     "fedyogi": fedyogi,
+    "offline-kp": offline_kp,
+    "online-kp": online_kp,
+    "oort": oort,
+    "power-of-choice": power_of_choice,
     "projected-stc": projected_stc,
     "q-fedavg": q_fedavg,
     "quantised": quantised,

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from layers.compute.data_errors import PartitionError
 from layers.compute.datasets import from_arrays, load
 from layers.compute.partitions import PARTITIONS, Partition, divide
+from layers.compute.partitions.biased import Biased
 from layers.compute.partitions.by_user import ByUser
 from layers.compute.partitions.dirichlet import Dirichlet
 from layers.compute.partitions.iid import Iid
@@ -46,6 +47,7 @@ def partitions(draw: st.DrawFn) -> Partition:
             st.builds(Dirichlet, alpha=alpha, min_samples=least),
             st.builds(Quantity, alpha=alpha, min_samples=least),
             st.just(ByUser()),
+            st.builds(Biased, share=st.floats(0, 1)),
         )
     )
 
@@ -121,6 +123,9 @@ def test_another_seed_gives_another_split(name: str) -> None:
         (lambda: Dirichlet(alpha=float("nan")), "alpha"),
         (lambda: Dirichlet(alpha=1e9), "alpha"),
         (lambda: Dirichlet(min_samples=-1), "min_samples"),
+        (lambda: Biased(share=1.1), "share"),
+        (lambda: Biased(threshold=0.0), "threshold"),
+        (lambda: Biased(threshold=9.0).split(balanced(3, 9), None, 3, generator()), "threshold"),
         (lambda: Quantity(alpha=-1.0), "alpha"),
         (lambda: Quantity(min_samples=-1), "min_samples"),
     ],
@@ -288,6 +293,33 @@ def test_mnist_gives_200_shards_of_300_to_100_clients(data_root) -> None:
     assert sorted(labels)[50] == 2
 
 
+def bias(y: np.ndarray, parts: list[np.ndarray]) -> np.ndarray:
+    counts = np.array([np.bincount(y[part], minlength=10) for part in parts])
+    return np.abs(np.cumsum(counts / counts.sum(1, keepdims=True) - 0.1, 1)[:, :-1]).sum(1)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.4, 0.8])
+def test_the_share_of_extremely_biased_clients_is_as_said(share: float) -> None:
+    y = np.repeat(np.arange(10), generator(5).integers(2000, 4000, 10))
+    for seed in range(5):
+        parts = Biased(share).split(y, None, 50, generator(seed))
+        far = bias(y, parts) >= 3 - 1e-9
+        assert far.sum() == round(share * 50)
+        held = np.array([np.bincount(y[part], minlength=10) for part in parts])
+        classes = (held > 0).sum(1)
+        assert classes[far].max(initial=1) <= 2
+        assert classes[~far].min() >= 5
+        if share == 0.4:
+            assert len(set(held[far][held[far] > 0])) == 1, "as much of each class as of any other"
+
+
+def test_classes_that_no_biased_client_drew_go_to_somebody() -> None:
+    y = balanced(10, 30)
+    for share, seed in ((1.0, 1), (0.7, 2)):
+        parts = Biased(share).split(y, None, 3, generator(seed))
+        assert sum(sizes(parts)) == 300
+
+
 def test_a_split_is_the_same_as_it_always_was() -> None:
     y = np.array([0, 1, 2, 0, 1, 2, 0, 1, 2, 0, 1, 2])
     seen = {
@@ -303,5 +335,6 @@ KNOWN = """{
  "one-class": [[0, 3, 6, 9], [1, 4, 7, 10], [2, 5, 8, 11]],
  "dirichlet": [[0, 2], [1, 3, 4, 5, 6, 7, 8, 9, 10], [11]],
  "quantity": [[3, 4, 8, 10], [1, 2, 5, 6, 7, 9, 11], [0]],
- "by-user": [[0, 3, 6, 9], [1, 4, 7, 10], [2, 5, 8, 11]]
+ "by-user": [[0, 3, 6, 9], [1, 4, 7, 10], [2, 5, 8, 11]],
+ "biased": [[0, 3], [2, 6, 7, 9, 10, 11], [1, 4, 5, 8]]
 }"""

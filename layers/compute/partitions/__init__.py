@@ -8,6 +8,7 @@ import numpy as np
 
 from layers.compute.data_errors import PartitionError
 from layers.compute.datasets.dataset import Dataset
+from layers.compute.partitions.biased import Biased
 from layers.compute.partitions.by_user import ByUser
 from layers.compute.partitions.dirichlet import Dirichlet
 from layers.compute.partitions.iid import Iid
@@ -25,6 +26,7 @@ PARTITIONS: dict[str, type[Partition]] = {
     "dirichlet": Dirichlet,
     "quantity": Quantity,
     "by-user": ByUser,
+    "biased": Biased,
 }
 
 

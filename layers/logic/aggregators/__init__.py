@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from layers.logic.aggregator import Aggregator
+from layers.logic.aggregators.fedaim import FedAim
 from layers.logic.aggregators.fedfv import FedFV
 from layers.logic.aggregators.fednova import FedNova
 from layers.logic.aggregators.geometric_median import GeometricMedian
@@ -12,9 +13,11 @@ from layers.logic.aggregators.mean import Mean
 from layers.logic.aggregators.median import Median
 from layers.logic.aggregators.norm_clip import NormClip
 from layers.logic.aggregators.q_fedavg import QFedAvg
+from layers.logic.aggregators.stratified import Stratified
 from layers.logic.aggregators.trimmed_mean import TrimmedMean
 
 AGGREGATORS: dict[str, type[Aggregator]] = {
+    "fedaim": FedAim,
     "fedfv": FedFV,
     "fednova": FedNova,
     "geometric-median": GeometricMedian,
@@ -25,5 +28,6 @@ AGGREGATORS: dict[str, type[Aggregator]] = {
     "multi-krum": MultiKrum,
     "norm-clip": NormClip,
     "q-fedavg": QFedAvg,
+    "stratified": Stratified,
     "trimmed-mean": TrimmedMean,
 }
