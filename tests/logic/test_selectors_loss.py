@@ -9,7 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layers.logic import ClientReport, LogicError, Population, RoundReport, Traffic, run_round
+from layers.logic import (
+    ClientReport,
+    LogicError,
+    Population,
+    Question,
+    RoundReport,
+    Traffic,
+    answer_question,
+    run_round,
+)
 from layers.logic.seeds import generator
 from layers.logic.selectors.columns import column, with_numbers
 from layers.logic.selectors.oort import Oort
@@ -17,7 +26,7 @@ from layers.logic.selectors.power_of_choice import PowerOfChoice
 from layers.logic.selectors.weighted import draw_weighted
 from layers.logic.times import Times
 from tests.logic.memory_peers import MemoryPeers, a_logic, a_state, run_rounds
-from tests.logic.quadratic import bowl
+from tests.logic.quadratic import Measured, QuadraticEngine, bowl
 from tests.logic.timed_peers import TimedPeers
 
 
@@ -105,6 +114,31 @@ def test_there_are_candidates_in_reserve_for_those_that_are_asked_too_many() -> 
     population = Population(dict.fromkeys(range(20), 5), over_select=2.0)
     plan = drawn(PowerOfChoice(count=4, candidates=5, loss="reported"), population)
     assert (len(plan.lanes), plan.enough) == (8, 4)
+
+
+def test_a_loss_is_measured_on_some_samples_that_each_round_draws() -> None:
+    class Engine(QuadraticEngine):
+        def evaluate(self, samples):
+            return Measured(float(samples.x.sum()), 0.0, len(samples))
+
+    class Rows:
+        x, y = np.arange(100.0), np.zeros(100, np.int64)
+
+        def __len__(self) -> int:
+            return 100
+
+    def loss(samples: int, round: int) -> float:
+        model = {"weights": np.zeros(3), "buffers": np.zeros(1)}
+        question = Question("loss", samples=samples, round=round, **model)
+        return answer_question(0, question, Engine(3), Rows()).values["loss"]
+
+    assert loss(0, 1) == loss(100, 1) == loss(101, 1) == sum(range(100))
+    assert loss(10, 1) == loss(10, 1) != loss(10, 2)
+    population = Population(dict.fromkeys(range(3), 5))
+    ((question, _),) = PowerOfChoice(count=1, samples=7).inquire(
+        population, {}, 1, generator(0, "inquire", 1)
+    )
+    assert (question.name, question.samples) == ("loss", 7)
 
 
 # --- Oort -----------------------------------------------------------------------------------

@@ -42,21 +42,20 @@ def solve_exact(values: np.ndarray, weights: np.ndarray, capacity: float) -> Cho
     if int(weight.sum()) <= room:
         return Choice.of(usable, values, weights)
     value = rounded_up(values[usable], scale_of(float(values[usable].sum())))
-    return Choice.of(usable[_best(value, weight, room)], values, weights)
+    kept = _Bounds(value, weight, room).worth_a_look()
+    best = _best(value[kept], weight[kept], room)
+    return Choice.of(usable[kept][best], values, weights)
 
 
 def _best(value: np.ndarray, weight: np.ndarray, room: int) -> np.ndarray:
     """Return the places of the best choice; int64 (n,) values above 0, weights, and capacity."""
-    with np.errstate(divide="ignore"):
-        density = value / weight
-    order = np.lexsort((np.arange(value.size), -density))
-    bounds = _Bounds(value[order], weight[order], density[order], room)
+    bounds = _Bounds(value, weight, room)
     words = -(-value.size // WORD)
     # A state is a choice: its weight, its value, and a bit for each of its items, the first item's
     # the highest, so that of two choices the one that comes first has the larger number.
     held_w, held_v = np.zeros(1, np.int64), np.zeros(1, np.int64)
     held_s = np.zeros((1, words), np.uint64)
-    for place, item in enumerate(order):
+    for place, item in enumerate(bounds.order):
         fits = held_w <= room - weight[item]
         added_s = held_s[fits]
         added_s[:, item // WORD] |= np.uint64(1 << (WORD - 1 - int(item) % WORD))
@@ -75,24 +74,50 @@ def _best(value: np.ndarray, weight: np.ndarray, room: int) -> np.ndarray:
 
 
 class _Bounds:
-    """What a state can become at the least and at the most with the items that are left."""
+    """What can become of a choice at the least and at the most; items by value by weight."""
 
-    def __init__(
-        self, value: np.ndarray, weight: np.ndarray, density: np.ndarray, room: int
-    ) -> None:
-        self._value = np.concatenate([[0], np.cumsum(value)])
-        self._weight = np.concatenate([[0], np.cumsum(weight)])
-        self._density = np.append(density, 0.0)
+    def __init__(self, value: np.ndarray, weight: np.ndarray, room: int) -> None:
+        with np.errstate(divide="ignore"):
+            density = value / weight
+        self.order = np.lexsort((np.arange(value.size), -density))
+        # After the last item there is nothing to take a part of.
+        self._density = np.append(density[self.order], 0.0)
+        self._value = np.concatenate([[0], np.cumsum(value[self.order])])
+        self._weight = np.concatenate([[0], np.cumsum(weight[self.order])])
+        self._items = value, weight
         self._room = room
         self._known = 0  # the value of a choice that exists
 
+    def worth_a_look(self) -> np.ndarray:
+        """Return the places of the items that a best choice can have, in ascending order."""
+        value, weight = self._items
+        nothing = np.zeros(1, np.int64)
+        (least,), _, (end,) = self._with_the_next(nothing, nothing, 0)
+        others = self.order[end:]
+        fitting = value[others][weight[others] <= self._room - self._weight[end]]
+        self._known = int(least) + int(fitting.max(initial=0))
+        # With each item in turn, and then all items, itself once more: no less than is possible.
+        _, most, _ = self._with_the_next(weight, value, 0)
+        return np.flatnonzero(most >= self._known)
+
     def hopeful(self, weight: np.ndarray, value: np.ndarray, first: int) -> np.ndarray:
         """Return which states can reach the best known value with the items from `first` on."""
-        start = self._room - weight + self._weight[first]
-        whole = np.searchsorted(self._weight, start, side="right") - 1
-        least = value + self._value[whole] - self._value[first]
+        least, most, _ = self._with_the_next(weight, value, first)
         self._known = max(self._known, int(least.max()))
-        left = start - self._weight[whole]
-        # After the last item there is no density to multiply with: nothing is left to take.
-        part = np.where(left > 0, left * self._density[whole], 0.0)
-        return np.asarray((least + part) * (1 + SLACK) >= self._known)
+        return np.asarray(most >= self._known)
+
+    def _with_the_next(
+        self, weight: np.ndarray, value: np.ndarray, first: int
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the value with the next items for as long as they fit, and where that ends.
+
+        And between the two, the value if of the item that does not fit a part could be taken,
+        rounded up: no choice has more.
+        """
+        start = self._room - weight + self._weight[first]
+        end = np.searchsorted(self._weight, start, side="right") - 1
+        least = value + self._value[end] - self._value[first]
+        left = start - self._weight[end]
+        with np.errstate(invalid="ignore"):  # nothing left, and an item that weighs nothing
+            part = np.where(left > 0, left * self._density[end], 0.0)
+        return least, (least + part) * (1 + SLACK), end

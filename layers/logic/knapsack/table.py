@@ -12,7 +12,7 @@ from layers.logic.knapsack.choice import Choice, worth_taking
 
 @dataclass(frozen=True, eq=False)
 class _Row:
-    """One item, and for each capacity whether the best choice takes it."""
+    """One item, and for each capacity from its own weight on whether the best choice takes it."""
 
     item: int
     cells: int
@@ -47,11 +47,16 @@ class Table:
         if value <= 0 or cells >= self.best.size:
             return self
         with_it = self.best[: self.best.size - cells] + value
-        taken = np.zeros(self.best.size, bool)
-        np.greater_equal(with_it, self.best[cells:], out=taken[cells:])
+        taken = with_it >= self.best[cells:]
+        if not taken.any():
+            return self
         best = self.best.copy()
-        np.maximum(best[cells:], with_it, out=best[cells:])
+        best[cells:][taken] = with_it[taken]
         return Table(best, _Row(item, cells, np.packbits(taken), self.rows))
+
+    def value(self, capacity: int) -> float:
+        """Return the value of the best choice."""
+        return float(self.best[min(capacity, self.best.size - 1)]) if capacity >= 0 else 0.0
 
     def choose(self, capacity: int) -> tuple[int, ...]:
         """Return the items of the best choice, the lightest of those, in ascending order."""
@@ -61,9 +66,10 @@ class Table:
         left = int(np.searchsorted(self.best[: room + 1], self.best[room]))
         items, row = [], self.rows
         while row is not None:
-            if row.taken[left >> 3] >> (7 - (left & 7)) & 1:
+            place = left - row.cells
+            if place >= 0 and row.taken[place >> 3] >> (7 - (place & 7)) & 1:
                 items.append(row.item)
-                left -= row.cells
+                left = place
             row = row.before
         return tuple(sorted(items))
 

@@ -24,9 +24,9 @@ class Clustered(Selector):
 
     The clients, the largest first (of equals the higher number), lie side by side on a line, m n_k
     long each; cut into m equal parts, it gives the distributions. A client is drawn n_k m / n times
-    in the mean, as if drawn m times by its size, but no client of n / m samples or more is ever
-    missed. The mean is sum_k (draws of k / m) w_k: a client that is drawn twice trains once and has
-    the weight 2 / m. Goes with `aggregate: {name: mean, weights: plan}`. Keeps nothing.
+    in the mean, as if drawn m times by its size, and one of 2 n / m samples or more always. The
+    mean is sum_k (draws of k / m) w_k: a client that is drawn twice trains once and has the weight
+    2 / m. Goes with `aggregate: {name: mean, weights: plan}`. Keeps nothing.
 
     Attributes:
         fraction: C, the share of the population in a round; m = max(round(C K), 1) draws.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -11,7 +11,6 @@ import numpy as np
 from layers.logic.errors import LogicError
 from layers.logic.exchange import Offer, Verdict
 from layers.logic.knapsack import Table, solve_exact
-from layers.logic.knapsack.choice import Choice
 from layers.logic.knapsack.table import cells_down, cells_up
 from layers.logic.plan import Plan, Population
 from layers.logic.selector import Bids, Inquiry, Selector
@@ -29,26 +28,38 @@ class _Solved:
     """What the knapsack after one more arrival came to.
 
     Attributes:
-        clients: S, in ascending order.
         value: V.
-        upload_s: of all of S.
         at_s: when the last of those that it was solved for had trained.
+        room_s: from then to the deadline.
+        places: S among those that had arrived; not known of a table until it is asked.
+        upload_s: of all of S; likewise.
+        table: that it was read from, if any.
     """
 
-    clients: tuple[int, ...] = ()
     value: float = 0.0
-    upload_s: float = 0.0
     at_s: float = 0.0
+    room_s: float = 0.0
+    places: tuple[int, ...] = ()
+    upload_s: float = 0.0
+    table: Table | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class _Course:
-    """How far a round's offers have come."""
+    """How far a round's offers have come.
 
-    arrived: tuple[Offer, ...] = ()
+    Attributes:
+        arrived: how many of them were looked at.
+        newest: the last of these.
+        last: what was solved for it.
+        best: of all that were solved, the first with the highest V.
+        stopped: whether the round is decided.
+    """
+
+    arrived: int = 0
+    newest: Offer | None = None
     last: _Solved = _Solved()
     best: _Solved = _Solved()
-    table: Table | None = None
     stopped: bool = False
 
 
@@ -118,64 +129,44 @@ class OfflineKP(Selector):
     def admit(self, bids: Bids, so_far: Any) -> tuple[Sequence[Verdict], Any]:
         """Solve the knapsack for each new arrival; answer everybody once V falls."""
         course: _Course = so_far or _Course()
-        if not course.stopped:
-            course = self._catch_up(course, bids)
-            if course.stopped or not bids.waiting:
-                return self._verdicts(course, bids), replace(course, stopped=True)
+        known = course.arrived
+        if known and (len(bids.offers) < known or bids.offers[known - 1] is not course.newest):
+            course = _Course()  # one of them was lost: as if it had never come
+        deadline_s = deadline_of(bids.population)
+        for place in range(course.arrived, len(bids.offers)):
+            if not course.stopped:
+                course = self._arrive(course, bids.offers, place, deadline_s)
+        if course.stopped or not bids.waiting:
+            return self._verdicts(course, bids), course
         return [], course
 
-    def _catch_up(self, course: _Course, bids: Bids) -> _Course:
-        """Return the course with the offers that are new in `bids`."""
-        known = len(course.arrived)
-        if known and (len(bids.offers) < known or bids.offers[known - 1] != course.arrived[-1]):
-            course, known = _Course(), 0  # one of them was lost: as if it had never come
-        for offer in sorted(bids.offers[known:], key=lambda offer: (offer.at_s, offer.client)):
-            if not course.stopped:
-                course = self._arrive(course, offer, deadline_of(bids.population))
-        return course
-
-    def _arrive(self, course: _Course, offer: Offer, deadline_s: float) -> _Course:
+    def _arrive(
+        self, course: _Course, offers: Sequence[Offer], place: int, deadline_s: float
+    ) -> _Course:
         """Return the course with one arrival more (one iteration of algorithm 1)."""
-        arrived = (*course.arrived, offer)
+        offer, last, best = offers[place], course.last, course.best
         room_s = deadline_s - offer.at_s
         if room_s <= 0:
-            return replace(course, arrived=arrived, stopped=True)
-        table = course.table
+            return _Course(place + 1, offer, last, best, stopped=True)
         if self.solver == "dp":
-            table = table or Table.of(cells_down(deadline_s, self.resolution_s))
-            cells = cells_up(offer.upload_s, self.resolution_s)
-            table = table.with_item(len(arrived) - 1, offer.norm, cells)
-        solved = self._solve(arrived, course.last, table, room_s)
-        last, best = course.last, course.best
+            solved = self._read(last, place, offer, room_s)
+        elif last.upload_s <= room_s < offer.upload_s:
+            # With less room, and nobody new that fits, S is still the best.
+            solved = _Solved(last.value, offer.at_s, room_s, last.places, last.upload_s)
+        else:
+            solved = _solve(offers[: place + 1], room_s)
         fell = solved.value < last.value
         if self.stop == "non_increase":
             fell = solved.value <= last.value
-        if solved.value > best.value:
-            best = solved
-        return _Course(arrived, solved, best, table, stopped=fell and last.value > 0)
+        best = solved if solved.value > best.value else best
+        return _Course(place + 1, offer, solved, best, stopped=fell and last.value > 0)
 
-    def _solve(
-        self, arrived: tuple[Offer, ...], last: _Solved, table: Table | None, room_s: float
-    ) -> _Solved:
-        """Return the best set of those that have arrived, the last of them now."""
-        new = arrived[-1]
-        if last.upload_s <= room_s < new.upload_s and table is None:
-            return replace(last, at_s=new.at_s)  # with less room, and nobody new: S is still best
-        if table is not None:
-            places: tuple[int, ...] = table.choose(cells_down(room_s, self.resolution_s))
-        else:
-            by_number = sorted(range(len(arrived)), key=lambda place: arrived[place].client)
-            norms = np.array([arrived[place].norm for place in by_number])
-            uploads = np.array([arrived[place].upload_s for place in by_number])
-            places = tuple(by_number[k] for k in solve_exact(norms, uploads, room_s).items)
-        offers = [arrived[place] for place in places]
-        sums = Choice.of(
-            range(len(offers)),
-            np.array([offer.norm for offer in offers]),
-            np.array([offer.upload_s for offer in offers]),
-        )
-        clients = tuple(sorted(offer.client for offer in offers))
-        return _Solved(clients, sums.value, sums.weight, new.at_s)
+    def _read(self, last: _Solved, place: int, offer: Offer, room_s: float) -> _Solved:
+        """Return what the table with one arrival more says."""
+        room = cells_down(room_s, self.resolution_s)
+        table = last.table or Table.of(room)
+        table = table.with_item(place, offer.norm, cells_up(offer.upload_s, self.resolution_s))
+        return _Solved(table.value(room), offer.at_s, room_s, table=table)
 
     def _verdicts(self, course: _Course, bids: Bids) -> list[Verdict]:
         """Return everybody's verdict: those that were granted first, as they arrived."""
@@ -183,17 +174,27 @@ class OfflineKP(Selector):
             return []
         round = bids.offers[0].round
         chosen = course.best if self.output == "best" else course.last
-        dated_s = chosen.at_s if self.output == "best" and chosen.clients else None
-        granted = set(chosen.clients)
-        others = [offer.client for offer in bids.offers if offer.client not in granted]
+        places = chosen.places
+        if chosen.table is not None:
+            places = chosen.table.choose(cells_down(chosen.room_s, self.resolution_s))
+        dated_s = chosen.at_s if self.output == "best" and places else None
+        granted = [bids.offers[place].client for place in places]
+        taken = set(granted)
+        others = [offer.client for offer in bids.offers if offer.client not in taken]
         return [
-            *(
-                Verdict(round, offer.client, granted=True, dated_s=dated_s)
-                for offer in bids.offers
-                if offer.client in granted
-            ),
+            *(Verdict(round, client, granted=True, dated_s=dated_s) for client in granted),
             *(
                 Verdict(round, client, granted=False, dated_s=dated_s)
                 for client in (*others, *sorted(bids.waiting))
             ),
         ]
+
+
+def _solve(offers: Sequence[Offer], room_s: float) -> _Solved:
+    """Return the best set of those that have arrived, the last of them now."""
+    order = np.argsort([offer.client for offer in offers])  # ties go to the lowest numbers
+    norms = np.array([offer.norm for offer in offers])[order]
+    uploads_s = np.array([offer.upload_s for offer in offers])[order]
+    choice = solve_exact(norms, uploads_s, room_s)
+    places = tuple(sorted(order[list(choice.items)].tolist()))
+    return _Solved(choice.value, offers[-1].at_s, room_s, places, choice.weight)

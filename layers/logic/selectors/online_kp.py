@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 LARGEST, LOWEST, HIGHEST = "largest", "L0", "U"
 
 
-@dataclass(frozen=True, eq=False)
-class _Clock:
+class _Clock(NamedTuple):
     """E, when the uploads granted so far will have ended, and when the last client had trained."""
 
     elapsed_s: float = 0.0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -35,14 +34,16 @@ class ToldTimes:
     @classmethod
     def of(cls, population: Population) -> ToldTimes:
         """Return the answers to the question; one that cannot be is as good as none."""
-        told = []
-        for client, answer in population.answers.get(TIMES, {}).items():
-            train_s, upload_s = answer.get("train_s"), answer.get("upload_s")
-            if _seconds(train_s) and _seconds(upload_s):
-                told.append((client, train_s, upload_s))
-        told.sort()
-        table = np.array(told, np.float64).reshape(len(told), 3)
-        return cls(table[:, 0].astype(np.int64), table[:, 1], table[:, 2])
+        told = [
+            (client, train_s, upload_s)
+            for client, answer in sorted(population.answers.get(TIMES, {}).items())
+            if _number(train_s := answer.get("train_s"))
+            and _number(upload_s := answer.get("upload_s"))
+        ]
+        clients = np.array([line[0] for line in told], np.int64)
+        times = np.array([line[1:] for line in told], np.float64).reshape(len(told), 2)
+        able = (np.isfinite(times) & (times >= 0)).all(axis=1)
+        return cls(clients[able], times[able, 0], times[able, 1])
 
     def trained_before(self, deadline_s: float) -> list[int]:
         """Return the clients that will have trained before the deadline."""
@@ -50,10 +51,8 @@ class ToldTimes:
         return clients
 
 
-def _seconds(value: object) -> bool:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return False
-    return math.isfinite(value) and value >= 0
+def _number(value: object) -> bool:
+    return isinstance(value, float) or type(value) is int
 
 
 def check_deadline(name: str, logic: Logic) -> None:

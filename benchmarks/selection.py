@@ -1,0 +1,179 @@
+"""Milliseconds that each selector takes a round, at 100, 1,000 and 10,000 clients.
+
+    python benchmarks/selection.py [--clients 100 1000 10000] [--repeats 3]
+
+A round is what the selector is asked to do in one: the clients to inquire, the plan, the verdict on
+each offer as it comes (all clients offer), and what it learns from the report. What it does once,
+when all clients have answered its survey, is in a column of its own; FedSSO's clustering is left
+out, being scikit-learn's. The best of the repeats, in time of the processor. The exact knapsack,
+whose time depends on the numbers, is left out where it would take minutes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import numpy as np
+
+from layers.logic import (
+    SELECT,
+    SELECTORS,
+    SURVEY,
+    Bids,
+    ClientReport,
+    Offer,
+    Plan,
+    Population,
+    RoundReport,
+    Selector,
+    ServerState,
+    Times,
+    Traffic,
+)
+from layers.logic.seeds import generator
+from layers.logic.selectors.offline_kp import OfflineKP
+from layers.logic.selectors.power_of_choice import PowerOfChoice
+
+DEADLINE_S = 1500.0
+CLASSES = 10
+ROUND = 5
+EXACT = 1000  # clients, at the most, of the exact knapsack
+
+
+def population_of(clients: int) -> Population:
+    """Clients on the devices of the knapsack papers, with one or two labels each."""
+    rng = np.random.default_rng(0)
+    sizes = np.maximum(rng.normal(600, 150, clients), 100).astype(int)
+    train_s = 250 / rng.uniform(1, 9, clients)
+    upload_s = 100 / np.log2(1 + rng.exponential(size=clients))
+    loss = rng.uniform(0, 3, clients)
+    labels = np.zeros((clients, CLASSES), np.int64)
+    for label in rng.integers(CLASSES, size=(2, clients)):
+        labels[np.arange(clients), label] += sizes // 2
+    answers: dict[str, dict[int, dict[str, Any]]] = {
+        "times": {
+            k: {"train_s": float(train_s[k]), "upload_s": float(upload_s[k])}
+            for k in range(clients)
+        },
+        "loss": {k: {"loss": float(loss[k])} for k in range(clients)},
+        "labels": {k: {"histogram": labels[k]} for k in range(clients)},
+    }
+    return Population(dict(enumerate(sizes.tolist())), answers, deadline_s=DEADLINE_S)
+
+
+def offers_of(population: Population, plan: Plan) -> list[Offer]:
+    """What the clients of a plan offer, in order of arrival."""
+    norms = np.random.default_rng(1).normal(1, 0.2, len(population.samples))
+    told = population.answers["times"]
+    offers = [
+        Offer(ROUND, k, 600, float(norms[k]), told[k]["upload_s"], at_s=told[k]["train_s"])
+        for k in plan.clients
+    ]
+    return sorted(offers, key=lambda offer: offer.at_s)
+
+
+def verdicts_on(
+    selector: Selector, offers: list[Offer], population: Population, memory: Mapping[str, Any]
+) -> float:
+    """Let a selector answer offers as they come; return the seconds that it took for it."""
+    so_far, open_offers, took_s = None, [], 0.0
+    waiting = {offer.client: None for offer in offers}
+    for offer in offers:
+        del waiting[offer.client]
+        open_offers.append(offer)
+        bids = Bids(open_offers, waiting.keys(), offer.at_s, population, memory)
+        began = time.thread_time()
+        verdicts, so_far = selector.admit(bids, so_far)
+        took_s += time.thread_time() - began
+        if len(verdicts) > 1:
+            break  # decided
+        if verdicts:
+            open_offers.pop()
+    return took_s
+
+
+def report_of(plan: Plan, population: Population) -> RoundReport:
+    """A report of a round in which everybody counted."""
+    told = population.answers["times"]
+    clients = tuple(
+        ClientReport(
+            k,
+            "counted",
+            samples=600,
+            steps=50,
+            metrics={"loss": 1.0 + k % 7, "norm": 1.0, "divergence": 0.1},
+            times=Times(0.0, ended_s=told[k]["train_s"] + 1.0),
+        )
+        for k in plan.clients
+    )
+    return RoundReport(ROUND, 0.1, len(clients), clients, Traffic(), DEADLINE_S)
+
+
+def surveyed(selector: Selector, population: Population) -> Mapping[str, Any]:
+    """Return what a selector remembers after everybody has answered its survey."""
+    questions = [question.name for question in selector.surveys()]
+    if not questions:
+        return {}
+    if questions == ["step"]:
+        clients = np.arange(len(population.samples))
+        labels = np.random.default_rng(2).integers(-1, 30, clients.size)
+        return {"clients": clients, "labels": labels, "samples": np.full(clients.size, 600)}
+    survey = {name: population.answers[name] for name in questions}
+    state = ServerState(0, np.zeros(1, np.float32), np.zeros(0, np.float32), {SURVEY: survey})
+    return selector.absorb(state, population).memory.get(SELECT, {})
+
+
+def round_s(selector: Selector, population: Population, memory: Mapping[str, Any]) -> float:
+    """Return the seconds that one round's selection takes."""
+    began = time.thread_time()
+    selector.inquire(population, memory, ROUND, generator(0, "inquire", ROUND))
+    plan = selector.select(population, memory, ROUND, generator(0, "select", ROUND))
+    took_s = time.thread_time() - began
+    if plan.offers:
+        took_s += verdicts_on(selector, offers_of(population, plan), population, memory)
+    report = report_of(plan, population)
+    began = time.thread_time()
+    selector.learn(memory, report)
+    return took_s + time.thread_time() - began
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--clients", type=int, nargs="+", default=[100, 1000, 10_000])
+    parser.add_argument("--repeats", type=int, default=3)
+    given = parser.parse_args()
+    selectors: dict[str, Selector] = {name: make() for name, make in SELECTORS.items()}
+    selectors["offline-kp, dp"] = OfflineKP(solver="dp")
+    selectors["power-of-choice, reported"] = PowerOfChoice(loss="reported")
+    print("milliseconds a round (and once, after the survey)")
+    print(f"{'selector':26}" + "".join(f"{f'{number:,} clients':>24}" for number in given.clients))
+    populations = {number: population_of(number) for number in given.clients}
+    for name, selector in sorted(selectors.items()):
+        line = f"{name:26}"
+        for number, population in populations.items():
+            if name == "offline-kp" and number > EXACT:
+                line += f"{'-':>24}"
+                continue
+            population.__dict__.pop("clients", None)  # is reckoned once a round
+            began = time.thread_time()
+            memory = surveyed(selector, population)
+            once = f"({1000 * (time.thread_time() - began):,.0f})" if memory else ""
+            if not memory:  # as after a round in which everybody took part
+                everybody = Plan(tuple((k,) for k in range(number)))
+                memory = selector.learn({}, report_of(everybody, population))
+            best_s = min(round_s(selector, population, memory) for _ in range(given.repeats))
+            line += f"{1000 * best_s:>14,.1f}{once:>10}"
+        print(line)
+
+
+if __name__ == "__main__":
+    main()
