@@ -5,8 +5,8 @@
 A round is what the selector is asked to do in one: the clients to inquire, the plan, the verdict on
 each offer as it comes (all clients offer), and what it learns from the report. What it does once,
 when all clients have answered its survey, is in a column of its own; FedSSO's clustering is left
-out, being scikit-learn's. The best of the repeats, in time of the processor. The exact knapsack,
-whose time depends on the numbers, is left out where it would take minutes.
+out, being scikit-learn's. The best of the repeats, in time of the processor. That of the exact
+knapsack depends on the numbers.
 """
 
 from __future__ import annotations
@@ -46,7 +46,6 @@ from layers.logic.selectors.power_of_choice import PowerOfChoice
 DEADLINE_S = 1500.0
 CLASSES = 10
 ROUND = 5
-EXACT = 1000  # clients, at the most, of the exact knapsack
 
 
 def population_of(clients: int) -> Population:
@@ -160,9 +159,6 @@ def main() -> None:
     for name, selector in sorted(selectors.items()):
         line = f"{name:26}"
         for number, population in populations.items():
-            if name == "offline-kp" and number > EXACT:
-                line += f"{'-':>24}"
-                continue
             population.__dict__.pop("clients", None)  # is reckoned once a round
             began = time.thread_time()
             memory = surveyed(selector, population)
