@@ -11,7 +11,7 @@ from fedmx import Assembly, Experiment
 from layers.logic.plan import Population
 
 FOLDER = Path(__file__).resolve().parents[2] / "experiments"
-MNIST = sorted(FOLDER.glob("mnist-*.yaml"))
+MNIST = [FOLDER / f"mnist-{name}.yaml" for name in ("fedavg", "projected-stc", "stc")]
 
 
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("*.yaml")), ids=lambda path: path.stem)
@@ -36,6 +36,21 @@ def test_only_the_algorithm_differs() -> None:
         tree = Experiment.read(path).tree()
         del tree["name"], tree["logic"]
         trees.append(tree)
+    assert all(tree == trees[0] for tree in trees)
+
+
+def test_fedsso_and_its_baselines_differ_in_the_algorithm_and_the_learning_rate_alone() -> None:
+    names = ("mnist-fedsso", "mnist-fedsso-fedavg", "mnist-fedsso-fedprox")
+    trees, rates = [], []
+    for name in names:
+        experiment = Experiment.read(FOLDER / f"{name}.yaml")
+        assembly = Assembly(experiment, shape=(1, 28, 28), classes=10)
+        assert assembly.engine.weights.size == 199_210
+        rates.append([assembly.logic.training_of(round).rate for round in (1, 2)])
+        tree = experiment.tree()
+        del tree["name"], tree["logic"], tree["compute"]["train"]["schedule"]
+        trees.append(tree)
+    assert rates == [[0.01 / 2, 0.01 / 3], [0.01, 0.01], [0.01, 0.01]]
     assert all(tree == trees[0] for tree in trees)
 
 
