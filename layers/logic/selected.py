@@ -45,22 +45,20 @@ def offline_kp(
 
 
 def online_kp(
-    L0: float = 0.015,
-    U: float = 0.75,
+    L0: float | None = None,
+    U: float | None = None,
     value: Literal["raw", "normalised"] = "raw",
-    calibrate: bool = False,
 ) -> Preset:
     """OnlineKP-FL: everybody trains; an update is taken at once if it is worth its upload.
 
     Needs `deadline_s`; with `min_updates: 0` a round in which nobody is taken keeps the model.
 
     Args:
-        L0: lowest worth of a second, in norm a second.
-        U: highest worth of a second.
+        L0: lowest worth of a second, in norm a second; None: as the first round shows.
+        U: highest worth of a second; None with L0.
         value: of an update: its norm, or its norm by the largest of the last round.
-        calibrate: whether the first round sets L0 and U.
     """
-    return Preset(OnlineKP(L0, U, value, calibrate), Mean())
+    return Preset(OnlineKP(L0, U, value), Mean())
 
 
 def power_of_choice(

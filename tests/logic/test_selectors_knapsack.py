@@ -299,16 +299,15 @@ def test_online_kp_leaves_out_who_will_not_have_trained_in_time() -> None:
     assert report.took_s == 100.0
 
 
-def test_online_kp_calibrated_takes_whoever_fits_first_and_its_thresholds_from_them() -> None:
-    case = {"t_uc": [1.0, 2.0, 3.0], "t_ul": [4.0, 2.0, 400.0], "T_round": 100.0}
-    peers = peers_of(OnlineKP(calibrate=True), case)
-    peers.norms = {}
+@pytest.mark.parametrize(("value", "unit"), [("raw", 1.0), ("normalised", 6.0)])
+def test_online_kp_takes_whoever_fits_first_and_its_thresholds_from_them(value, unit) -> None:
+    case = {"t_uc": [1.0, 2.0, 3.0], "t_ul": [4.0, 2.0, 400.0], "norms": [3.0, 0.5, 6.0]}
+    peers = peers_of(OnlineKP(value=value), {**case, "T_round": 100.0})
     state, report = run_round(a_state(peers.logic), peers, peers.logic)
     assert report.of("counted") == (0, 1)
-    worths = [client.metrics["norm"] / case["t_ul"][client.client] for client in report.clients[:2]]
     kept = state.memory["select"]
-    assert kept["U"] == pytest.approx(max(worths))
-    assert kept["L0"] <= min(worths) * (1 + 1e-9)
+    assert kept["U"] == pytest.approx(3.0 / 4.0 / unit)
+    assert kept["L0"] == pytest.approx(0.5 / 2.0 / unit)
     after, report = run_round(state, peers, peers.logic)
     assert (after.memory["select"]["L0"], after.memory["select"]["U"]) == (kept["L0"], kept["U"])
 
@@ -348,7 +347,8 @@ def test_a_round_into_which_nobody_fits_keeps_the_model_and_lasts_as_long_as_it_
     [
         (lambda: FedCS(candidates=1.5), "candidates"),
         (lambda: OfflineKP(resolution_s=0.0), "resolution_s"),
-        (lambda: OnlineKP(L0=0.0), "L0"),
+        (lambda: OnlineKP(L0=0.0, U=1.0), "L0"),
+        (lambda: OnlineKP(L0=0.1), "together"),
         (lambda: OnlineKP(L0=2.0, U=1.0), "L0"),
         (
             lambda: a_logic(OfflineKP(solver="dp", resolution_s=1e-3), deadline_s=1e3),

@@ -44,26 +44,28 @@ class OnlineKP(Selector):
 
     a client is granted if ||delta_k|| / weight >= psi(z) and max(E, t_UC) + t_UL <= T_round; E
     becomes max(E, t_UC), plus t_UL if it is granted. An update of zero is declined. Keeps M, and
-    what was calibrated.
+    the L0 and U that it found.
 
     Attributes:
-        L0: lowest worth of a second, in norm a second, above 0.
-        U: highest, L0 or more.
+        L0: lowest worth of a second, in norm a second, above 0; None: the first round takes whoever
+            fits, and the lowest and the highest norm by second of upload in it become L0 and U. One
+            that is too high for the model's norms takes nobody; 0.015 suits norms of order 1 and
+            uploads of 100 s.
+        U: highest, L0 or more; None with L0.
         value: of a client: its norm (``"raw"``), or its norm by M, with L = L0 (``"normalised"``).
-        calibrate: the first round takes whoever fits, and its offers set L0 and U to the lowest and
-            the highest norm by second of upload.
         ask_times: clients say before the round how long they will train and upload; those that will
             not have trained by the deadline, or do not answer, are left out.
     """
 
-    L0: float = 0.015
-    U: float = 0.75
+    L0: float | None = None
+    U: float | None = None
     value: Literal["raw", "normalised"] = "raw"
-    calibrate: bool = False
     ask_times: bool = True
 
     def __post_init__(self) -> None:
-        if not 0 < self.L0 <= self.U < math.inf:
+        if (self.L0 is None) != (self.U is None):
+            raise LogicError(f"L0 and U are given together or not at all: {self.L0} and {self.U}")
+        if self.L0 is not None and self.U is not None and not 0 < self.L0 <= self.U < math.inf:
             raise LogicError(f"L0 must be above 0 and U not below it, not {self.L0} and {self.U}")
 
     def check(self, logic: Logic) -> None:
@@ -112,7 +114,7 @@ class OnlineKP(Selector):
         if not offered:
             return memory
         learned = {**memory, LARGEST: max(client.metrics["norm"] for client in offered)}
-        if self.calibrate and LOWEST not in memory:
+        if self.L0 is None and LOWEST not in memory:
             worths = [worth for worth in map(_worth_of, offered) if worth is not None]
             if worths:
                 unit = learned[LARGEST] if self.value == "normalised" else 1.0
@@ -122,10 +124,9 @@ class OnlineKP(Selector):
     def _worth(
         self, offer: Offer, clock: _Clock, deadline_s: float, memory: Mapping[str, Any]
     ) -> bool:
-        if self.calibrate and LOWEST not in memory:
+        lowest, highest = memory.get(LOWEST, self.L0), memory.get(HIGHEST, self.U)
+        if lowest is None or highest is None:  # yet to be found
             return True
-        lowest = memory.get(LOWEST, self.L0) if self.calibrate else self.L0
-        highest = memory.get(HIGHEST, self.U) if self.calibrate else self.U
         largest = memory.get(LARGEST, 0.0)
         value = offer.norm
         if largest > 0 and self.value == "raw":
@@ -158,9 +159,11 @@ def threshold(z: float, lowest: float, highest: float) -> float:
 
 
 def _worth_of(client: ClientReport) -> float | None:
-    """Return a client's norm by second of its upload, as far as that is known and not nothing."""
-    norm, upload_s = client.metrics["norm"], client.metrics.get("upload_s", 0.0)
+    """Return a client's norm by second of its upload, if there was one."""
     times = client.times
-    if upload_s <= 0 and times and times.sending_s is not None and times.ended_s is not None:
-        upload_s = times.ended_s - times.sending_s if client.status == "counted" else 0.0
-    return norm / upload_s if norm > 0 and upload_s > 0 else None
+    if client.status != "counted" or times is None:
+        return None
+    if times.sending_s is None or times.ended_s is None or times.ended_s <= times.sending_s:
+        return None
+    norm = client.metrics["norm"]
+    return norm / (times.ended_s - times.sending_s) if norm > 0 else None
