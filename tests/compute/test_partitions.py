@@ -17,6 +17,7 @@ from layers.compute.partitions.biased import Biased
 from layers.compute.partitions.by_user import ByUser
 from layers.compute.partitions.dirichlet import Dirichlet
 from layers.compute.partitions.iid import Iid
+from layers.compute.partitions.normal_sizes import NormalSizes
 from layers.compute.partitions.one_class import OneClass
 from layers.compute.partitions.quantity import Quantity
 from layers.compute.partitions.shards import Shards
@@ -320,6 +321,22 @@ def test_classes_that_no_biased_client_drew_go_to_somebody() -> None:
         assert sum(sizes(parts)) == 300
 
 
+def test_normal_sizes_have_their_mean_and_spread_and_share_no_sample() -> None:
+    parts = NormalSizes(mean=600, spread=0.25, least=100).split(
+        np.zeros(60_000, np.int64), None, 80, generator(3)
+    )
+    drawn = sizes(parts)
+    assert abs(np.mean(drawn) - 600) < 3 * 150 / 80**0.5
+    assert 100 < np.std(drawn) < 200
+    assert min(drawn) >= 100
+    assert len(np.unique(np.concatenate(parts))) == sum(drawn)
+
+
+def test_normal_sizes_that_are_more_than_there_are_say_so() -> None:
+    with pytest.raises(PartitionError, match=r"drew \d+ samples of 12; lower the mean"):
+        NormalSizes(mean=600).split(np.zeros(12, np.int64), None, 3, generator(7))
+
+
 def test_a_split_is_the_same_as_it_always_was() -> None:
     y = np.array([0, 1, 2, 0, 1, 2, 0, 1, 2, 0, 1, 2])
     seen = {
@@ -336,5 +353,6 @@ KNOWN = """{
  "dirichlet": [[0, 2], [1, 3, 4, 5, 6, 7, 8, 9, 10], [11]],
  "quantity": [[3, 4, 8, 10], [1, 2, 5, 6, 7, 9, 11], [0]],
  "by-user": [[0, 3, 6, 9], [1, 4, 7, 10], [2, 5, 8, 11]],
- "biased": [[0, 3], [2, 6, 7, 9, 10, 11], [1, 4, 5, 8]]
+ "biased": [[0, 3], [2, 6, 7, 9, 10, 11], [1, 4, 5, 8]],
+ "normal-sizes": [[3, 6, 8, 11], [0, 1, 7, 10], [2, 4, 5, 9]]
 }"""

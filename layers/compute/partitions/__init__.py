@@ -12,6 +12,7 @@ from layers.compute.partitions.biased import Biased
 from layers.compute.partitions.by_user import ByUser
 from layers.compute.partitions.dirichlet import Dirichlet
 from layers.compute.partitions.iid import Iid
+from layers.compute.partitions.normal_sizes import NormalSizes
 from layers.compute.partitions.one_class import OneClass
 from layers.compute.partitions.partition import Indices, Labels, Partition
 from layers.compute.partitions.quantity import Quantity
@@ -27,6 +28,7 @@ PARTITIONS: dict[str, type[Partition]] = {
     "quantity": Quantity,
     "by-user": ByUser,
     "biased": Biased,
+    "normal-sizes": NormalSizes,
 }
 
 
