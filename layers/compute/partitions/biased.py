@@ -32,7 +32,7 @@ class Biased:
     clients have, so that all parts are of nearly one size. Classes that nobody drew go to the
     others, one each, or where there are no others, to anybody.
 
-    Source: FedAIM, section 4.1, where each part is 300 images; 50 clients need more than the
+    Source: the experiments of FedAIM, where each part is 300 images; 50 clients need more than the
     60,000 of MNIST then, so that a part is about 235 here.
     """
 

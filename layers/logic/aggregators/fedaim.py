@@ -59,7 +59,7 @@ class _Round:
 class FedAim(Aggregator):
     """NEBS averages single clients, EBS mediators; when they have grown apart, they are mixed.
 
-    FedAIM, algorithm 2, equations 4 to 18. w^NEBS is the mean of the clients that are not extremely
+    FedAIM, algorithm 2, equations 4 to 21. w^NEBS is the mean of the clients that are not extremely
     biased by their samples; w^EBS that of the mediators' models by B_m = sum_k n_k / EMD_k over the
     mediator's clients that counted. loss_t is the mean over the clients of NEBS of the loss of the
     model that they received. The servers are stable if (loss_t - loss_{t-1}) / loss_{t-1} is at

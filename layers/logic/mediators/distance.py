@@ -40,7 +40,7 @@ def l1(counts: np.ndarray, reference: np.ndarray) -> np.ndarray:
 def kullback_leibler(counts: np.ndarray, reference: np.ndarray) -> np.ndarray:
     """Return sum_i p(i) ln(p(i) / p_ref(i)) of histograms (..., C); no reference may be zero."""
     p = shares(counts)
-    return np.asarray((p * np.log(np.where(p > 0, p / reference, 1))).sum(-1))
+    return np.asarray((p * np.log((p + (p == 0)) / reference)).sum(-1))
 
 
 DISTANCES: Mapping[str, Distance] = {"emd": earth_movers, "l1": l1}

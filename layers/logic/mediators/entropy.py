@@ -1,8 +1,8 @@
 """How much a model's parameters tell, and the share that it has in a mixture by that.
 
-FedAIM's equations 16 to 18. The constant 1/2 in place of the printed 0, and A / pi in place of A,
-are those of filter grafting (Meng et al. 2020), from which the paper has the function: as printed
-it is no share.
+FedAIM's equation 16, and the entropy in it. The constant 1/2 in place of the printed 0, and A / pi
+in place of A, are those of filter grafting (Meng et al. 2020), from which the paper has the
+function: as printed it is no share.
 """
 
 from __future__ import annotations

@@ -57,8 +57,10 @@ def greedy_fill(counts: np.ndarray, sizes: Sequence[int], away: Away) -> list[li
             line.append(int(order[first[kind]]))
             pooled += kinds[kind]
             first[kind] += 1
-            if first[kind] == last[kind]:  # nobody of this kind is left
-                kinds, first, last = (np.delete(a, kind, axis=0) for a in (kinds, first, last))
+            if first[kind] == last[kind]:  # nobody of this kind is left: the last takes its row
+                for column in (kinds, first, last):
+                    column[kind] = column[-1]
+                kinds, first, last = kinds[:-1], first[:-1], last[:-1]
         lines.append(line)
     return lines
 
