@@ -18,7 +18,8 @@ class Round:
         loss: likewise.
         seconds: that the round took, evaluation included.
         elapsed_s: since the run began, interruptions left out.
-        clock_elapsed_s: sum of the rounds' durations by the clients' clock, `report.took_s`.
+        clock_elapsed_s: sum of the rounds' durations by the clients' clock, `report.took_s`, and of
+            virtual time that passed between them because nobody was there.
         virtual: whether that clock's time is virtual.
         control_bytes: handshakes, heartbeats and the like, besides the messages in `report`.
         refused_connections: peers that were turned away since the round before.

@@ -30,6 +30,10 @@ class Clients(Peers, Protocol):
     def virtual(self) -> bool:
         """Whether their time is virtual."""
 
+    @property
+    def waited_s(self) -> float:
+        """Seconds by their clock before the round, in which it was waited for any to be there."""
+
     def tree(self) -> dict[str, Any]:
         """Return what of the clients' memory lives on this machine."""
 
@@ -105,7 +109,8 @@ class Server:
         rejoin_s: for a listener: how long a client that is gone may take to come back.
         state: the state after the last round.
         elapsed_s: that the rounds so far took.
-        clock_s: that they took by the clients' clock, which may be virtual.
+        clock_s: that they took by the clients' clock, which may be virtual, with the time between
+            them when nobody was there.
         reason: why the run ended, once it has.
     """
 
@@ -195,7 +200,7 @@ class Server:
                 found = self.evaluation()
             seconds = time.monotonic() - began
             self.elapsed_s += seconds
-            self.clock_s += report.took_s
+            self.clock_s += self._clients.waited_s + report.took_s
             round = Round(
                 report=report,
                 accuracy=found.accuracy if found else None,

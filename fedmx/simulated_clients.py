@@ -47,6 +47,7 @@ class SimulatedClients:
     ) -> None:
         self._workers = workers
         self._samples = dict(samples)
+        self._able = [client for client, number in samples.items() if number]
         self._clock = clock or VirtualClock(max(samples, default=-1) + 1)
         self._watch = RealClock()  # tells the time if the clock's stands still
         self._ledgers: dict[int, ClientLedger] = {}
@@ -67,14 +68,19 @@ class SimulatedClients:
         """Whether time is virtual."""
         return self._clock.virtual
 
+    @property
+    def waited_s(self) -> float:
+        """Virtual seconds before the round in which no client was there."""
+        return self._clock.waited_s
+
     # --- what the logic layer asks -----------------------------------------------------------
 
     def population(self) -> Mapping[int, int]:
         """Return every client's number of samples, of those that are there now."""
         self._clear()  # a round that an error ended may have left something behind
         self._clock.settle()
-        there = self._clock.there(self._samples)
-        if len(there) == len(self._samples):
+        there = self._clock.there(self._able)
+        if len(there) == len(self._able):
             return self._samples
         return {client: self._samples[client] for client in there}
 

@@ -47,6 +47,7 @@ class SocketClients:
 
     foreign = True
     virtual = False
+    waited_s = 0.0  # a real run does not count the time in which it waits for clients
 
     def __init__(
         self,

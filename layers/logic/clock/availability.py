@@ -29,15 +29,7 @@ class Presence(ABC):
 
     @abstractmethod
     def next_change_s(self, client: int, at_s: float) -> float:
-        """Return when a client next comes or goes after `at_s`; infinity if never."""
-
-    def leaves_s(self, client: int, at_s: float) -> float:
-        """Return when a client that is there goes; infinity if never."""
-        while self.there(client, at_s):
-            at_s = self.next_change_s(client, at_s)
-            if at_s == math.inf:
-                break
-        return at_s
+        """Return when, after `at_s`, a client may come or go at the earliest; infinity if never."""
 
 
 class Availability(ABC):
@@ -95,16 +87,26 @@ class _Drawn(Presence):
     seed: int
 
     def there(self, client: int, at_s: float) -> bool:
-        span = math.floor(at_s / self.settings.span_s)
+        span = _turn(at_s, self.settings.span_s)
         return bool(_spans(self.seed, span, self.clients)[client] < self.settings.share)
 
     def next_change_s(self, client: int, at_s: float) -> float:
-        return (math.floor(at_s / self.settings.span_s) + 1) * self.settings.span_s
-
-    def leaves_s(self, client: int, at_s: float) -> float:
         if self.settings.share == 1:
             return math.inf
-        return super().leaves_s(client, at_s)
+        return (_turn(at_s, self.settings.span_s) + 1) * self.settings.span_s
+
+
+def _turn(at_s: float, period_s: float) -> int:
+    """Return the turn in which a time is: turn * period_s <= at_s < (turn + 1) * period_s.
+
+    As these products are rounded, so that nobody waits for a change at the very time it is.
+    """
+    turn = math.floor(at_s / period_s)
+    while turn * period_s > at_s:
+        turn -= 1
+    while (turn + 1) * period_s <= at_s:
+        turn += 1
+    return turn
 
 
 @lru_cache(maxsize=8)
@@ -134,7 +136,11 @@ class Trace(Availability):
             LogicError: it cannot be read, or a line is not right.
         """
         changes: dict[int, list[tuple[float, bool]]] = {}
-        for client, at_s, on in _rows(self.path, clients):
+        try:
+            rows = list(_rows(self.path, clients))
+        except (UnicodeDecodeError, csv.Error) as error:
+            raise LogicError(f"{self.path}: the trace is no CSV file ({error})") from None
+        for client, at_s, on in rows:
             own = changes.setdefault(client, [])
             if own and own[-1][0] >= at_s:
                 raise LogicError(
@@ -159,26 +165,28 @@ class _Traced(Presence):
     def there(self, client: int, at_s: float) -> bool:
         if client not in self.on:
             return True
-        if self.period_s < math.inf:
-            at_s = at_s % self.period_s
-        place = bisect_right(self.at_s[client], at_s) - 1
+        begun_s = self._begun_s(at_s)
+        place = self._next_line(client, at_s, begun_s) - 1
         return self.on[client][place] if place >= 0 else not self.on[client][0]
 
     def next_change_s(self, client: int, at_s: float) -> float:
         if client not in self.on:
             return math.inf
-        turn = 0.0
-        if self.period_s < math.inf:
-            turn = math.floor(at_s / self.period_s) * self.period_s
-        place = bisect_right(self.at_s[client], at_s - turn)
+        begun_s = self._begun_s(at_s)
+        place = self._next_line(client, at_s, begun_s)
         if place < len(self.at_s[client]):
-            return turn + self.at_s[client][place]
-        return turn + self.period_s
-
-    def leaves_s(self, client: int, at_s: float) -> float:
-        if client not in self.on or (self.period_s < math.inf and all(self.on[client])):
+            return begun_s + self.at_s[client][place]
+        if self.period_s == math.inf:
             return math.inf
-        return super().leaves_s(client, at_s)
+        return (_turn(at_s, self.period_s) + 1) * self.period_s
+
+    def _begun_s(self, at_s: float) -> float:
+        """Return when the trace began anew last."""
+        return 0.0 if self.period_s == math.inf else _turn(at_s, self.period_s) * self.period_s
+
+    def _next_line(self, client: int, at_s: float, begun_s: float) -> int:
+        """Return the place of the first line after a time."""
+        return bisect_right(self.at_s[client], at_s, key=lambda line_s: begun_s + line_s)
 
 
 def _rows(path: Path, clients: int) -> Iterator[tuple[int, float, bool]]:

@@ -119,19 +119,24 @@ class Parallel(Uploads):
 class _Free(Channel):
     """Nobody waits for anybody."""
 
-    ends: list[tuple[float, int, float]] = field(default_factory=list)
+    ends: list[tuple[float, int, int, float]] = field(default_factory=list)
     gone: set[int] = field(default_factory=set)
+    entered: int = 0  # of two that end at the same time, the first that entered comes first
 
     def enter(self, client: int, bytes: int, alone_s: float, ready_s: float) -> None:
-        heapq.heappush(self.ends, (ready_s + alone_s, client, ready_s))
+        heapq.heappush(self.ends, (ready_s + alone_s, self.entered, client, ready_s))
+        self.entered += 1
 
     def leave(self, client: int, now_s: float) -> None:
         self.gone.add(client)
 
     def next_end(self) -> tuple[float, int, float] | None:
-        while self.ends and self.ends[0][1] in self.gone:
+        while self.ends and self.ends[0][2] in self.gone:
             heapq.heappop(self.ends)
-        return self.ends[0] if self.ends else None
+        if not self.ends:
+            return None
+        ends_s, _, client, began_s = self.ends[0]
+        return ends_s, client, began_s
 
     def end(self, client: int) -> None:
         heapq.heappop(self.ends)
@@ -155,7 +160,7 @@ class _Shared(Channel):
         self._pass_time(ready_s)
         size = float(max(bytes, 1))
         most = size / alone_s if alone_s > 0 else math.inf
-        self.uploads[client] = _Upload(size, most, max(ready_s, 0.0))
+        self.uploads[client] = _Upload(size, most, max(ready_s, self.now_s))
         self._share()
 
     def leave(self, client: int, now_s: float) -> None:

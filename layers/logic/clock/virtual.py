@@ -17,6 +17,8 @@ from layers.logic.exchange import Training
 from layers.logic.seeds import generator
 from layers.logic.times import Times
 
+WHY = {"dropped": "dropped out", "watched": "left, as its availability says"}
+
 
 @dataclass(frozen=True)
 class Happening:
@@ -31,15 +33,6 @@ class Happening:
     client: int
     at_s: float
     reason: str = ""
-
-
-@dataclass
-class _Work:
-    """What a client is at."""
-
-    order: int  # of asking; what is at the same time happens in this order
-    leaves_s: float = math.inf
-    why: str = ""
 
 
 @dataclass
@@ -89,6 +82,8 @@ class VirtualClock:
         self._dropout = dropout
         self._deadline_s = math.inf if deadline_s is None else deadline_s
         self._base_s = 0.0  # of the run, when the round under way began
+        self._ended_s = 0.0  # of the run, when the round before it had ended
+        self._begun = False  # whether a round is under way, or has not been settled
         self._reset(0, None)
 
     def _reset(self, round: int, turns: Sequence[int] | None) -> None:
@@ -96,8 +91,11 @@ class VirtualClock:
         self._now_s = 0.0
         self._took_s: float | None = None
         self._sheet = Timesheet()
-        self._work: dict[int, _Work] = {}
+        # The clients that have not ended, and their order of asking, in which things happen that
+        # are at the same time.
+        self._work: dict[int, int] = {}
         self._queue: list[tuple[float, int, int, str]] = []  # at_s, order, client, kind
+        self._changes: dict[int, float] = {}  # when one next comes or goes perhaps, of the run
         self._channel: Channel = self._uploads.open(turns)
         self._asked = 0
         self._arrived = False
@@ -111,13 +109,21 @@ class VirtualClock:
 
     def restore(self, run_s: float) -> None:
         """Go on from `run_s`."""
-        self._base_s = run_s
+        self._base_s = self._ended_s = run_s
+        self._begun = False
         self._reset(0, None)
 
     def settle(self) -> None:
         """Let the time of the round that is over pass."""
-        self._base_s = self.run_s
-        self._reset(self._round, None)
+        if self._begun:
+            self._base_s = self._ended_s = self.run_s
+            self._begun = False
+            self._reset(self._round, None)
+
+    @property
+    def waited_s(self) -> float:
+        """Seconds between the round before and the one under way, in which nobody was there."""
+        return self._base_s - self._ended_s
 
     def there(self, clients: Iterable[int]) -> list[int]:
         """Return which clients are there; lets time pass until there is one.
@@ -144,6 +150,8 @@ class VirtualClock:
 
     def begin(self, round: int, turns: Sequence[int] | None = None) -> None:
         """Begin a round; `turns` is the order of uploads that have to keep one."""
+        self.settle()
+        self._begun = True
         self._reset(round, turns)
 
     @property
@@ -167,24 +175,24 @@ class VirtualClock:
     def ask(self, client: int, samples: int, training: Training, bytes: int) -> None:
         """Give a client a task now, which it has received after so many bytes."""
         train_s, upload_s = self.reckon(client, samples, training, bytes, self._round)
-        work = _Work(self._asked)
+        self._work[client] = self._asked
         self._asked += 1
-        self._work[client] = work
         self._sheet.ask(client, self._now_s)
-        if not self._always:
-            gone_s = self._presence.leaves_s(client, self._base_s + self._now_s)
-            work.leaves_s, work.why = gone_s - self._base_s, "left, as its availability says"
         if self._dropout:
             fails, when = generator(self._seed, "dropout", self._round, client).random(2)
-            drops_s = self._now_s + when * (train_s + upload_s)
-            if fails < self._dropout and drops_s < work.leaves_s:
-                work.leaves_s, work.why = drops_s, "dropped out"
-        if work.leaves_s < math.inf:
-            self._push(work.leaves_s, client, "dropped")
+            if fails < self._dropout:
+                self._push(self._now_s + when * (train_s + upload_s), client, "dropped")
+        if not self._always:
+            self._watch(client, self._base_s + self._now_s)
         self._push(self._now_s + train_s, client, "trained")
 
     def upload(self, client: int, bytes: int, dated_s: float | None = None) -> None:
-        """Let a client upload from now on, or from when its grant is dated, if that is earlier."""
+        """Let a client upload from now on, or from when its grant is dated, if that is earlier.
+
+        Nothing comes of it if the client has gone in the meantime.
+        """
+        if client not in self._work:
+            return
         ready_s = self._now_s if dated_s is None else min(dated_s, self._now_s)
         alone_s = self._fleet.upload_s(client, bytes, self._round)
         self._channel.enter(client, bytes, alone_s, ready_s)
@@ -210,10 +218,10 @@ class VirtualClock:
                 heapq.heappop(self._queue)
                 continue
             if sent is not None and (
-                queued is None or (sent[0], self._work[sent[1]].order) <= queued[:2]
+                queued is None or (sent[0], self._work[sent[1]]) <= queued[:2]
             ):
                 at_s, client, kind = sent[0], sent[1], "arrived"
-            elif queued is not None:
+            elif queued is not None and self._something_due(sent is not None):
                 at_s, client, kind = queued[0], queued[2], queued[3]
             else:
                 waited = self._deadline_s < math.inf and not self._arrived
@@ -225,7 +233,9 @@ class VirtualClock:
                 for late in list(self._work):
                     self._end(late, self._deadline_s)
                 return None
-            return self._happen(at_s, client, kind, sent)
+            happening = self._happen(at_s, client, kind, sent)
+            if happening is not None:
+                return happening
 
     def times(self) -> Mapping[int, Times]:
         """Return who did what when in the round under way, or just over."""
@@ -233,7 +243,7 @@ class VirtualClock:
 
     def _happen(
         self, at_s: float, client: int, kind: str, sent: tuple[float, int, float] | None
-    ) -> Happening:
+    ) -> Happening | None:
         # An upload whose grant is dated back may have ended before now.
         self._now_s = max(self._now_s, at_s)
         if kind == "arrived":
@@ -247,17 +257,38 @@ class VirtualClock:
         if kind == "trained":
             self._sheet.note(client, "trained_s", at_s)
             return Happening("trained", client, at_s)
-        reason = self._work[client].why
+        if kind == "watched":
+            change_s = self._changes[client]
+            if self._presence.there(client, change_s):
+                self._watch(client, change_s)
+                return None
         self._end(client, at_s)
-        return Happening("dropped", client, at_s, reason)
+        return Happening("dropped", client, at_s, WHY[kind])
+
+    def _something_due(self, sending: bool) -> bool:
+        """Return whether anything is still to happen but that clients come and go."""
+        return sending or any(
+            kind != "watched" and client in self._work for _, _, client, kind in self._queue
+        )
+
+    def _watch(self, client: int, run_s: float) -> None:
+        """Look whether a client is there, at `run_s` and whenever that may change.
+
+        When it will have gone is not looked for: that may be long after the round.
+        """
+        if not self._presence.there(client, run_s):
+            change_s = run_s
+        else:
+            change_s = self._presence.next_change_s(client, run_s)
+        if change_s < math.inf:
+            self._changes[client] = change_s  # as it is: less the base, plus the base may be less
+            self._push(max(change_s - self._base_s, self._now_s), client, "watched")
 
     def _end(self, client: int, at_s: float) -> None:
-        work = self._work.pop(client, None)
-        if work is None:
+        if self._work.pop(client, None) is None:
             return
         self._channel.leave(client, at_s)
         self._sheet.note(client, "ended_s", at_s)
 
     def _push(self, at_s: float, client: int, kind: str) -> None:
-        order = self._work[client].order
-        heapq.heappush(self._queue, (at_s, order, client, kind))
+        heapq.heappush(self._queue, (at_s, self._work[client], client, kind))

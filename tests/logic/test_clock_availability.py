@@ -1,0 +1,175 @@
+"""When clients are there: by chance, or as a file says."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from layers.logic import LogicError
+from layers.logic.clock import VirtualClock
+from layers.logic.clock.availability import Always, Chance, Presence, Trace
+
+TRACE = """client,time,state
+0,0,on
+0,100,off
+0,250,on
+1,50,on
+2,80,off
+"""
+NEVER = math.inf
+
+
+def traced(folder: Path, text: str = TRACE, clients: int = 4, repeat: bool = False) -> Presence:
+    file = folder / "trace.csv"
+    file.write_text(text)
+    return Trace(file, repeat).of(clients, seed=0)
+
+
+def test_a_client_is_there_as_its_trace_says(tmp_path: Path) -> None:
+    presence = traced(tmp_path)
+    there = {
+        at_s: [client for client in range(4) if presence.there(client, at_s)]
+        for at_s in (0, 49.9, 50, 80, 100, 249, 250, 1e9)
+    }
+    assert there == {
+        0: [0, 2, 3],
+        49.9: [0, 2, 3],
+        50: [0, 1, 2, 3],
+        80: [0, 1, 3],
+        100: [1, 3],
+        249: [1, 3],
+        250: [0, 1, 3],
+        1e9: [0, 1, 3],
+    }
+
+
+def test_a_trace_says_when_a_client_next_comes_or_goes(tmp_path: Path) -> None:
+    presence = traced(tmp_path)
+    assert [presence.next_change_s(0, at_s) for at_s in (0, 99, 100, 250)] == [100, 100, 250, NEVER]
+    assert presence.next_change_s(3, 0) == NEVER
+
+
+def test_a_trace_that_repeats_begins_anew_after_its_last_line(tmp_path: Path) -> None:
+    once, again = traced(tmp_path), traced(tmp_path, repeat=True)
+    for client in range(4):
+        for at_s in range(0, 250, 5):
+            for turn in (0, 1, 7):
+                assert again.there(client, at_s + turn * 250) == once.there(client, at_s)
+    assert again.next_change_s(1, 60) == 250, "it goes when the trace begins anew"
+    assert not again.there(1, 250)
+    assert again.next_change_s(1, 250) == 300
+
+
+times = st.floats(1e-3, 1e4, allow_nan=False)
+
+
+@given(
+    own=st.lists(times, min_size=1, max_size=5, unique=True),
+    repeat=st.booleans(),
+    at_s=st.floats(0, 1e5, allow_nan=False),
+)
+def test_time_goes_on_and_nobody_changes_between_two_changes(own, repeat, at_s) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        lines = [f"0,{t!r},{'on' if n % 2 else 'off'}" for n, t in enumerate(sorted(own))]
+        text = "client,time,state\n" + "\n".join(lines) + "\n"
+        walk(traced(Path(folder), text, 1, repeat), at_s)
+
+
+@given(
+    share=st.floats(0.05, 1.0),
+    span_s=st.floats(1e-2, 1e4),
+    at_s=st.floats(0, 1e5),
+)
+def test_chance_draws_anew_for_each_span(share, span_s, at_s) -> None:
+    walk(Chance(share, span_s).of(3, seed=4), at_s)
+
+
+def walk(presence: Presence, at_s: float) -> None:
+    """Go through some changes; each is later than the one before, and nothing is between them."""
+    for _ in range(8):
+        change_s = presence.next_change_s(0, at_s)
+        assert change_s > at_s
+        if change_s == NEVER:
+            return
+        for share in (0.25, 0.75):
+            between_s = at_s + share * (change_s - at_s)
+            if at_s < between_s < change_s:
+                assert presence.there(0, between_s) == presence.there(0, at_s)
+        at_s = change_s
+
+
+def test_chance_is_there_for_its_share_of_clients_and_time() -> None:
+    presence = Chance(0.7, 60).of(200, seed=1)
+    there = [presence.there(client, 60.0 * span) for client in range(200) for span in range(50)]
+    assert sum(there) / len(there) == pytest.approx(0.7, abs=0.02)
+    same = Chance(0.7, 60).of(200, seed=1)
+    assert there == [same.there(client, 60.0 * span) for client in range(200) for span in range(50)]
+
+
+def test_everybody_is_there_always() -> None:
+    presence = Always().of(1, 0)
+    assert presence.there(0, 1e9)
+    assert presence.next_change_s(0, 0.0) == NEVER
+
+
+def test_time_passes_until_somebody_is_there(tmp_path: Path) -> None:
+    file = tmp_path / "trace.csv"
+    file.write_text("client,time,state\n0,120,on\n1,300,on\n")
+    clock = VirtualClock(2, availability=Trace(file))
+    assert clock.there([0, 1]) == [0]
+    assert clock.run_s == 120
+    assert clock.waited_s == 120
+    clock.settle()
+    assert clock.waited_s == 120, "it was waited before the round that has not begun yet"
+    clock.begin(1)
+    assert clock.waited_s == 120
+    assert clock.elapsed_s == 0
+
+
+def test_a_run_in_which_nobody_ever_comes_again_says_so(tmp_path: Path) -> None:
+    file = tmp_path / "trace.csv"
+    file.write_text("client,time,state\n0,0,off\n1,10,off\n")
+    clock = VirtualClock(2, availability=Trace(file))
+    assert clock.there([0, 1]) == [1]
+    clock.restore(10.0)
+    with pytest.raises(LogicError, match="none comes any more; give a longer trace"):
+        clock.there([0, 1])
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("client,when\n", "the first line must name the columns client, time and state"),
+        ("", "the first line must name"),
+        ("client,time,state\n9,0,on\n", "line 2: client 9; there are 0 to 3"),
+        ("client,time,state\n0,x,on\n", "line 2: client and time must be numbers"),
+        ("client,time,state\n0,-1,on\n", "line 2: time -1.0; it must be seconds from 0"),
+        ("client,time,state\n0,nan,on\n", "it must be seconds from 0"),
+        ("client,time,state\n0,1,maybe\n", "line 2: state 'maybe'; it must be on or off"),
+        ("client,time,state\n0,5,on\n0,5,off\n", "must be in order of time"),
+        ("client,time,state\n0,5\n", "state ''; it must be on or off"),
+    ],
+)
+def test_a_trace_that_is_not_right_is_refused_with_its_line(tmp_path: Path, text, says) -> None:
+    with pytest.raises(LogicError, match=says) as caught:
+        traced(tmp_path, text)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_trace_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(LogicError, match="cannot be read"):
+        Trace(tmp_path / "none.csv").of(1, 0)
+    (tmp_path / "binary.csv").write_bytes(b"client,time,state\n\xff\xfe\x00")
+    with pytest.raises(LogicError, match=r"binary\.csv: the trace is no CSV file"):
+        Trace(tmp_path / "binary.csv").of(1, 0)
+
+
+@pytest.mark.parametrize("settings", [{"share": 0}, {"share": 1.1}, {"span_s": 0}])
+def test_an_impossible_chance_is_refused(settings) -> None:
+    with pytest.raises(LogicError):
+        Chance(**settings)

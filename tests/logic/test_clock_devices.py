@@ -1,0 +1,150 @@
+"""Devices: times of training and upload, as they are drawn from a seed."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from layers.logic import LogicError, Training
+from layers.logic.clock import DEVICES, VirtualClock
+from layers.logic.clock.devices import (
+    Knapsack,
+    KnapsackFleet,
+    Lognormal,
+    Range,
+    Tiers,
+    trained_samples,
+    upload_time,
+)
+from layers.logic.clock.uploads import Serial
+from tests.logic.timed_peers import Given
+from tests.logic.vector_files import vectors
+
+TRAINING = Training()
+ALL = [make() for make in DEVICES.values()]
+
+
+def test_the_knapsack_papers_times() -> None:
+    """Eqs. (1) and (2)."""
+    vector = vectors("knapsack_timing")
+    given, expected, atol = vector["inputs"], vector["expected"], vector["tolerance"]
+    model = Knapsack(given["c_k"], given["M_k"], upload_s=given["D_over_gammaB"])
+    fleet = KnapsackFleet(model, np.array(given["f_k"]), seed=0)
+    found = [fleet.train_s(client, 600, TRAINING) for client in range(len(given["f_k"]))]
+    np.testing.assert_allclose(found, expected["t_uc"], rtol=0, atol=atol)
+    found = [upload_time(model.upload_s, snr) for snr in given["snr"]]
+    np.testing.assert_allclose(found, expected["t_ul_log2"], rtol=0, atol=atol)
+
+
+def test_a_round_of_the_knapsack_papers_costs_the_last_training_and_all_uploads() -> None:
+    """Eq. (6), of verdicts that count from when the last client had trained."""
+    example = vectors("knapsack_timing")["expected"]["T_cost_offline"]
+    trained, uploads = example["t_uc_finished"], example["t_ul_selected"]
+    clock = VirtualClock(
+        3,
+        devices=Given(dict(enumerate(trained)), dict(enumerate([*uploads, 1.0]))),
+        uploads=Serial(),
+    )
+    clock.begin(1)
+    for client in range(3):
+        clock.ask(client, 1, TRAINING, 0)
+    for _ in trained:
+        assert clock.next().kind == "trained"
+    for client in range(3):
+        granted = client < len(uploads)
+        clock.decide(client, granted, dated_s=max(trained))
+        if granted:
+            clock.upload(client, 0, dated_s=max(trained))
+    while clock.next() is not None:
+        pass
+    assert clock.elapsed_s == pytest.approx(example["value"], abs=1e-9)
+
+
+@pytest.mark.parametrize("devices", ALL, ids=lambda d: type(d).__name__)
+def test_a_seed_draws_the_same_devices_again_and_another_seed_others(devices) -> None:
+    def drawn(seed: int) -> list[tuple[float, ...]]:
+        fleet = devices.draw(40, seed)
+        return [
+            (
+                fleet.train_s(client, 100, TRAINING),
+                fleet.upload_s(client, 1000, 3),
+                fleet.download_s(client, 1000, 3),
+            )
+            for client in range(40)
+        ]
+
+    assert drawn(1) == drawn(1)
+    assert drawn(1) != drawn(2)
+    assert all(0 <= time < math.inf for times in drawn(1) for time in times)
+
+
+@pytest.mark.parametrize("devices", [Range(), Lognormal(), Tiers()], ids=lambda d: type(d).__name__)
+def test_twice_the_work_takes_twice_the_time(devices) -> None:
+    fleet = devices.draw(5, 0)
+    for client in range(5):
+        once = fleet.train_s(client, 100, Training(epochs=1))
+        assert fleet.train_s(client, 100, Training(epochs=2)) == pytest.approx(2 * once)
+        assert fleet.train_s(client, 200, Training(epochs=1)) == pytest.approx(2 * once)
+        up = fleet.upload_s(client, 1000, 1)
+        assert fleet.upload_s(client, 2000, 1) == pytest.approx(2 * up)
+
+
+@pytest.mark.parametrize(
+    ("samples", "training", "expected"),
+    [
+        (100, Training(epochs=5), 500),
+        (100, Training(steps=7, batch_size=10), 70),
+        (5, Training(steps=7, batch_size=10), 35),
+        (100, Training(steps=2, batch_size=0), 200),
+    ],
+)
+def test_a_client_looks_at_this_many_samples(samples, training, expected) -> None:
+    assert trained_samples(samples, training) == expected
+
+
+def test_the_knapsack_channel_changes_from_round_to_round_and_the_speed_does_not() -> None:
+    fleet = Knapsack().draw(50, 0)
+    assert [fleet.upload_s(k, 1, 1) for k in range(50)] != [
+        fleet.upload_s(k, 1, 2) for k in range(50)
+    ]
+    for client in range(50):
+        assert 250 / 9 <= fleet.train_s(client, 1, TRAINING) <= 250
+
+
+def test_speeds_lie_within_their_range() -> None:
+    fleet = Range((10, 20), (100, 200), (1000, 2000)).draw(200, 0)
+    for client in range(200):
+        assert 1 / 20 <= fleet.train_s(client, 1, TRAINING) <= 1 / 10
+        assert 1 / 200 <= fleet.upload_s(client, 1, 1) <= 1 / 100
+        assert 1 / 2000 <= fleet.download_s(client, 1, 1) <= 1 / 1000
+
+
+def test_tiers_have_their_shares_exactly() -> None:
+    rest = {"up_bytes_per_s": 1, "down_bytes_per_s": 1}
+    tiers = Tiers(
+        [{"share": 3, "samples_per_s": 1, **rest}, {"share": 1, "samples_per_s": 4, **rest}]
+    )
+    fleet = tiers.draw(40, 0)
+    times = [fleet.train_s(client, 4, TRAINING) for client in range(40)]
+    assert times.count(4.0) == 30
+    assert times.count(1.0) == 10
+    assert times != sorted(times), "tiers are dealt out at random"
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: Range(samples_per_s=(2, 1)), "samples_per_s"),
+        (lambda: Lognormal(sigma=-1), "sigma"),
+        (lambda: Lognormal(up_bytes_per_s=0), "up_bytes_per_s"),
+        (lambda: Tiers([]), "there is none"),
+        (lambda: Tiers([{"share": 1}]), "tiers.0"),
+        (lambda: Knapsack(speed=(0, 9)), "speed"),
+        (lambda: Knapsack(upload_s=math.inf), "upload_s"),
+    ],
+)
+def test_impossible_devices_are_refused(make, says) -> None:
+    with pytest.raises(LogicError, match=says):
+        make()

@@ -1,0 +1,279 @@
+"""Virtual time: everything happens in its order, and nothing after the deadline."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from layers.logic import LogicError, Training
+from layers.logic.clock import UPLOADS, Happening, VirtualClock
+from layers.logic.clock.availability import Chance, Trace
+from layers.logic.clock.devices import Lognormal
+from layers.logic.clock.uploads import Parallel, Serial
+from tests.logic.timed_peers import Given
+
+TRAINING = Training()
+durations = st.floats(0.01, 100, allow_nan=False)
+devices = st.lists(st.tuples(durations, durations), min_size=1, max_size=12)
+
+
+def a_clock(times: list[tuple[float, float]], **settings) -> VirtualClock:
+    """Return a clock of clients that train and upload for these times."""
+    train, upload = zip(*times, strict=True)
+    given = Given(dict(enumerate(train)), dict(enumerate(upload)))
+    return VirtualClock(len(times), devices=given, **settings)
+
+
+def played(clock: VirtualClock, clients: int, round: int = 1) -> list[Happening]:
+    """Return what happens when all are asked at once, and upload when they have trained."""
+    clock.begin(round)
+    for client in range(clients):
+        clock.ask(client, 10, TRAINING, 100)
+    happened = []
+    while (happening := clock.next()) is not None:
+        happened.append(happening)
+        if happening.kind == "trained":
+            clock.upload(happening.client, 100)
+    return happened
+
+
+def arrivals(happened: list[Happening]) -> dict[int, float]:
+    return {one.client: one.at_s for one in happened if one.kind == "arrived"}
+
+
+def traced(folder: Path, lines: str, repeat: bool = False) -> Trace:
+    file = folder / "trace.csv"
+    file.write_text(f"client,time,state\n{lines}")
+    return Trace(file, repeat)
+
+
+@pytest.mark.parametrize("uploads", UPLOADS)
+@given(times=devices)
+def test_everything_happens_in_the_order_of_time(uploads, times) -> None:
+    clock = a_clock(times, uploads=UPLOADS[uploads]())
+    happened = played(clock, len(times))
+    assert [one.at_s for one in happened] == sorted(one.at_s for one in happened)
+    assert sorted(arrivals(happened)) == list(range(len(times)))
+    for client, (train_s, upload_s) in enumerate(times):
+        noted = clock.times()[client]
+        assert (noted.asked_s, noted.trained_s) == (0.0, train_s)
+        assert noted.sending_s >= train_s
+        assert noted.ended_s == arrivals(happened)[client]
+        assert noted.ended_s == pytest.approx(noted.sending_s + upload_s)
+    assert clock.elapsed_s == happened[-1].at_s
+
+
+def test_what_is_at_the_same_time_happens_in_the_order_of_asking() -> None:
+    clock = a_clock([(5.0, 2.0)] * 4)
+    clock.begin(1)
+    for client in (2, 0, 3, 1):
+        clock.ask(client, 10, TRAINING, 0)
+    happened = []
+    while (happening := clock.next()) is not None:
+        happened.append((happening.kind, happening.client))
+        if happening.kind == "trained":
+            clock.upload(happening.client, 0)
+    assert happened == [(kind, k) for kind in ("trained", "arrived") for k in (2, 0, 3, 1)]
+
+
+@pytest.mark.parametrize("uploads", UPLOADS)
+@given(times=devices, deadline_s=st.floats(0.1, 200))
+def test_nothing_happens_after_the_deadline(uploads, times, deadline_s) -> None:
+    unbounded = played(a_clock(times, uploads=UPLOADS[uploads]()), len(times))
+    clock = a_clock(times, uploads=UPLOADS[uploads](), deadline_s=deadline_s)
+    happened = played(clock, len(times))
+    assert happened == [one for one in unbounded if one.at_s <= deadline_s]
+    if len(happened) < len(unbounded):
+        assert clock.elapsed_s == deadline_s
+    assert all(noted.ended_s <= deadline_s for noted in clock.times().values())
+    assert clock.outstanding == 0
+    assert clock.next() is None, "a round that is over stays over"
+
+
+def test_a_round_that_nothing_arrives_in_lasts_until_its_deadline() -> None:
+    clock = a_clock([(5.0, 2.0)], deadline_s=60.0)
+    clock.begin(1)
+    clock.ask(0, 10, TRAINING, 0)
+    assert clock.next().kind == "trained"
+    clock.decide(0, granted=False)
+    assert clock.next() is None
+    assert clock.elapsed_s == 60.0
+    clock.begin(2)  # of nobody
+    assert clock.next() is None
+    assert clock.elapsed_s == 60.0
+
+
+def test_dropouts_come_at_their_rate_and_before_the_work_is_done() -> None:
+    times = [(30.0, 10.0)] * 1000
+    clock = a_clock(times, dropout=0.3, seed=5)
+    happened = played(clock, len(times))
+    dropped = {one.client: one for one in happened if one.kind == "dropped"}
+    assert len(dropped) == pytest.approx(300, abs=45)
+    assert set(arrivals(happened)) == set(range(1000)) - set(dropped)
+    assert all(one.at_s < 40 and one.reason == "dropped out" for one in dropped.values())
+    trained = {one.client for one in happened if one.kind == "trained"}
+    early = {client for client, one in dropped.items() if one.at_s < 30}
+    assert trained == set(range(1000)) - early
+    assert 0 < len(early) < len(dropped), "some drop out while they upload"
+    again = {one.client for one in played(clock, 1000, round=2) if one.kind == "dropped"}
+    assert again != set(dropped), "each round draws anew"
+
+
+@pytest.mark.parametrize(("rate", "dropped"), [(0.0, 0), (1.0, 50)])
+def test_nobody_and_everybody_drops_out(rate, dropped) -> None:
+    happened = played(a_clock([(3.0, 1.0)] * 50, dropout=rate), 50)
+    assert [one.kind for one in happened].count("dropped") == dropped
+
+
+def test_who_leaves_in_the_middle_of_a_round_is_lost_at_that_moment(tmp_path: Path) -> None:
+    trace = traced(tmp_path, "0,3,off\n1,12,off\n2,20,off\n3,0,off\n")
+    clock = a_clock([(10.0, 5.0)] * 5, availability=trace)
+    happened = played(clock, 5)
+    gone = {one.client: one.at_s for one in happened if one.kind == "dropped"}
+    assert gone == {3: 0.0, 0: 3.0, 1: 12.0}, "at work, on its way, not there at all"
+    assert arrivals(happened) == {2: 15.0, 4: 15.0}
+    assert {one.reason for one in happened if one.kind == "dropped"} == {
+        "left, as its availability says"
+    }
+    assert clock.times()[1].ended_s == 12.0
+
+
+def test_the_line_moves_up_when_one_leaves_while_it_uploads(tmp_path: Path) -> None:
+    trace = traced(tmp_path, "0,12,off\n")
+    clock = a_clock([(10.0, 5.0)] * 2, availability=trace, uploads=Serial())
+    assert arrivals(played(clock, 2)) == {1: 17.0}
+
+
+def test_time_goes_on_from_round_to_round_and_from_a_checkpoint(tmp_path: Path) -> None:
+    trace = traced(tmp_path, "0,0,on\n0,100,off\n0,130,on\n0,1000,on\n", repeat=True)
+    clock = a_clock([(20.0, 5.0)], availability=trace)
+    seen = []
+    for round in range(1, 9):
+        assert clock.there([0]) == [0]
+        waited_s = clock.waited_s
+        happened = played(clock, 1, round)
+        seen.append((clock.run_s, waited_s, [(one.kind, one.at_s) for one in happened]))
+        clock.settle()
+        other = a_clock([(20.0, 5.0)], availability=trace)
+        other.restore(clock.run_s)
+        clock = other
+    whole = [("trained", 20.0), ("arrived", 25.0)]
+    assert seen[:4] == [(25.0 * n, 0.0, whole) for n in (1, 2, 3, 4)]
+    assert seen[4] == (155.0, 30.0, whole), "after the fourth, it is away for 30 s"
+
+
+def test_a_clock_adds_up_its_rounds_and_what_it_waited(tmp_path: Path) -> None:
+    clock = a_clock([(20.0, 5.0)], availability=traced(tmp_path, "0,40,off\n0,70,on\n"))
+    total_s = 0.0
+    for round in range(1, 5):
+        clock.settle()
+        clock.there([0])
+        clock.there([0])  # asked twice, it does not wait twice
+        played(clock, 1, round)
+        total_s += clock.waited_s + clock.elapsed_s
+        assert clock.run_s == total_s
+    assert total_s == 25 + 15 + 30 + 25 + 25
+
+
+def test_a_verdict_counts_from_when_it_is_dated() -> None:
+    clock = a_clock([(10.0, 5.0), (12.0, 4.0), (40.0, 1.0)], uploads=Serial())
+    clock.begin(1)
+    for client in range(3):
+        clock.ask(client, 10, TRAINING, 0)
+    assert [clock.next().client for _ in range(3)] == [0, 1, 2]
+    for client in (0, 1):
+        clock.decide(client, granted=True, dated_s=12.0)
+        clock.upload(client, 0, dated_s=12.0)
+    clock.decide(2, granted=False, dated_s=12.0)
+    assert [clock.next().client, clock.next().client, clock.next()] == [0, 1, None]
+    assert [clock.times()[k].ended_s for k in range(3)] == [17.0, 21.0, 12.0]
+    assert clock.elapsed_s == 21.0, "as if the third had not been waited for"
+
+
+def test_a_verdict_dated_to_the_future_counts_from_now() -> None:
+    clock = a_clock([(10.0, 5.0)])
+    clock.begin(1)
+    clock.ask(0, 10, TRAINING, 0)
+    clock.next()
+    clock.decide(0, granted=True, dated_s=99.0)
+    clock.upload(0, 0, dated_s=99.0)
+    assert clock.next().at_s == 15.0
+
+
+def test_a_grant_for_one_who_has_gone_brings_nothing(tmp_path: Path) -> None:
+    clock = a_clock([(5.0, 1.0), (9.0, 1.0)], availability=traced(tmp_path, "0,7,off\n"))
+    clock.begin(1)
+    for client in range(2):
+        clock.ask(client, 10, TRAINING, 0)
+    assert [(one.kind, one.client) for one in (clock.next(), clock.next(), clock.next())] == [
+        ("trained", 0),
+        ("dropped", 0),
+        ("trained", 1),
+    ]
+    for client in range(2):
+        clock.decide(client, granted=True)
+        clock.upload(client, 100)
+    assert [one.client for one in iter(clock.next, None)] == [1]
+    assert clock.times()[0].ended_s == 7.0
+
+
+def test_a_round_in_which_all_wait_for_nothing_is_over(tmp_path: Path) -> None:
+    """They come and go for ever, and nobody does anything."""
+    trace = traced(tmp_path, "0,1000,off\n0,1001,on\n1,5000,off\n", repeat=True)
+    clock = a_clock([(5.0, 1.0)] * 2, availability=trace)
+    clock.begin(1)
+    clock.ask(0, 10, TRAINING, 0)
+    assert clock.next().kind == "trained"
+    assert clock.next() is None  # there is no verdict, ever
+    assert clock.run_s < 1000
+
+
+SETTINGS: Mapping[str, Mapping] = {
+    "parallel": {"uploads": Parallel()},
+    "shared": {"uploads": Parallel(2000.0)},
+    "serial": {"uploads": Serial()},
+}
+
+
+@pytest.mark.parametrize("uploads", SETTINGS)
+def test_a_seed_gives_the_same_events_again(uploads) -> None:
+    def run(seed: int) -> list[list[Happening]]:
+        clock = VirtualClock(
+            30,
+            seed,
+            Lognormal(sigma=1.0, up_bytes_per_s=100.0),
+            availability=Chance(0.8, 2.0),
+            dropout=0.1,
+            deadline_s=8.0,
+            **SETTINGS[uploads],
+        )
+        rounds = []
+        for round in range(1, 6):
+            clock.settle()
+            clock.there(range(30))
+            rounds.append(played(clock, 30, round))
+        return rounds
+
+    assert run(1) == run(1)
+    assert run(1) != run(2)
+    kinds = {one.kind for events in run(1) for one in events}
+    assert kinds == {"trained", "arrived", "dropped"}
+
+
+def test_without_devices_nothing_takes_time() -> None:
+    clock = VirtualClock(3)
+    happened = played(clock, 3)
+    assert not clock.virtual
+    assert clock.run_s == 0.0
+    assert {one.at_s for one in happened} == {0.0}
+
+
+@pytest.mark.parametrize("dropout", [-0.1, 1.1, math.nan])
+def test_an_impossible_rate_of_dropouts_is_refused(dropout) -> None:
+    with pytest.raises(LogicError, match="dropout"):
+        VirtualClock(1, dropout=dropout)
