@@ -30,7 +30,7 @@ class ClientReport:
     steps: int = 0
     metrics: Mapping[str, float] = field(default_factory=dict)
     traffic: Traffic = field(default_factory=Traffic)
-    times: Times | None = None
+    times: Times | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class RoundReport:
     selected: int
     clients: tuple[ClientReport, ...]
     traffic: Traffic
-    took_s: float = 0.0
+    took_s: float = field(default=0.0, compare=False)
 
     def of(self, status: str) -> tuple[int, ...]:
         """Return the clients with this status."""
