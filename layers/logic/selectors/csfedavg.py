@@ -91,11 +91,12 @@ class CsFedAvg(Selector):
         nobody else takes part, so that no more are added.
         """
         omega = memory.get("omega", np.zeros(0, np.int64))
+        known = set(omega.tolist())
         counted = [told for told in report.clients if told.status == "counted"]
         away = sorted(
             (told.metrics[METRIC], told.client)
             for told in counted
-            if METRIC in told.metrics and told.client not in set(omega.tolist())
+            if METRIC in told.metrics and told.client not in known
         )
         number = math.ceil(self.entering * len(counted) - 1e-9)
         new = np.array([client for _, client in away[:number]], np.int64)
