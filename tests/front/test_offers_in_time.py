@@ -89,7 +89,8 @@ compute:
 logic:
   preset: online-kp
   # Whoever fits into the round is worth it.
-  select: {{name: "in_time:Deadly", L0: 1.e-9, U: 1.e-8, folder: "{folder}", vanishing: {vanishing}}}
+  select:
+    {{name: "in_time:Deadly", L0: 1.e-9, U: 1.e-8, folder: "{folder}", vanishing: {vanishing}}}
   hooks:
     - {{name: "in_time:Hindered", folder: "{folder}", slowed: {slowed}}}
 clock: {{deadline_s: {deadline_s}}}
