@@ -12,7 +12,14 @@ import numpy as np
 from layers.logic.errors import LogicError
 from layers.logic.mediators.distance import DISTANCES, shares, uniform, usual_threshold
 from layers.logic.mediators.histograms import told_distances, told_histograms, without_others
-from layers.logic.mediators.schedule import at_random, balanced, even, greedy_fill, present
+from layers.logic.mediators.schedule import (
+    Lines,
+    at_random,
+    balanced,
+    even,
+    greedy_fill,
+    present,
+)
 from layers.logic.mediators.split import EBS, NEBS, Split
 from layers.logic.plan import Plan, Population
 from layers.logic.selector import SELECT, SURVEY, Selector
@@ -87,26 +94,26 @@ class FedAimSplit(Selector):
     def absorb(self, state: ServerState, population: Population) -> ServerState:
         """Split the clients, if others than before have told of their labels."""
         answers = state.memory[SURVEY][self._question]
-        counts = None
+        counts, reference = None, uniform(self.classes)
         if self.reveal == "histogram":
             clients, counts = told_histograms(answers, self.classes)
+            if self.reference == "pooled" and clients:
+                reference = shares(counts.sum(0))
         else:
             clients, emd = told_distances(answers)
         state = without_others(state, self._question, clients)
         if tuple(clients) == Split.of(state.memory.get(SELECT, {})).clients:
             return state
         if counts is not None:
-            reference = uniform(self.classes)
-            if self.reference == "pooled":
-                reference = shares(counts.sum(0))
             emd = DISTANCES[self.distance](counts, reference)
-        split = Split(tuple(clients), emd, self._lines(clients, emd, counts))
+        lines = self._lines(clients, emd, counts, reference)
+        split = Split(tuple(clients), emd, lines)
         return replace(state, memory={**state.memory, SELECT: split.memory()})
 
     def _lines(
-        self, clients: list[int], emd: np.ndarray, counts: np.ndarray | None
-    ) -> tuple[tuple[int, ...], ...]:
-        """Return the clients of each mediator, in the order of their training."""
+        self, clients: list[int], emd: np.ndarray, counts: np.ndarray | None, reference: np.ndarray
+    ) -> Lines:
+        """Return the extremely biased clients of each mediator, in the order of their training."""
         threshold = self.threshold
         if threshold is None:
             threshold = usual_threshold(self.distance, self.classes)
@@ -118,9 +125,6 @@ class FedAimSplit(Selector):
         if counts is None or self.schedule == "random":
             places = at_random([clients[row] for row in rows], sizes)
         else:
-            reference = uniform(self.classes)
-            if self.reference == "pooled":
-                reference = shares(counts.sum(0))
             distance = DISTANCES[self.distance]
             fill = greedy_fill if self.schedule == "greedy" else balanced
             places = fill(counts[rows], sizes, lambda pooled: distance(pooled, reference))
