@@ -169,14 +169,20 @@ class Assembly:
         """Return a client's training samples, as the model takes them."""
         return materialise(self.dataset.train, self.parts[0][client], self.normalise)
 
-    def test_samples(self) -> Samples:
-        """Return what the global model is evaluated on: the test split, or a sample of it."""
+    @cached_property
+    def test_rows(self) -> np.ndarray:
+        """The rows of the test split that the global model is evaluated on: all, or a sample."""
         number = self.experiment.compute.evaluate.sample
         total = len(self.dataset.test)
-        rows = None
-        if number is not None and number < total:
-            rng = np.random.default_rng(derive(self.experiment.seed, "evaluate"))
-            rows = np.sort(rng.permutation(total)[:number])
+        if number is None or number >= total:
+            return np.arange(total)
+        rng = np.random.default_rng(derive(self.experiment.seed, "evaluate"))
+        return np.sort(rng.permutation(total)[:number])
+
+    def test_samples(self) -> Samples:
+        """Return what the global model is evaluated on."""
+        whole = len(self.test_rows) == len(self.dataset.test)
+        rows = None if whole else self.test_rows
         return materialise(self.dataset.test, rows, self.normalise)
 
     def server_compute(self) -> Compute:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from layers.compute.compute import Compute
+from layers.compute.scores import Scores
 
 Rows = npt.NDArray[np.integer]
 
@@ -31,22 +31,18 @@ class Evaluation:
     client_accuracy_variance: float | None = None
 
 
-def evaluate(
-    compute: Compute, batch_size: int, clients: Sequence[Rows] | None = None
-) -> Evaluation:
-    """Evaluate the loaded model on the samples in one pass, in batches of `batch_size`.
+def evaluate(scores: Scores, clients: Sequence[Rows] | None = None) -> Evaluation:
+    """Return what the scores of the samples say.
 
     Args:
-        compute: the engine and the test samples.
-        batch_size: samples at a time.
+        scores: of all samples.
         clients: each client's rows of the samples; a client without any is left out.
     """
-    right = np.zeros(len(compute.samples.y), bool)
-    metrics = compute.engine.evaluate(compute.samples, batch_size, right)
+    metrics = scores.metrics()
     held = [rows for rows in clients or () if len(rows)]
     if not held:
         return Evaluation(metrics.accuracy, metrics.loss)
-    accuracies = np.array([right[rows].mean() for rows in held])
+    accuracies = np.array([scores.right[rows].mean() for rows in held])
     return Evaluation(
         metrics.accuracy, metrics.loss, float(accuracies.mean()), float(accuracies.var())
     )

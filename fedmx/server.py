@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
@@ -16,8 +16,13 @@ from fedmx.messages import Setup
 from fedmx.round import Round
 from fedmx.socket_clients import SocketClients
 from layers.compute.compute import Compute
+from layers.compute.scores import Scores
 from layers.logic import Logic, Peers, ServerState, run_round
 from layers.network import Listener
+
+
+Scorer: TypeAlias = "Callable[[np.ndarray, np.ndarray, int], Scores | None]"
+"""Evaluates a model on the server's samples: weights, buffers, batch size; None: it does not."""
 
 
 class Clients(Peers, Protocol):
@@ -102,6 +107,7 @@ class Server:
         last: the number of the last round.
         evaluate_every: rounds between evaluations; the last round is always evaluated.
         client_rows: each client's rows of the samples, to evaluate on each by itself, too.
+        scores: evaluates a model on the same samples elsewhere, where that is faster.
         stop: what ends the run sooner.
         keeper: records rounds.
         begin: the state to begin with; None draws the initial model from the logic's seed.
@@ -121,6 +127,7 @@ class Server:
     evaluate_every: int = 1
     evaluate_batch: int = 500
     client_rows: Sequence[Rows] | None = None
+    scores: Scorer | None = None
     stop: Stop = field(default_factory=Stop)
     keeper: Keeper | None = None
     begin: InitVar[ServerState | None] = None
@@ -235,8 +242,15 @@ class Server:
 
     def evaluation(self) -> Evaluation:
         """Evaluate the global model on the server's samples, and by client if there are rows."""
-        self.compute.engine.load(self.state.weights, self.state.buffers)
-        return evaluate(self.compute, self.evaluate_batch, self.client_rows)
+        return evaluate(self._scores(), self.client_rows)
+
+    def _scores(self) -> Scores:
+        weights, buffers, batch = self.state.weights, self.state.buffers, self.evaluate_batch
+        scores = self.scores(weights, buffers, batch) if self.scores is not None else None
+        if scores is None:
+            self.compute.engine.load(weights, buffers)
+            scores = self.compute.engine.scores(self.compute.samples, batch)
+        return scores
 
     def checkpoint(self) -> dict[str, Any]:
         """Return everything that `restore` needs, as named arrays and numbers."""

@@ -4,30 +4,63 @@ from __future__ import annotations
 
 from fedmx.assembly import Assembly
 from fedmx.experiment import Experiment
-from fedmx.server import Server, Stop
+from fedmx.server import Scorer, Server, Stop
 from fedmx.simulated_clients import SimulatedClients
-from fedmx.workers import Serial
+from fedmx.workers import Pool, Serial, Workers
+from fedmx.workers.crew import Crew
+from fedmx.workers.engines import build_of, crew_of, require_portable
 
 
-def simulate(experiment: Experiment | Assembly) -> Server:
+def simulate(experiment: Experiment | Assembly, crew: Crew | None = None) -> Server:
     """Return the server of a simulation; iterate over it to run it.
 
     ::
 
-        simulation = simulate(Experiment.read("examples/quickstart.yaml"))
-        for round in simulation:
-            print(round.round, round.accuracy)
+        with simulate(Experiment.read("examples/quickstart.yaml")) as simulation:
+            for round in simulation:
+                print(round.round, round.accuracy)
         simulation.weights
 
-    The clients train in this process, one after the other, so that a breakpoint in a hook works.
+    The clients' work is done where the experiment's `engine` says: in this process, one after the
+    other, so that a breakpoint in a hook works; or by workers, which end with the simulation. It
+    changes no bit of the result.
+
+    Args:
+        experiment: what to simulate.
+        crew: workers in place of the engine's, for several simulations one after the other; whoever
+            made them closes them.
+
+    Raises:
+        ExperimentError: a part of the experiment cannot be had, or not by workers.
     """
     assembly = experiment if isinstance(experiment, Assembly) else Assembly(experiment)
-    workers = Serial(assembly.logic, assembly.engine, assembly.samples_of)
+    engine = assembly.experiment.engine
+    if crew is None and engine.name == "serial":
+        return _simulation(assembly, Serial.of(assembly))
+    require_portable(assembly.experiment)
+    own = None
+    if crew is None:
+        crew = own = crew_of(engine)
+    try:
+        pool = _pool(assembly, crew, own is not None)
+        return _simulation(assembly, pool, pool.scores)
+    except BaseException:
+        if own is not None:
+            own.close()
+        raise
+
+
+def _pool(assembly: Assembly, crew: Crew, closes: bool) -> Pool:
+    build, sizes = build_of(assembly), assembly.sizes()
+    return Pool(crew, build, sizes, len(assembly.test_rows), closes)
+
+
+def _simulation(assembly: Assembly, workers: Workers, scores: Scorer | None = None) -> Server:
     clients = SimulatedClients(workers, assembly.sizes(), assembly.clock())
-    return server_of(assembly, clients)
+    return server_of(assembly, clients, scores)
 
 
-def server_of(assembly: Assembly, clients: object) -> Server:
+def server_of(assembly: Assembly, clients: object, scores: Scorer | None = None) -> Server:
     """Return the server of an experiment over `clients`, simulated or deployed."""
     experiment = assembly.experiment
     evaluate, stop = experiment.compute.evaluate, experiment.stop
@@ -39,5 +72,6 @@ def server_of(assembly: Assembly, clients: object) -> Server:
         evaluate_every=evaluate.every,
         evaluate_batch=evaluate.batch_size,
         client_rows=assembly.parts[1] if evaluate.per_client else None,
+        scores=scores,
         stop=Stop(stop.accuracy, stop.loss, stop.seconds, stop.client_accuracy, stop.clock_s),
     )

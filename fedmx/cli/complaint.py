@@ -18,7 +18,8 @@ def complaint(error: BaseException) -> str | None:
     if _is(error, "layers.logic.errors", "ClientFailed") and error.__cause__ is not None:
         from fedmx.user_code import place_of
 
-        place = place_of(error.__cause__)
+        cause = error.__cause__
+        place = getattr(cause, "place", None) or place_of(cause)  # a worker has told it
         return f"{_line(text)}{f' ({place})' if place else ''}; --debug shows the traceback"
     for layer in ("network", "logic", "compute"):
         if _is(error, f"layers.{layer}.errors", f"{layer.capitalize()}Error"):

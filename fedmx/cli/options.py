@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from fedmx.errors import FedmxError
+from fedmx.wording import shown
 
 ExperimentFile = Annotated[
     Path,
@@ -19,6 +21,15 @@ Overrides = Annotated[
         "--set",
         metavar="PATH=VALUE",
         help="Override a value, e.g. logic.select.fraction=0.2; may be repeated.",
+    ),
+]
+EngineName = Annotated[
+    str | None,
+    typer.Option(
+        "--engine",
+        metavar="ENGINE",
+        help="Who trains: serial, processes[:N] or ray[:ADDRESS]; it changes no bit of the result.",
+        show_default=False,
     ),
 ]
 CaFile = Annotated[
@@ -35,6 +46,24 @@ TokenFile = Annotated[
     typer.Option("--token-file", metavar="PATH", help="File with a secret that all ends share."),
 ]
 Insecure = Annotated[bool, typer.Option("--insecure", help="Allow plain TCP beyond this machine.")]
+
+
+def engine_override(name: str | None) -> list[str]:
+    """Return what puts an engine into an experiment, as ``--set`` does.
+
+    Raises:
+        FedmxError: there is none of this name.
+    """
+    if name is None:
+        return []
+    kind, colon, of = name.partition(":")
+    if kind == "processes" and colon and (of == "all" or (of.isascii() and of.isdigit())):
+        return [f"engine={{processes: {of}}}"]
+    if kind == "ray" and of:
+        return [f"engine={{ray: {{address: {json.dumps(of)}}}}}"]
+    if name in ("serial", "processes", "ray"):
+        return [f"engine={name}"]
+    raise FedmxError(f"--engine {shown(name)}: must be serial, processes[:N] or ray[:ADDRESS]")
 
 
 def three_files(

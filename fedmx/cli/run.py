@@ -8,15 +8,15 @@ from typing import Annotated
 
 import typer
 
-from fedmx.cli.options import ExperimentFile, Overrides
+from fedmx.cli.options import EngineName, ExperimentFile, Overrides, engine_override
 from fedmx.cli.server import check
 
 
-def run(file: ExperimentFile, set_: Overrides = None) -> None:
+def run(file: ExperimentFile, set_: Overrides = None, engine: EngineName = None) -> None:
     """Simulate an experiment on this machine."""
     from fedmx.experiment import Experiment
 
-    experiment = Experiment.read(file, set_ or [])
+    experiment = Experiment.read(file, [*(set_ or []), *engine_override(engine)])
 
     from fedmx.assembly import Assembly  # MXNet takes two seconds: what is wrong is said before
     from fedmx.cli.downloads import files_with_progress
@@ -43,6 +43,7 @@ def run(file: ExperimentFile, set_: Overrides = None) -> None:
 
 def resume(
     path: Annotated[Path, typer.Argument(metavar="RUN", help="The run folder.")],
+    engine: EngineName = None,
 ) -> None:
     """Go on with a run that was interrupted, as if it had not been."""
     from fedmx.experiment import Experiment
@@ -59,7 +60,10 @@ def resume(
         folder.experiment_yaml,
         str(source),
         # Where its clients look for it, also if the system chose the port.
-        [f"network.address={json.dumps(address)}"] if isinstance(address, str) else [],
+        [
+            *([f"network.address={json.dumps(address)}"] if isinstance(address, str) else []),
+            *engine_override(engine),
+        ],
         folder=Path(modules) if isinstance(modules, str) else None,
     )
     if experiment.digest() != folder.facts.get("digest"):

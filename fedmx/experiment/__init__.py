@@ -5,5 +5,6 @@ from __future__ import annotations
 from fedmx.experiment.component import Component
 from fedmx.experiment.model import Experiment
 from fedmx.experiment.overrides import apply_overrides
+from fedmx.experiment.sections import Engine
 
-__all__ = ["Component", "Experiment", "apply_overrides"]
+__all__ = ["Component", "Engine", "Experiment", "apply_overrides"]

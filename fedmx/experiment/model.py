@@ -16,7 +16,17 @@ from fedmx.experiment.component import Component
 from fedmx.experiment.overrides import apply_overrides
 from fedmx.experiment.problems import PlacedError, translated
 from fedmx.experiment.reader import parse_text, read_text
-from fedmx.experiment.sections import Clock, Compute, Count, Logic, Network, Run, Section, Stop
+from fedmx.experiment.sections import (
+    Clock,
+    Compute,
+    Count,
+    Engine,
+    Logic,
+    Network,
+    Run,
+    Section,
+    Stop,
+)
 from fedmx.experiment.source import Source
 
 
@@ -40,6 +50,7 @@ class Experiment(Section):
     compute: Compute
     logic: Logic = Logic()
     clock: Clock = Clock()
+    engine: Engine = Engine()
     network: Network = Network()
     run: Run = Run()
 
@@ -99,7 +110,8 @@ class Experiment(Section):
         return writer.to_yaml(self)
 
     def digest(self) -> str:
-        """SHA-256 (hex) of all that determines the result: not of name, network and run."""
+        """SHA-256 (hex) of all that determines the result: not of name, engine, network
+        and run."""
         return writer.digest(self)
 
     @property

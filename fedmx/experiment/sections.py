@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -14,10 +15,11 @@ from pydantic import (
     Field,
     ValidationInfo,
     field_validator,
+    model_validator,
 )
 
 from fedmx.experiment.component import Component, component_at
-from fedmx.wording import in_words, shown, takes_bool
+from fedmx.wording import in_words, shown, takes_bool, unknown
 
 _MOST = 2**31 - 1
 
@@ -206,3 +208,53 @@ class Run(Section):
 
     folder: PathText = Path("runs")
     checkpoint: Checkpoint = Checkpoint()
+
+
+class Ray(Section):
+    """Workers on a Ray cluster, or on one that is started here."""
+
+    address: str | None = None
+    workers: Count | None = None
+
+
+class Engine(Section):
+    """Who does the clients' work in a simulation: this process, or others; not what comes of it."""
+
+    processes: CountOrAll | None = None
+    ray: Ray | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _a_name_alone(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            if value not in ENGINES:
+                raise ValueError(unknown("engine", value, ENGINES))
+            return ENGINES[value]
+        return value
+
+    @model_validator(mode="after")
+    def _one_of_them(self) -> Engine:
+        if self.processes is not None and self.ray is not None:
+            raise ValueError("has both processes and ray; leave one of them out")
+        return self
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        if self.processes is not None:
+            return "processes"
+        return "serial" if self.ray is None else "ray"
+
+    @property
+    def number(self) -> int:
+        """How many processes there are; all: one for each processor that this one may use."""
+        if isinstance(self.processes, int):
+            return self.processes
+        return len(os.sched_getaffinity(0))
+
+
+ENGINES: dict[str, dict[str, Any]] = {
+    "serial": {},
+    "processes": {"processes": "all"},
+    "ray": {"ray": {}},
+}

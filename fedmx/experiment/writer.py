@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from fedmx.experiment.component import Component
 from fedmx.experiment.reader import Dumper
 
-_NOT_OF_THE_RESULT = ("name", "network", "run")
+_NOT_OF_THE_RESULT = ("name", "engine", "network", "run")
 
 
 def tree_of(section: BaseModel, spell: Callable[[Component], Any]) -> dict[str, Any]:
@@ -60,7 +60,8 @@ def to_yaml(experiment: BaseModel) -> str:
 
 
 def digest(experiment: BaseModel) -> str:
-    """SHA-256 (hex) of what determines the result: all but the name, network and run sections."""
+    """SHA-256 (hex) of what determines the result: all but the name, engine, network
+    and run."""
     tree = tree_of(experiment, Component.reference)
     for key in _NOT_OF_THE_RESULT:
         del tree[key]

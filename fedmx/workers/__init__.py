@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
+from fedmx.workers.pool import Pool
 from fedmx.workers.serial import Serial
 from fedmx.workers.workers import Made, Workers
 
-__all__ = ["Made", "Serial", "Workers"]
+__all__ = ["Made", "Pool", "Serial", "Workers"]

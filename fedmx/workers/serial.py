@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from fedmx.assembly import Assembly
 from fedmx.participant import Participant
 from fedmx.wire import carried
 from fedmx.workers.workers import Made
@@ -36,6 +37,11 @@ class Serial:
         self._shared = shared
         self._tasks: dict[int, tuple[Task, ClientLedger]] = {}
 
+    @classmethod
+    def of(cls, assembly: Assembly) -> Serial:
+        """Return what does the work of an experiment's clients."""
+        return cls(assembly.logic, assembly.engine, assembly.samples_of)
+
     def __enter__(self) -> Serial:
         return self
 
@@ -51,7 +57,7 @@ class Serial:
     def made(self, client: int) -> Made:
         """Train, and return what came of it."""
         task, ledger = self._tasks.pop(client)
-        participant = self._participant(client, ledger)
+        participant = self.participant(client, ledger)
         try:
             update, size = carried(participant.take(task))
         except Exception as error:
@@ -69,7 +75,7 @@ class Serial:
         for client in clients:
             asked, down_bytes = carried(question)
             try:
-                reply = self._participant(client, ClientLedger()).reply(asked)
+                reply = self.participant(client, ClientLedger()).reply(asked)
                 answer, up_bytes = carried(reply)
             except Exception as error:
                 what = f"survey {question.name!r}: {type(error).__name__}: {error}"
@@ -77,6 +83,7 @@ class Serial:
             answers.append((answer, Traffic(down_bytes, up_bytes)))
         return answers
 
-    def _participant(self, client: int, ledger: ClientLedger) -> Participant:
+    def participant(self, client: int, ledger: ClientLedger) -> Participant:
+        """Return a client that is ready to work."""
         compute = Compute(self._engine, self._samples_of(client))
         return Participant(client, self._logic, compute, ledger, shared=self._shared)

@@ -21,6 +21,7 @@ from layers.compute.initial import draw
 from layers.compute.loss import LOSSES, TINY, Loss
 from layers.compute.optimiser import Sgd
 from layers.compute.runtime import one_thread
+from layers.compute.scores import Metrics, Scores
 from layers.compute.seeds import seed_mxnet
 from layers.compute.structure import constant, parameters, trainable
 from layers.compute.unknown import unknown
@@ -57,15 +58,6 @@ class TrainReport:
     steps: int
     samples: int
     loss: float
-
-
-@dataclass(frozen=True)
-class Metrics:
-    """How good a model is on a set of samples: mean loss, share of right answers, samples."""
-
-    loss: float
-    accuracy: float
-    samples: int
 
 
 class Engine:
@@ -240,38 +232,47 @@ class Engine:
         self._buffers.array[...] = buffers
         return total.astype(np.float32)
 
-    def evaluate(
-        self, samples: Samples, batch_size: int = 500, right: np.ndarray | None = None
-    ) -> Metrics:
-        """Return loss and accuracy of the loaded weights, without dropout.
+    def evaluate(self, samples: Samples, batch_size: int = 500) -> Metrics:
+        """Return loss and accuracy of the loaded weights, without dropout; see `scores`."""
+        return self.scores(samples, batch_size).metrics()
+
+    def scores(
+        self, samples: Samples, batch_size: int = 500, start: int = 0, stop: int | None = None
+    ) -> Scores:
+        """Return how the loaded weights do on each of some samples, without dropout.
+
+        The same bits for a sample, whatever is looked at besides its own batch.
 
         Args:
             samples: what to evaluate on.
             batch_size: samples at a time.
-            right: bool (n,), to be filled with whether each sample's answer is the right one.
+            start: the first row, a multiple of `batch_size`.
+            stop: the row behind the last one; None: all that follow.
 
         Raises:
-            ComputeError: the samples do not fit the model.
+            ComputeError: the samples do not fit the model, or there are no such rows.
         """
         if batch_size < 1:
             raise ComputeError(f"evaluate: batch_size={batch_size} is not at least 1")
         x, y = self._check(samples)
+        stop = len(y) if stop is None else stop
+        if start % batch_size or not 0 <= start < stop <= len(y):
+            raise ComputeError(
+                f"evaluate: rows {start} to {stop} of {len(y)} in batches of {batch_size}"
+            )
         # Few sizes, so that few graphs are bound; rows beyond the samples are not looked at.
         batch = min(batch_size, 1 << (len(y) - 1).bit_length())
-        loss, hits = 0.0, 0
+        right, losses = np.zeros(stop - start, bool), np.zeros(stop - start)
         with one_thread():
             scorer = self._scorers[batch]
             scorer.refresh()
-            for start in range(0, len(y), batch):
-                rows = np.arange(start, min(start + batch, len(y)))
+            for first in range(start, stop, batch):
+                rows = np.arange(first, min(first + batch, stop))
                 _gather(x, rows, scorer.x[: len(rows)])
                 logits = scorer.run()[: len(rows)]
-                loss += float(self.loss.loss(logits, y[rows]).sum())
-                correct = self.loss.predict(logits) == y[rows]
-                hits += int(correct.sum())
-                if right is not None:
-                    right[rows] = correct
-        return Metrics(loss / len(y), hits / len(y), len(y))
+                losses[rows - start] = self.loss.loss(logits, y[rows])
+                right[rows - start] = self.loss.predict(logits) == y[rows]
+        return Scores(right, losses, batch)
 
     def _trace(self) -> Any:
         """Return the model as a symbol with known shapes, or None if it runs as Python only."""

@@ -17,6 +17,7 @@ from fedmx.report.summary import common_client_target, comparison, summarise
 from fedmx.run import RunFolder
 from fedmx.run.events import SCALARS
 from layers.compute.engine import Engine
+from layers.compute.errors import ComputeError
 from layers.compute.models import build_model
 from layers.compute.samples import Samples
 
@@ -60,12 +61,25 @@ def test_which_answers_are_right_is_said_sample_by_sample() -> None:
     rng = np.random.default_rng(1)
     data = Samples(rng.random((70, 1, 28, 28), dtype="f"), rng.integers(0, 10, 70))
     engine = Engine(build_model("2nn"), (1, 28, 28), 10)
-    right = np.zeros(70, bool)
-    metrics = engine.evaluate(data, 16, right)
+    scores = engine.scores(data, 16)
     each = [engine.evaluate(Samples(data.x[i : i + 1], data.y[i : i + 1])) for i in range(70)]
-    assert right.tolist() == [one.accuracy == 1 for one in each]
-    assert metrics == engine.evaluate(data, 16)
-    assert metrics.accuracy == right.mean()
+    assert scores.right.tolist() == [one.accuracy == 1 for one in each]
+    assert scores.metrics() == engine.evaluate(data, 16)
+    assert scores.metrics().accuracy == scores.right.mean()
+
+
+def test_rows_by_themselves_have_the_scores_that_they_have_among_all() -> None:
+    rng = np.random.default_rng(2)
+    data = Samples(rng.random((70, 1, 28, 28), dtype="f"), rng.integers(0, 10, 70))
+    engine = Engine(build_model("lenet5"), (1, 28, 28), 10)
+    whole = engine.scores(data, 16)
+    parts = [engine.scores(data, 16, *rows) for rows in ((0, 32), (32, 48), (48, None))]
+    for name in ("right", "losses"):
+        joined = np.concatenate([getattr(part, name) for part in parts])
+        assert joined.tobytes() == getattr(whole, name).tobytes()
+    for rows in ((8, 16), (0, 71), (16, 16)):
+        with pytest.raises(ComputeError, match="rows"):
+            engine.scores(data, 16, *rows)
 
 
 def test_mean_and_variance_are_those_of_evaluating_client_by_client() -> None:

@@ -1,0 +1,56 @@
+"""What a pool asks of whoever runs its workers: processes here, or actors on a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+Part: TypeAlias = "bytes | Any"
+"""Bytes that travel with a job, or what `Crew.share` returned, in their place."""
+
+
+@dataclass(frozen=True)
+class Died:
+    """A worker is gone, and another one has taken its place.
+
+    Attributes:
+        who: names it, e.g. its process id.
+        how: what is known of its end.
+    """
+
+    who: str
+    how: str
+
+
+class Crew(Protocol):
+    """Workers by number, each of which does one job at a time."""
+
+    @property
+    def size(self) -> int:
+        """How many workers there are; they are 0 to `size` - 1."""
+
+    def open(self, build: bytes) -> None:
+        """Let every worker, and each that takes a dead one's place, make an experiment's parts."""
+
+    def share(self, data: memoryview) -> Any:
+        """Put bytes where every worker can read them; return what stands for them."""
+
+    def holds(self, shared: Any, data: memoryview) -> bool:
+        """Return whether what was shared are these very bytes."""
+
+    def give_back(self, shared: Any) -> None:
+        """Let go of what was shared."""
+
+    def give(self, worker: int, parts: Sequence[Part]) -> None:
+        """Give a worker that is free a job; a worker that cannot take it has `Died`."""
+
+    def wait(self) -> tuple[int, bytes | Died]:
+        """Wait until a worker has done its job or died; return who, and what it said.
+
+        Raises:
+            WorkersFailed: workers die as soon as they start.
+        """
+
+    def close(self) -> None:
+        """End all workers, whatever they are doing."""

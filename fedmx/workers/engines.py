@@ -1,0 +1,43 @@
+"""From an experiment's ``engine`` to the workers that it names."""
+
+from __future__ import annotations
+
+from fedmx.assembly import Assembly
+from fedmx.errors import ExperimentError
+from fedmx.experiment import Engine, Experiment
+from fedmx.workers.crew import Crew
+from fedmx.workers.jobs import JOBS, Build
+from fedmx.workers.processes import Processes
+
+
+def crew_of(engine: Engine) -> Crew:
+    """Return the workers, which are started at once and load while this process does."""
+    assert engine.processes is not None
+    return Processes(engine.number)
+
+
+def require_portable(experiment: Experiment) -> None:
+    """Raise ExperimentError naming the components that are objects which no worker can make."""
+    try:
+        experiment.require_portable()
+    except ExperimentError as error:
+        lines = [f"{problem} (or run it with engine: serial)" for problem in error.problems]
+        raise ExperimentError.of("experiment", lines) from None
+
+
+def build_of(assembly: Assembly) -> bytes:
+    """Return what a worker makes the experiment's parts from."""
+    experiment, files = assembly.experiment, assembly.files
+    source = experiment.compute.model.source
+    return bytes(
+        JOBS.encode(
+            Build(
+                experiment=experiment.to_yaml(),
+                source=source.name,
+                folder=None if source.folder is None else str(source.folder),
+                data=None if files.root is None else str(files.root.absolute()),
+                cache=None if files.cache is None else str(files.cache.absolute()),
+                download=files.download,
+            )
+        )
+    )
