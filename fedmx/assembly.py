@@ -15,6 +15,7 @@ from fedmx.experiment import Experiment
 from fedmx.kinds import KINDS
 from fedmx.names import bind, build, resolve
 from fedmx.settings import signature_of
+from fedmx.shared_samples import SharedSamples
 from layers.compute.compute import Compute
 from layers.compute.datasets import DataError, Dataset, Files, as_dataset
 from layers.compute.datasets.arrays import Arrays
@@ -23,6 +24,7 @@ from layers.compute.models.zoo import ZOOS
 from layers.compute.normalise import Normalise, materialise
 from layers.compute.partitions import divide
 from layers.compute.samples import Samples
+from layers.compute.withdrawn import Withdrawn, withdraw
 from layers.logic import Logic, LogicError, Preset, Training
 from layers.logic.aggregators.mean import Mean
 from layers.logic.clock import VirtualClock
@@ -77,7 +79,39 @@ class Assembly:
         experiment = self.experiment
         partition = build("partition", experiment.compute.partition, KINDS["partitions"])
         seed = derive(experiment.seed, "partition")
-        return divide(self.dataset, partition, experiment.clients, seed)
+        return divide(self.dataset, partition, experiment.clients, seed, self.withdrawn.rest)
+
+    @cached_property
+    def withdrawn(self) -> Withdrawn:
+        """What hooks take out of the training split before it is divided.
+
+        Raises:
+            ExperimentError: they leave nothing.
+        """
+        seed, labels = self.experiment.seed, self.dataset.train.y
+        if not any(hook.shared or hook.held_out for hook in self.preset.hooks):
+            return withdraw(labels, 0, 0, 0, 0)  # without the logic, which has the model made
+        logic = self.logic
+        seeds = derive(seed, "shared"), derive(seed, "held-out")
+        withdrawn = withdraw(labels, logic.shared, logic.held_out, *seeds)
+        if withdrawn.rest is not None and not len(withdrawn.rest):
+            raise ExperimentError(
+                f"logic: hooks take all of the {len(labels)} training samples (shared "
+                f"{logic.shared:g}, held_out {logic.held_out:g}); leave the clients some"
+            )
+        return withdrawn
+
+    @cached_property
+    def shared(self) -> SharedSamples | None:
+        """What every client is given, if a hook asked for it."""
+        if not self.logic.shared:
+            return None
+        return SharedSamples.of(self.dataset.train, self.withdrawn.shared, self.normalise)
+
+    @property
+    def shared_samples(self) -> Samples | None:
+        """The same, as the model takes them."""
+        return None if self.shared is None else self.shared.samples
 
     @cached_property
     def normalise(self) -> Normalise | None:
@@ -102,26 +136,36 @@ class Assembly:
         return Engine(make, shape, classes, seed=self.experiment.seed)
 
     @cached_property
-    def logic(self) -> Logic:
-        """The logic; it must be the same value at both ends."""
-        experiment = self.experiment
-        section, train = experiment.logic, experiment.compute.train
+    def preset(self) -> Preset:
+        """Selector, aggregator and hooks: those of the preset, and what replaces or precedes them.
+
+        Raises:
+            ExperimentError: one of them cannot be had.
+        """
+        section = self.experiment.logic
         preset = Preset(Uniform(), Mean())
         if section.preset is not None:
             preset = build("preset", section.preset, KINDS["presets"])
-        schedule = build("schedule", train.schedule, KINDS["schedules"])
         selector, aggregator = preset.selector, preset.aggregator
         if section.select is not None:
             selector = build("selector", section.select, KINDS["selectors"])
         if section.aggregate is not None:
             aggregator = build("aggregator", section.aggregate, KINDS["aggregators"])
         hooks = [build("hook", hook, KINDS["hooks"]) for hook in section.hooks]
+        return Preset(selector, aggregator, (*hooks, *preset.hooks))
+
+    @cached_property
+    def logic(self) -> Logic:
+        """The logic; it must be the same value at both ends."""
+        experiment, preset = self.experiment, self.preset
+        section, train = experiment.logic, experiment.compute.train
+        schedule = build("schedule", train.schedule, KINDS["schedules"])
         try:
             return Logic(
                 layout=self.engine.layout,
-                selector=selector,
-                aggregator=aggregator,
-                hooks=(*hooks, *preset.hooks),
+                selector=preset.selector,
+                aggregator=preset.aggregator,
+                hooks=preset.hooks,
                 training=Training(
                     epochs=train.epochs,
                     steps=train.steps,
@@ -138,6 +182,23 @@ class Assembly:
             )
         except LogicError as error:
             raise ExperimentError(f"logic: {error}") from error
+
+    @cached_property
+    def server_logic(self) -> Logic:
+        """The logic on the server, which can train on samples of its own if a hook asked for it."""
+        logic, engine = self.logic, self.engine
+        if not logic.held_out:
+            return logic
+        held_out = materialise(self.dataset.train, self.withdrawn.held_out, self.normalise)
+
+        def auxiliary(
+            weights: np.ndarray, buffers: np.ndarray, training: Training, seed: int
+        ) -> np.ndarray:
+            engine.load(weights, buffers)
+            engine.train(held_out, training, seed)
+            return engine.weights.copy()
+
+        return dataclasses.replace(logic, auxiliary=auxiliary)
 
     def clock(self) -> VirtualClock:
         """Return the simulation's clock.

@@ -14,9 +14,10 @@ from pathlib import Path
 from fedmx.blas import one_blas_thread
 from fedmx.client_memory import ClientMemory
 from fedmx.errors import FedmxError
-from fedmx.messages import CODEC, CannotTakePart, Failed, Finished, Ready, Setup
+from fedmx.messages import CODEC, CannotTakePart, Failed, Finished, Lacking, Ready, Setup
 from fedmx.participant import Participant
 from fedmx.reckoning import Reckoning
+from fedmx.shared_copy import SharedCopy
 from fedmx.wording import first_line, shown
 from layers.compute.compute import Compute
 from layers.logic import Logic, Question, Task, Update, Verdict, offer_of
@@ -24,6 +25,8 @@ from layers.network import (
     Connected,
     Connector,
     Disconnected,
+    FileFailed,
+    FileReceived,
     GaveUp,
     NotConnected,
     Received,
@@ -35,6 +38,7 @@ from layers.network import Event as NetworkEvent
 
 log = logging.getLogger("fedmx.client")
 RUN = re.compile(r"[A-Za-z0-9_-]{1,64}")
+SHA256 = re.compile(r"[0-9a-f]{64}|")
 
 
 class ServerRefusedError(FedmxError):
@@ -51,6 +55,7 @@ class Client:
         compute: the engine, and this client's own samples; None to build it when it is known.
         learn: makes logic and compute from what the server says, where they are None.
         memory: the folder in which hooks' memory survives this process; None: it does not.
+        shared: where samples that every client is given are received; None: they cannot be.
         reason: why the run is over, once it is.
     """
 
@@ -59,6 +64,7 @@ class Client:
     compute: Compute | None = None
     learn: Callable[[Setup], tuple[Logic, Compute]] | None = None
     memory: Path | None = None
+    shared: SharedCopy | None = None
     reason: str = ""
 
     def __post_init__(self) -> None:
@@ -66,6 +72,7 @@ class Client:
         if self._learns and self.learn is None:
             raise FedmxError("a client needs logic and compute, or `learn` to make them")
         self._setup: Setup | None = None
+        self._lacking = False  # the shared samples, as the server was told on this connection
         self._kept: ClientMemory | None = None
         self._participant: Participant | None = None
         self._made: tuple[Task, Update] | None = None
@@ -78,6 +85,8 @@ class Client:
 
     def __exit__(self, *exc_info: object) -> None:
         self.network.__exit__(*exc_info)  # type: ignore[arg-type]
+        if self.shared is not None:
+            self.shared.close()
 
     def run(self) -> str:
         """Take part until the run is over; return why it is.
@@ -99,8 +108,10 @@ class Client:
                 raise FedmxError("the client's connection is closed; use it inside `with client:`")
             if isinstance(event, Connected):
                 log.info("connected to %s", self.network.address)
+                self._lacking = False
             elif isinstance(event, Disconnected):
                 log.warning("disconnected: %s; trying to get back", event.reason)
+                self._lacking = False
             elif isinstance(event, Retrying):
                 log.info("%s; trying again in %.1f s", event.reason, event.delay_s)
             elif isinstance(event, GaveUp):
@@ -108,12 +119,16 @@ class Client:
             elif isinstance(event, Sent):
                 if event.message == Update.__name__:
                     self._reckoning.sent()
+            elif isinstance(event, FileReceived | FileFailed):
+                self._go_on(event)
             elif isinstance(event, Received):
                 message = event.message
                 if isinstance(message, Finished):
                     self.reason = message.reason
                     if self._kept is not None:
                         self._kept.discard()
+                    if self._setup is not None and self.shared is not None:
+                        self.shared.discard(self._setup)
                     return
                 update = self._handle(message)
                 if update is not None:
@@ -137,20 +152,63 @@ class Client:
     def _begin(self, setup: Setup) -> None:
         """Learn what the run is, and say that this client is ready, or why it cannot be."""
         known = self._setup
-        if known is None or known.run != setup.run or self._participant is None:
-            try:
+        try:
+            if known is None or _run(known) != _run(setup) or self._participant is None:
                 self._participant = self._prepare(setup)
-            except Exception as error:
-                self._send(CannotTakePart(setup.client, first_line(error)))
-                raise
-            self._setup, self._made = setup, None
-        samples = len(self._participant.compute.samples)
-        kept = self._participant.ledger.rounds
-        self._send(Ready(setup.run, setup.client, samples, kept))
+                self._setup, self._made = setup, None
+            participant = self._participant
+            has_them = not setup.shared_sha256 or self._look_up(setup, participant)
+        except Exception as error:
+            self._send(CannotTakePart(setup.client, first_line(error)))
+            raise
+        if not has_them:
+            log.info("waiting for the shared samples, %d bytes", setup.shared_bytes)
+            self._lacking = True
+            self._send(Lacking(setup.run, setup.client))
+            return
+        self._lacking = False
+        samples, kept = len(participant.compute.samples), participant.ledger.rounds
+        self._send(Ready(setup.run, setup.client, samples, kept, setup.shared_sha256))
+
+    def _look_up(self, setup: Setup, participant: Participant) -> bool:
+        """Return whether the participant has the shared samples, which may be in a file here."""
+        if participant.shared is None and self.shared is not None:
+            found = self.shared.load(setup)
+            if found is not None:
+                shape = participant.compute.engine.example_shape
+                if found.samples.x.shape[1:] != shape:
+                    raise FedmxError(
+                        f"the shared samples have shape {found.samples.x.shape[1:]}, and the "
+                        f"model takes {shape}"
+                    )
+                participant.shared = found.samples
+        return participant.shared is not None
+
+    def _go_on(self, event: FileReceived | FileFailed) -> None:
+        """Say that this client is ready if what it lacked has come."""
+        if not self._lacking or self._setup is None:
+            return  # it is there already, or a new connection has not said yet what is wanted
+        setup, reason = self._setup, ""
+        if isinstance(event, FileFailed):
+            reason = f"the shared samples cannot be had: {event.reason}"
+        elif self.shared is None or self.shared.load(setup) is None:
+            event.path.unlink(missing_ok=True)
+            reason = (
+                f"the server sent {event.path.name} with SHA-256 {event.sha256[:16]}..., not the "
+                f"shared samples that it had announced, {setup.shared_sha256[:16]}..."
+            )
+        if reason:
+            self._send(CannotTakePart(setup.client, first_line(FedmxError(reason))))
+            raise FedmxError(reason)
+        self._begin(setup)
 
     def _prepare(self, setup: Setup) -> Participant:
         if RUN.fullmatch(setup.run) is None:  # it becomes a part of a file's name
             raise FedmxError(f"the server calls its run {shown(setup.run)}, which is no run's name")
+        if SHA256.fullmatch(setup.shared_sha256) is None:  # likewise
+            raise FedmxError(
+                f"the server says {shown(setup.shared_sha256)} where a SHA-256 belongs"
+            )
         logic, compute = self.logic, self.compute
         if self._learns or logic is None or compute is None:
             assert self.learn is not None  # it was asked for at the beginning
@@ -222,6 +280,11 @@ class Client:
             self.network.send(message)
         except NotConnected:
             log.info("not connected: the server will ask again when this client is back")
+
+
+def _run(setup: Setup) -> tuple[str, str]:
+    """Return what of a setup must stay the same for a participant to go on."""
+    return setup.run, setup.shared_sha256
 
 
 def _is_task_after(event: NetworkEvent, round: int) -> bool:

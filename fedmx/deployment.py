@@ -13,6 +13,7 @@ from fedmx.experiment import Experiment
 from fedmx.messages import CODEC, Setup
 from fedmx.reception import identity
 from fedmx.server import Server
+from fedmx.shared_copy import SharedCopy
 from fedmx.simulation import server_of
 from fedmx.socket_clients import SocketClients
 from layers.compute.compute import Compute
@@ -58,6 +59,7 @@ def serve(experiment: Experiment | Assembly, run: str) -> Server:
         at_least=max(experiment.logic.min_updates, 1),
         rejoin_s=network.rejoin_s,
         deadline_s=experiment.clock.deadline_s,
+        shared=assembly.shared,
     )
     return server_of(assembly, clients)
 
@@ -123,6 +125,7 @@ def join(
     give_up_s: float | None = None,
 ) -> Client:
     """Return a client that learns its experiment from the server at `address`; run it."""
+    shared = SharedCopy(memory)
     connector = Connector(
         address,
         identity(client),
@@ -131,8 +134,9 @@ def join(
         token=token,
         insecure=insecure,
         give_up_s=give_up_s,
+        files=shared.folder,
     )
-    return Client(connector, learn=(own or OwnPart()).learn, memory=memory)
+    return Client(connector, learn=(own or OwnPart()).learn, memory=memory, shared=shared)
 
 
 def read_token(path: Path | None) -> bytes | None:

@@ -16,6 +16,7 @@ class MessageBytes:
         self._traffic: dict[int, Traffic] = {}
         self._queued: dict[int, Counter[tuple[str, int]]] = {}
         self._messages = 0
+        self._files = 0
         self._control = 0
 
     def queued(self, client: int, name: str, size_bytes: int) -> None:
@@ -50,8 +51,13 @@ class MessageBytes:
         traffic, self._traffic = self._traffic, {}
         return traffic
 
+    def files(self, total_bytes: int) -> int:
+        """Return what files took since the last call, of what they took in all."""
+        fresh, self._files = total_bytes - self._files, total_bytes
+        return fresh
+
     def control(self, total_bytes: int) -> int:
-        """Return what of the sockets' total was no message of a round, since the last call.
+        """Return what of the total but files was no message of a round, since the last call.
 
         Never negative: what was counted before it crossed the wire is made up for later.
         """

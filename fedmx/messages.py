@@ -19,6 +19,9 @@ class Setup:
         client: number of the client that this goes to, from 0.
         shape: of one example as the model takes it.
         classes: number of labels.
+        shared_sha256: of the file with the samples that every client is given, in hexadecimal
+            digits; empty where there are none.
+        shared_bytes: of that file.
     """
 
     run: str
@@ -27,6 +30,8 @@ class Setup:
     client: int
     shape: tuple[int, ...]
     classes: int
+    shared_sha256: str = ""
+    shared_bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -36,12 +41,22 @@ class Ready:
     Attributes:
         samples: its number of training samples, n_k.
         kept: the rounds after which it still has what its hooks kept.
+        shared_sha256: of the shared samples that it has; empty where there are none.
     """
 
     run: str
     client: int
     samples: int
     kept: tuple[int, ...]
+    shared_sha256: str = ""
+
+
+@dataclass(frozen=True)
+class Lacking:
+    """Up: the client can do it once it has the shared samples; the server sends it the file."""
+
+    run: str
+    client: int
 
 
 @dataclass(frozen=True)
@@ -82,5 +97,6 @@ CODEC = Codec(
         9: Offer,
         10: Verdict,
         11: Update,
+        12: Lacking,
     }
 )

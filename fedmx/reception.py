@@ -11,12 +11,16 @@ from collections import deque
 from typing import TypeAlias
 
 from fedmx.attendance import Attendance
+from fedmx.handout import Handout
 from fedmx.message_bytes import MessageBytes
-from fedmx.messages import CannotTakePart, Failed, Finished, Ready, Setup
+from fedmx.messages import CannotTakePart, Failed, Finished, Lacking, Ready, Setup
 from fedmx.refusals import Refusals
+from fedmx.shared_samples import SharedSamples
 from layers.logic import Answer, Forgot, Lost, Offer, Question, Task, Update, Verdict
 from layers.network import Event as NetworkEvent
 from layers.network import (
+    FileFailed,
+    FileSent,
     Joined,
     Left,
     LimitExceeded,
@@ -51,6 +55,7 @@ class Reception:
         setup: what each is told first; its `client` is filled in.
         clients: numbers go from 0 to `clients` - 1; None: any number.
         rejoin_s: how long a client that is gone may take to come back before it is lost.
+        shared: samples that every client is given before it is ready.
 
     Attributes:
         there: who is ready, and who may still come back.
@@ -59,10 +64,16 @@ class Reception:
         kept: after which rounds each client has its memory.
         tasks: what is outstanding in the round under way, by client.
         questions: what is outstanding in the survey under way, by client.
+        handout: sends the shared samples to those who lack them, if there are any.
     """
 
     def __init__(
-        self, listener: Listener, setup: Setup, clients: int | None, rejoin_s: float
+        self,
+        listener: Listener,
+        setup: Setup,
+        clients: int | None,
+        rejoin_s: float,
+        shared: SharedSamples | None = None,
     ) -> None:
         self.listener = listener
         self.clients = clients
@@ -72,6 +83,12 @@ class Reception:
         self.kept: dict[int, set[int]] = {}
         self.tasks: dict[int, Task] = {}
         self.questions: dict[int, Question] = {}
+        self.handout: Handout | None = None
+        if shared is not None:
+            self.handout = Handout(shared, listener)
+            setup = dataclasses.replace(
+                setup, shared_sha256=shared.sha256, shared_bytes=shared.size_bytes
+            )
         self._setup = setup
         self._arrived: deque[Arrival] = deque()
         self._blamed: dict[int, str] = {}  # why a client's connection is about to be closed
@@ -90,6 +107,8 @@ class Reception:
             self.pump()  # tells those who have come since
         reason = f"the run is over: {self._finished}" if over else "the server closes"
         self.listener.close(linger_s, reason, final=over)
+        if self.handout is not None:
+            self.handout.close()
 
     def next(self, wait_s: float) -> Arrival | None:
         """Return what arrived, waiting for one event of the network at most."""
@@ -158,6 +177,8 @@ class Reception:
                 self.bytes.sent(client, event.message, event.wire_bytes)
         elif isinstance(event, Received):
             self._receive(event)
+        elif isinstance(event, FileSent | FileFailed):
+            self._note(event)
 
     def _join(self, event: Joined) -> None:
         client = self._client_of(event.peer)
@@ -207,6 +228,8 @@ class Reception:
             self._report(f"client {client}", f"cannot take part: {message.reason}")
         elif isinstance(message, Ready):
             self._welcome(client, message)
+        elif isinstance(message, Lacking):
+            self._hand_out(event.peer, client)
         elif client not in self.there.ready:
             # Meant for an older connection or server; what is wanted of it, it will be asked for.
             log.info("client %d: a %s before it was ready", client, type(message).__name__)
@@ -224,13 +247,34 @@ class Reception:
         else:
             self._arrived.append(message)
 
+    def _hand_out(self, peer: str, client: int) -> None:
+        """Send a client the shared samples; when it has them it says that it is ready."""
+        if self.handout is None or client in self.there.ready:
+            self.offence(client, "lacks shared samples that it needs not, or has")
+        elif self.handout.give(peer, client):
+            self.offence(client, "lacks the shared samples that it had; it gets them again")
+        else:
+            log.info("client %d is sent the shared samples, if it is not already", client)
+
+    def _note(self, event: FileSent | FileFailed) -> None:
+        if self.handout is None:
+            return
+        if isinstance(event, FileSent):
+            self.handout.arrived(event.peer)
+        elif self.handout.failed(event.peer):
+            self._report(event.peer, f"does not get the shared samples: {event.reason}")
+
     def _welcome(self, client: int, ready: Ready) -> None:
         if client in self.there.ready:
             self.offence(client, "was ready already")
             return
         fits = ready.run == self._setup.run and ready.client == client
+        fits = fits and ready.shared_sha256 == self._setup.shared_sha256
         if not fits or not 0 <= ready.samples <= MOST_SAMPLES:
-            reason = "it is ready for another run, as another client, or with an impossible number"
+            reason = (
+                "it is ready for another run, as another client, with other shared samples, or "
+                "with an impossible number"
+            )
             self._report(f"client {client}", reason)
             self.listener.disconnect(identity(client), reason, final=True)
             return

@@ -22,6 +22,7 @@ class Round:
             virtual time that passed between them because nobody was there.
         virtual: whether that clock's time is virtual.
         control_bytes: handshakes, heartbeats and the like, besides the messages in `report`.
+        file_bytes: samples that every client was given, in both directions together.
         refused_connections: peers that were turned away since the round before.
         client_accuracy_mean: mean over clients of the accuracy on a client's own test samples; None
             where it was not evaluated.
@@ -36,6 +37,7 @@ class Round:
     clock_elapsed_s: float = 0.0
     virtual: bool = False
     control_bytes: int = 0
+    file_bytes: int = 0
     refused_connections: tuple[str, ...] = ()
     client_accuracy_mean: float | None = None
     client_accuracy_variance: float | None = None
@@ -94,6 +96,7 @@ class Round:
             "up_bytes": self.up_bytes,
             "down_bytes": self.down_bytes,
             "control_bytes": self.control_bytes,
+            "file_bytes": self.file_bytes,
             "refused_connections": list(self.refused_connections),
             "seconds": self.seconds,
             "elapsed_s": self.elapsed_s,

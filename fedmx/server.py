@@ -6,6 +6,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field
+from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -19,7 +20,6 @@ from layers.compute.compute import Compute
 from layers.compute.scores import Scores
 from layers.logic import Logic, Peers, ServerState, run_round
 from layers.network import Listener
-
 
 Scorer: TypeAlias = "Callable[[np.ndarray, np.ndarray, int], Scores | None]"
 """Evaluates a model on the server's samples: weights, buffers, batch size; None: it does not."""
@@ -46,7 +46,13 @@ class Clients(Peers, Protocol):
         """Take back what `tree` returned."""
 
     def control_bytes(self) -> int:
-        """Return the bytes besides messages since the last call."""
+        """Return the bytes besides messages and files since the last call."""
+
+    def file_bytes(self) -> int:
+        """Return the bytes of files that clients were sent since the last call."""
+
+    def share_from(self, path: Path) -> None:
+        """Keep the file of the samples that clients are given, if there are any, at `path`."""
 
     def refusals(self) -> tuple[str, ...]:
         """Return why peers were turned away, since the last call."""
@@ -217,6 +223,7 @@ class Server:
                 clock_elapsed_s=self.clock_s,
                 virtual=self._clients.virtual,
                 control_bytes=self._clients.control_bytes(),
+                file_bytes=self._clients.file_bytes(),
                 refused_connections=self._clients.refusals(),
                 client_accuracy_mean=found.client_accuracy_mean if found else None,
                 client_accuracy_variance=found.client_accuracy_variance if found else None,
@@ -234,6 +241,10 @@ class Server:
         """Tell the clients that the run is over, so that they end instead of waiting."""
         self.reason = reason
         self._clients.finish(reason)
+
+    def share_from(self, path: Path) -> None:
+        """Keep the file of the samples that clients are given, if there are any, at `path`."""
+        self._clients.share_from(path)
 
     def evaluate(self) -> tuple[float, float]:
         """Return accuracy and mean loss of the global model on the server's samples."""

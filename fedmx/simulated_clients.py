@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 from fedmx.wire import carried
@@ -38,18 +39,24 @@ class SimulatedClients:
         samples: number of samples by client.
         clock: says what happens when; None: nothing takes any time, and events come in the order
             in which clients were asked.
+        file_bytes: what it takes on the wire to hand the shared samples to all of them, once.
     """
 
     foreign = False
 
     def __init__(
-        self, workers: Workers, samples: Mapping[int, int], clock: VirtualClock | None = None
+        self,
+        workers: Workers,
+        samples: Mapping[int, int],
+        clock: VirtualClock | None = None,
+        file_bytes: int = 0,
     ) -> None:
         self._workers = workers
         self._samples = dict(samples)
         self._able = [client for client, number in samples.items() if number]
         self._clock = clock or VirtualClock(max(samples, default=-1) + 1)
         self._watch = RealClock()  # tells the time if the clock's stands still
+        self._file_bytes = file_bytes  # that no round has reported yet
         self._ledgers: dict[int, ClientLedger] = {}
         self._tasks: dict[int, Task] = {}
         self._made: dict[int, Made] = {}
@@ -162,10 +169,19 @@ class SimulatedClients:
             client: ClientLedger.of_tree(kept) for client, kept in tree["ledgers"].items()
         }
         self._clock.restore(tree["run_s"])
+        self._file_bytes = 0  # the first round has reported them
 
     def control_bytes(self) -> int:
-        """Return 0: nothing but messages travels in a simulation."""
+        """Return 0: nobody shakes hands in a simulation."""
         return 0
+
+    def file_bytes(self) -> int:
+        """Return what a deployment would have taken to hand the shared samples out."""
+        handed_out, self._file_bytes = self._file_bytes, 0
+        return handed_out
+
+    def share_from(self, path: Path) -> None:
+        """Do nothing: simulated clients need no file."""
 
     def refusals(self) -> tuple[str, ...]:
         """Return nothing: nobody knocks at a simulation."""

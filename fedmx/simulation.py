@@ -56,7 +56,9 @@ def _pool(assembly: Assembly, crew: Crew, closes: bool) -> Pool:
 
 
 def _simulation(assembly: Assembly, workers: Workers, scores: Scorer | None = None) -> Server:
-    clients = SimulatedClients(workers, assembly.sizes(), assembly.clock())
+    shared, sizes = assembly.shared, assembly.sizes()
+    file_bytes = 0 if shared is None else sum(map(shared.wire_bytes, sizes))
+    clients = SimulatedClients(workers, sizes, assembly.clock(), file_bytes)
     return server_of(assembly, clients, scores)
 
 
@@ -66,7 +68,7 @@ def server_of(assembly: Assembly, clients: object, scores: Scorer | None = None)
     evaluate, stop = experiment.compute.evaluate, experiment.stop
     return Server(
         network=clients,  # type: ignore[arg-type]
-        logic=assembly.logic,
+        logic=assembly.server_logic,
         compute=assembly.server_compute(),
         last=experiment.rounds,
         evaluate_every=evaluate.every,

@@ -6,12 +6,14 @@ import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from fedmx.attendance import Reminder, named
 from fedmx.errors import FedmxError
 from fedmx.messages import Setup
 from fedmx.reception import TICK_S, Arrival, Reception
+from fedmx.shared_samples import SharedSamples
 from layers.logic import (
     Answer,
     Forgot,
@@ -43,6 +45,7 @@ class SocketClients:
         at_least: how many must be there, or may still come back, before any further one.
         rejoin_s: how long a client that is gone may take to come back before it is lost.
         deadline_s: how long a round may take; None: as long as its slowest client.
+        shared: samples that every client is given before it is ready.
     """
 
     foreign = True
@@ -59,8 +62,9 @@ class SocketClients:
         at_least: int = 1,
         rejoin_s: float = 60.0,
         deadline_s: float | None = None,
+        shared: SharedSamples | None = None,
     ) -> None:
-        self._reception = Reception(listener, setup, clients, rejoin_s)
+        self._reception = Reception(listener, setup, clients, rejoin_s, shared)
         self._wait_for = wait_for
         self._at_least = at_least
         self._deadline_s = deadline_s
@@ -217,9 +221,21 @@ class SocketClients:
     # --- what the server asks ----------------------------------------------------------------
 
     def control_bytes(self) -> int:
-        """Return the bytes since the last call that were no message of a round."""
+        """Return the bytes since the last call that were no message of a round, and no file."""
         traffic = self._reception.listener.traffic()
-        return self._reception.bytes.control(traffic.sent_bytes + traffic.received_bytes)
+        files = traffic.file_bytes_sent + traffic.file_bytes_received
+        total = traffic.sent_bytes + traffic.received_bytes
+        return self._reception.bytes.control(total - files)
+
+    def file_bytes(self) -> int:
+        """Return the bytes of files since the last call, in both directions together."""
+        traffic = self._reception.listener.traffic()
+        return self._reception.bytes.files(traffic.file_bytes_sent + traffic.file_bytes_received)
+
+    def share_from(self, path: Path) -> None:
+        """Keep the file of the samples that clients are given, if there are any, at `path`."""
+        if self._reception.handout is not None:
+            self._reception.handout.path = path
 
     def refusals(self) -> tuple[str, ...]:
         """Return what was refused since the last call, besides updates that a round reports."""

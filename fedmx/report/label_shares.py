@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import yaml
@@ -34,7 +35,7 @@ def label_shares(experiment_yaml: str, clients: Sequence[int]) -> np.ndarray:
         tree, _ = parse_text(experiment_yaml, "experiment.yaml")
         compute = {key: tree["compute"][key] for key in ("data", "partition")}
         # The rest may name what is not here, and says nothing of the data.
-        kept = {"rounds": 1, "compute": {"model": "2nn", **compute}}
+        kept = {"rounds": 1, "compute": {"model": "2nn", **compute}, "logic": _hooks(tree)}
         kept |= {key: tree[key] for key in ("seed", "clients")}
         experiment = Experiment.parse(yaml.safe_dump(kept), "experiment.yaml", modules=())
         assembly = Assembly(experiment, Files(download=False))
@@ -49,3 +50,16 @@ def label_shares(experiment_yaml: str, clients: Sequence[int]) -> np.ndarray:
     counted = np.array(counts, dtype=np.float64).reshape(len(clients), dataset.classes)
     shares: np.ndarray = counted / np.maximum(counted.sum(axis=1, keepdims=True), 1)
     return shares
+
+
+def _hooks(tree: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what of the logic can take samples out before they are divided, if it is fedmx's."""
+    logic = tree.get("logic") or {}
+    hooks = [hook for hook in logic.get("hooks") or () if not _own(hook)]
+    preset = logic.get("preset")
+    return {"hooks": hooks, **({} if preset is None or _own(preset) else {"preset": preset})}
+
+
+def _own(component: Any) -> bool:
+    name = component["name"] if isinstance(component, Mapping) else component
+    return ":" in str(name)

@@ -75,6 +75,7 @@ class RunSummary:
     up_bytes: float
     down_bytes: float
     control_bytes: float
+    file_bytes: float
     participation: Participation
     up: Compression | None = None
     down: Compression | None = None
@@ -133,7 +134,7 @@ class RunSummary:
 def summarise(run: RunFolder) -> RunSummary:
     """Read one run. Values of a wrong type count as not measured. Raises RunError."""
     points: list[Point] = []
-    totals = dict.fromkeys(("up_bytes", "down_bytes", "control_bytes"), 0.0)
+    totals = dict.fromkeys(("up_bytes", "down_bytes", "control_bytes", "file_bytes"), 0.0)
     elapsed_s = clock_s = 0.0
     records = list(run.rounds())
     # A clock that was not there from the beginning does not tell how long the run took.
@@ -209,6 +210,8 @@ def comparison(
         ("Control bytes", [mebibytes(run.control_bytes) for run in runs]),
         ("Time", [duration(run.seconds) for run in runs]),
     ]
+    if any(run.file_bytes for run in runs):
+        rows.insert(8, ("File bytes", [mebibytes(run.file_bytes) for run in runs]))
     if any(run.virtual for run in runs):
         rows.append(("Virtual time", [duration(run.virtual_s) for run in runs]))
     by_client = [run.final_by_client() for run in runs]

@@ -22,6 +22,7 @@ SCALARS = {
     "bytes/up": "up_bytes",
     "bytes/down": "down_bytes",
     "bytes/control": "control_bytes",
+    "bytes/files": "file_bytes",
     "seconds": "seconds",
     "clients/participants": "participants",
     "clients/refused": "refused",

@@ -11,6 +11,7 @@
       checkpoints/        round-000012.safetensors, the newest two
       events/             TensorBoard's event files
       model.safetensors   the final weights
+      shared-samples.safetensors   of a server whose clients are all given some samples
       report.html         the report
       lock                held by the process that runs it
 """
@@ -65,6 +66,11 @@ class RunFolder:
     def model_path(self) -> Path:
         """Where the final weights are, once the run has ended."""
         return self.path / "model.safetensors"
+
+    @property
+    def shared_path(self) -> Path:
+        """Where the samples are that a server gives to every client, if it does."""
+        return self.path / "shared-samples.safetensors"
 
     @property
     def report_path(self) -> Path:

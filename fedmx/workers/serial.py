@@ -40,7 +40,8 @@ class Serial:
     @classmethod
     def of(cls, assembly: Assembly) -> Serial:
         """Return what does the work of an experiment's clients."""
-        return cls(assembly.logic, assembly.engine, assembly.samples_of)
+        shared = assembly.shared_samples
+        return cls(assembly.logic, assembly.engine, assembly.samples_of, shared)
 
     def __enter__(self) -> Serial:
         return self

@@ -34,6 +34,7 @@ from layers.network.events import (
     Retrying,
     Sent,
 )
+from layers.network.file_size import file_wire_size
 from layers.network.frames import CHUNK_BYTES, wire_size
 from layers.network.limits import Limits
 from layers.network.listener import Listener
@@ -80,6 +81,7 @@ __all__ = [
     "Traffic",
     "TransferError",
     "VersionMismatch",
+    "file_wire_size",
     "make_ca",
     "make_client_certificate",
     "make_server_certificate",

@@ -37,15 +37,21 @@ def divide(
     partition: Partition,
     clients: int,
     seed: int | Sequence[int] | np.random.SeedSequence,
+    rows: Indices | None = None,
 ) -> tuple[list[Indices], list[Indices]]:
     """Divide the training and the test split among ``clients`` by one rule and one seed.
 
     Gives each client's indices into ``dataset.train`` and into ``dataset.test``. A client's test
     part has the label mix, the users and the share of its training part as far as the partition
-    can; it may be empty, the training part not. Raises PartitionError.
+    can; it may be empty, the training part not. With ``rows``, only these of the training split
+    are divided. Raises PartitionError.
     """
-    train, test = dataset.train, dataset.test
+    test = dataset.test
+    labels, users = dataset.train.y, dataset.train.users
+    if rows is not None:
+        labels, users = labels[rows], None if users is None else users[rows]
+    parts = partition.split(labels, users, clients, np.random.default_rng(seed))
     return (
-        partition.split(train.y, train.users, clients, np.random.default_rng(seed)),
+        parts if rows is None else [rows[part] for part in parts],
         partition.split(test.y, test.users, clients, np.random.default_rng(seed), allow_empty=True),
     )
