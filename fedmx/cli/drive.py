@@ -13,7 +13,7 @@ from fedmx.cli.progress import RoundProgress
 from fedmx.errors import FedmxError
 from fedmx.experiment import Experiment
 from fedmx.record import recorded
-from fedmx.report.quantities import percent
+from fedmx.report.quantities import duration, percent
 from fedmx.round import Round
 from fedmx.run import RunFolder
 from fedmx.server import Server
@@ -77,6 +77,10 @@ def _say_the_end(server: Server, folder: RunFolder, last: Round | None) -> None:
         accuracy, loss = server.evaluate()
     else:
         accuracy, loss = last.accuracy, last.loss
-    typer.echo(f"{folder.reason}: accuracy {percent(accuracy)}, loss {loss:.4f}")
+    found = f"accuracy {percent(accuracy)}, loss {loss:.4f}"
+    records = folder.rounds()
+    if records and records[-1].get("virtual"):
+        found += f", after {duration(records[-1].get('clock_elapsed_s'))} of virtual time"
+    typer.echo(f"{folder.reason}: {found}")
     typer.echo(f"model:  {folder.model_path}")
     typer.echo(f"report: {folder.report_path}")

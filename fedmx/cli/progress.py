@@ -94,6 +94,7 @@ class ProgressLine:
         self._loss: float | None = None
         self._up_bytes: int | None = None
         self._down_bytes = 0
+        self._virtual_s: float | None = None
         self._ends_s: deque[float] = deque(maxlen=RECENT_ROUNDS + 1)
 
     def take(self, round: Round, folder: RunFolder) -> None:
@@ -106,6 +107,7 @@ class ProgressLine:
             self._up_bytes += round.up_bytes
             self._down_bytes += round.down_bytes
         self._round = round.round
+        self._virtual_s = round.clock_elapsed_s if round.virtual else None
         if round.accuracy is not None:
             self._accuracy, self._loss = round.accuracy, round.loss
         now_s = time.monotonic()
@@ -122,6 +124,10 @@ class ProgressLine:
             parts.append(f"{'acc' if shortened else 'accuracy'} {percent(self._accuracy)}")
         if self._loss is not None:
             parts.append(f"{'' if shortened > 1 else 'loss '}{self._loss:.4f}")
+        if self._virtual_s is not None:
+            parts.append(
+                f"{'virtual' if shortened else 'virtual time'} {duration(self._virtual_s)}"
+            )
         parts.append(f"up {mebibytes(self._up_bytes)}")
         parts.append(f"down {mebibytes(self._down_bytes)}")
         left_s = self._left_s()

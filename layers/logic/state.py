@@ -52,7 +52,7 @@ class ServerState:
         )
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, slots=True)  # a simulation keeps one or two for each client
 class ClientState:
     """What a client's hooks keep after the client's part in `round`; round 0: nothing yet."""
 
@@ -69,7 +69,7 @@ class ClientState:
         return cls(round=tree["round"], memory=tree["memory"])
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, slots=True)
 class ClientLedger:
     """A client's memory before and after the update of which it does not know whether it counted.
 
