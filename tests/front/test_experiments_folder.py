@@ -65,3 +65,34 @@ def test_the_clients_have_two_shards_of_150_images_and_their_labels_for_the_test
     y_train, y_test = assembly.dataset.train.y, assembly.dataset.test.y
     strangers = [len(set(y_test[b]) - set(y_train[a])) for a, b in zip(train, test, strict=True)]
     assert sum(strangers) < 20
+
+
+BIASED = sorted(FOLDER.glob("mnist-biased-*.yaml"))
+
+
+def test_the_runs_among_biased_clients_differ_in_the_algorithm_alone() -> None:
+    trees = []
+    for path in BIASED:
+        assembly = Assembly(Experiment.read(path), shape=(1, 28, 28), classes=10)
+        training = assembly.logic.training_of(1)
+        assert (training.epochs, training.batch_size, training.rate) == (2, 64, 0.01)
+        assert training.momentum == 0.78
+        tree = Experiment.read(path).tree()
+        del tree["name"], tree["logic"]
+        trees.append(tree)
+    assert len(trees) == 8
+    assert all(tree == trees[0] for tree in trees)
+
+
+def test_two_in_five_of_the_biased_clients_are_extremely_biased(
+    data_root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FEDMX_DATA", str(data_root))
+    assembly = Assembly(Experiment.read(FOLDER / "mnist-biased-fedaim.yaml"))
+    y = assembly.dataset.train.y
+    counts = np.array([np.bincount(y[rows], minlength=10) for rows in assembly.parts[0]])
+    shares = counts / counts.sum(1, keepdims=True)
+    far = np.abs(np.cumsum(shares - 0.1, axis=1)[:, :-1]).sum(1) >= 3 - 1e-9
+    assert far.sum() == 20
+    assert (counts[far] > 0).sum(1).max() <= 2
+    assert (counts[~far] > 0).sum(1).min() >= 5
