@@ -274,7 +274,8 @@ def test_all_problems_are_told_together() -> None:
         "  exp.yaml:2: clients: must be a whole number, not 'x'",
         "  --set compute.data: is missing; add it",
         "  exp.yaml:3: logik: unknown key 'logik'; did you mean 'logic'? "
-        "the keys here are: clients, clock, compute, logic, name, network, rounds, run, seed, stop",
+        "the keys here are: clients, clock, compute, engine, logic, name, network, rounds, run, "
+        "seed, stop",
     ]
 
 
