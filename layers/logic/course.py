@@ -80,7 +80,7 @@ class Course:
         self._foreign = peers.foreign
         self._population, self._plan = _select(state, logic, peers, population)
         self._lanes = _lanes(self._plan, logic, state)
-        self._enough = _enough(self._plan, logic)
+        self._enough = self._plan.enough
         self._place = {
             client: place for place, lane in enumerate(self._plan.lanes) for client in lane
         }
@@ -360,14 +360,6 @@ def _lanes(plan: Plan, logic: Logic, state: ServerState) -> list[_Lane]:
         _Lane(lane, group, weight, *starts[group])
         for lane, group, weight in zip(plan.lanes, groups, weights, strict=True)
     ]
-
-
-def _enough(plan: Plan, logic: Logic) -> int | None:
-    """Return how many lanes end the round, if not all."""
-    if plan.enough is not None or logic.over_select == 1 or plan.offers:
-        return plan.enough
-    # The selector has its own idea of how many there are: the first of these count.
-    return max(round(len(plan.lanes) / logic.over_select), 1)
 
 
 def _select(

@@ -38,7 +38,7 @@ class Logic:
         deadline_s: how long a round may take, by the clock of the clients; None: as long as it
             does. What has not arrived by then is lost.
         over_select: how many times as many clients are asked as are needed, of which the first
-            count.
+            count. A selector whose plan is for certain clients has nobody to ask besides them.
         auxiliary: on a server that has samples of its own, trains a model on them: weights (d,),
             buffers (b,), how to train, and a seed give the weights (d,) after it.
     """
