@@ -9,6 +9,7 @@ from setuptools import find_packages, setup
 
 HERE = Path(__file__).resolve().parent
 README = HERE / "README.md"
+RAY = "ray>=2.40"
 
 
 def version() -> str:
@@ -49,7 +50,8 @@ setup(
         "tensorboard",
     ],
     extras_require={
-        "test": ["pytest>=8", "hypothesis", "ruff", "mypy", "types-PyYAML"],
+        "ray": [RAY],
+        "test": ["pytest>=8", "hypothesis", "ruff", "mypy", "types-PyYAML", RAY],
     },
     entry_points={"console_scripts": ["fedmx = fedmx.cli:main"]},
     classifiers=[

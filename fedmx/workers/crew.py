@@ -33,6 +33,9 @@ class Crew(Protocol):
     def open(self, build: bytes) -> None:
         """Let every worker, and each that takes a dead one's place, make an experiment's parts."""
 
+    def ready(self, worker: int) -> bool:
+        """Return whether a worker could take a job now, if it had none."""
+
     def share(self, data: memoryview) -> Any:
         """Put bytes where every worker can read them; return what stands for them."""
 
@@ -45,8 +48,8 @@ class Crew(Protocol):
     def give(self, worker: int, parts: Sequence[Part]) -> None:
         """Give a worker that is free a job; a worker that cannot take it has `Died`."""
 
-    def wait(self) -> tuple[int, bytes | Died]:
-        """Wait until a worker has done its job or died; return who, and what it said.
+    def wait(self) -> tuple[int, bytes | Died | None]:
+        """Wait until a worker has done its job, died or become ready (None); return who.
 
         Raises:
             WorkersFailed: workers die as soon as they start.

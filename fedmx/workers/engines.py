@@ -8,11 +8,16 @@ from fedmx.experiment import Engine, Experiment
 from fedmx.workers.crew import Crew
 from fedmx.workers.jobs import JOBS, Build
 from fedmx.workers.processes import Processes
+from fedmx.workers.ray_cluster import RayActors
+from layers.compute.runtime import one_thread
 
 
 def crew_of(engine: Engine) -> Crew:
     """Return the workers, which are started at once and load while this process does."""
-    assert engine.processes is not None
+    if engine.ray is not None:
+        with one_thread():
+            pass  # Ray forks, for which MXNet starts, and it starts quietly in here only
+        return RayActors(engine.ray.workers, engine.ray.address)
     return Processes(engine.number)
 
 

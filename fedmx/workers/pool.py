@@ -256,7 +256,9 @@ class Pool:
     def _hand_out(self, wanted: _Job) -> None:
         """Give free workers work: the longest first, so that none is left over with it alone."""
         for worker in range(self._crew.size):
-            if worker in self._running or not self._queue:
+            if not self._queue:
+                return
+            if worker in self._running or not self._crew.ready(worker):
                 continue
             job = max(self._queue, key=lambda job: job.cost)
             if self._held_bytes > HELD_BYTES:
@@ -267,7 +269,9 @@ class Pool:
             self._running[worker] = job
             self._crew.give(worker, job.parts)
 
-    def _note(self, worker: int, reply: bytes | Died) -> None:
+    def _note(self, worker: int, reply: bytes | Died | None) -> None:
+        if reply is None:
+            return
         job = self._running.pop(worker, None)
         if isinstance(reply, Died):
             self._note_death(job, reply)

@@ -23,7 +23,7 @@ def main(pipe: int, memory: int) -> None:
         memory: descriptor of the shared memory.
     """
     threading.Thread(target=_end_with, args=(pipe,), daemon=True).start()
-    sys.breakpointhook = _no_breakpoint
+    sys.breakpointhook = no_breakpoint
     from fedmx.workers.worker import Worker  # MXNet takes two seconds
 
     connection = Connection(pipe)
@@ -58,5 +58,6 @@ def _end_with(pipe: int) -> None:
     os._exit(0)
 
 
-def _no_breakpoint(*args: object, **keywords: object) -> NoReturn:
+def no_breakpoint(*args: object, **keywords: object) -> NoReturn:
+    """Refuse to stop where nobody could go on."""
     raise RuntimeError("a breakpoint needs this process's terminal: run with engine: serial")

@@ -67,6 +67,10 @@ class Processes:
         for one in self._processes:
             _send(one, self._build)
 
+    def ready(self, worker: int) -> bool:
+        """Return True: what is sent to a process waits for it."""
+        return True
+
     def share(self, data: memoryview) -> Block:
         """Write bytes into the shared memory."""
         return self._arena.put(data)
@@ -85,7 +89,7 @@ class Processes:
         self._busy.add(worker)
         _send(self._processes[worker], msgpack.packb([*parts]))
 
-    def wait(self) -> tuple[int, bytes | Died]:
+    def wait(self) -> tuple[int, bytes | Died | None]:
         """Wait for a reply, or put a new process in the place of a dead one."""
         number = next((i for i, one in enumerate(self._processes) if one.broken), None)
         if number is None:
