@@ -376,8 +376,12 @@ def _select(
         for question, clients in inquiries:
             given = answers.setdefault(question.name, {})
             given.update(_asked(question, clients, state, population.training, peers))
-        # Who left meanwhile cannot be selected any more.
-        population = replace(population, samples=peers.population(), answers=answers)
+        # Who left meanwhile cannot be selected any more, whatever it answered.
+        population = replace(population, samples=peers.population())
+        there = set(population.clients)
+        for name in {question.name for question, _ in inquiries}:
+            answers[name] = {one: told for one, told in answers[name].items() if one in there}
+        population = replace(population, answers=answers)
     rng = generator(logic.seed, "select", round)
     plan = logic.selector.select(population, memory, round, rng)
     unknown = sorted(set(plan.clients) - set(population.clients))
