@@ -180,6 +180,30 @@ def test_a_server_of_which_nobody_came_back_stays_where_it_is(gone) -> None:
     assert same_bits(after.weights, state.weights)
 
 
+@pytest.mark.parametrize("left", [NEBS, EBS])
+@pytest.mark.parametrize("divergence", [0.015, 1e9], ids=["exchanged", "apart"])
+def test_when_the_clients_of_one_server_have_left_the_model_is_that_of_the_other(
+    left, divergence
+) -> None:
+    logic = a_fedaim(aggregator=FedAim(divergence))
+    peers = MemoryPeers(logic, MIXED)
+    state, _ = run_rounds(2, a_state(logic, np.ones(3)), peers)
+    gone = (0, 2, 6) if left == NEBS else (1, 3, 4, 5)
+    peers.clients = {client: data for client, data in MIXED.items() if client not in gone}
+    before = state.memory["aggregate"]
+    for _ in range(3):
+        last = state.weights
+        state, report = run_round(state, peers, logic)
+        kept = state.memory["aggregate"]
+        assert not same_bits(state.weights, last)
+        assert ({NEBS, EBS} & set(kept)) == ({left} & set(before))
+    if left in before:
+        assert same_bits(kept[left], before[left])
+    peers.clients = MIXED
+    state, report = run_round(state, peers, logic)
+    assert set(report.of("counted")) == set(MIXED)
+
+
 def test_a_mediator_counts_by_those_of_its_clients_that_counted() -> None:
     clients = counted([EVEN, ONE_CLASS[0], ONE_CLASS[1], ONE_CLASS[9]])
     logic = a_fedaim(aggregator=FedAim(divergence=1e9))
@@ -321,6 +345,18 @@ def test_who_tells_no_distance_takes_no_part(distance) -> None:
     logic = a_fedaim(FedAimSplit(reveal="distance"))
     _, report = run_round(a_state(logic), MemoryPeers(logic, MIXED, forge_answer=forge), logic)
     assert set(report.of("counted")) == {0, 2, 3, 4, 5, 6}
+
+
+@pytest.mark.parametrize("reveal", ["histogram", "distance"])
+def test_what_an_answer_holds_besides_is_not_kept(reveal) -> None:
+    def forge(answer):
+        return [replace(answer, values={**answer.values, "more": np.zeros(1000)})]
+
+    logic = a_fedaim(FedAimSplit(reveal=reveal))
+    state, _ = run_round(a_state(logic), MemoryPeers(logic, MIXED, forge_answer=forge), logic)
+    (answers,) = state.memory["survey"].values()
+    assert set(answers) == set(MIXED)
+    assert all(set(told) == {reveal} for told in answers.values())
 
 
 def test_an_update_without_the_received_models_loss_is_refused() -> None:

@@ -15,7 +15,7 @@ from layers.logic.aggregators.sums import add_scaled, moved
 from layers.logic.errors import LogicError, Refused
 from layers.logic.exchange import Update
 from layers.logic.mediators.entropy import entropy, share
-from layers.logic.mediators.split import EBS, NEBS, Split
+from layers.logic.mediators.split import ALONE, EBS, NEBS, Split
 from layers.logic.norm import norm
 from layers.logic.selector import SELECT
 from layers.logic.state import ServerState, frozen
@@ -51,6 +51,7 @@ class _Round:
     ebs: _Server
     buffers: BufferMean
     bias: Mapping[int, float]
+    alone: str = ""  # the one server of which any client is there
     loss: float = 0.0
     samples: float = 0.0  # that the loss is of
 
@@ -69,9 +70,10 @@ class FedAim(Aggregator):
     is w^C. Buffers are averaged by samples.
 
     Without extremely biased clients w^C is w^NEBS, which is FedAvg; without others it is w^EBS; so
-    it is with a selector that gives no groups. A round in which nobody of NEBS came back exchanges
-    nothing. It keeps loss_{t-1}, the number of exchanges and the last alpha, and between exchanges
-    w^NEBS and w^EBS, float32 (d,) each.
+    it is with a selector that gives no groups, and while none of a server's clients is there. A
+    round in which those of NEBS are there and none came back exchanges nothing. It keeps
+    loss_{t-1}, the number of exchanges and the last alpha, and between exchanges w^NEBS and w^EBS,
+    float32 (d,) each.
 
     Attributes:
         divergence: theta_WD.
@@ -128,6 +130,8 @@ class FedAim(Aggregator):
     def add(self, total: _Round, contribution: Contribution) -> _Round:
         """Add a lane to its server's mean."""
         total.buffers.add(contribution)
+        if contribution.group.endswith(ALONE):
+            total.alone = _server_of(contribution.group)
         if _server_of(contribution.group) == EBS:
             total.ebs.add(contribution, _weight(contribution, total.bias))
             return total
@@ -148,6 +152,8 @@ class FedAim(Aggregator):
         split = Split.of(state.memory.get(SELECT, {}))
         if not split.mediators or not split.unbiased:
             return _central(state, kept, nebs if not split.mediators else ebs)
+        if total.alone:  # the other one has its own model, if it had, when its clients are back
+            return _central(state, kept, nebs if total.alone == NEBS else ebs, (total.alone,))
         if stable and self._apart(ebs[0], state.weights):
             h_nebs, h_ebs = (entropy(weights, self.bins) for weights, _ in (nebs, ebs))
             alpha = share(h_nebs, h_ebs, self.amplitude, self.steepness)
@@ -178,12 +184,13 @@ class FedAim(Aggregator):
 
 
 def _server_of(group: str) -> str:
-    if group not in ("", NEBS, EBS):
+    server = group.removesuffix(ALONE)
+    if server not in ("", NEBS, EBS):
         raise LogicError(
             f"fedaim knows the groups {NEBS} and {EBS}, and the selector made one called "
             f"{group!r}; use the selector fedaim"
         )
-    return group or NEBS
+    return server or NEBS
 
 
 def _weight(contribution: Contribution, bias: Mapping[int, float]) -> float:
@@ -198,10 +205,13 @@ def _weight(contribution: Contribution, bias: Mapping[int, float]) -> float:
 
 
 def _central(
-    state: ServerState, kept: dict[str, Any], model: tuple[np.ndarray, np.ndarray]
+    state: ServerState,
+    kept: dict[str, Any],
+    model: tuple[np.ndarray, np.ndarray],
+    servers: tuple[str, ...] = (NEBS, EBS),
 ) -> ServerState:
-    """Return the state with this model at all three servers, which then need not keep their own."""
-    for server in (NEBS, EBS):
+    """Return the state with this central model, and at these servers, which then keep none."""
+    for server in servers:
         kept.pop(server, None)
         kept.pop(f"{server}_buffers", None)
     memory = {**state.memory, AGGREGATE: kept}

@@ -17,6 +17,9 @@ NEBS = "nebs"
 EBS = "ebs"
 """The group of the mediators' lanes, and the server's name."""
 
+ALONE = " alone"
+"""Ends the name of a group in a round in which none of the other server's clients is there."""
+
 
 @dataclass(frozen=True, eq=False)
 class Split:

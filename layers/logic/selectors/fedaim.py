@@ -20,7 +20,7 @@ from layers.logic.mediators.schedule import (
     greedy_fill,
     present,
 )
-from layers.logic.mediators.split import EBS, NEBS, Split
+from layers.logic.mediators.split import ALONE, EBS, NEBS, Split
 from layers.logic.plan import Plan, Population
 from layers.logic.selector import SELECT, SURVEY, Selector
 from layers.logic.state import ServerState
@@ -34,7 +34,8 @@ class FedAimSplit(Selector):
     FedAIM, equation 3 and algorithm 1: client k is extremely biased if EMD_k, the distance of its
     labels' distribution from the reference, is at least theta. Mediators, min(M, number of those),
     as equal in size as can be, are filled as in Astraea with the clients that bring each one's
-    pooled distribution nearest to the reference. The lanes are in the groups `nebs` and `ebs`.
+    pooled distribution nearest to the reference. The lanes are in the groups `nebs` and `ebs`, or
+    `nebs alone` or `ebs alone` when nobody of the other part is there.
 
     The clients are asked for their labels once, before their first round; the split is made again
     when a client joins later. Who does not answer, or not with a histogram, takes no part until it
@@ -143,7 +144,8 @@ class FedAimSplit(Selector):
         lines = present(split.mediators, there)
         if self.shuffle:
             lines = tuple(tuple(rng.permutation(line).tolist()) for line in lines)
-        return Plan(alone + lines, groups=(NEBS,) * len(alone) + (EBS,) * len(lines))
+        end = "" if alone and lines else ALONE
+        return Plan(alone + lines, groups=(NEBS + end,) * len(alone) + (EBS + end,) * len(lines))
 
 
 def check_classes(classes: int) -> None:
