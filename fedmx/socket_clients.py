@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from fedmx.attendance import Reminder, named
 from fedmx.errors import FedmxError
@@ -137,7 +137,7 @@ class SocketClients:
             self._reception.send(client, question)
         while asked and self._left_s() > 0:
             arrival = self._next(self._left_s())
-            if isinstance(arrival, Answer | Lost) and arrival.client in asked:
+            if _replies(arrival, question) and arrival.client in asked:
                 del asked[arrival.client]
                 if isinstance(arrival, Answer):
                     answers.append(arrival)
@@ -333,6 +333,13 @@ class SocketClients:
 
 def _kind(arrival: Arrival) -> str:
     return "update" if isinstance(arrival, Lost) else type(arrival).__name__.lower()
+
+
+def _replies(arrival: Arrival | None, question: Question) -> TypeGuard[Answer | Lost]:
+    """Whether this is about the question, and not about an earlier one or a task."""
+    if isinstance(arrival, Answer):
+        return (arrival.question, arrival.round) == (question.name, question.round)
+    return isinstance(arrival, Lost) and arrival.round == 0
 
 
 def _answers(arrival: Arrival, task: Task) -> bool:

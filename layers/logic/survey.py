@@ -52,11 +52,18 @@ class Question:
 
 @dataclass(frozen=True, eq=False)
 class Answer:
-    """Up: what a client answered."""
+    """Up: what a client answered.
+
+    Attributes:
+        question: the question's name.
+        values: the answer.
+        round: the question's; by it an answer that comes too late is known.
+    """
 
     client: int
     question: str
     values: dict[str, bool | int | float | str | bytes | np.ndarray | None]
+    round: int = 0
 
 
 def _labels(question: Question, engine: Engine, data: Data) -> Slot:
@@ -134,4 +141,5 @@ ABOUT_MODEL = frozenset({"loss", "step"})
 
 def answer_question(client: int, question: Question, engine: Engine, data: Data) -> Answer:
     """Return a client's answer."""
-    return Answer(client, question.name, QUESTIONS[question.name](question, engine, data))
+    values = QUESTIONS[question.name](question, engine, data)
+    return Answer(client, question.name, values, question.round)

@@ -6,7 +6,7 @@ import _thread
 import logging
 import socket
 import threading
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +15,7 @@ import pytest
 from fedmx import FedmxError, Server, SocketClients, recorded
 from fedmx.messages import CODEC, Failed, Setup
 from layers.logic import Answer, Offer, Question, ServerState, Verdict
+from layers.logic.plan import Plan, single_lanes
 from layers.logic.selectors.uniform import Uniform
 from layers.network import AddressError, Listener
 from tests.front.scripted import (
@@ -330,9 +331,52 @@ class Surveyed(Uniform):
 
 
 def answering(client: Scripted) -> None:
-    client.expect(Question)
-    client.say(Answer(client.client, "labels", {"histogram": np.array([1, 2, 3])}))
+    asked = client.expect(Question)
+    client.say(Answer(client.client, "labels", {"histogram": np.array([1, 2, 3])}, asked.round))
     honest(client)
+
+
+@dataclass(frozen=True)
+class Asking(Uniform):
+    """Everybody who answers this round's questions; `heard` has what was told, by round."""
+
+    heard: dict[int, dict[int, float]] = field(default_factory=dict)
+
+    def inquire(self, population, memory, round, rng):  # type: ignore[no-untyped-def]
+        return [(Question(name), population.clients) for name in ("loss", "times")]
+
+    def select(self, population, memory, round, rng) -> Plan:  # type: ignore[no-untyped-def]
+        told = population.answers["times"]
+        self.heard[round] = {client: float(one["train_s"]) for client, one in told.items()}  # type: ignore[arg-type]
+        return Plan(single_lanes(told))
+
+
+def test_an_answer_that_comes_too_late_is_not_taken_for_that_to_a_later_question(
+    certificates: Certificates,
+) -> None:
+    def reply(client: Scripted, asked: Question, train_s: float) -> None:
+        values = {"loss": 1.0} if asked.name == "loss" else {"train_s": train_s}
+        client.say(Answer(client.client, asked.name, values, asked.round))
+
+    def quick(client: Scripted) -> None:
+        while True:
+            reply(client, client.expect(Question), 1.0)
+            reply(client, client.expect(Question), 1.0)
+            client.say(update_of(client.task()))
+
+    def slow(client: Scripted) -> None:
+        first = [client.expect(Question) for _ in range(2)]
+        for asked in (*first, client.expect(Question)):  # the first ones when they are over
+            reply(client, asked, 99.0)
+        reply(client, client.expect(Question), 2.0)
+        client.say(update_of(client.task()))
+
+    selector = Asking(1.0)
+    server = listening(certificates, wait_for=2, last=2, deadline_s=1.0, selector=selector)
+    with server, fleet(server, certificates, {0: quick, 1: slow}):
+        rounds = list(server.rounds())
+    assert selector.heard == {1: {0: 1.0}, 2: {0: 1.0, 1: 2.0}}
+    assert [round.participants for round in rounds] == [(0,), (0, 1)]
 
 
 def test_a_survey_ends_whoever_does_not_answer(certificates: Certificates) -> None:
