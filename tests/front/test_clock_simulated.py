@@ -195,3 +195,10 @@ def test_a_trace_that_cannot_be_read_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(Exception, match="the trace cannot be read") as caught:
         simulate(timed({}, clock))
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("preset", ["fedcs", "offline-kp", "online-kp"])
+def test_without_devices_nobody_takes_any_time_and_a_seed_gives_the_same_plan(preset) -> None:
+    rounds = run(timed({"preset": preset}, {"deadline_s": 1e-6}))
+    assert all(round.report.selected == CLIENTS for round in rounds)
+    assert all(len(round.participants) == CLIENTS for round in rounds)
