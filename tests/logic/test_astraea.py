@@ -50,6 +50,22 @@ def test_the_ratios_are_as_worked_out(case) -> None:
     np.testing.assert_allclose(found, expected, atol=1e-9)
 
 
+def test_histograms_that_are_absurd_let_nobody_train_without_end() -> None:
+    def forge(answer):
+        if answer.client > 1:
+            return [answer]
+        absurd = np.bincount([answer.client], minlength=10) << 52
+        return [replace(answer, values={"histogram": absurd})]
+
+    clients = {k: Points.of(list(range(10))) for k in range(4)}
+    logic = a_logic(Astraea(gamma=2, above=3.0), 2, hooks=[Rebalance()])
+    peers = MemoryPeers(logic, clients, forge_answer=forge)
+    peers.engine = PointsEngine(2)
+    _, report = run_round(a_state(logic), peers, logic)
+    assert set(report.of("counted")) == set(clients)
+    assert all(10 < told.samples <= 1000 for told in report.clients)
+
+
 def test_the_model_is_the_mediators_mean_by_samples() -> None:
     clients = counted([EVEN, ONE_CLASS[0], [2] * 10])
     logic = an_astraea()

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import numpy as np
 
+MOST = 100.0  # or one client's absurd histogram would let all others train without end
+
 
 def ratios(numbers: np.ndarray, above: float = 3.0, below: float | None = None) -> np.ndarray:
     """Return float64 (C,): the factor for the samples of each class; 1 leaves a class alone.
 
     With mean m and standard deviation s (of C - 1 degrees of freedom) of the `numbers` (C,), and
     z = (number - m) / s: (m - s sqrt(z T_a)) / number where z < T_a, (m + s sqrt(z T_d)) / number
-    where z > T_d. A class of which there is nothing is left alone.
+    where z > T_d; 100 at the most. A class of which there is nothing is left alone.
 
     Args:
         numbers: samples of each class over all clients.
@@ -31,4 +33,4 @@ def ratios(numbers: np.ndarray, above: float = 3.0, below: float | None = None) 
     few, many = (z < below) & (numbers > 0), z > above
     factors[few] = (mean - spread * np.sqrt(z[few] * below)) / numbers[few]
     factors[many] = (mean + spread * np.sqrt(z[many] * above)) / numbers[many]
-    return factors
+    return np.minimum(factors, MOST)
