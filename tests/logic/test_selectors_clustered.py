@@ -95,3 +95,13 @@ def test_a_mean_that_would_weigh_by_size_again_is_refused() -> None:
 
 def test_nobody_gives_an_empty_plan() -> None:
     assert Clustered().select(Population({0: 0}), {}, 1, generator(0, "select", 1)).lanes == ()
+
+
+def test_a_client_that_says_it_has_all_the_samples_there_can_be_ends_no_draw() -> None:
+    samples = dict.fromkeys(range(4000), 10) | {5: 2**53}
+    for draws in (100, 2000):
+        selector = Clustered(count=draws)
+        plan = selector.select(Population(samples), {}, 1, np.random.default_rng(0))
+        assert set(plan.clients) <= set(samples)
+        assert sum(plan.weights) == pytest.approx(1)
+        assert plan.weights[plan.clients.index(5)] > 0.9

@@ -17,6 +17,8 @@ from layers.logic.selectors.uniform import check_size, cohort_size
 if TYPE_CHECKING:
     from layers.logic.logic import Logic
 
+MOST = 1 << 62
+
 
 @dataclass(frozen=True)
 class Clustered(Selector):
@@ -61,6 +63,8 @@ class Clustered(Selector):
         sizes = np.array([population.samples[client] for client in population.clients], np.int64)
         m = cohort_size(self.fraction, self.count, clients.size)
         draws = population.asked(m)
+        # What clients say may be absurd; so much that the line gets too long for int64 is no more.
+        sizes = np.minimum(sizes, MOST // (clients.size * draws))
         largest_first = np.lexsort((-clients, -sizes))
         ends = np.cumsum(sizes[largest_first]) * draws
         total = int(sizes.sum())
