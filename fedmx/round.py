@@ -110,6 +110,7 @@ class Round:
         """Return the round's lines of clients.jsonl."""
         return [
             {
+                **client.metrics,  # first: what a client calls its numbers replaces no others
                 "round": self.round,
                 "client": client.client,
                 "status": client.status,
@@ -120,7 +121,6 @@ class Round:
                 "up_bytes": client.traffic.up_bytes,
                 "down_bytes": client.traffic.down_bytes,
                 **(asdict(client.times) if client.times is not None else {}),
-                **client.metrics,
             }
             for client in self.report.clients
         ]

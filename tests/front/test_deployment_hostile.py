@@ -155,6 +155,22 @@ def test_a_failure_is_reported_with_its_traceback(certificates: Certificates) ->
     assert line["traceback"] == "Traceback: line 1 of mine"
 
 
+def test_what_a_client_calls_its_numbers_does_not_change_what_is_recorded_of_it(
+    certificates: Certificates,
+) -> None:
+    names = ("round", "client", "status", "samples", "up_bytes", "ended_s", "loss")
+    server = listening(certificates, wait_for=2)
+    with (
+        server,
+        fleet(server, certificates, {0: honest, 1: says(metrics=dict.fromkeys(names, -1.0))}),
+    ):
+        (round,) = server.rounds()
+    one, other = round.client_records()
+    assert (other["round"], other["client"], other["status"]) == (1, 1, "counted")
+    assert (other["samples"], other["up_bytes"] > 0, other["ended_s"] > 0) == (10, True, True)
+    assert (one["loss"], other["loss"]) == (1.0, -1.0)
+
+
 def test_a_round_of_refused_updates_alone_leaves_every_bit_of_the_model(
     certificates: Certificates,
 ) -> None:
