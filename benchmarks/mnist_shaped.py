@@ -1,4 +1,4 @@
-"""Images and labels of MNIST's shape, random: the time of a step does not depend on what they show."""
+"""Random images of MNIST's shape: the time of a step does not depend on what they show."""
 
 from __future__ import annotations
 

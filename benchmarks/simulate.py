@@ -22,8 +22,8 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE / "peers"), str(HERE.parent)]
 
-from family import Family
-from work import BATCH, CLIENTS, COHORT, EPOCHS, IMAGES, RATE, Clock
+from family import Family  # noqa: E402
+from work import BATCH, CLIENTS, COHORT, EPOCHS, IMAGES, RATE, Clock  # noqa: E402
 
 SCALE_IMAGES, SCALE_EPOCHS = 60, 1
 POPULATIONS = (10, 100, 1_000, 10_000)

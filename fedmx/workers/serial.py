@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from fedmx.assembly import Assembly
+from fedmx.messages import CODEC
 from fedmx.participant import Participant
 from fedmx.wire import carried
 from fedmx.workers.workers import Made
@@ -12,6 +14,8 @@ from layers.compute.compute import Compute
 from layers.compute.engine import Engine
 from layers.compute.samples import Samples
 from layers.logic import Answer, ClientFailed, ClientLedger, Logic, Question, Task, Traffic
+from layers.logic.exchange import EMPTY
+from layers.network import wire_size
 
 
 class Serial:
@@ -36,6 +40,7 @@ class Serial:
         self._samples_of = samples_of
         self._shared = shared
         self._tasks: dict[int, tuple[Task, ClientLedger]] = {}
+        self._weights = EMPTY
 
     @classmethod
     def of(cls, assembly: Assembly) -> Serial:
@@ -51,7 +56,7 @@ class Serial:
 
     def begin(self, task: Task, ledger: ClientLedger) -> int:
         """Keep a task; return its bytes on the wire."""
-        received, size = carried(task)
+        received, size = self._received(task)
         self._tasks[task.client] = received, ledger
         return size
 
@@ -83,6 +88,17 @@ class Serial:
                 raise ClientFailed(client, 0, what) from error
             answers.append((answer, Traffic(down_bytes, up_bytes)))
         return answers
+
+    def _received(self, task: Task) -> tuple[Task, int]:
+        """Return a task as it arrives, and its bytes on the wire; alike weights are kept once."""
+        last = self._weights
+        if last.shape != task.weights.shape or last.tobytes() != task.weights.tobytes():
+            received, size = carried(task)
+            self._weights = received.weights
+            return received, size
+        size = wire_size(CODEC.encode(task).size)
+        received, _ = carried(replace(task, weights=EMPTY))
+        return replace(received, weights=last), size
 
     def participant(self, client: int, ledger: ClientLedger) -> Participant:
         """Return a client that is ready to work."""

@@ -1,0 +1,75 @@
+"""Where the time of a simulated round goes, by part; the work of `simulate.py` in one process.
+
+    python benchmarks/profile_round.py [--model lenet5] [--rounds 5]
+
+Shares are of the process's own time under cProfile, which makes what is written in Python look a
+little dearer than it is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import cProfile
+import json
+import pstats
+from pathlib import Path
+
+from fedmx import Experiment, simulate
+
+HERE = Path(__file__).resolve().parent
+PARTS = {  # the functions in which a part's time is spent, with all that they call
+    "forward and backward: MXNet's bound graph": [("compiled.py", "run")],
+    "the step of SGD": [("optimiser.py", "step")],
+    "gathering mini-batches": [("engine.py", "_gather"), ("batches.py", "batches")],
+    "the reported loss": [("loss.py", "likelihood"), ("engine.py", "_mean_loss")],
+    "a client's samples, normalised": [("normalise.py", "materialise")],
+    "messages: encoding and decoding": [("wire.py", "carried"), ("serial.py", "_received")],
+    "selecting, folding, concluding": [("course.py", name) for name in ("open", "conclude")]
+    + [("course.py", "receive"), ("course.py", "__init__")],
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--model", choices=["2nn", "lenet5"], default="lenet5")
+    parser.add_argument("--rounds", type=int, default=5)
+    options = parser.parse_args()
+    tree = {
+        "rounds": options.rounds + 2,
+        "clients": 100,
+        "compute": {
+            "model": options.model,
+            "data": "mnist_shaped:images",
+            "normalise": {"scale": 255},
+            "train": {"epochs": 5, "batch_size": 10, "rate": 0.04},
+            "evaluate": {"every": options.rounds + 2},
+        },
+        "logic": {"select": {"name": "uniform", "count": 10}},
+    }
+    with simulate(Experiment.parse(json.dumps(tree), "profile", folder=HERE)) as simulation:
+        rounds = iter(simulation)
+        next(rounds)  # compiles
+        profile = cProfile.Profile()
+        profile.enable()
+        for _ in range(options.rounds):
+            next(rounds)
+        profile.disable()
+    stats = pstats.Stats(profile)
+    total_s: float = stats.total_tt  # type: ignore[attr-defined]
+    spent = {
+        (Path(file).name, name): cumulative_s
+        for (file, _, name), (_, _, _, cumulative_s, _) in stats.stats.items()  # type: ignore[attr-defined]
+    }
+    left_s = total_s
+    print(
+        f"{options.model}, {total_s / options.rounds:.3f} s a round\n\n| part | share |\n|---|--:|"
+    )
+    for part, functions in PARTS.items():
+        part_s = sum(spent.get(function, 0.0) for function in functions)
+        left_s -= part_s
+        print(f"| {part} | {part_s / total_s:.1%} |")
+    print(f"| the rest: loops and calls in Python | {left_s / total_s:.1%} |")
+
+
+if __name__ == "__main__":
+    main()
