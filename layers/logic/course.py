@@ -86,6 +86,7 @@ class Course:
         }
         self._tasks: dict[int, Task] = {}
         self._offers: dict[int, Offer] = {}
+        self._norms: dict[int, float] = {}  # that were offered, whatever has become of the offer
         self._granted: set[int] = set()
         self._waiting: dict[int, None] = {}  # clients that may still offer
         self._admitted: Any = None  # what the selector made of the offers so far
@@ -116,6 +117,7 @@ class Course:
             self._drop(ClientReport(offer.client, "refused", str(refusal)))
             return [Verdict(task.round, offer.client, granted=False)]
         self._offers[offer.client] = offer
+        self._norms[offer.client] = offer.norm
         del self._waiting[offer.client]
         return self._decide()
 
@@ -168,7 +170,7 @@ class Course:
             "counted",
             samples=update.samples,
             steps=update.steps,
-            metrics=dict(decoded.metrics),
+            metrics={**decoded.metrics, **self._offered(update.client)},
         )
         lane.buffers = decoded.buffers
         if lane.several:
@@ -184,7 +186,9 @@ class Course:
         if lost.client not in self._tasks:
             return []
         status: Literal["refused", "lost"] = "refused" if lost.refused else "lost"
-        return self._drop(ClientReport(lost.client, status, lost.reason, lost.traceback))
+        told = self._offered(lost.client)
+        report = ClientReport(lost.client, status, lost.reason, lost.traceback, metrics=told)
+        return self._drop(report)
 
     def renew(self, forgot: Forgot) -> Sequence[Task]:
         """Return a task to begin anew with, for a client that lost its memory."""
@@ -258,6 +262,10 @@ class Course:
         """Return the last round of a client that counted, if it still remembers what was then."""
         counted = self._state.counted.get(client, 0)
         return counted if counted and self._peers.remembers(client, counted) else 0
+
+    def _offered(self, client: int) -> dict[str, float]:
+        """Return the norm that a client offered, if it did: what selection went by."""
+        return {"norm": self._norms[client]} if client in self._norms else {}
 
     def _drop(self, report: ClientReport) -> list[Task]:
         """Note why a client's update does not count, and go on with its lane."""

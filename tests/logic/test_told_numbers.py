@@ -7,8 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from layers.logic import run_round
+from layers.logic import Lost, run_round
 from layers.logic.selectors.offline_kp import OfflineKP
+from layers.logic.selectors.online_kp import OnlineKP
 from layers.logic.selectors.oort import Oort
 from tests.logic.memory_peers import MemoryPeers, a_logic, a_state, run_rounds
 from tests.logic.quadratic import bowls
@@ -41,3 +42,23 @@ def test_an_absurd_loss_is_refused_and_nobody_is_selected_by_it() -> None:
     assert all(np.isfinite(kept["numbers"]).all() for kept in state.memory["select"].values())
     _, reports = run_rounds(3, state, MemoryPeers(logic, CLIENTS))
     assert all(len(report.of("counted")) == 1 for report in reports)
+
+
+def test_the_norm_of_a_client_is_that_of_its_offer_whatever_becomes_of_its_update() -> None:
+    """The largest norm of a round is that of all who offered: also of who was lost after it."""
+    logic = a_logic(OnlineKP(0.001, 10.0, ask_times=False), deadline_s=100.0)
+    gone = max(CLIENTS, key=lambda client: np.linalg.norm(CLIENTS[client].b))
+    norms: dict[int, float] = {}
+
+    def forge(update):
+        if update.client == gone:
+            return [Lost(update.round, update.client, "cable cut")]
+        return [replace(update, metrics={"loss": 1.0, "norm": 1e6})]
+
+    peers = MemoryPeers(logic, CLIENTS, forge=forge)
+    peers.forge_offer = lambda offer: [norms.setdefault(offer.client, offer.norm) and offer]
+    state, report = run_round(a_state(logic), peers, logic)
+    assert report.of("lost") == (gone,)
+    assert len(report.of("counted")) == 4
+    assert {c.client: c.metrics["norm"] for c in report.clients} == norms
+    assert state.memory["select"]["largest"] == norms[gone] == max(norms.values())
