@@ -25,7 +25,7 @@ from layers.compute.normalise import Normalise, materialise
 from layers.compute.partitions import divide
 from layers.compute.samples import Samples
 from layers.compute.withdrawn import Withdrawn, withdraw
-from layers.logic import Logic, LogicError, Preset, Training
+from layers.logic import Logic, LogicError, Preset, Selector, Training
 from layers.logic.aggregators.mean import Mean
 from layers.logic.clock import VirtualClock
 from layers.logic.seeds import derive
@@ -160,6 +160,7 @@ class Assembly:
         experiment, preset = self.experiment, self.preset
         section, train = experiment.logic, experiment.compute.train
         schedule = build("schedule", train.schedule, KINDS["schedules"])
+        self._check_labels(preset.selector)
         try:
             return Logic(
                 layout=self.engine.layout,
@@ -182,6 +183,21 @@ class Assembly:
             )
         except LogicError as error:
             raise ExperimentError(f"logic: {error}") from error
+
+    def _check_labels(self, selector: Selector) -> None:
+        """Refuse a selector that goes by another number of labels than the data have.
+
+        With too few no client could answer; with too many every client would look biased.
+        """
+        asked = {question.classes for question in selector.surveys() if question.classes}
+        for number in sorted(asked):
+            there_are = self.dataset.classes if self.classes is None else self.classes
+            if number != there_are:
+                data = self.experiment.compute.data.name
+                raise ExperimentError(
+                    f"logic: the selector goes by {number} labels, and {data} has {there_are}; "
+                    f"set classes to {there_are}"
+                )
 
     @cached_property
     def server_logic(self) -> Logic:

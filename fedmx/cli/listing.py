@@ -79,8 +79,9 @@ def _table(kind: str, entries: Mapping[str, Any], *, settings: bool) -> Table:
 def _about(entry: Any) -> str:
     """Return what the documentation of a component begins with."""
     first = (inspect.getdoc(entry) or "").split("\n\n")[0].replace("\n", " ")
-    about = first.replace("``", "`").removeprefix("Return ")
-    return about[:1].upper() + about[1:]
+    first = first.replace("``", "`")
+    about = first.removeprefix("Return ")  # else it may begin with a formula: w is not W
+    return first if about == first else about[:1].upper() + about[1:]
 
 
 def _settings(entry: Any, family: bool) -> list[str]:

@@ -57,7 +57,8 @@ def engine_override(name: str | None) -> list[str]:
     if name is None:
         return []
     kind, colon, of = name.partition(":")
-    if kind == "processes" and colon and (of == "all" or (of.isascii() and of.isdigit())):
+    count = of.isascii() and of.isdigit() and int(of) > 0
+    if kind == "processes" and colon and (count or of == "all"):
         return [f"engine={{processes: {of}}}"]
     if kind == "ray" and of:
         return [f"engine={{ray: {{address: {json.dumps(of)}}}}}"]

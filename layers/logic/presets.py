@@ -37,7 +37,7 @@ from layers.logic.stratified import fedsso
 
 
 def fedavg(fraction: float = 0.1) -> Preset:
-    """FedAvg (McMahan et al. 2017, algorithm 1; the thesis' algorithm 2).
+    """FedAvg (McMahan et al. 2017, algorithm 1).
 
     m = max(C K, 1) clients drawn uniformly train E epochs; the model becomes
     sum_k (n_k / n) w_k over those that returned.
@@ -52,7 +52,7 @@ def fedsgd(
     reply: Literal["model", "gradient"] = "model",
     order: Literal["uniform", "round-robin"] = "uniform",
 ) -> Preset:
-    """FedSGD as in the thesis' algorithm 1: one client at a time, in sequence.
+    """FedSGD: one client at a time, each from the model that the one before it made.
 
     Args:
         reply: what the client returns, its model or the sum of its gradients.

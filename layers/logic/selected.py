@@ -17,7 +17,8 @@ from layers.logic.selectors.power_of_choice import PowerOfChoice
 def fedcs(candidates: float = 1.0) -> Preset:
     """FedCS (Nishio and Yonetani 2019): as many clients as upload before the round's deadline.
 
-    Needs `deadline_s`; with `min_updates: 0` a round in which nobody fits keeps the model.
+    Needs `clock.deadline_s`; with `logic.min_updates: 0` a round in which
+    nobody fits keeps the model.
 
     Args:
         candidates: share of the clients that are asked how long they will take.
@@ -33,7 +34,8 @@ def offline_kp(
 ) -> Preset:
     """OfflineKP-FL: everybody trains, and a knapsack says whose updates are worth their upload.
 
-    Needs `deadline_s`; with `min_updates: 0` a round in which nobody fits keeps the model.
+    Needs `clock.deadline_s`; with `logic.min_updates: 0` a round in which
+    nobody fits keeps the model.
 
     Args:
         stop: which value of the knapsack ends the round.
@@ -51,7 +53,8 @@ def online_kp(
 ) -> Preset:
     """OnlineKP-FL: everybody trains; an update is taken at once if it is worth its upload.
 
-    Needs `deadline_s`; with `min_updates: 0` a round in which nobody is taken keeps the model.
+    Needs `clock.deadline_s`; with `logic.min_updates: 0` a round in which
+    nobody is taken keeps the model.
 
     Args:
         L0: lowest worth of a second, in norm a second; None: as the first round shows.

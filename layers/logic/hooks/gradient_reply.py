@@ -1,4 +1,4 @@
-"""The client returns the sum of its gradients, and the server steps (the thesis' algorithm 1)."""
+"""The client returns the sum of its gradients, and the server steps (FedSGD)."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def check_deadline(name: str, logic: Logic) -> None:
     """Raise `LogicError` unless the round has a deadline, and nobody is asked in reserve."""
     if logic.deadline_s is None:
         raise LogicError(
-            f"{name} fits clients into a round of a given length; set deadline_s, in seconds"
+            f"{name} fits clients into a round of a given length; set clock.deadline_s"
         )
     if logic.over_select != 1:
         raise LogicError(
