@@ -96,7 +96,7 @@ def test_what_the_page_on_extending_shows_are_the_examples_and_they_pass_its_tes
 ) -> None:
     written = write_files(EXTENDING, tmp_path)
     tests = [path for path in written if path.name.startswith("test_")]
-    assert len(tests) == 3
+    assert len(tests) == 5
     for path in written:
         lines = [line for line in path.read_text().splitlines() if line.strip()]
         if path.suffix == ".py":
@@ -114,7 +114,7 @@ def test_what_the_page_on_extending_shows_are_the_examples_and_they_pass_its_tes
         timeout=PATIENCE_S,
     )
     assert done.returncode == 0, done.stdout
-    assert "9 passed" in done.stdout
+    assert "13 passed" in done.stdout
 
 
 def test_the_round_of_the_design_is_the_code() -> None:

@@ -1,0 +1,45 @@
+"""Your own selector: who is done in time offers; the first updates that are large are uploaded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from layers.logic import LogicError, Plan, Question, Selector, Verdict, single_lanes
+from layers.logic.selectors.told_times import ToldTimes
+
+
+@dataclass(frozen=True)
+class LargeFirst(Selector):
+    """Grants the first `count` updates of at least `least` times the last round's mean norm."""
+
+    count: int = 3
+    least: float = 0.8
+
+    def check(self, logic):  # before anything runs
+        if logic.deadline_s is None:
+            raise LogicError("LargeFirst fills rounds of a given length; set clock.deadline_s")
+
+    def inquire(self, population, memory, round, rng):  # before each round
+        return [(Question("times"), population.clients)]
+
+    def select(self, population, memory, round, rng):
+        told = ToldTimes.of(population)  # of answers that are two numbers
+        in_time = told.train_s + told.upload_s < population.deadline_s
+        return Plan(single_lanes(told.clients[in_time].tolist()), offers=True)
+
+    def admit(self, bids, so_far):  # whenever an offer has come, or a client was lost
+        left = self.count if so_far is None else so_far
+        verdicts = []
+        for offer in bids.offers:
+            granted = left > 0 and offer.norm >= bids.memory.get("enough", 0.0)
+            left -= granted
+            verdicts.append(Verdict(offer.round, offer.client, granted))
+        if bids.offers and not left:  # nobody need go on training
+            verdicts += [Verdict(bids.offers[0].round, client, False) for client in bids.waiting]
+        return verdicts, left
+
+    def learn(self, memory, report):  # after the round
+        norms = [one.metrics["norm"] for one in report.clients if "norm" in one.metrics]
+        return {"enough": self.least * float(np.mean(norms))} if norms else memory
