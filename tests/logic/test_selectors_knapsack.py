@@ -359,3 +359,11 @@ def test_a_round_into_which_nobody_fits_keeps_the_model_and_lasts_as_long_as_it_
 def test_settings_that_cannot_be_are_refused(make, said) -> None:
     with pytest.raises(LogicError, match=said):
         make()
+
+
+@pytest.mark.filterwarnings("error")
+def test_times_beyond_reason_are_taken_for_too_long_without_a_word() -> None:
+    answers = {0: {"train_s": 1e308, "upload_s": 1e308}, 1: {"train_s": 1.0, "upload_s": 2.0}}
+    population = Population({0: 10, 1: 10}, {"times": answers}, deadline_s=10.0)
+    plan = FedCS().select(population, {}, 1, np.random.default_rng(0))
+    assert plan.lanes == ((1,),)

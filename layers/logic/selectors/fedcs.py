@@ -79,8 +79,10 @@ def _greedy(train_s: np.ndarray, upload_s: np.ndarray, deadline_s: float) -> lis
     for one that would still train, at elapsed + t_UL for one that has trained: within each of the
     two kinds the order never changes, so only the first of each is looked at.
     """
-    end_s = (train_s + upload_s).tolist()
-    training = np.lexsort((np.arange(train_s.size), train_s + upload_s)).tolist()
+    with np.errstate(over="ignore"):  # of times that were told, but cannot be
+        both_s = train_s + upload_s
+    end_s = both_s.tolist()
+    training = np.lexsort((np.arange(train_s.size), both_s)).tolist()
     by_train = np.argsort(train_s, kind="stable").tolist()
     train, upload = train_s.tolist(), upload_s.tolist()
     trained: list[tuple[float, int]] = []  # a heap of (t_UL, place)
