@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections import OrderedDict
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -50,6 +50,7 @@ class _Shared:
     """Bytes that several jobs may refer to."""
 
     handle: Any
+    size: int
     users: int = 0
 
 
@@ -58,30 +59,26 @@ class _Buffers:
     """What was shared: the same bytes once, as long as a job needs them or may soon."""
 
     crew: Crew
-    recent: OrderedDict[tuple[int, int], tuple[memoryview, _Shared]] = field(
-        default_factory=OrderedDict
-    )
+    recent: deque[_Shared] = field(default_factory=deque)
 
     def share(self, data: memoryview) -> _Shared:
-        """Return shared bytes; a hook may have changed an array in place, so that they count."""
-        where = np.frombuffer(data, np.uint8).__array_interface__["data"][0], data.nbytes
-        if where in self.recent:
-            self.recent.move_to_end(where)
-            found = self.recent[where][1]
-            if self.crew.holds(found.handle, data):
-                found.users += 1
-                return found
-            self.release(self.recent.pop(where)[1])
-        shared = _Shared(self.crew.share(data), users=2)  # the job, and the next one's hope
-        self.recent[where] = data, shared  # with its memory, whose address is nobody else's so
+        """Return shared bytes: what they are counts, since arrays may change in place."""
+        for shared in self.recent:
+            if shared.size == data.nbytes and self.crew.holds(shared.handle, data):
+                self.recent.remove(shared)
+                break
+        else:
+            shared = _Shared(self.crew.share(data), data.nbytes, users=1)  # the next job's hope
+        self.recent.append(shared)
+        shared.users += 1
         if len(self.recent) > RECENT:
-            self.release(self.recent.popitem(last=False)[1][1])
+            self.release(self.recent.popleft())
         return shared
 
     def clear(self) -> None:
         """Keep nothing for the next job."""
         while self.recent:
-            self.release(self.recent.popitem()[1][1])
+            self.release(self.recent.pop())
 
     def release(self, shared: _Shared) -> None:
         """Say that one user less needs it."""
