@@ -105,7 +105,10 @@ def timeline_of(run: RunFolder, summary: RunSummary, round: int | None = None) -
         verdicts=any(_moment(one, "decided_s") is not None for one in asked),
     )
     rows = [_row(one, over_s if took_s is None else took_s, told) for one in _fair(asked)]
-    deadlines = (finite(summary.settings.get(path)) for path in _DEADLINES)
+    one_machine = not summary.virtual and summary.facts.get("mode") == "simulation"
+    # In a simulation without devices no deadline holds.
+    paths = () if one_machine else _DEADLINES
+    deadlines = (finite(summary.settings.get(path)) for path in paths)
     return Timeline(
         round=chosen,
         rows=rows,
@@ -117,7 +120,7 @@ def timeline_of(run: RunFolder, summary: RunSummary, round: int | None = None) -
         took_s=took_s,
         deadline_s=next((deadline for deadline in deadlines if deadline is not None), None),
         virtual=summary.virtual,
-        one_machine=not summary.virtual and summary.facts.get("mode") == "simulation",
+        one_machine=one_machine,
         median=round is None,
     )
 

@@ -163,9 +163,13 @@ def test_one_machine_s_times_are_not_taken_for_those_of_devices(tmp_path: Path) 
     clients = [client(1, "counted", 0, 10, None, None, 11)]
     said = "times of the machine that simulated all clients"
     run = make(tmp_path, [record(1, 11.0, virtual=False)], clients)
-    assert said in page_of(run)
+    page = page_of(run)
+    assert said in page
+    assert "deadline, 1 min" not in page, "no deadline holds there"
     run.facts["mode"] = "server"
-    assert said not in page_of(run)
+    page = page_of(run)
+    assert said not in page
+    assert "deadline, 1 min" in page
     assert said not in page_of(make(tmp_path, [record(1, 11.0)], clients))
 
 
