@@ -15,9 +15,7 @@ from layers.logic.logic import Logic
 from layers.logic.state import ServerState
 
 MOST_SAMPLES = 1 << 53  # up to here float64 counts exactly, and no weighted sum overflows
-MOST = float(
-    np.finfo(np.float32).max
-)  # that a client may tell, so that no sum of float64 overflows
+MOST = 1e200  # that a client may tell: no sum of such numbers, times samples, overflows
 
 
 def check_envelope(update: Update, task: Task) -> None:
@@ -36,16 +34,14 @@ def check_offer(offer: Offer) -> None:
     """Check an offer before a selector sees it.
 
     Raises:
-        Refused: for a norm, time or metric that is not finite or beyond float32, a negative norm or
+        Refused: for a norm, time or metric that is not finite or above 1e200, a negative norm or
             time, or a number of samples that cannot be.
     """
     _check_count("sample count", offer.samples, least=1)
     if not 0 <= offer.norm <= MOST:
-        raise Refused(f"an offer of norm {offer.norm}; it must be finite and not negative")
+        raise Refused(f"an offer of norm {offer.norm}; it must be from 0 to 1e200")
     if not 0 <= offer.upload_s <= MOST:
-        raise Refused(
-            f"an offer with an upload of {offer.upload_s} s; it must be finite and not negative"
-        )
+        raise Refused(f"an offer with an upload of {offer.upload_s} s; it must be from 0 to 1e200")
     _check_metrics(offer.metrics)
 
 
@@ -54,7 +50,7 @@ def check_content(update: Update, weights: np.ndarray, buffers: np.ndarray) -> N
 
     Raises:
         Refused: for a wrong length or type, a value that is not finite, an update that added to the
-            weights is not, or a metric that is not finite or beyond float32.
+            weights is not, or a metric that is not finite or above 1e200.
     """
     for name, vector, like in (
         ("update", update.delta, weights),
@@ -97,7 +93,7 @@ def _check_count(name: str, count: Any, least: int) -> None:
 def _check_metrics(metrics: Mapping[str, Any]) -> None:
     for name, value in metrics.items():
         if not isinstance(value, (int, float)) or not abs(value) <= MOST:
-            raise Refused(f"a metric {name!r} of {value}; it must be a finite number of float32")
+            raise Refused(f"a metric {name!r} of {value}; it must be a number up to 1e200")
 
 
 def _largest(vector: np.ndarray) -> float:

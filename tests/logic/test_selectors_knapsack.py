@@ -324,7 +324,7 @@ def test_online_kp_remembers_the_largest_norm_of_those_that_were_declined_too() 
 
 @pytest.mark.parametrize("selector", KNAPSACKS)
 def test_a_round_without_a_deadline_is_refused_with_what_to_do(selector) -> None:
-    with pytest.raises(LogicError, match="set clock.deadline_s"):
+    with pytest.raises(LogicError, match=r"set clock\.deadline_s"):
         a_logic(selector)
     with pytest.raises(LogicError, match="over_select to 1"):
         a_logic(selector, deadline_s=10.0, over_select=1.3)
