@@ -3,7 +3,8 @@
     python benchmarks/growth.py [--engine processes:2] [--rounds 1000] [--preset stc]
 
 Small rounds of a 2NN on the digits, all clients, with a preset whose clients keep a residual, and
-an evaluation every ten rounds. Memory is the proportional set size of all processes.
+an evaluation every ten rounds. Memory is what the processes hold themselves or share with each
+other; not the files of libraries, which other programs may share.
 """
 
 from __future__ import annotations
@@ -53,7 +54,8 @@ def _children(process: int) -> list[int]:
 
 def _held_bytes(process: int) -> int:
     lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
+    own = [line.split() for line in lines if line.startswith(("Pss_Anon:", "Pss_Shmem:"))]
+    return sum(int(words[1]) * 1024 for words in own)
 
 
 if __name__ == "__main__":

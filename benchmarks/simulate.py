@@ -59,7 +59,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--epochs", type=int, default=EPOCHS)
     parser.add_argument("--json", action="store_true", help="print a line of JSON, no memory")
     parser.add_argument("--scale", action="store_true", help="how the cost grows")
-    parser.add_argument("--figure", type=Path, default=HERE / "scale.svg")
+    parser.add_argument("--figure", type=Path, default=HERE.parent / "docs" / "scale.svg")
     return parser.parse_args()
 
 
