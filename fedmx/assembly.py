@@ -152,7 +152,7 @@ class Assembly:
         if section.aggregate is not None:
             aggregator = build("aggregator", section.aggregate, KINDS["aggregators"])
         hooks = [build("hook", hook, KINDS["hooks"]) for hook in section.hooks]
-        return Preset(selector, aggregator, (*hooks, *preset.hooks))
+        return Preset(selector, aggregator, preset.joined(hooks))
 
     @cached_property
     def logic(self) -> Logic:
