@@ -27,11 +27,13 @@ class ClientProcess:
             cwd=ROOT,
         )
 
-    def start(self, address: str, client: int, memory: Path, tls: ClientTLS) -> None:
-        """Let it take part in the run at `address`."""
+    def start(
+        self, address: str, client: int, memory: Path, tls: ClientTLS, modules: Path | None = None
+    ) -> None:
+        """Let it take part in the run at `address`, with the modules of a folder of its own."""
         assert self._process.stdin is not None
         files = [str(file) for file in (tls.certificate, tls.key, tls.ca)]
-        line = json.dumps([address, client, str(memory), files])
+        line = json.dumps([address, client, str(memory), files, modules and str(modules)])
         print(line, file=self._process.stdin, flush=True)
 
     def finished(self) -> str:
@@ -48,14 +50,19 @@ class ClientProcess:
 def main() -> None:
     """Take part in the runs that come in on standard input."""
     sys.path.insert(0, str(ROOT))
-    from fedmx import join
+    from fedmx import OwnPart, join
     from layers.network import ClientTLS
 
     for line in sys.stdin:
-        address, client, memory, files = json.loads(line)
+        address, client, memory, files, folder = json.loads(line)
         tls = ClientTLS(*map(Path, files))
+        own = OwnPart()
+        if folder is not None:
+            modules = [path.stem for path in Path(folder).glob("*.py")]
+            own = OwnPart(modules=modules, folder=Path(folder))
+        rest = {"tls": tls, "memory": Path(memory), "give_up_s": GIVE_UP_S}
         try:
-            with join(address, client, tls=tls, memory=Path(memory), give_up_s=GIVE_UP_S) as one:
+            with join(address, client, own, **rest) as one:
                 said = one.run()
         except Exception as error:  # noqa: BLE001, the test that started the run sees it
             said = repr(error)

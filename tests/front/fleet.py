@@ -21,11 +21,14 @@ class Fleet:
         self._running = [ClientProcess() for _ in range(number)]
         self._spare: ClientProcess | None = None
 
-    def run(self, server: Server, memory: Path) -> Iterator[Round]:
-        """Run a deployment to its end; client k keeps its memory in the folder `memory`/k."""
+    def run(self, server: Server, memory: Path, modules: Path | None = None) -> Iterator[Round]:
+        """Run a deployment to its end; client k keeps its memory in the folder `memory`/k.
+
+        The clients may use the modules in the folder `modules`.
+        """
         with server:
             for client in range(len(self._running)):
-                self._start(server, client, memory / f"{client}")
+                self._start(server, client, memory / f"{client}", modules)
             yield from server
             for process in self._running:
                 assert process.finished() == server.reason
@@ -47,6 +50,8 @@ class Fleet:
             if process is not None:
                 process.kill()
 
-    def _start(self, server: Server, client: int, memory: Path) -> None:
+    def _start(
+        self, server: Server, client: int, memory: Path, modules: Path | None = None
+    ) -> None:
         tls = self._certificates.client(identity(client))
-        self._running[client].start(server.address, client, memory, tls)
+        self._running[client].start(server.address, client, memory, tls, modules)

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from fedmx import ExperimentError, simulate
-from layers.logic import AGGREGATORS, HOOKS, PRESETS
+from layers.logic import AGGREGATORS, HOOKS, PRESETS, SELECTORS
 from tests.front.algorithms import experiment
 
 PAGE = Path(__file__).parents[2] / "docs" / "algorithms.md"
@@ -24,7 +24,12 @@ def test_every_experiment_of_the_page_can_be_run() -> None:
 
 
 def test_every_name_of_the_page_exists() -> None:
-    tables = {"hook": HOOKS, "aggregator": AGGREGATORS, "preset": PRESETS}
+    tables = {
+        "hook": HOOKS,
+        "aggregator": AGGREGATORS,
+        "preset": PRESETS,
+        "selector": SELECTORS,
+    }
     rows = [row.split("|") for row in PAGE.read_text().split("\n\n")[2].splitlines()[2:]]
     assert rows
     for row in rows:

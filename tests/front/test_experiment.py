@@ -392,6 +392,7 @@ def test_what_is_written_reads_back_equal() -> None:
 
 def test_every_key_is_written_so_that_a_run_hides_no_default() -> None:
     sections = ["network.tls={ca: a, certificate: b, key: c}", "compute.normalise.scale=2"]
+    sections.append("engine.ray={workers: 2}")
     written = yaml.safe_load(Experiment.parse(LEAST, "exp.yaml", sections).to_yaml())
     for place in keys_of(Experiment):
         node = written

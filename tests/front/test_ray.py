@@ -15,7 +15,9 @@ import pytest
 
 from fedmx import Experiment, FedmxError, simulate
 from fedmx.workers.ray_cluster import RayActors
+from tests.front import kinds
 from tests.front.command_line import ROOT, fedmx
+from tests.front.kinds import KINDS
 
 pytest.importorskip("ray", reason='needs Ray: pip install "fedmx[ray]"')
 
@@ -90,6 +92,18 @@ def outcome(given: Experiment) -> list[Any]:
     with simulate(given) as simulation:
         rounds = [(one.accuracy, one.loss, one.report.traffic) for one in simulation]
         return [*rounds, simulation.weights.tobytes()]
+
+
+def test_two_nodes_give_the_bits_of_one_process_for_every_kind(
+    cluster: Any, kind_folder: Path
+) -> None:
+    crew = RayActors(None, cluster.address)
+    try:
+        for kind, changed in KINDS.items():
+            given = kinds.experiment(kind_folder, **changed)
+            assert kinds.outcome(given, crew) == kinds.outcome(given), kind
+    finally:
+        crew.close()  # its cores are for the next test
 
 
 def test_two_nodes_give_the_bits_of_one_process_also_when_one_is_killed_in_mid_round(

@@ -11,7 +11,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -20,56 +19,14 @@ from fedmx.workers.failure import WorkersFailed
 from fedmx.workers.processes import Processes
 from layers.logic import ClientFailed
 from tests.front.command_line import environment, fedmx
+from tests.front.kinds import ALL, KINDS, TREE, experiment, outcome
 
-TREE: dict[str, Any] = {
-    "rounds": 3,
-    "clients": 6,
-    "compute": {
-        "model": "2nn",
-        "data": "digits",
-        "normalise": {"scale": 16},
-        "partition": "dirichlet",
-        "train": {"batch_size": 20, "rate": 0.05},
-        "evaluate": {"batch_size": 50},
-    },
-}
-ALL = {"select": {"name": "uniform", "fraction": 1.0}}
-DEVICES = {"deadline_s": 4, "devices": "lognormal", "uploads": "serial"}
-KINDS: dict[str, dict[str, Any]] = {
-    "fedavg": {"logic": {"select": {"name": "uniform", "fraction": 0.7}}},
-    "projected stc": {"logic": {"preset": {"name": "projected-stc", "fraction": 0.7, "p": 0.1}}},
-    "scaffold": {"logic": {"preset": {"name": "scaffold", "fraction": 0.7}}},
-    "lanes": {"logic": {"preset": {"name": "astraea", "gamma": 2, "rebalance": 0.5}}},
-    "online knapsack": {
-        "logic": {"preset": {"name": "online-kp", "L0": 1e-9, "U": 1e-8}, "min_updates": 0},
-        "clock": DEVICES,
-    },
-    "dropout": {"compute": {**TREE["compute"], "model": "worker_parts:Dropping"}},
-    "batch norm": {"compute": {**TREE["compute"], "model": "worker_parts:Normed"}},
-    "shared samples": {
-        "logic": {"select": {"name": "uniform", "fraction": 0.7}, "hooks": ["fedshare"]}
-    },
-}
 PARTS = """
 import os, signal
 from dataclasses import dataclass
 from pathlib import Path
 
-from mxnet.gluon import nn
-
 from layers.logic import ClientHalf, Hook
-
-
-class Dropping(nn.HybridSequential):
-    def __init__(self):
-        super().__init__()
-        self.add(nn.Dense(16, activation="relu"), nn.Dropout(0.5), nn.Dense(10))
-
-
-class Normed(nn.HybridSequential):
-    def __init__(self):
-        super().__init__()
-        self.add(nn.Dense(16), nn.BatchNorm(), nn.Activation("relu"), nn.Dense(10))
 
 
 class _Does(ClientHalf):
@@ -113,13 +70,10 @@ class Fails(Hook):
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A folder with the components that the experiments here name."""
-    folder = tmp_path_factory.mktemp("workers")
-    (folder / "worker_parts.py").write_text(PARTS)
-    path = list(sys.path)
-    yield folder
-    sys.path[:] = path
+def folder(kind_folder: Path) -> Path:
+    """The folder with the components that the experiments here name."""
+    (kind_folder / "worker_parts.py").write_text(PARTS)
+    return kind_folder
 
 
 @pytest.fixture(scope="module")
@@ -129,24 +83,6 @@ def crews() -> Iterator[list[Processes]]:
     yield crews
     for crew in crews:
         crew.close()
-
-
-def experiment(folder: Path, **changed: Any) -> Experiment:
-    text = json.dumps({**TREE, **changed})
-    return Experiment.parse(text, "workers.yaml", folder=folder)
-
-
-def outcome(given: Experiment, crew: Processes | None = None) -> list[Any]:
-    """Everything that a run says of its rounds but the time, and the model's bytes."""
-    with simulate(given, crew) as simulation:
-        rounds = [
-            [(one.accuracy, one.loss), *map(_timeless, one.client_records())] for one in simulation
-        ]
-        return [*rounds, simulation.weights.tobytes(), simulation.state.buffers.tobytes()]
-
-
-def _timeless(record: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in record.items() if not name.endswith("_s")}
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -209,7 +145,7 @@ def test_an_experiment_that_workers_cannot_build_says_why(
 ) -> None:
     (tmp_path / "only_once.py").write_text(
         "from pathlib import Path\n"
-        "from worker_parts import Dropping as Model\n"
+        "from kind_models import Dropping as Model\n"
         "Path(__file__).unlink()\n"
     )
     sys.path.append(str(folder))
