@@ -14,8 +14,9 @@ import json
 import os
 from pathlib import Path
 
-from fedmx import Experiment, simulate
-from fedmx.cli.options import engine_override
+from fedmx.cli.terminal.options import engine_override
+from fedmx.experiment.model import Experiment
+from fedmx.simulation.simulate import simulate
 
 
 def main() -> None:

@@ -53,8 +53,8 @@ def stretches_us(train: Callable[[int], None], steps: int) -> list[float]:
 def fedmx_us(model: str, steps: int) -> list[float]:
     import numpy as np
 
-    from layers.compute.engine import Engine
-    from layers.compute.models import build_model
+    from layers.compute.engines.mxnet.engine import Engine
+    from layers.compute.engines.mxnet.models import build_model
 
     rng = np.random.default_rng(1)
     samples = SimpleNamespace(
@@ -73,11 +73,11 @@ def trainer_us(model: str, steps: int, as_fedmx: bool) -> list[float]:
     if as_fedmx:
         import layers.compute  # noqa: F401  (sets the environment)
     else:
-        sys.modules["layers.compute.runtime"] = SimpleNamespace(prepare=lambda: None)
+        sys.modules["layers.compute.engines.mxnet.runtime"] = SimpleNamespace(prepare=lambda: None)
     import mxnet as mx
     from mxnet import autograd, gluon
 
-    from layers.compute.models import build_model
+    from layers.compute.engines.mxnet.models import build_model
 
     rng = mx.nd.random
     x, y = rng.uniform(shape=(IMAGES, 1, 28, 28)), rng.randint(0, 10, shape=IMAGES)

@@ -14,7 +14,8 @@ import json
 import pstats
 from pathlib import Path
 
-from fedmx import Experiment, simulate
+from fedmx.experiment.model import Experiment
+from fedmx.simulation.simulate import simulate
 
 HERE = Path(__file__).resolve().parent
 PARTS = {  # the functions in which a part's time is spent, with all that they call

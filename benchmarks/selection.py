@@ -39,8 +39,8 @@ from layers.logic import (
     Times,
     Traffic,
 )
+from layers.logic.algorithms.knapsack.offline_kp import OfflineKP
 from layers.logic.seeds import generator
-from layers.logic.selectors.offline_kp import OfflineKP
 from layers.logic.selectors.power_of_choice import PowerOfChoice
 
 DEADLINE_S = 1500.0

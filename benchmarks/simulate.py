@@ -65,8 +65,9 @@ def _options() -> argparse.Namespace:
 
 def simulate(options: argparse.Namespace) -> None:
     """Do the work in this process and its workers, and print what it took."""
-    from fedmx import Experiment, simulate
-    from fedmx.cli.options import engine_override
+    from fedmx.cli.terminal.options import engine_override
+    from fedmx.experiment.model import Experiment
+    from fedmx.simulation.simulate import simulate
     from fedmx.version import __version__
 
     clock = Clock(options.rounds)

@@ -20,8 +20,9 @@ from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-from fedmx import Experiment, serve
-from fedmx.server import Server
+from fedmx.deployment.serve import serve
+from fedmx.experiment.model import Experiment
+from fedmx.server.server import Server
 from layers.network import make_ca, make_client_certificate, make_server_certificate
 
 MIB = 2**20

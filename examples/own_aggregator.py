@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from layers.logic import Aggregator, Contribution, LogicError, ServerState
-from layers.logic.aggregator import AGGREGATE
 from layers.logic.aggregators.buffers import BufferMean
+from layers.logic.core.aggregator import AGGREGATE
 
 
 class Total:

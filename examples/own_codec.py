@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from layers.logic import ClientHalf, Hook, Logic, Refused, ServerHalf
-from layers.logic.coded import CodedClient, CodedServer, check_coding
+from layers.logic.compression.halves import CodedClient, CodedServer, check_coding
 
 
 class UpperHalf:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from layers.logic import LogicError, Plan, Question, Selector, Verdict, single_lanes
-from layers.logic.selectors.told_times import ToldTimes
+from layers.logic.algorithms.knapsack.reported_times import ToldTimes
 
 
 @dataclass(frozen=True)

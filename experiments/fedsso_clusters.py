@@ -12,7 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from fedmx import Experiment, simulate
+from fedmx.experiment.model import Experiment
+from fedmx.simulation.simulate import simulate
 from layers.logic import SELECT
 
 SETTING = Path(__file__).parent / "mnist-fedsso.yaml"

@@ -8,18 +8,19 @@ from typing import TYPE_CHECKING, Any
 from fedmx.version import __version__
 
 if TYPE_CHECKING:
-    from fedmx.assembly import Assembly
-    from fedmx.client import Client
-    from fedmx.deployment import OwnPart, join, serve
+    from fedmx.assembly.assembly import Assembly
+    from fedmx.client.client import Client
+    from fedmx.deployment.join import OwnPart, join
+    from fedmx.deployment.remote_clients import SocketClients
+    from fedmx.deployment.serve import serve
     from fedmx.errors import ExperimentError, FedmxError
     from fedmx.experiment import Experiment
-    from fedmx.record import recorded
-    from fedmx.round import Round
     from fedmx.run import RunFolder
-    from fedmx.server import Server, Stop
-    from fedmx.simulated_clients import SimulatedClients
-    from fedmx.simulation import simulate
-    from fedmx.socket_clients import SocketClients
+    from fedmx.server.recorder import recorded
+    from fedmx.server.round import Round
+    from fedmx.server.server import Server, Stop
+    from fedmx.simulation.simulate import simulate
+    from fedmx.simulation.simulated_clients import SimulatedClients
 
 __all__ = [
     "Assembly",
@@ -42,22 +43,22 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Assembly": "assembly",
-    "Client": "client",
+    "Assembly": "assembly.assembly",
+    "Client": "client.client",
     "Experiment": "experiment",
     "ExperimentError": "errors",
     "FedmxError": "errors",
-    "OwnPart": "deployment",
-    "Round": "round",
+    "OwnPart": "deployment.join",
+    "Round": "server.round",
     "RunFolder": "run",
-    "Server": "server",
-    "SimulatedClients": "simulated_clients",
-    "SocketClients": "socket_clients",
-    "Stop": "server",
-    "join": "deployment",
-    "recorded": "record",
-    "serve": "deployment",
-    "simulate": "simulation",
+    "Server": "server.server",
+    "SimulatedClients": "simulation.simulated_clients",
+    "SocketClients": "deployment.remote_clients",
+    "Stop": "server.server",
+    "join": "deployment.join",
+    "recorded": "server.recorder",
+    "serve": "deployment.serve",
+    "simulate": "simulation.simulate",
 }
 
 

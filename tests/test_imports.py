@@ -122,7 +122,7 @@ def test_the_reader_of_imports_sees_every_way_to_import(tmp_path: Path) -> None:
     source.parent.mkdir(parents=True)
     source.write_text(
         "import a.b as c\n"
-        "from .. import gate\n"
+        "from .. import round\n"
         "from ...network.wire import Frame\n"
         "def later():\n"
         "    from layers import compute\n"
@@ -132,7 +132,7 @@ def test_the_reader_of_imports_sees_every_way_to_import(tmp_path: Path) -> None:
     names = {name for name, _ in imported(source, root=tmp_path)}
     assert {
         "a.b",
-        "layers.logic.gate",
+        "layers.logic.round",
         "layers.network.wire.Frame",
         "layers.compute",
         "fedmx.cli",

@@ -13,11 +13,11 @@ from collections.abc import Sequence
 import typer
 from typer.exceptions import TyperException
 
-from fedmx.cli import certs, client, data, explain, listing, report, server
-from fedmx.cli import run as simulation
-from fedmx.cli.complaint import complaint, printable
-from fedmx.cli.interrupts import Interrupted
-from fedmx.cli.options import help_if_alone
+from fedmx.cli.commands import certs, client, data, explain, listing, report, server
+from fedmx.cli.commands import run as simulation
+from fedmx.cli.terminal.error_text import complaint, printable
+from fedmx.cli.terminal.interrupts import Interrupted
+from fedmx.cli.terminal.options import help_if_alone
 
 FAULT = 1  # exit code of what the user cannot put right
 WRONG = 2  # and of what the user can
@@ -119,7 +119,7 @@ def _start_quietly() -> None:
     """Start MXNet if it was loaded for nothing: it would do so at the end, and talk about it."""
     if "mxnet" in sys.modules:
         with contextlib.suppress(Exception):
-            from layers.compute.runtime import one_thread
+            from layers.compute.engines.mxnet.runtime import one_thread
 
             with one_thread():
                 pass

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from fedmx.cli import interrupts
+from fedmx.cli.terminal import interrupts
 
 SUPPORTED = ((3, 10), (3, 11))
 WRONG = 2  # exit code of everything that the user can put right

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedmx.experiment.component import Component
+from fedmx.components.component import Component
 from fedmx.experiment.model import Experiment
 from fedmx.experiment.overrides import apply_overrides
 from fedmx.experiment.sections import Engine

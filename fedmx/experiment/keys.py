@@ -8,9 +8,9 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from fedmx.experiment.component import Component
-from fedmx.experiment.source import Where, dotted
-from fedmx.wording import unknown
+from fedmx.components.component import Component
+from fedmx.components.source import Where, dotted
+from fedmx.components.text import unknown
 
 
 def sections_of(schema: type[BaseModel]) -> dict[str, type[BaseModel] | None]:

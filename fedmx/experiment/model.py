@@ -10,9 +10,10 @@ from typing import Annotated, Any
 
 from pydantic import Field, ValidationError, model_validator
 
+from fedmx.components.component import Component
+from fedmx.components.source import Source
 from fedmx.errors import ExperimentError
 from fedmx.experiment import writer
-from fedmx.experiment.component import Component
 from fedmx.experiment.overrides import apply_overrides
 from fedmx.experiment.problems import PlacedError, translated
 from fedmx.experiment.reader import parse_text, read_text
@@ -27,7 +28,6 @@ from fedmx.experiment.sections import (
     Section,
     Stop,
 )
-from fedmx.experiment.source import Source
 
 
 class Experiment(Section):

@@ -8,12 +8,12 @@ from typing import Any, NoReturn
 
 from pydantic import BaseModel
 
+from fedmx.components.component import Component
+from fedmx.components.source import OVERRIDDEN, Source, Where, dotted
+from fedmx.components.text import shown
 from fedmx.errors import ExperimentError
-from fedmx.experiment.component import Component
 from fedmx.experiment.keys import holds_component, sections_of, unknown_key
 from fedmx.experiment.reader import parse_value
-from fedmx.experiment.source import OVERRIDDEN, Source, Where, dotted
-from fedmx.wording import shown
 
 _DEPTH_LIMIT = 16
 

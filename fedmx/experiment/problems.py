@@ -5,10 +5,10 @@ from __future__ import annotations
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from fedmx.components.source import Source, Where
+from fedmx.components.text import first_line, in_words, shown
 from fedmx.errors import ExperimentError
 from fedmx.experiment.keys import sections_of, unknown_key
-from fedmx.experiment.source import Source, Where
-from fedmx.wording import first_line, in_words, shown
 
 _MOST = 100  # problems that are looked at; ExperimentError shows fewer
 

@@ -15,9 +15,9 @@ from typing import Any
 
 import yaml
 
+from fedmx.components.source import Source, Where, dotted
+from fedmx.components.text import shown
 from fedmx.errors import ExperimentError
-from fedmx.experiment.source import Source, Where, dotted
-from fedmx.wording import shown
 
 SIZE_LIMIT_BYTES = 1 << 20
 _DEPTH_LIMIT = 32

@@ -18,8 +18,8 @@ from pydantic import (
     model_validator,
 )
 
-from fedmx.experiment.component import Component, component_at
-from fedmx.wording import in_words, shown, takes_bool, unknown
+from fedmx.components.component import Component, component_at
+from fedmx.components.text import in_words, shown, takes_bool, unknown
 
 _MOST = 2**31 - 1
 

@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 from pydantic import BaseModel
 
-from fedmx.experiment.component import Component
+from fedmx.components.component import Component
 from fedmx.experiment.reader import Dumper
 
 _NOT_OF_THE_RESULT = ("name", "engine", "network", "run")

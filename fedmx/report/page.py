@@ -8,15 +8,13 @@ from importlib.resources import files
 from pathlib import Path
 from string import Template
 
-from fedmx.report.compression import Compression
-from fedmx.report.figures import AXES, BY_CLIENT, MEASURES, VIRTUAL_TIME, draw
-from fedmx.report.html import Child, Html, element, join, table
-from fedmx.report.participation_section import participation_section
-from fedmx.report.quantities import duration, mebibytes, number, percent, target_percent
-from fedmx.report.settings_section import experiment_section, facts_section
-from fedmx.report.strata import strata_of
-from fedmx.report.strata_section import strata_section
-from fedmx.report.summary import (
+from fedmx.report.figures.curves import AXES, BY_CLIENT, MEASURES, VIRTUAL_TIME, draw
+from fedmx.report.figures.html import Child, Html, element, join, table
+from fedmx.report.figures.svg import COLOURS
+from fedmx.report.records.compression import Compression
+from fedmx.report.records.quantities import duration, mebibytes, number, percent, target_percent
+from fedmx.report.records.strata import strata_of
+from fedmx.report.records.summary import (
     Point,
     RunSummary,
     common_client_target,
@@ -24,9 +22,11 @@ from fedmx.report.summary import (
     comparison,
     summarise,
 )
-from fedmx.report.svg import COLOURS
-from fedmx.report.timeline import timeline_of
-from fedmx.report.timeline_section import timeline_section
+from fedmx.report.records.timeline import timeline_of
+from fedmx.report.sections.participation import participation_section
+from fedmx.report.sections.settings import experiment_section, facts_section
+from fedmx.report.sections.strata import strata_section
+from fedmx.report.sections.timeline import timeline_section
 from fedmx.run import RunError, RunFolder
 from fedmx.run.durable import write_text_durably
 

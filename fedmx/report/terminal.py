@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rich.table import Table
 from rich.text import Text
 
-from fedmx.report.summary import common_client_target, common_target, comparison, summarise
+from fedmx.report.records.summary import common_client_target, common_target, comparison, summarise
 from fedmx.run import RunFolder
 
 

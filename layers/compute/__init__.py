@@ -6,6 +6,6 @@ need it do.
 
 from __future__ import annotations
 
-from layers.compute.runtime import prepare
+from layers.compute.engines.mxnet.runtime import prepare
 
 prepare()

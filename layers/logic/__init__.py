@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from layers.logic.aggregator import Aggregator, Contribution
-from layers.logic.aggregators import AGGREGATORS
+from layers.logic.catalogue import AGGREGATORS, HOOKS, PRESETS, SELECTORS
+from layers.logic.core.aggregator import Aggregator, Contribution
+from layers.logic.core.hook import ClientHalf, Context, Hook, ServerHalf
+from layers.logic.core.messages import Forgot, Lost, Offer, Task, Training, Update, Verdict
+from layers.logic.core.peers import Peers, Traffic
+from layers.logic.core.plan import Plan, Population, single_lanes
+from layers.logic.core.preset import Preset
+from layers.logic.core.report import ClientReport, RoundReport
+from layers.logic.core.selector import SELECT, SURVEY, Bids, Inquiry, Selector
+from layers.logic.core.state import ClientLedger, ClientState, ServerState
+from layers.logic.core.survey import Answer, Question, answer_question
+from layers.logic.core.times import Times
 from layers.logic.errors import ClientFailed, LogicError, Refused, TooFewUpdates
-from layers.logic.exchange import Forgot, Lost, Offer, Task, Training, Update, Verdict
-from layers.logic.hook import ClientHalf, Context, Hook, ServerHalf
-from layers.logic.hooks import HOOKS
-from layers.logic.logic import Logic
-from layers.logic.peers import Peers, Traffic
-from layers.logic.plan import Plan, Population, single_lanes
-from layers.logic.preset import Preset
-from layers.logic.presets import PRESETS
-from layers.logic.report import ClientReport, RoundReport
-from layers.logic.round import answer, offer_of, run_round
-from layers.logic.selector import SELECT, SURVEY, Bids, Inquiry, Selector
-from layers.logic.selectors import SELECTORS
-from layers.logic.state import ClientLedger, ClientState, ServerState
-from layers.logic.survey import Answer, Question, answer_question
-from layers.logic.times import Times
+from layers.logic.round.logic import Logic
+from layers.logic.round.round import answer, offer_of, run_round
 
 __all__ = [
     "AGGREGATORS",

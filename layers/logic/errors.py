@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from layers.logic.report import RoundReport
+    from layers.logic.core.report import RoundReport
 
 
 class LogicError(Exception):

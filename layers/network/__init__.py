@@ -1,9 +1,7 @@
 """Bytes between a server and its clients: messages, files, sessions, TLS. Knows no models."""
 
-from layers.network.address import Address
-from layers.network.backoff import Backoff
-from layers.network.certificates import make_ca, make_client_certificate, make_server_certificate
-from layers.network.connector import Connector
+from layers.network.encoding.codec import Codec
+from layers.network.encoding.payload import Payload
 from layers.network.errors import (
     AddressError,
     AuthenticationFailed,
@@ -19,7 +17,19 @@ from layers.network.errors import (
     TransferError,
     VersionMismatch,
 )
-from layers.network.events import (
+from layers.network.files.file_size import file_wire_size
+from layers.network.protocol.frames import CHUNK_BYTES, wire_size
+from layers.network.protocol.limits import Limits
+from layers.network.protocol.traffic import Traffic
+from layers.network.transport.address import Address
+from layers.network.transport.backoff import Backoff
+from layers.network.transport.certificates import (
+    make_ca,
+    make_client_certificate,
+    make_server_certificate,
+)
+from layers.network.transport.connector import Connector
+from layers.network.transport.events import (
     Connected,
     Disconnected,
     Event,
@@ -34,14 +44,8 @@ from layers.network.events import (
     Retrying,
     Sent,
 )
-from layers.network.file_size import file_wire_size
-from layers.network.frames import CHUNK_BYTES, wire_size
-from layers.network.limits import Limits
-from layers.network.listener import Listener
-from layers.network.messages import Codec
-from layers.network.payload import Payload
-from layers.network.tls import ClientTLS, ServerTLS
-from layers.network.traffic import Traffic
+from layers.network.transport.listener import Listener
+from layers.network.transport.tls import ClientTLS, ServerTLS
 
 __all__ = [
     "Address",

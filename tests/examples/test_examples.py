@@ -20,7 +20,8 @@ from types import ModuleType
 import pytest
 import yaml
 
-from fedmx import Experiment, RunFolder
+from fedmx.experiment.model import Experiment
+from fedmx.run.folder import RunFolder
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"

@@ -28,8 +28,8 @@ from layers.logic import (
     offer_of,
     run_round,
 )
-from layers.logic.exchange import Event
-from layers.logic.plan import Plan, Population
+from layers.logic.core.messages import Event
+from layers.logic.core.plan import Plan, Population
 from tests.logic.quadratic import Quadratic, QuadraticEngine, layout
 
 Forge = Callable[[Update], Iterable[Event]]

@@ -60,7 +60,7 @@ class Measured:
 
 @dataclass
 class QuadraticEngine:
-    """`layers.logic.engine.Engine` in numpy; its buffers count the steps since they were loaded."""
+    """An `Engine` in numpy; its buffers count the steps since they were loaded."""
 
     size: int
     buffer_size: int = 1

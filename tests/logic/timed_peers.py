@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 
 from layers.logic import Answer, Lost, Question, Task, Times, Update, Verdict, offer_of
 from layers.logic.clock import Devices, Fleet, Serial, VirtualClock
-from layers.logic.exchange import Event, Training
-from layers.logic.plan import Plan
+from layers.logic.core.messages import Event, Training
+from layers.logic.core.plan import Plan
 from tests.logic.memory_peers import MemoryPeers
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from layers.logic.aggregator import Contribution
 from layers.logic.aggregators.sums import add_scaled
-from layers.logic.state import ServerState
+from layers.logic.core.aggregator import Contribution
+from layers.logic.core.state import ServerState
 
 
 class BufferMean:

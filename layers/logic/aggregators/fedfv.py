@@ -8,20 +8,20 @@ from typing import Any
 
 import numpy as np
 
-from layers.logic.aggregator import AGGREGATE, Aggregator, Contribution
 from layers.logic.aggregators.buffers import BufferMean
 from layers.logic.aggregators.sums import moved
+from layers.logic.compression.packed import pack, unpack
+from layers.logic.core.aggregator import AGGREGATE, Aggregator, Contribution
+from layers.logic.core.messages import Update
+from layers.logic.core.state import Memory, ServerState, frozen
 from layers.logic.errors import LogicError, Refused
-from layers.logic.exchange import Update
-from layers.logic.packed import pack, unpack
-from layers.logic.projection import (
+from layers.logic.numeric.projection import (
     combine,
     inner_product,
     inner_products,
     project,
     projection_order,
 )
-from layers.logic.state import Memory, ServerState, frozen
 
 NOISE = 1e-12  # a direction this short, against the longest update, is what rounding left of zero
 

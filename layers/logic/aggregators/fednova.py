@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from layers.logic.accumulation import accumulation
-from layers.logic.aggregator import Aggregator, Contribution
 from layers.logic.aggregators.buffers import BufferMean
 from layers.logic.aggregators.sums import add_scaled, moved
+from layers.logic.core.aggregator import Aggregator, Contribution
+from layers.logic.core.state import ServerState
 from layers.logic.errors import LogicError
 from layers.logic.hooks.fedprox import FedProx
-from layers.logic.state import ServerState
+from layers.logic.numeric.accumulation import accumulation
 
 if TYPE_CHECKING:
-    from layers.logic.logic import Logic
+    from layers.logic.round.logic import Logic
 
 
 @dataclass

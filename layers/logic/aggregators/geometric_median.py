@@ -8,13 +8,13 @@ from typing import Literal
 
 import numpy as np
 
-from layers.logic.aggregator import Aggregator, Contribution
-from layers.logic.aggregators.kept import Kept
 from layers.logic.aggregators.median import coordinate_median
+from layers.logic.aggregators.stored_updates import Kept
 from layers.logic.aggregators.sums import add_scaled
+from layers.logic.core.aggregator import Aggregator, Contribution
+from layers.logic.core.state import ServerState
 from layers.logic.errors import LogicError
-from layers.logic.projection import WIDE
-from layers.logic.state import ServerState
+from layers.logic.numeric.projection import WIDE
 
 ENOUGH = 1e-8  # relative descent of the sum of distances below which an iteration was the last
 

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from layers.logic.aggregator import Aggregator, Contribution
-from layers.logic.aggregators.kept import Kept, blocks
+from layers.logic.aggregators.stored_updates import Kept, blocks
+from layers.logic.core.aggregator import Aggregator, Contribution
+from layers.logic.core.state import ServerState
 from layers.logic.errors import LogicError
-from layers.logic.state import ServerState
 
 if TYPE_CHECKING:
-    from layers.logic.logic import Logic
+    from layers.logic.round.logic import Logic
 
 
 @dataclass(frozen=True)

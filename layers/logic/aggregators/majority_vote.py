@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from layers.logic.aggregator import Aggregator, Contribution
 from layers.logic.aggregators.sums import add_scaled
+from layers.logic.core.aggregator import Aggregator, Contribution
+from layers.logic.core.state import ServerState
 from layers.logic.errors import LogicError
-from layers.logic.state import ServerState
 
 
 @dataclass

@@ -7,11 +7,11 @@ from typing import Literal
 
 import numpy as np
 
-from layers.logic.aggregator import Aggregator, Contribution
 from layers.logic.aggregators.buffers import BufferMean
 from layers.logic.aggregators.sums import add_scaled, moved
+from layers.logic.core.aggregator import Aggregator, Contribution
+from layers.logic.core.state import ServerState
 from layers.logic.errors import LogicError
-from layers.logic.state import ServerState
 
 
 @dataclass

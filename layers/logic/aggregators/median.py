@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from layers.logic.aggregator import Aggregator, Contribution
-from layers.logic.aggregators.kept import Kept, blocks
-from layers.logic.state import ServerState
+from layers.logic.aggregators.stored_updates import Kept, blocks
+from layers.logic.core.aggregator import Aggregator, Contribution
+from layers.logic.core.state import ServerState
 
 
 @dataclass(frozen=True)

@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from layers.logic.aggregator import Aggregator, Contribution
 from layers.logic.aggregators.buffers import BufferMean
 from layers.logic.aggregators.sums import add_scaled, moved
+from layers.logic.core.aggregator import Aggregator, Contribution
+from layers.logic.core.messages import Update
+from layers.logic.core.state import ServerState
 from layers.logic.errors import LogicError, Refused
-from layers.logic.exchange import Update
-from layers.logic.norm import norm
-from layers.logic.state import ServerState
+from layers.logic.numeric.norm import norm
 
 LEAST_LOSS = 1e-10  # added to every loss, so that its power is defined
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from layers.logic.aggregator import Aggregator, Contribution
-from layers.logic.aggregators.kept import Kept
 from layers.logic.aggregators.median import mean_of_sorted
+from layers.logic.aggregators.stored_updates import Kept
+from layers.logic.core.aggregator import Aggregator, Contribution
+from layers.logic.core.state import ServerState
 from layers.logic.errors import LogicError
-from layers.logic.state import ServerState
 
 
 @dataclass(frozen=True)

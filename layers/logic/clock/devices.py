@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from layers.logic.core.messages import Training
 from layers.logic.errors import LogicError
-from layers.logic.exchange import Training
 from layers.logic.seeds import generator
 
 

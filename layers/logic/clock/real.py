@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 
 from layers.logic.clock.timesheet import Moment, Timesheet
-from layers.logic.times import Times
+from layers.logic.core.times import Times
 
 
 class RealClock:

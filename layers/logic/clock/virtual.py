@@ -12,10 +12,10 @@ from layers.logic.clock.availability import Always, Availability
 from layers.logic.clock.devices import Devices, Fleet
 from layers.logic.clock.timesheet import Timesheet
 from layers.logic.clock.uploads import Channel, Parallel, Uploads
+from layers.logic.core.messages import Training
+from layers.logic.core.times import Times
 from layers.logic.errors import LogicError
-from layers.logic.exchange import Training
 from layers.logic.seeds import generator
-from layers.logic.times import Times
 
 WHY = {"dropped": "dropped out", "watched": "left, as its availability says"}
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from layers.logic.core.hook import ClientHalf, Context, Hook
 from layers.logic.errors import LogicError
-from layers.logic.hook import ClientHalf, Context, Hook
-from layers.logic.norm import norm
+from layers.logic.numeric.norm import norm
 
 
 @dataclass(frozen=True)

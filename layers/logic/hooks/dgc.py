@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from layers.logic.codecs.codec import parts_of
-from layers.logic.codecs.selection import check_share
-from layers.logic.codecs.sparse import SparseCodec, encode_sparse, largest_positions
-from layers.logic.coded import CodedServer, check_coding
-from layers.logic.download import receive_model
+from layers.logic.compression.codec import parts_of
+from layers.logic.compression.download import receive_model
+from layers.logic.compression.halves import CodedServer, check_coding
+from layers.logic.compression.selection import check_share
+from layers.logic.compression.sparse import SparseCodec, encode_sparse, largest_positions
+from layers.logic.compression.upload import send_payload
+from layers.logic.core.hook import ClientHalf, Context, Hook, ServerHalf
+from layers.logic.core.messages import Task, Update
 from layers.logic.errors import LogicError
-from layers.logic.exchange import Task, Update
-from layers.logic.hook import ClientHalf, Context, Hook, ServerHalf
-from layers.logic.norm import norm
-from layers.logic.upload import send_payload
+from layers.logic.numeric.norm import norm
 
 if TYPE_CHECKING:
-    from layers.logic.logic import Logic
+    from layers.logic.round.logic import Logic
 
 EVERYTHING = SparseCodec(1.0)  # all that is not zero; on the wire it says itself how many there are
 

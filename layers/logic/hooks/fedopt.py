@@ -22,14 +22,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from layers.logic.core.hook import Context, Hook, ServerHalf
+from layers.logic.core.messages import Update
+from layers.logic.core.state import ServerState
 from layers.logic.errors import LogicError
-from layers.logic.exchange import Update
-from layers.logic.hook import Context, Hook, ServerHalf
 from layers.logic.hooks.fedavgm import check_before_encoding
-from layers.logic.state import ServerState
 
 if TYPE_CHECKING:
-    from layers.logic.logic import Logic
+    from layers.logic.round.logic import Logic
 
 LARGEST = float(np.finfo(np.float32).max)
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from layers.logic.core.hook import ClientHalf, Context, Hook
 from layers.logic.errors import LogicError
-from layers.logic.hook import ClientHalf, Context, Hook
 
 if TYPE_CHECKING:
-    from layers.logic.logic import Logic
+    from layers.logic.round.logic import Logic
 
 
 @dataclass(frozen=True)

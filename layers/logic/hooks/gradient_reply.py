@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from layers.logic.core.hook import ClientHalf, Context, Hook, ServerHalf
+from layers.logic.core.messages import EMPTY, Update
 from layers.logic.errors import LogicError, Refused
-from layers.logic.exchange import EMPTY, Update
-from layers.logic.hook import ClientHalf, Context, Hook, ServerHalf
 
 if TYPE_CHECKING:
-    from layers.logic.logic import Logic
+    from layers.logic.round.logic import Logic
 
 GRADIENT = "gradient"
 

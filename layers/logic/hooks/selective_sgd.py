@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from layers.logic.codecs.selection import check_share, exactly, kept_of, top
-from layers.logic.codecs.sparse import SparseCodec, decode_sparse, encode_sparse
-from layers.logic.coded import check_coding
+from layers.logic.compression.halves import check_coding
+from layers.logic.compression.selection import check_share, exactly, kept_of, top
+from layers.logic.compression.sparse import SparseCodec, decode_sparse, encode_sparse
+from layers.logic.compression.upload import PAYLOAD, payload_of, receive_encoded, send_payload
+from layers.logic.core.hook import ClientHalf, Context, Hook, ServerHalf
+from layers.logic.core.messages import EMPTY, Task, Update
 from layers.logic.errors import LogicError
-from layers.logic.exchange import EMPTY, Task, Update
-from layers.logic.hook import ClientHalf, Context, Hook, ServerHalf
-from layers.logic.upload import PAYLOAD, payload_of, receive_encoded, send_payload
 
 if TYPE_CHECKING:
-    from layers.logic.logic import Logic
+    from layers.logic.round.logic import Logic
 
 NEWS = "most updated"
 EVERYTHING = SparseCodec(1.0)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from layers.logic.codecs.signs import SignCodec
-from layers.logic.coded import CodedClient, CodedServer, check_coding
-from layers.logic.hook import ClientHalf, Hook, ServerHalf
+from layers.logic.compression.halves import CodedClient, CodedServer, check_coding
+from layers.logic.compression.signs import SignCodec
+from layers.logic.core.hook import ClientHalf, Hook, ServerHalf
 
 if TYPE_CHECKING:
-    from layers.logic.logic import Logic
+    from layers.logic.round.logic import Logic
 
 
 @dataclass(frozen=True)

@@ -10,15 +10,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from layers.logic.codecs.codec import Codec
-from layers.logic.codecs.sparse import SparseCodec
-from layers.logic.codecs.ternary import TernaryCodec
-from layers.logic.coded import CodedClient, CodedServer, check_coding
+from layers.logic.compression.codec import Codec
+from layers.logic.compression.halves import CodedClient, CodedServer, check_coding
+from layers.logic.compression.sparse import SparseCodec
+from layers.logic.compression.ternary import TernaryCodec
+from layers.logic.core.hook import ClientHalf, Hook, ServerHalf
 from layers.logic.errors import LogicError
-from layers.logic.hook import ClientHalf, Hook, ServerHalf
 
 if TYPE_CHECKING:
-    from layers.logic.logic import Logic
+    from layers.logic.round.logic import Logic
 
 
 @dataclass(frozen=True)

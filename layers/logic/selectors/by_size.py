@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from layers.logic.plan import Plan, Population, single_lanes
-from layers.logic.selector import Selector
+from layers.logic.core.plan import Plan, Population, single_lanes
+from layers.logic.core.selector import Selector
 from layers.logic.selectors.uniform import check_size, cohort_size
 
 

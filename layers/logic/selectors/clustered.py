@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from layers.logic.aggregators.mean import Mean
+from layers.logic.core.plan import Plan, Population
+from layers.logic.core.selector import Selector
 from layers.logic.errors import LogicError
-from layers.logic.plan import Plan, Population
-from layers.logic.selector import Selector
 from layers.logic.selectors.uniform import check_size, cohort_size
 
 if TYPE_CHECKING:
-    from layers.logic.logic import Logic
+    from layers.logic.round.logic import Logic
 
 MOST = 1 << 62
 

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from layers.logic.core.plan import Plan, Population, single_lanes
+from layers.logic.core.selector import Selector
 from layers.logic.errors import LogicError
-from layers.logic.plan import Plan, Population, single_lanes
-from layers.logic.selector import Selector
-from layers.logic.selectors.columns import column, with_numbers
+from layers.logic.selectors.client_values import column, with_numbers
 from layers.logic.selectors.uniform import check_size, cohort_size
 from layers.logic.selectors.weighted import draw_weighted
 
 if TYPE_CHECKING:
-    from layers.logic.report import RoundReport
+    from layers.logic.core.report import RoundReport
 
 LOSS, ROUND, TOOK = "loss", "round", "took_s"
 ACHIEVED, PREFERRED = "achieved", "preferred_s"

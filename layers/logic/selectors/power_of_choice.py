@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from layers.logic.core.plan import Plan, Population, single_lanes
+from layers.logic.core.selector import Inquiry, Selector
+from layers.logic.core.survey import Question
 from layers.logic.errors import LogicError
-from layers.logic.plan import Plan, Population, single_lanes
-from layers.logic.selector import Inquiry, Selector
-from layers.logic.selectors.columns import column, with_numbers
+from layers.logic.selectors.client_values import column, with_numbers
 from layers.logic.selectors.uniform import check_size, cohort_size
 from layers.logic.selectors.weighted import draw_weighted
-from layers.logic.survey import Question
 
 if TYPE_CHECKING:
-    from layers.logic.report import RoundReport
+    from layers.logic.core.report import RoundReport
 
 LOSS = "loss"
 """The question, and the key of the losses that were reported."""

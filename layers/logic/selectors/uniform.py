@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from layers.logic.core.plan import Plan, Population, single_lanes
+from layers.logic.core.selector import Selector
 from layers.logic.errors import LogicError
-from layers.logic.plan import Plan, Population, single_lanes
-from layers.logic.selector import Selector
 
 
 @dataclass(frozen=True)

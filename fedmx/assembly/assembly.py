@@ -1,0 +1,286 @@
+"""From an experiment to its parts: data, engine and logic, as the server or a client needs them."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedmx.assembly.asset_file import SharedSamples
+from fedmx.components.build import bind, build, resolve
+from fedmx.components.catalogue import KINDS
+from fedmx.components.settings import signature_of
+from fedmx.errors import ExperimentError
+from fedmx.experiment import Experiment
+from layers.compute.data.datasets import DataError, Dataset, Files, as_dataset
+from layers.compute.data.datasets.arrays import Arrays
+from layers.compute.data.datasets.normalise import Normalise, materialise
+from layers.compute.data.partitions import divide
+from layers.compute.data.partitions.held_back import Withdrawn, withdraw
+from layers.compute.data.samples import Samples
+from layers.compute.engines.compute import Compute
+from layers.compute.engines.mxnet.engine import Engine
+from layers.compute.engines.mxnet.models.zoo import ZOOS
+from layers.logic import Logic, LogicError, Preset, Selector, Training
+from layers.logic.aggregators.mean import Mean
+from layers.logic.clock import VirtualClock
+from layers.logic.seeds import derive
+from layers.logic.selectors.uniform import Uniform
+
+
+@dataclass(frozen=True)
+class Assembly:
+    """The parts of one experiment, each made when it is first needed.
+
+    Args:
+        experiment: what to make.
+        files: where data are.
+        shape: of one example; None: that of the experiment's data.
+        classes: number of labels; None: that of the experiment's data.
+    """
+
+    experiment: Experiment
+    files: Files = dataclasses.field(default_factory=Files)
+    shape: tuple[int, ...] | None = None
+    classes: int | None = None
+
+    @cached_property
+    def dataset(self) -> Dataset:
+        """The experiment's data set.
+
+        Raises:
+            ExperimentError, DataError: it cannot be had.
+        """
+        reference = self.experiment.compute.data
+        found = build("data set", reference, KINDS["data"])
+        if isinstance(found, Dataset):
+            return found
+        if hasattr(found, "load"):
+            return as_dataset(found.load(self.files), reference.name)
+        return as_dataset(found, reference.name)
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The words of the data set's tokens; none on a client that has other data instead."""
+        if self.shape is None:
+            return self.dataset.words
+        try:
+            return self.dataset.words
+        except DataError:
+            return ()
+
+    @cached_property
+    def parts(self) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        """Each client's rows of the training and of the test split."""
+        experiment = self.experiment
+        partition = build("partition", experiment.compute.partition, KINDS["partitions"])
+        seed = derive(experiment.seed, "partition")
+        return divide(self.dataset, partition, experiment.clients, seed, self.withdrawn.rest)
+
+    @cached_property
+    def withdrawn(self) -> Withdrawn:
+        """What hooks take out of the training split before it is divided.
+
+        Raises:
+            ExperimentError: they leave nothing.
+        """
+        seed, labels = self.experiment.seed, self.dataset.train.y
+        if not any(hook.shared or hook.held_out for hook in self.preset.hooks):
+            return withdraw(labels, 0, 0, 0, 0)  # without the logic, which has the model made
+        logic = self.logic
+        seeds = derive(seed, "shared"), derive(seed, "held-out")
+        withdrawn = withdraw(labels, logic.shared, logic.held_out, *seeds)
+        if withdrawn.rest is not None and not len(withdrawn.rest):
+            raise ExperimentError(
+                f"logic: hooks take all of the {len(labels)} training samples (shared "
+                f"{logic.shared:g}, held_out {logic.held_out:g}); leave the clients some"
+            )
+        return withdrawn
+
+    @cached_property
+    def shared(self) -> SharedSamples | None:
+        """What every client is given, if a hook asked for it."""
+        if not self.logic.shared:
+            return None
+        return SharedSamples.of(self.dataset.train, self.withdrawn.shared, self.normalise)
+
+    @property
+    def shared_samples(self) -> Samples | None:
+        """The same, as the model takes them."""
+        return None if self.shared is None else self.shared.samples
+
+    @cached_property
+    def normalise(self) -> Normalise | None:
+        """How stored values become inputs."""
+        given = self.experiment.compute.normalise
+        return None if given is None else Normalise(given.scale, given.mean, given.std)
+
+    @cached_property
+    def engine(self) -> Engine:
+        """The engine, with the experiment's model."""
+        shape = self.dataset.shape if self.shape is None else self.shape
+        classes = self.dataset.classes if self.classes is None else self.classes
+        reference = self.experiment.compute.model
+        zoo = reference.name.partition(":")[0]
+        if zoo in ZOOS and reference.object is None and "classes" not in reference.settings:
+            settings = {**reference.settings, "classes": classes}
+            reference = dataclasses.replace(reference, settings=settings)
+        provided: dict[str, Any] = {"classes": classes}
+        if "words" in signature_of(resolve("model", reference, KINDS["models"])).settings:
+            provided["words"] = self.words
+        make = bind("model", reference, KINDS["models"], **provided)
+        return Engine(make, shape, classes, seed=self.experiment.seed)
+
+    @cached_property
+    def preset(self) -> Preset:
+        """Selector, aggregator and hooks: those of the preset, and what replaces or precedes them.
+
+        Raises:
+            ExperimentError: one of them cannot be had.
+        """
+        section = self.experiment.logic
+        preset = Preset(Uniform(), Mean())
+        if section.preset is not None:
+            preset = build("preset", section.preset, KINDS["presets"])
+        selector, aggregator = preset.selector, preset.aggregator
+        if section.select is not None:
+            selector = build("selector", section.select, KINDS["selectors"])
+        if section.aggregate is not None:
+            aggregator = build("aggregator", section.aggregate, KINDS["aggregators"])
+        hooks = [build("hook", hook, KINDS["hooks"]) for hook in section.hooks]
+        return Preset(selector, aggregator, preset.joined(hooks))
+
+    @cached_property
+    def logic(self) -> Logic:
+        """The logic; it must be the same value at both ends."""
+        experiment, preset = self.experiment, self.preset
+        section, train = experiment.logic, experiment.compute.train
+        schedule = build("schedule", train.schedule, KINDS["schedules"])
+        self._check_labels(preset.selector)
+        try:
+            return Logic(
+                layout=self.engine.layout,
+                selector=preset.selector,
+                aggregator=preset.aggregator,
+                hooks=preset.hooks,
+                training=Training(
+                    epochs=train.epochs,
+                    steps=train.steps,
+                    batch_size=train.batch_samples,
+                    rate=train.rate,
+                    momentum=train.momentum,
+                    weight_decay=train.weight_decay,
+                ),
+                rate=lambda round: schedule.rate(train.rate, round - 1, experiment.rounds),
+                seed=experiment.seed,
+                min_updates=section.min_updates,
+                deadline_s=experiment.clock.deadline_s,
+                over_select=section.over_select,
+            )
+        except LogicError as error:
+            raise ExperimentError(f"logic: {error}") from error
+
+    def _check_labels(self, selector: Selector) -> None:
+        """Refuse a selector that goes by another number of labels than the data have.
+
+        With too few no client could answer; with too many every client would look biased.
+        """
+        asked = {question.classes for question in selector.surveys() if question.classes}
+        for number in sorted(asked):
+            there_are = self.dataset.classes if self.classes is None else self.classes
+            if number != there_are:
+                data = self.experiment.compute.data.name
+                raise ExperimentError(
+                    f"logic: the selector goes by {number} labels, and {data} has {there_are}; "
+                    f"set classes to {there_are}"
+                )
+
+    @cached_property
+    def server_logic(self) -> Logic:
+        """The logic on the server, which can train on samples of its own if a hook asked for it."""
+        logic, engine = self.logic, self.engine
+        if not logic.held_out:
+            return logic
+        held_out = materialise(self.dataset.train, self.withdrawn.held_out, self.normalise)
+
+        def auxiliary(
+            weights: np.ndarray, buffers: np.ndarray, training: Training, seed: int
+        ) -> np.ndarray:
+            engine.load(weights, buffers)
+            engine.train(held_out, training, seed)
+            return engine.weights.copy()
+
+        return dataclasses.replace(logic, auxiliary=auxiliary)
+
+    def clock(self) -> VirtualClock:
+        """Return the simulation's clock.
+
+        Raises:
+            ExperimentError: the devices or their availability cannot be had.
+        """
+        experiment, clock = self.experiment, self.experiment.clock
+        if clock.devices is None:
+            return VirtualClock(experiment.clients)
+        try:
+            return VirtualClock(
+                experiment.clients,
+                derive(experiment.seed, "clock"),
+                build("devices", clock.devices, KINDS["devices"]),
+                build("uploads", clock.uploads, KINDS["uploads"]),
+                build("availability", clock.availability, KINDS["availabilities"]),
+                clock.dropout,
+                clock.deadline_s,
+            )
+        except LogicError as error:
+            raise ExperimentError(f"clock: {error}") from error
+
+    def sizes(self) -> dict[int, int]:
+        """Return each client's number of training samples."""
+        return {client: len(rows) for client, rows in enumerate(self.parts[0])}
+
+    def samples_of(self, client: int) -> Samples:
+        """Return a client's training samples, as the model takes them."""
+        return materialise(self.dataset.train, self.parts[0][client], self.normalise)
+
+    @cached_property
+    def test_rows(self) -> np.ndarray:
+        """The rows of the test split that the global model is evaluated on: all, or a sample."""
+        number = self.experiment.compute.evaluate.sample
+        total = len(self.dataset.test)
+        if number is None or number >= total:
+            return np.arange(total)
+        rng = np.random.default_rng(derive(self.experiment.seed, "evaluate"))
+        return np.sort(rng.permutation(total)[:number])
+
+    def test_samples(self) -> Samples:
+        """Return what the global model is evaluated on."""
+        whole = len(self.test_rows) == len(self.dataset.test)
+        rows = None if whole else self.test_rows
+        return materialise(self.dataset.test, rows, self.normalise)
+
+    def server_compute(self) -> Compute:
+        """Return what a server computes with."""
+        return Compute(self.engine, self.test_samples())
+
+    def client_compute(self, client: int) -> Compute:
+        """Return what a client with the experiment's own data computes with."""
+        return Compute(self.engine, self.samples_of(client))
+
+    def own_compute(self, path: Path, part: tuple[int, int] | None = None) -> Compute:
+        """Return what a client with data of its own computes with.
+
+        Args:
+            path: an ``.npz`` file with x_train, y_train, x_test and y_test.
+            part: (i, n): only the i-th of n parts, by the experiment's partition.
+        """
+        own = Arrays(str(path)).load(self.files)
+        rows = None
+        if part is not None:
+            partition = build("partition", self.experiment.compute.partition, KINDS["partitions"])
+            seed = derive(self.experiment.seed, "partition")
+            rows = divide(own, partition, part[1], seed)[0][part[0]]
+        return Compute(self.engine, materialise(own.train, rows, self.normalise))

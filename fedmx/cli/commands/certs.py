@@ -1,0 +1,109 @@
+"""``fedmx certs``: a private certificate authority for one deployment."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedmx.cli.terminal.options import help_if_alone
+
+app = typer.Typer(help="Make certificates for mutual TLS, and look at them.")
+Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="Where the files are kept.")]
+Names = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--name",
+        metavar="HOST",
+        help="Name or IP address by which clients know the server; may be repeated.",
+    ),
+]
+LOCAL = ("localhost", "127.0.0.1", "::1")
+
+
+@app.callback(invoke_without_command=True)
+def _shared(context: typer.Context) -> None:
+    help_if_alone(context)
+
+
+@app.command("ca")
+def ca(folder: Folder) -> None:
+    """Make the private authority that signs everything else."""
+    from layers.network import make_ca
+
+    files = make_ca(folder)
+    _tell("authority", f"{files.certificate}, for everybody")
+    _tell("", f"{files.key}, which signs certificates: keep it to yourself")
+
+
+@app.command("server")
+def server(folder: Folder, names: Names = None) -> None:
+    """Make the server's certificate."""
+    from layers.network import make_server_certificate
+
+    known = names or LOCAL
+    files = make_server_certificate(folder, known)
+    _tell("server", f"{files.certificate} and .key, as {', '.join(known)}")
+
+
+@app.command("client")
+def client(
+    folder: Folder,
+    ids: Annotated[list[int], typer.Argument(metavar="ID", min=0, help="Clients' numbers.")],
+) -> None:
+    """Make certificates of clients, by their numbers."""
+    from fedmx.deployment.client_sessions import identity
+    from layers.network import make_client_certificate
+
+    made = [make_client_certificate(folder, identity(number)) for number in dict.fromkeys(ids)]
+    first, last = made[0].certificate, made[-1].certificate
+    to = f" to {last.name}" if len(made) > 1 else ""
+    who = "client" if len(made) == 1 else f"{len(made)} clients"
+    _tell(who, f"{first}{to} and .key")
+
+
+@app.command("all")
+def everything(
+    folder: Folder,
+    clients: Annotated[int, typer.Option(min=1, help="How many clients, numbered from 0.")] = 1,
+    names: Names = None,
+) -> None:
+    """Make all that a server and its clients need."""
+    from fedmx.deployment.client_sessions import identity
+    from fedmx.errors import FedmxError
+
+    there = [
+        name
+        for name in ("ca", "server", *map(identity, range(clients)))
+        if (folder / f"{name}.pem").exists() or (folder / f"{name}.key").exists()
+    ]
+    if there:  # before the first is made
+        raise FedmxError(
+            f"{folder}: it has a {there[0]}.pem or .key already, which stays as it is; "
+            "give another folder"
+        )
+    ca(folder)
+    server(folder, names)
+    client(folder, list(range(clients)))
+    typer.echo("""
+ca.pem, server.pem and server.key go to the server's machine:
+  fedmx server FILE --ca ca.pem --cert server.pem --key server.key
+ca.pem, client-I.pem and client-I.key go to the machine of client I:
+  fedmx client HOST:PORT --id I --ca ca.pem --cert client-I.pem --key client-I.key""")
+
+
+@app.command("show")
+def show(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A certificate (.pem).")],
+) -> None:
+    """Say whose a certificate is, for which names, and until when."""
+    from fedmx.cli.commands.certificate import describe
+    from fedmx.cli.terminal.error_text import printable
+
+    for label, text in describe(file).items():
+        _tell(label, printable(text))
+
+
+def _tell(label: str, text: str) -> None:
+    typer.echo(f"{label + ':' if label else '':11} {text}")

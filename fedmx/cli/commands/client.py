@@ -1,0 +1,171 @@
+"""``fedmx client``: one client of a run, with data that stay where they are."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from importlib.machinery import PathFinder
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedmx.cli.terminal.interrupts import Interrupted
+from fedmx.cli.terminal.options import (
+    CaFile,
+    CertificateFile,
+    Insecure,
+    KeyFile,
+    TokenFile,
+    three_files,
+)
+from fedmx.errors import FedmxError
+
+if TYPE_CHECKING:
+    from fedmx.client.client import Client
+    from layers.network import ClientTLS
+
+
+def client(
+    address: Annotated[str, typer.Argument(metavar="HOST:PORT", help="The server's address.")],
+    id_: Annotated[
+        int | None,
+        typer.Option("--id", metavar="I", min=0, help="This client's number, from 0."),
+    ] = None,
+    partition: Annotated[
+        str | None,
+        typer.Option(
+            metavar="I/N",
+            help="Part I (from 0) of N of the data; I is also the client's number.",
+        ),
+    ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(metavar="NPZ", help="Own data: a file with x_train, y_train, x_test, y_test."),
+    ] = None,
+    module: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="MODULE",
+            help="A module of yours whose names the experiment may use; may be repeated.",
+        ),
+    ] = None,
+    memory: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="For what hooks remember, over restarts too. [default: ~/.local/state/fedmx]",
+        ),
+    ] = None,
+    ca: CaFile = None,
+    cert: CertificateFile = None,
+    key: KeyFile = None,
+    token_file: TokenFile = None,
+    insecure: Insecure = False,
+    give_up: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SECONDS", min=0, help="Stop looking for a lost server. [default: never]"
+        ),
+    ] = None,
+) -> None:
+    """Take part in a run as one client, with data that stay here."""
+    from layers.network.transport.address import Address
+
+    number, part = _place(id_, partition)
+    tls = _tls(ca, cert, key)
+    Address.parse(address).check_safe(tls=tls is not None, insecure=insecure)
+    if data is not None and not data.is_file():
+        raise FedmxError(f"{data}: there is no such file; give an .npz file of your data")
+    for name in module or ():
+        if PathFinder.find_spec(name.partition(".")[0], [*sys.path, os.getcwd()]) is None:
+            raise FedmxError(
+                f"--module {name}: there is no such module among the installed ones or in "
+                f"{os.getcwd()}; start from the folder that holds it"
+            )
+
+    from fedmx.cli.terminal.downloads import (
+        files_with_progress,  # MXNet: what is wrong is said before
+    )
+    from fedmx.cli.terminal.log_lines import LogLines
+    from fedmx.deployment.join import OwnPart, join
+    from fedmx.deployment.token import read_token
+
+    with LogLines(), files_with_progress() as files:
+        own = OwnPart(
+            data=data,
+            part=part if data is not None else None,
+            parts=None if part is None else part[1],
+            modules=tuple(module or ()),
+            files=files,
+        )
+        joined = join(
+            address,
+            number,
+            own,
+            tls=tls,
+            token=read_token(token_file),
+            insecure=insecure,
+            memory=memory or _default_memory(),
+            give_up_s=give_up,
+        )
+        until = "until it is there" if give_up is None else f"for {give_up:g} s"
+        typer.echo(f"client {number}: looking for {address}, {until}", err=True)
+        try:
+            with joined:
+                _take_part(joined)
+        except KeyboardInterrupt:
+            raise Interrupted("interrupted; the same command takes part again") from None
+
+
+def _take_part(joined: Client) -> None:
+    """Say of each round what was made of it, and at last why there are no more."""
+    from fedmx.protocol.messages import CODEC
+    from fedmx.report.records.quantities import mebibytes
+    from layers.network import wire_size
+
+    rounds = 0
+    for update in joined.updates():
+        rounds += 1
+        loss = update.metrics.get("loss")
+        size = mebibytes(wire_size(CODEC.encode(update).size))
+        said = [f"round {update.round}: {update.steps} steps on {update.samples:,} samples"]
+        said += [f"loss {loss:.4f}"] if loss is not None else []
+        typer.echo(", ".join([*said, f"update of {size}"]), err=True)
+    traffic = joined.network.traffic()
+    typer.echo(
+        f"the run is over: {joined.reason}; {rounds} updates from here, "
+        f"up {mebibytes(traffic.sent_bytes)}, down {mebibytes(traffic.received_bytes)}"
+    )
+
+
+def _place(id_: int | None, partition: str | None) -> tuple[int, tuple[int, int] | None]:
+    """Return the client's number, and which part of the data is its own."""
+    if partition is None:
+        if id_ is None:
+            raise FedmxError("say which client this is: --id 7, or --partition 7/100")
+        return id_, None
+    match = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", partition)
+    if match is None or int(match[1]) >= int(match[2]):
+        raise FedmxError(f"--partition {partition}: give I/N with I from 0 to N - 1, as in 7/100")
+    part = (int(match[1]), int(match[2]))
+    return (part[0] if id_ is None else id_), part
+
+
+def _tls(ca: Path | None, certificate: Path | None, key: Path | None) -> ClientTLS | None:
+    """Return what the client shows the server, once it is known to be good."""
+    from layers.network import ClientTLS
+
+    files = three_files(ca, certificate, key)
+    if files is None:
+        return None
+    tls = ClientTLS(ca=files[0], certificate=files[1], key=files[2])
+    tls.context()
+    return tls
+
+
+def _default_memory() -> Path:
+    """Return the folder for state in the user's home (XDG)."""
+    base = os.environ.get("XDG_STATE_HOME")
+    return (Path(base) if base else Path.home() / ".local" / "state") / "fedmx"

@@ -1,0 +1,106 @@
+"""``fedmx data``: data sets, and how an experiment divides one among its clients."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedmx.cli.terminal.options import Overrides, help_if_alone
+from fedmx.cli.terminal.tables import show_table
+
+MANY = 100  # clients, where none are given
+app = typer.Typer(help="Look at data sets and how they are divided.")
+
+
+@app.callback(invoke_without_command=True)
+def _shared(context: typer.Context) -> None:
+    help_if_alone(context)
+
+
+@app.command("show")
+def show(
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE|NAME", help="An experiment file, or a data set.")
+    ],
+    clients: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Among how many clients.")
+    ] = None,
+    partition: Annotated[
+        str | None, typer.Option(metavar="NAME", help="How, as fedmx list partitions has it.")
+    ] = None,
+    set_: Overrides = None,
+    figure: Annotated[
+        Path | None,
+        typer.Option(metavar="PATH", help="Also draw labels by client (.png, .svg or .pdf)."),
+    ] = None,
+) -> None:
+    """Show how data are divided among clients."""
+    from fedmx.experiment import Experiment
+    from layers.compute.data.datasets import DATASETS
+
+    overrides = [] if clients is None else [f"clients={clients}"]
+    overrides += [] if partition is None else [f"compute.partition={partition}"]
+    overrides += set_ or []
+    if str(file) in DATASETS and not file.exists():
+        compute = {"model": "2nn", "data": str(file)}  # a model must be given, and is not made
+        given = {"rounds": 1, "clients": MANY, "compute": compute}
+        experiment = Experiment.from_dict(given, overrides)
+    else:
+        experiment = Experiment.read(file, overrides)
+
+    from fedmx.assembly.assembly import Assembly
+    from fedmx.cli.terminal.downloads import files_with_progress
+    from fedmx.report.figures.partition_table import table
+
+    with files_with_progress() as files:
+        assembly = Assembly(experiment, files)
+        labels, parts = assembly.dataset.train.y, assembly.parts[0]
+    classes = assembly.dataset.classes
+    show_table(table(labels, parts, classes))
+    if figure is not None:
+        from fedmx.report.figures.partition import figure as draw
+
+        title = f"{experiment.compute.data.name}: samples by label and client"
+        typer.echo(f"figure: {draw(labels, parts, classes, figure, title=title)}")
+
+
+@app.command("list")
+def available() -> None:
+    """Say which data sets are on this machine."""
+    from rich.table import Table
+
+    from fedmx.cli.commands.dataset_locations import places
+
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, place in places():
+        table.add_row(name, place)
+    show_table(table)
+
+
+@app.command("get")
+def get(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="As fedmx data list shows it.")],
+) -> None:
+    """Download a data set, or check that it is there and whole."""
+    from fedmx.cli.terminal.downloads import files_with_progress
+    from fedmx.components.text import unknown
+    from fedmx.errors import FedmxError
+    from layers.compute.data.datasets import DATASETS
+
+    if name not in DATASETS:
+        raise FedmxError(unknown("data set", name, DATASETS))
+    if name == "arrays":
+        raise FedmxError(
+            "arrays are a file of your own: name it in the experiment, as in "
+            "compute.data: {name: arrays, path: my.npz}"
+        )
+    with files_with_progress() as files:
+        dataset = DATASETS[name]().load(files)
+    typer.echo(
+        f"{dataset.name}: {len(dataset.train.y):,} training and {len(dataset.test.y):,} test "
+        f"samples of shape {dataset.shape}, {dataset.classes} classes"
+    )

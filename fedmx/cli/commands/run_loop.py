@@ -1,0 +1,86 @@
+"""Running a server to its end: its rounds are recorded and shown, and its end is said."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+
+import typer
+
+from fedmx.cli.terminal.error_text import complaint
+from fedmx.cli.terminal.interrupts import Interrupted
+from fedmx.cli.terminal.progress import RoundProgress
+from fedmx.errors import FedmxError
+from fedmx.experiment import Experiment
+from fedmx.report.records.quantities import duration, percent
+from fedmx.run import RunFolder
+from fedmx.server.recorder import recorded
+from fedmx.server.round import Round
+from fedmx.server.server import Server
+
+
+def drive(
+    server: Server,
+    folder: RunFolder | Callable[[], RunFolder],
+    experiment: Experiment,
+    *,
+    every: int,
+) -> None:
+    """Run `server` to its end, recording and showing its rounds; say where everything is.
+
+    Raises:
+        Interrupted: by a signal.
+        FedmxError: the run cannot go on; the text says how to resume it.
+    """
+    opened: list[RunFolder] = []
+
+    def known() -> RunFolder:
+        opened.append(folder() if callable(folder) else folder)
+        typer.echo(f"run folder: {opened[0].path}", err=True)
+        return opened[0]
+
+    rounds = recorded(
+        server,
+        known if callable(folder) else known(),
+        every=every,
+        keep_last=experiment.run.checkpoint.keep,
+    )
+    last: Round | None = None
+    try:
+        with RoundProgress(server.last) as progress:
+            for last in rounds:
+                progress.show(last, opened[0])
+    except KeyboardInterrupt as interruption:
+        if not opened:
+            raise
+        with contextlib.suppress(KeyboardInterrupt):  # it may have come between two rounds
+            rounds.throw(interruption)
+        if opened[0].status != "done":
+            raise Interrupted(
+                f"interrupted {_when(server)}; go on with: fedmx resume {opened[0].path}"
+            ) from None
+        raise
+    except Exception as error:
+        text = complaint(error)
+        if text is None or not opened or server.keeper is None:
+            raise  # a fault, or it did not begin
+        raise FedmxError(f"{text}; go on with: fedmx resume {opened[0].path}") from error
+    _say_the_end(server, opened[0], last)
+
+
+def _when(server: Server) -> str:
+    return f"after round {server.state.round}" if server.state.round else "before round 1 was done"
+
+
+def _say_the_end(server: Server, folder: RunFolder, last: Round | None) -> None:
+    if last is None or last.accuracy is None or last.loss is None:
+        accuracy, loss = server.evaluate()
+    else:
+        accuracy, loss = last.accuracy, last.loss
+    found = f"accuracy {percent(accuracy)}, loss {loss:.4f}"
+    records = folder.rounds()
+    if records and records[-1].get("virtual"):
+        found += f", after {duration(records[-1].get('clock_elapsed_s'))} of virtual time"
+    typer.echo(f"{folder.reason}: {found}")
+    typer.echo(f"model:  {folder.model_path}")
+    typer.echo(f"report: {folder.report_path}")

@@ -1,0 +1,104 @@
+"""``fedmx server``: an experiment with clients that connect over sockets."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedmx.cli.terminal.options import (
+    CaFile,
+    CertificateFile,
+    ExperimentFile,
+    Insecure,
+    KeyFile,
+    Overrides,
+    TokenFile,
+    three_files,
+)
+
+if TYPE_CHECKING:
+    from fedmx.experiment.sections import Network
+
+
+def server(
+    file: ExperimentFile,
+    set_: Overrides = None,
+    listen: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="Instead of network.address.")
+    ] = None,
+    ca: CaFile = None,
+    cert: CertificateFile = None,
+    key: KeyFile = None,
+    token_file: TokenFile = None,
+    insecure: Insecure = False,
+) -> None:
+    """Run an experiment with clients that connect over sockets."""
+    from fedmx.experiment import Experiment
+
+    overrides = list(set_ or [])
+    if listen is not None:
+        overrides.append(f"network.address={json.dumps(listen)}")
+    if insecure:
+        overrides.append("network.insecure=true")
+    if token_file is not None:
+        overrides.append(_path("network.token_file", token_file))
+    tls = three_files(ca, cert, key)
+    if tls is not None:
+        names = ("ca", "certificate", "key")
+        overrides += [
+            _path(f"network.tls.{name}", path) for name, path in zip(names, tls, strict=True)
+        ]
+    experiment = Experiment.read(file, overrides)
+    check(experiment.network)
+
+    from fedmx.assembly.assembly import (
+        Assembly,  # MXNet takes two seconds: what is wrong is said before
+    )
+    from fedmx.cli.commands.run_loop import drive
+    from fedmx.cli.terminal.downloads import files_with_progress
+    from fedmx.deployment.serve import serve
+    from fedmx.run import RunFolder, gather_facts
+
+    run = uuid.uuid4().hex
+    with files_with_progress() as files:
+        deployed = serve(Assembly(experiment, files), run)
+
+    def make() -> RunFolder:
+        facts = gather_facts(
+            seed=experiment.seed,
+            mode="server",
+            digest=experiment.digest(),
+            modules=str(file.resolve().parent),
+            parameters=deployed.state.weights.size,
+            buffers=deployed.state.buffers.size,
+            run=run,
+            address=deployed.address,
+        )
+        return RunFolder.create(experiment.run.folder, experiment.name, experiment.to_yaml(), facts)
+
+    # A deployed client keeps what the last round left it with, and no more.
+    drive(deployed, make, experiment, every=1)
+
+
+def check(network: Network) -> None:
+    """Look at the address and the certificates before anything that takes time.
+
+    Raises:
+        AddressError, CertificateError: they cannot be used.
+    """
+    from layers.network import ServerTLS
+    from layers.network.transport.address import Address
+
+    tls = network.tls
+    Address.parse(network.address).check_safe(tls=tls is not None, insecure=network.insecure)
+    if tls is not None:
+        ServerTLS(tls.certificate, tls.key, tls.ca).context()
+
+
+def _path(key: str, path: Path) -> str:
+    """Return an override whose value stays text, whatever the path is made of."""
+    return f"{key}={json.dumps(str(path.resolve()))}"

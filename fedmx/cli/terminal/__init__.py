@@ -1,0 +1,4 @@
+"""What the command line draws and says: tables, progress, errors, logs.
+
+No command lives here.
+"""

@@ -1,0 +1,41 @@
+"""The bar that a download shows on a terminal."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator
+
+from layers.compute.data.datasets import Files
+
+
+@contextlib.contextmanager
+def files_with_progress() -> Iterator[Files]:
+    """Give where data sets are; what has to be downloaded in here shows a bar, or one line."""
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn
+
+    bar = Progress(
+        TextColumn("downloading {task.description}"),
+        BarColumn(20),
+        DownloadColumn(binary_units=True),
+        console=Console(stderr=True),
+        transient=True,
+    )
+    terminal = sys.stderr.isatty()
+    tasks: dict[str, TaskID] = {}
+
+    def show(name: str, done: int, total: int | None) -> None:
+        if name not in tasks:
+            tasks[name] = bar.add_task(name, total=total)
+            if terminal:
+                bar.start()
+            else:
+                sys.stderr.write(f"downloading {name}\n")
+        bar.update(tasks[name], completed=done, total=total)
+
+    try:
+        yield Files(progress=show)
+    finally:
+        if terminal and tasks:
+            bar.stop()

@@ -1,0 +1,174 @@
+"""A component reference: a name and settings in a file, or an object given from Python."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import math
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import PurePath
+from typing import Any
+
+from pydantic import PlainValidator, ValidationInfo
+
+from fedmx.components.source import Source, Where
+from fedmx.components.text import shown
+
+_DEPTH = 32  # nesting of settings, as of files
+
+
+@dataclass(frozen=True)
+class Component:
+    """Names a model, a data set, a hook, ... and gives its settings.
+
+    ``fedmx.components.build`` makes the thing itself.
+
+    ``object`` is set instead when the thing itself was given from Python: an instance, or a class
+    or function that is still to be called. ``where`` and ``source`` only serve messages.
+    """
+
+    name: str
+    settings: dict[str, Any] = field(default_factory=dict)
+    object: Any = None
+    where: Where = field(default=(), compare=False, repr=False)
+    source: Source = field(default_factory=Source, compare=False, repr=False)
+
+    @classmethod
+    def of(cls, value: Any, where: Where = (), source: Source | None = None) -> Component:
+        """Reads a string, a mapping with ``name``, a Component, or takes any other object as is.
+
+        Raises ValueError in a user's words.
+        """
+        source = source or Source()
+        if isinstance(value, Component):
+            return dataclasses.replace(value, where=where, source=source)
+        if isinstance(value, str):
+            return cls(_checked(value), {}, None, where, source)
+        if isinstance(value, Mapping):
+            if "name" not in value:
+                raise ValueError("must say its name: write NAME or {name: NAME, ...}")
+            settings = {key: given for key, given in value.items() if key != "name"}
+            for key in settings:
+                if not isinstance(key, str):
+                    raise ValueError(f"the name of a setting must be text, not {shown(key)}")
+            return cls(_checked(value["name"]), settings, None, where, source)
+        if value is None or isinstance(value, bool | int | float | list | tuple | set | bytes):
+            raise ValueError(f"must be a name or a mapping with a name, not {shown(value)}")
+        return cls(_spelled(value), {}, value, where, source)
+
+    @property
+    def obstacle(self) -> str | None:
+        """Why a file cannot hold this component, or None when it can."""
+        if self.object is None:
+            if self.name.startswith("<"):
+                return f"{self.name} was an object of a Python program, which a file cannot hold"
+            return _not_plain(self.settings)
+        if self.name.startswith("<"):
+            return (
+                f"{self.name} cannot be imported by name; define its class at the top of a module "
+                "that every machine has, not in a function or in the script that is run"
+            )
+        if _is_code(self.object):
+            return None
+        if not dataclasses.is_dataclass(self.object):
+            return f"an object of {self.name}, which is no dataclass: its settings are not known"
+        settings = _fields(self.object)
+        if "name" in settings:
+            return f"{self.name} has a field 'name', which a file keeps for the component's own"
+        return _not_plain(settings)
+
+    @property
+    def portable(self) -> bool:
+        """Whether a file, and so another machine, can hold this component."""
+        return self.obstacle is None
+
+    def reference(self) -> str | dict[str, Any]:
+        """What a file says for this component: a name, or a mapping of name and settings."""
+        if not self.portable:
+            return self.name if self.name.startswith("<") else f"<object {self.name}>"
+        given = self.settings
+        if self.object is not None and not _is_code(self.object):
+            given = _fields(self.object)
+        settings = {key: plain(value) for key, value in given.items()}
+        return {"name": self.name, **settings} if settings else self.name
+
+
+def component_at(*where: str, optional: bool = False) -> PlainValidator:
+    """The pydantic validator of the field at ``where``, which every component remembers."""
+
+    def validate(value: Any, info: ValidationInfo) -> Component | None:
+        if optional and value is None:
+            return None
+        return Component.of(value, where, (info.context or {}).get("source"))
+
+    return PlainValidator(validate)
+
+
+def plain(value: Any, depth: int = 0) -> Any:
+    """``value`` in what YAML and JSON can hold; ValueError when it cannot be."""
+    if depth > _DEPTH:
+        raise ValueError(f"nested more than {_DEPTH} deep")
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        if any("\ud800" <= character <= "\udfff" for character in value):
+            raise ValueError(f"the text {value[:20]!a} has characters that UTF-8 cannot hold")
+        return str(value)
+    if isinstance(value, PurePath):
+        return plain(str(value))
+    if isinstance(value, int):
+        if not -(2**63) <= value < 2**64:
+            raise ValueError("a whole number has more than 64 bits")
+        return int(value)
+    if isinstance(value, float):
+        if math.isnan(value):
+            raise ValueError("a number is NaN")
+        return float(value)
+    if isinstance(value, list | tuple):
+        return [plain(item, depth + 1) for item in value]
+    if isinstance(value, Mapping):
+        if not all(isinstance(key, str) for key in value):
+            raise ValueError("a mapping has keys that are not text")
+        return {plain(key): plain(item, depth + 1) for key, item in value.items()}
+    if type(value).__module__ == "numpy" and getattr(value, "shape", None) == ():
+        return plain(value.item(), depth + 1)  # a scalar of numpy's, without importing it
+    raise ValueError(f"an object of {type(value).__qualname__} is no text, number, list or mapping")
+
+
+def _checked(name: Any) -> str:
+    if not isinstance(name, str) or not name or name != name.strip() or not name.isprintable():
+        raise ValueError(f"the name must be text without spaces around it, not {shown(name)}")
+    if len(name) > 200:
+        raise ValueError("the name is longer than 200 characters")
+    return name
+
+
+def _is_code(value: Any) -> bool:
+    return inspect.isclass(value) or inspect.isroutine(value)
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    return {one.name: getattr(value, one.name) for one in dataclasses.fields(value) if one.init}
+
+
+def _spelled(value: Any) -> str:
+    """``module:QualName`` when that leads back to the object's code, else ``<object Name>``."""
+    code = value if _is_code(value) else type(value)
+    module = str(getattr(code, "__module__", None) or "")
+    qualified = str(getattr(code, "__qualname__", None) or type(value).__name__)
+    found: Any = sys.modules.get(module) if module != "__main__" else None
+    for part in qualified.split("."):
+        found = getattr(found, part, None)
+    return f"{module}:{qualified}" if found is code else f"<object {qualified}>"
+
+
+def _not_plain(settings: Mapping[str, Any]) -> str | None:
+    for key, value in settings.items():
+        try:
+            plain(key)
+            plain(value)
+        except ValueError as error:
+            return f"its setting {key!r} cannot be written to a file: {error}"
+    return None

@@ -1,0 +1,121 @@
+"""The settings of a component: the typed parameters of the class or function that makes it."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+import math
+import types
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError
+
+from fedmx.components.source import dotted
+from fedmx.components.text import in_words, shown, takes_bool
+from fedmx.experiment.problems import said
+
+_KEYWORD = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One setting: its name, its annotated type, and its default unless it is ``required``."""
+
+    name: str
+    annotation: Any
+    required: bool
+    default: Any = None
+
+    @property
+    def type(self) -> str:
+        """The type in words: "a whole number or null"."""
+        return in_words(self.annotation)
+
+    def __str__(self) -> str:
+        return self.name if self.required else f"{self.name} = {shown(self.default)}"
+
+    def checked(self, value: Any) -> Any:
+        """``value`` as the annotation has it (a list becomes a tuple), or ValueError."""
+        if isinstance(value, bool) and not takes_bool(self.annotation):
+            raise ValueError(f"must be {self.type}, not {shown(value)}")
+        adapter = _adapter(self.annotation)
+        if adapter is not None:
+            try:
+                value = adapter.validate_python(value)
+            except ValidationError as error:
+                details = error.errors(include_url=False)
+                if len(details) == 1 and not details[0]["type"].startswith("is_instance"):
+                    where = dotted(details[0]["loc"])
+                    text = said(details[0])
+                    raise ValueError(f"{where}: {text}" if where else text) from None
+                raise ValueError(f"must be {self.type}, not {shown(value)}") from None
+        if isinstance(value, float) and math.isnan(value):
+            raise ValueError(f"must be {self.type}, not NaN")
+        return value
+
+
+@dataclass(frozen=True)
+class Signature:
+    """The settings of a class or function; an ``open`` one takes others too (``**kwargs``)."""
+
+    settings: Mapping[str, Setting]
+    open: bool
+
+
+def signature_of(target: Callable[..., Any]) -> Signature:
+    """Reads the settings from ``target``'s parameters; what cannot be read is open to all."""
+    try:
+        parameters = inspect.signature(target).parameters.values()
+    except (TypeError, ValueError):  # code written in C may not tell
+        return Signature({}, open=True)
+    hints = _hints(target)
+    settings = {
+        one.name: Setting(
+            one.name,
+            hints.get(one.name, Any),
+            one.default is one.empty,
+            None if one.default is one.empty else one.default,
+        )
+        for one in parameters
+        if one.kind in _KEYWORD
+    }
+    return Signature(settings, any(one.kind is one.VAR_KEYWORD for one in parameters))
+
+
+def _hints(target: Any) -> dict[str, Any]:
+    while isinstance(target, functools.partial):
+        target = target.func
+    holder = target
+    if inspect.isclass(target) and not dataclasses.is_dataclass(target):
+        holder = target.__init__
+    try:
+        return typing.get_type_hints(holder, include_extras=True)
+    except Exception:  # noqa: BLE001 - an annotation may name what is only imported for checkers
+        return _hints_one_by_one(holder)
+
+
+def _hints_one_by_one(holder: Any) -> dict[str, Any]:
+    module = inspect.getmodule(holder)
+    hints: dict[str, Any] = {}
+    for name, annotation in getattr(holder, "__annotations__", {}).items():
+        alone = types.SimpleNamespace(__annotations__={name: annotation})
+        try:
+            hints |= typing.get_type_hints(
+                alone, vars(module) if module else {}, include_extras=True
+            )
+        except Exception:  # noqa: BLE001 - as above: this one parameter stays unchecked
+            hints[name] = Any
+    return hints
+
+
+def _adapter(annotation: Any) -> TypeAdapter[Any] | None:
+    for config in (ConfigDict(arbitrary_types_allowed=True), None):
+        try:
+            return TypeAdapter(annotation, config=config)
+        except PydanticUserError:  # a type with a configuration of its own, or one it cannot check
+            continue
+    return None

@@ -1,1 +1,0 @@
-"""Data to look at: how a partition shares out the samples, as a table and as a figure."""

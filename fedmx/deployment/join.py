@@ -1,0 +1,94 @@
+"""A client of a deployment, which learns its experiment from the server."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fedmx.assembly.assembly import Assembly
+from fedmx.client.asset_receiver import SharedCopy
+from fedmx.client.client import Client
+from fedmx.deployment.client_sessions import identity
+from fedmx.errors import FedmxError
+from fedmx.experiment import Experiment
+from fedmx.protocol.messages import CODEC, Setup
+from layers.compute.data.datasets import Files
+from layers.compute.engines.compute import Compute
+from layers.logic import Logic
+from layers.network import ClientTLS, Connector
+
+
+@dataclass(frozen=True)
+class OwnPart:
+    """What a client brings to an experiment that it learns from the server.
+
+    Attributes:
+        data: an ``.npz`` file of its own; None: its part of the experiment's data set.
+        part: (i, n): only the i-th of n parts of `data`.
+        parts: into how many parts this client believes the experiment's data to be divided.
+        modules: the modules of its own whose names an experiment may use.
+        folder: where these modules are.
+        files: where data sets are.
+    """
+
+    data: Path | None = None
+    part: tuple[int, int] | None = None
+    parts: int | None = None
+    modules: Collection[str] = ()
+    folder: Path | None = None
+    files: Files = field(default_factory=Files)
+
+    def learn(self, setup: Setup) -> tuple[Logic, Compute]:
+        """Make logic and compute from what the server says.
+
+        Raises:
+            ExperimentError: it names something that this client does not have or allow.
+        """
+        experiment = Experiment.parse(
+            setup.experiment,
+            "the server's experiment",
+            folder=self.folder or Path.cwd(),
+            modules=self.modules,
+        )
+        if experiment.digest() != setup.digest:
+            raise FedmxError(
+                "the server's experiment reads differently here than there; "
+                "use the same version of fedmx at both ends"
+            )
+        assembly = Assembly(experiment, self.files, tuple(setup.shape), setup.classes)
+        logic = assembly.logic
+        if self.parts is not None and self.data is None and self.parts != experiment.clients:
+            raise FedmxError(
+                f"--partition says {self.parts} parts, the server's experiment has "
+                f"{experiment.clients} clients; give one of its parts"
+            )
+        if self.data is not None:
+            return logic, assembly.own_compute(self.data, self.part)
+        return logic, assembly.client_compute(setup.client)
+
+
+def join(
+    address: str,
+    client: int,
+    own: OwnPart | None = None,
+    *,
+    tls: ClientTLS | None = None,
+    token: bytes | None = None,
+    insecure: bool = False,
+    memory: Path | None = None,
+    give_up_s: float | None = None,
+) -> Client:
+    """Return a client that learns its experiment from the server at `address`; run it."""
+    shared = SharedCopy(memory)
+    connector = Connector(
+        address,
+        identity(client),
+        CODEC,
+        tls=tls,
+        token=token,
+        insecure=insecure,
+        give_up_s=give_up_s,
+        files=shared.folder,
+    )
+    return Client(connector, learn=(own or OwnPart()).learn, memory=memory, shared=shared)

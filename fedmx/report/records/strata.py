@@ -1,0 +1,71 @@
+"""The clusters of clients that a stratified selector found, read from a run's last checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fedmx.report.records.summary import RunSummary
+from fedmx.run import RunError, RunFolder
+
+NOISE = -1
+_WHERE = ("server", "memory", "select")
+
+
+@dataclass(frozen=True, eq=False)
+class Strata:
+    """N clients.
+
+    Attributes:
+        clients: int (N,), their ids.
+        labels: int (N,), each one's cluster; -1: in none.
+        points: float (N, 2), principal components of what was clustered; NaN where nothing was.
+    """
+
+    clients: np.ndarray
+    labels: np.ndarray
+    points: np.ndarray
+
+    @property
+    def clusters(self) -> dict[int, int]:
+        """The number of clients of each cluster, in the order of their labels; noise left out."""
+        labels, sizes = np.unique(self.labels[self.labels != NOISE], return_counts=True)
+        return dict(zip(labels.tolist(), sizes.tolist(), strict=True))
+
+    @property
+    def noise(self) -> int:
+        """How many clients are in no cluster."""
+        return int(np.count_nonzero(self.labels == NOISE))
+
+    def by_cluster(self) -> np.ndarray:
+        """Return the places of the clients, cluster by cluster, those in none last: int (N,)."""
+        places: np.ndarray = np.lexsort((self.clients, self.labels, self.labels == NOISE))
+        return places
+
+
+def strata_of(run: RunFolder, summary: RunSummary) -> Strata | None:
+    """Return the clusters; None where there are none, or no checkpoint that can be read."""
+    # A checkpoint may be as large as all that the clients remember: it is read where it may tell.
+    named = (summary.settings.get(path) for path in ("logic.preset", "logic.select"))
+    if not any("fedsso" in str(name).lower() for name in named):
+        return None
+    try:
+        checkpoint = run.latest_checkpoint()
+    except RunError:
+        return None
+    node: Any = None if checkpoint is None else checkpoint.state
+    for key in _WHERE:
+        node = node.get(key) if isinstance(node, Mapping) else None
+    if not isinstance(node, Mapping):
+        return None
+    found = [np.asarray(node.get(key)) for key in ("clients", "labels", "points")]
+    clients, labels, points = found
+    whole = all(one.dtype.kind == "i" and one.ndim == 1 for one in (clients, labels))
+    if not whole or clients.size == 0 or labels.shape != clients.shape:
+        return None
+    if points.dtype.kind != "f" or points.shape != (clients.size, 2):
+        return None
+    return Strata(clients, labels, points)

@@ -1,0 +1,48 @@
+"""From an experiment's ``engine`` to the workers that it names."""
+
+from __future__ import annotations
+
+from fedmx.assembly.assembly import Assembly
+from fedmx.errors import ExperimentError
+from fedmx.experiment import Engine, Experiment
+from fedmx.simulation.executors.backend import Crew
+from fedmx.simulation.executors.jobs import JOBS, Build
+from fedmx.simulation.executors.process_backend import Processes
+from fedmx.simulation.executors.ray_backend import RayActors
+from layers.compute.engines.mxnet.runtime import one_thread
+
+
+def crew_of(engine: Engine) -> Crew:
+    """Return the workers, which are started at once and load while this process does."""
+    if engine.ray is not None:
+        with one_thread():
+            pass  # Ray forks, for which MXNet starts, and it starts quietly in here only
+        return RayActors(engine.ray.workers, engine.ray.address)
+    return Processes(engine.number)
+
+
+def require_portable(experiment: Experiment) -> None:
+    """Raise ExperimentError naming the components that are objects which no worker can make."""
+    try:
+        experiment.require_portable()
+    except ExperimentError as error:
+        lines = [f"{problem} (or run it with engine: serial)" for problem in error.problems]
+        raise ExperimentError.of("experiment", lines) from None
+
+
+def build_of(assembly: Assembly) -> bytes:
+    """Return what a worker makes the experiment's parts from."""
+    experiment, files = assembly.experiment, assembly.files
+    source = experiment.compute.model.source
+    return bytes(
+        JOBS.encode(
+            Build(
+                experiment=experiment.to_yaml(),
+                source=source.name,
+                folder=None if source.folder is None else str(source.folder),
+                data=None if files.root is None else str(files.root.absolute()),
+                cache=None if files.cache is None else str(files.cache.absolute()),
+                download=files.download,
+            )
+        )
+    )

@@ -1,0 +1,322 @@
+"""Clients' work on many workers at once; the order in which they end changes no result."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from fedmx.protocol.messages import CODEC
+from fedmx.simulation.executors.backend import Crew, Died, Part
+from fedmx.simulation.executors.errors import RaisedElsewhere, WorkersFailed
+from fedmx.simulation.executors.executor import Made
+from fedmx.simulation.executors.jobs import (
+    JOBS,
+    Answered,
+    Ask,
+    Kept,
+    Raised,
+    Score,
+    Scored,
+    Train,
+    Trained,
+)
+from layers.compute.scores import Scores
+from layers.logic import Answer, ClientFailed, ClientLedger, Question, Task, Traffic
+from layers.logic.clock.devices import trained_samples
+from layers.network import Payload, wire_size
+
+log = logging.getLogger("fedmx.executors")
+
+DEATHS = 3  # of workers over the same job, after which it is the job's fault
+SHARED_BYTES = 16 << 10  # from which on bytes are shared rather than sent with each job
+RECENT = 4  # shared buffers that the next job may use again
+HELD_BYTES = 128 << 20  # replies that nobody has asked for yet; then only what is wanted is begun
+ASKED_TOGETHER = 64  # clients that a worker asks in one job
+
+
+@dataclass(eq=False)
+class _Job:
+    """One piece of work: what it is called, how long it may take, and what came of it."""
+
+    name: str
+    cost: float
+    parts: Sequence[Part]
+    shared: list[_Shared]
+    deaths: int = 0
+    forgotten: bool = False
+    reply: bytes | None = None
+    client: int | None = None
+    round: int = 0
+
+
+@dataclass(eq=False)
+class _Shared:
+    """Bytes that several jobs may refer to."""
+
+    handle: Any
+    size: int
+    users: int = 0
+
+
+@dataclass(eq=False)
+class _Buffers:
+    """What was shared: the same bytes once, as long as a job needs them or may soon."""
+
+    crew: Crew
+    recent: deque[_Shared] = field(default_factory=deque)
+
+    def share(self, data: memoryview) -> _Shared:
+        """Return shared bytes: what they are counts, since arrays may change in place."""
+        for shared in self.recent:
+            if shared.size == data.nbytes and self.crew.holds(shared.handle, data):
+                self.recent.remove(shared)
+                break
+        else:
+            shared = _Shared(self.crew.share(data), data.nbytes, users=1)  # the next job's hope
+        self.recent.append(shared)
+        shared.users += 1
+        if len(self.recent) > RECENT:
+            self.release(self.recent.popleft())
+        return shared
+
+    def clear(self) -> None:
+        """Keep nothing for the next job."""
+        while self.recent:
+            self.release(self.recent.pop())
+
+    def release(self, shared: _Shared) -> None:
+        """Say that one user less needs it."""
+        shared.users -= 1
+        if not shared.users:
+            self.crew.give_back(shared.handle)
+
+
+class Pool:
+    """Workers of a simulation that work on several tasks at once.
+
+    Args:
+        crew: runs the workers.
+        build: what the workers make the experiment's parts from.
+        samples: number of samples by client, by which a task's length is estimated.
+        rows: number of the server's samples.
+        closes: whether the crew ends with this, or is another's to end.
+    """
+
+    def __init__(
+        self,
+        crew: Crew,
+        build: bytes,
+        samples: Mapping[int, int],
+        rows: int,
+        closes: bool = True,
+    ) -> None:
+        self._crew = crew
+        self._closes = closes
+        self._samples = samples
+        self._rows = rows
+        self._buffers = _Buffers(crew)
+        self._queue: list[_Job] = []
+        self._running: dict[int, _Job] = {}
+        self._tasks: dict[int, _Job] = {}
+        self._held_bytes = 0
+        crew.open(build)
+
+    def __enter__(self) -> Pool:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        if self._closes:
+            self._crew.close()
+            return
+        for job in [*self._queue, *self._running.values()]:
+            self._forget(job)
+        self._tasks.clear()
+        while self._running:  # nobody else may find their replies
+            self._note(*self._crew.wait())
+        self._buffers.clear()
+
+    # --- what simulated clients ask ----------------------------------------------------------
+
+    def begin(self, task: Task, ledger: ClientLedger) -> int:
+        """Take a task; return its bytes on the wire."""
+        client = task.client
+        cost = trained_samples(self._samples[client], task.training)
+        name = f"client {client} in round {task.round}"
+        job = self._job(name, cost, Train(task, Kept.of(ledger)))
+        job.client, job.round = client, task.round
+        self._tasks[client] = job
+        return wire_size(CODEC.encode(task).size)
+
+    def made(self, client: int) -> Made:
+        """Return what became of a client's task, when it is done.
+
+        Raises:
+            ClientFailed: the client's code failed on it, or the workers died over it.
+        """
+        job = self._tasks[client]
+        reply = self._result(job)
+        del self._tasks[client]
+        assert isinstance(reply, Trained)
+        return Made(reply.update, reply.up_bytes, reply.kept.ledger())
+
+    def forget(self, client: int) -> None:
+        """Let go of a task; a worker that is at it goes on for nothing."""
+        job = self._tasks.pop(client, None)
+        if job is not None:
+            self._forget(job)
+
+    def ask(self, question: Question, clients: Sequence[int]) -> Sequence[tuple[Answer, Traffic]]:
+        """Ask clients, some at a time."""
+        together = min(-(-len(clients) // (4 * self._crew.size)), ASKED_TOGETHER)
+        jobs = []
+        for start in range(0, len(clients), together or 1):
+            some = tuple(clients[start : start + together])
+            cost = sum(self._samples[client] for client in some)
+            job = self._job(f"survey {question.name!r}", cost, Ask(question, some))
+            job.client = some[0]
+            jobs.append(job)
+        down_bytes = wire_size(CODEC.encode(question).size)
+        answers: list[tuple[Answer, Traffic]] = []
+        try:
+            for job in jobs:
+                reply = self._result(job)
+                assert isinstance(reply, Answered)
+                for answer, up_bytes in zip(reply.answers, reply.up_bytes, strict=True):
+                    answers.append((answer, Traffic(down_bytes, up_bytes)))
+        except ClientFailed as error:
+            what = f"survey {question.name!r}: {error.what}"
+            raise ClientFailed(error.client, 0, what) from error.__cause__
+        finally:
+            for job in jobs:
+                self._forget(job)
+        return answers
+
+    # --- what the server asks ----------------------------------------------------------------
+
+    def scores(self, weights: np.ndarray, buffers: np.ndarray, batch_size: int) -> Scores | None:
+        """Try a model on the server's samples; None: they are so few that it does not pay."""
+        batches = -(-self._rows // batch_size)
+        pieces = min(2 * self._crew.size, batches)
+        if pieces < 2:
+            return None
+        ends = [batches * piece // pieces * batch_size for piece in range(pieces)] + [self._rows]
+        jobs = [
+            self._job(
+                "the evaluation", stop - start, Score(weights, buffers, batch_size, start, stop)
+            )
+            for start, stop in pairwise(ends)
+        ]
+        try:
+            replies = [self._result(job) for job in jobs]
+        finally:
+            for job in jobs:
+                self._forget(job)
+        found = [reply for reply in replies if isinstance(reply, Scored)]
+        return Scores(
+            np.concatenate([reply.right for reply in found]),
+            np.concatenate([reply.losses for reply in found]),
+            batch_size,
+        )
+
+    # --- inside ------------------------------------------------------------------------------
+
+    def _job(self, name: str, cost: float, message: object) -> _Job:
+        parts, shared = self._parts(JOBS.encode(message))
+        job = _Job(name, cost, parts, shared)
+        self._queue.append(job)
+        return job
+
+    def _parts(self, payload: Payload) -> tuple[list[Part], list[_Shared]]:
+        """Return a message as what is sent: as it is now, whatever becomes of its arrays."""
+        parts: list[Part] = []
+        shared: list[_Shared] = []
+        for buffer in payload.buffers:
+            if buffer.nbytes >= SHARED_BYTES:
+                shared.append(self._buffers.share(buffer))
+                parts.append(shared[-1].handle)
+            else:
+                parts.append(bytes(buffer))
+        return parts, shared
+
+    def _result(self, job: _Job) -> Any:
+        """Wait for a job; return its reply, or raise what it says."""
+        while job.reply is None:
+            self._hand_out(job)
+            self._note(*self._crew.wait())
+        reply, job.reply = job.reply, None
+        self._held_bytes -= len(reply)
+        message = JOBS.decode(reply)
+        if not isinstance(message, Raised):
+            return message
+        known = bool(message.traceback)
+        cause = RaisedElsewhere(message.traceback, message.place) if known else None
+        if message.client is None:
+            raise WorkersFailed(message.what) from cause
+        raise ClientFailed(message.client, job.round, message.what) from cause
+
+    def _hand_out(self, wanted: _Job) -> None:
+        """Give free workers work: the longest first, so that none is left over with it alone."""
+        for worker in range(self._crew.size):
+            if not self._queue:
+                return
+            if worker in self._running or not self._crew.ready(worker):
+                continue
+            job = max(self._queue, key=lambda job: job.cost)
+            if self._held_bytes > HELD_BYTES:
+                if wanted not in self._queue:
+                    return
+                job = wanted
+            self._queue.remove(job)
+            self._running[worker] = job
+            self._crew.give(worker, job.parts)
+
+    def _note(self, worker: int, reply: bytes | Died | None) -> None:
+        if reply is None:
+            return
+        job = self._running.pop(worker, None)
+        if isinstance(reply, Died):
+            self._note_death(job, reply)
+        elif job is not None:
+            self._end(job, reply)
+
+    def _note_death(self, job: _Job | None, death: Died) -> None:
+        if job is None or job.forgotten:
+            log.warning("%s %s; another takes its place", death.who, death.how)
+            if job is not None:
+                self._release(job)
+            return
+        job.deaths += 1
+        log.warning("%s %s at work for %s; another does it", death.who, death.how, job.name)
+        if job.deaths < DEATHS:
+            self._queue.append(job)
+            return
+        what = f"{DEATHS} workers died over it, the last one ({death.who}) {death.how}"
+        if job.client is None:
+            what = f"{job.name}: {what}"
+        self._end(job, bytes(JOBS.encode(Raised(what, "", "", job.client))))
+
+    def _end(self, job: _Job, reply: bytes) -> None:
+        self._release(job)
+        if not job.forgotten:
+            job.reply = reply
+            self._held_bytes += len(reply)
+
+    def _forget(self, job: _Job) -> None:
+        job.forgotten = True
+        if job in self._queue:
+            self._queue.remove(job)
+            self._release(job)
+        if job.reply is not None:
+            self._held_bytes -= len(job.reply)
+            job.reply = None
+
+    def _release(self, job: _Job) -> None:
+        for shared in job.shared:
+            self._buffers.release(shared)
+        job.shared = []

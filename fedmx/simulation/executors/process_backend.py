@@ -1,0 +1,185 @@
+"""Workers that are processes of this machine: started once, and given jobs over pipes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection, wait
+from typing import Any
+
+import msgpack
+
+from fedmx.simulation.executors.backend import Died, Part
+from fedmx.simulation.executors.errors import WorkersFailed
+from fedmx.simulation.executors.shared_memory import Arena, Block
+
+STILLBORN = 3  # deaths of workers without any job, after which no more are started
+PATIENCE_S = 5.0  # for a process whose pipe is closed to end
+
+# The interrupt of a terminal goes to all of its processes; the parent decides what ends.
+START = (
+    "import signal, sys; signal.signal(signal.SIGINT, signal.SIG_IGN); sys.path[:] = sys.argv[3:]; "
+    "from fedmx.simulation.executors.worker_main import main; "
+    "main(int(sys.argv[1]), int(sys.argv[2]))"
+)
+ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+
+
+@dataclass(eq=False)
+class _Process:
+    """One process, and this end of its pipe."""
+
+    process: subprocess.Popen[bytes]
+    pipe: Connection
+    broken: bool = False  # a message was left in the middle
+
+
+class Processes:
+    """Worker processes with one thread each; the first thing that they do is to import MXNet.
+
+    They end when this process does, however it ends, and whatever they are doing.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self._arena = Arena()
+        self._build: bytes | None = None
+        self._stillborn = 0
+        self._processes: list[_Process] = []
+        self._busy: set[int] = set()
+        self._end = weakref.finalize(self, _end, self._processes, self._arena)
+        for _ in range(size):
+            self._processes.append(_start(self._arena))
+
+    @property
+    def shared_bytes(self) -> int:
+        """Size of the memory that is shared with the processes."""
+        return self._arena.size
+
+    def open(self, build: bytes) -> None:
+        """Let every process make an experiment's parts."""
+        self._build = msgpack.packb([build])
+        for one in self._processes:
+            _send(one, self._build)
+
+    def ready(self, worker: int) -> bool:
+        """Return True: what is sent to a process waits for it."""
+        return True
+
+    def share(self, data: memoryview) -> Block:
+        """Write bytes into the shared memory."""
+        return self._arena.put(data)
+
+    def holds(self, shared: Block, data: memoryview) -> bool:
+        """Return whether these very bytes are there."""
+        return self._arena.holds(shared, data)
+
+    def give_back(self, shared: Block) -> None:
+        """Let go of bytes in the shared memory."""
+        if self._end.alive:
+            self._arena.give_back(shared)
+
+    def give(self, worker: int, parts: Sequence[Part]) -> None:
+        """Send a job."""
+        self._busy.add(worker)
+        _send(self._processes[worker], msgpack.packb([*parts]))
+
+    def wait(self) -> tuple[int, bytes | Died | None]:
+        """Wait for a reply, or put a new process in the place of a dead one."""
+        number = next((i for i, one in enumerate(self._processes) if one.broken), None)
+        if number is None:
+            pipes = [one.pipe for one in self._processes]
+            ready = wait(pipes)
+            number = next(i for i, pipe in enumerate(pipes) if pipe in ready)
+        reply = _receive(self._processes[number])
+        if isinstance(reply, Died):
+            self._replace(number, reply)
+        else:
+            self._stillborn = 0
+        self._busy.discard(number)
+        return number, reply
+
+    def close(self) -> None:
+        """End all processes, whatever they are doing."""
+        self._end()
+
+    def _replace(self, number: int, death: Died) -> None:
+        if number not in self._busy:
+            self._stillborn += 1
+            if self._stillborn > STILLBORN:
+                raise WorkersFailed(
+                    f"worker processes end before they have any work; the last one {death.how}"
+                )
+        self._processes[number] = _start(self._arena)
+        if self._build is not None:
+            _send(self._processes[number], self._build)
+
+
+def _start(arena: Arena) -> _Process:
+    ours, theirs = Pipe()
+    with theirs:
+        given = [theirs.fileno(), arena.descriptor]
+        process = subprocess.Popen(
+            [sys.executable, "-c", START, *map(str, given), *sys.path],
+            stdin=subprocess.DEVNULL,
+            env={**os.environ, **ONE_THREAD},
+            pass_fds=given,
+        )
+    return _Process(process, ours)
+
+
+def _send(one: _Process, message: bytes) -> None:
+    try:
+        one.pipe.send_bytes(message)
+    except OSError:
+        one.broken = True  # it died; `wait` says so
+    except BaseException:
+        one.broken = True
+        raise
+
+
+def _receive(one: _Process) -> bytes | Died:
+    try:
+        if not one.broken:
+            return one.pipe.recv_bytes()
+    except (EOFError, OSError):
+        pass
+    except BaseException:
+        one.broken = True
+        raise
+    one.pipe.close()
+    return Died(f"worker process {one.process.pid}", _how(_code(one.process)))
+
+
+def _code(process: subprocess.Popen[bytes]) -> int:
+    try:
+        return process.wait(PATIENCE_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        return process.wait()
+
+
+def _how(code: int) -> str:
+    if code >= 0:
+        return f"ended with exit code {code}"
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:
+        name = f"signal {-code}"
+    hint = ", as it is when there is not enough memory" if name == "SIGKILL" else ""
+    return f"was ended by {name}{hint}"
+
+
+def _end(processes: list[Any], arena: Arena) -> None:
+    for one in processes:
+        one.pipe.close()  # which a worker notices, whatever it is doing
+    for one in processes:
+        _code(one.process)
+    processes.clear()
+    arena.close()

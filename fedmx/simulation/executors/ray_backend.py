@@ -1,0 +1,193 @@
+"""Workers that are actors of Ray: on this machine, or on all nodes of a cluster."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import logging
+import os
+import signal
+import socket
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fedmx.errors import FedmxError
+from fedmx.simulation.executors.backend import Died, Part
+from fedmx.simulation.executors.errors import WorkersFailed
+
+log = logging.getLogger("fedmx.executors")
+
+MISSING = 'engine ray: Ray is not installed; pip install "fedmx[ray]"'
+STILLBORN = 3  # actors that end before they have any work, after which no more are started
+CONNECT_S = 10.0
+PATIENCE_S = 30.0  # without any worker, after which the log says what is waited for
+
+
+@dataclass(frozen=True)
+class _Put:
+    """Bytes in Ray's object store, and here to compare others with."""
+
+    reference: Any
+    data: bytes
+
+
+class RayActors:
+    """Actors of one core each; one that is lost, with its node or alone, is started elsewhere.
+
+    Where no core is free for it, the others do its work, until one is.
+
+    Args:
+        size: how many; None: as many as the cluster has cores.
+        address: of the cluster's head (``HOST:PORT``, or ``auto`` for one that runs here); None:
+            one is started on this machine, and ended with this.
+
+    Raises:
+        FedmxError: Ray is not installed, or there is no cluster.
+    """
+
+    def __init__(self, size: int | None = None, address: str | None = None) -> None:
+        try:
+            ray: Any = importlib.import_module("ray")
+        except ImportError:
+            raise FedmxError(MISSING) from None
+        self._ray = ray
+        self._began = not ray.is_initialized()
+        if self._began:
+            _begin(ray, size, address)
+        self.size = size or max(int(ray.cluster_resources().get("CPU", 0)), 1)
+        self._build: bytes | None = None
+        self._stillborn = 0
+        self._actors = [self._start() for _ in range(self.size)]
+        self._names = ["a worker"] * self.size
+        self._opening: dict[Any, int] = {}
+        self._doing: dict[Any, int] = {}
+
+    def open(self, build: bytes) -> None:
+        """Let every actor make an experiment's parts."""
+        self._build = build
+        self._opening = {}
+        for worker in range(self.size):
+            self._open(worker)
+
+    def ready(self, worker: int) -> bool:
+        """Return whether an actor has a core and has made the parts."""
+        return worker not in self._opening.values()
+
+    def share(self, data: memoryview) -> _Put:
+        """Put bytes into the object store."""
+        copy = bytes(data)
+        return _Put(self._ray.put(copy), copy)
+
+    def holds(self, shared: _Put, data: memoryview) -> bool:
+        """Return whether these very bytes are there."""
+        return shared.data == bytes(data)
+
+    def give_back(self, shared: _Put) -> None:
+        """Do nothing: the object store lets go of what nobody refers to."""
+
+    def give(self, worker: int, parts: Sequence[Part]) -> None:
+        """Send a job."""
+        given = [part.reference if isinstance(part, _Put) else part for part in parts]
+        self._doing[self._actors[worker].do.remote(*given)] = worker
+
+    def wait(self) -> tuple[int, bytes | Died | None]:
+        """Wait for a reply, or for an actor to be there, or let another take a lost one's place."""
+        reference = self._next()
+        opened = reference in self._opening
+        worker = (self._opening if opened else self._doing).pop(reference)
+        try:
+            found = self._ray.get(reference)
+        except self._ray.exceptions.RayError as error:
+            return worker, self._replace(worker, error, opened)
+        self._stillborn = 0
+        if opened:
+            self._names[worker] = found
+            return worker, None
+        return worker, found
+
+    def close(self) -> None:
+        """End all actors, and Ray if it was started here."""
+        if not self._ray.is_initialized():
+            return
+        for actor in self._actors:
+            with contextlib.suppress(self._ray.exceptions.RayError):
+                self._ray.kill(actor)
+        self._actors.clear()
+        if self._began:
+            self._ray.shutdown()
+
+    # --- inside ------------------------------------------------------------------------------
+
+    def _start(self) -> Any:
+        from fedmx.simulation.executors.ray_actor import Actor
+
+        options = {"num_cpus": 1, "max_restarts": 0, "scheduling_strategy": "SPREAD"}
+        return self._ray.remote(**options)(Actor).remote(os.getcwd())
+
+    def _open(self, worker: int) -> None:
+        if self._build is not None:
+            self._opening[self._actors[worker].open.remote(self._build)] = worker
+
+    def _next(self) -> Any:
+        """Return a reference that is there."""
+        waiting = [*self._doing, *self._opening]
+        limit_s = None if self._doing else PATIENCE_S
+        while True:
+            there, _ = self._ray.wait(waiting, timeout=limit_s)
+            if there:
+                return there[0]
+            log.warning(
+                "no worker has a core of the Ray cluster yet, which has %g cores, %g of them free",
+                self._ray.cluster_resources().get("CPU", 0),
+                self._ray.available_resources().get("CPU", 0),
+            )
+            limit_s = None
+
+    def _replace(self, worker: int, error: Exception, opened: bool) -> Died:
+        how = _how(error)
+        if opened:
+            self._stillborn += 1
+            if self._stillborn > STILLBORN:
+                raise WorkersFailed(f"Ray's workers end before they have any work; the last: {how}")
+        death = Died(self._names[worker], f"was lost ({how})")
+        self._names[worker] = "a worker"
+        self._actors[worker] = self._start()
+        self._open(worker)
+        return death
+
+
+def _begin(ray: Any, size: int | None, address: str | None) -> None:
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    settings: dict[str, Any] = {"address": address or "local"}
+    if address is None:
+        settings |= {"num_cpus": size, "include_dashboard": False}
+    ended = signal.getsignal(signal.SIGTERM)
+    try:
+        _reach(address)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # it speaks of its own versions to come
+            ray.init(**settings, log_to_driver=False, logging_level=logging.ERROR)
+    except (RuntimeError, ValueError, OSError) as error:
+        what = f"no cluster at {address}" if address else "it cannot be started here"
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        said = lines[0] if lines else type(error).__name__
+        raise FedmxError(f"engine ray: {what}: {said}") from error
+    finally:
+        with contextlib.suppress(ValueError):  # not in the main thread, where Ray changes nothing
+            signal.signal(signal.SIGTERM, ended)
+
+
+def _reach(address: str | None) -> None:
+    """Raise OSError where nobody listens: Ray would try for minutes."""
+    host, _, port = (address or "").removeprefix("ray://").rpartition(":")
+    if host and port.isdigit():
+        socket.create_connection((host.strip("[]"), int(port)), CONNECT_S).close()
+
+
+def _how(error: Exception) -> str:
+    """Return the line of a Ray error that says what happened."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    telling = [line for line in lines if "Error:" in line or "node" in line.lower()]
+    return (telling or lines or [type(error).__name__])[-1][:300]

@@ -1,0 +1,106 @@
+"""Clients' work in this process, one after the other, so that a breakpoint in a hook works."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from fedmx.assembly.assembly import Assembly
+from fedmx.client.participant import Participant
+from fedmx.protocol.loopback import carried
+from fedmx.protocol.messages import CODEC
+from fedmx.simulation.executors.executor import Made
+from layers.compute.data.samples import Samples
+from layers.compute.engines.compute import Compute
+from layers.compute.engines.mxnet.engine import Engine
+from layers.logic import Answer, ClientFailed, ClientLedger, Logic, Question, Task, Traffic
+from layers.logic.core.messages import EMPTY
+from layers.network import wire_size
+
+
+class Serial:
+    """Trains when it is asked what became of a task, not before.
+
+    Args:
+        logic: the experiment's logic, the same as the server's.
+        engine: trains for one client after the other.
+        samples_of: gives a client's samples when it trains.
+        shared: the samples that every client was given, if there are any.
+    """
+
+    def __init__(
+        self,
+        logic: Logic,
+        engine: Engine,
+        samples_of: Callable[[int], Samples],
+        shared: Samples | None = None,
+    ) -> None:
+        self._logic = logic
+        self._engine = engine
+        self._samples_of = samples_of
+        self._shared = shared
+        self._tasks: dict[int, tuple[Task, ClientLedger]] = {}
+        self._weights = EMPTY
+
+    @classmethod
+    def of(cls, assembly: Assembly) -> Serial:
+        """Return what does the work of an experiment's clients."""
+        shared = assembly.shared_samples
+        return cls(assembly.logic, assembly.engine, assembly.samples_of, shared)
+
+    def __enter__(self) -> Serial:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._tasks.clear()
+
+    def begin(self, task: Task, ledger: ClientLedger) -> int:
+        """Keep a task; return its bytes on the wire."""
+        received, size = self._received(task)
+        self._tasks[task.client] = received, ledger
+        return size
+
+    def made(self, client: int) -> Made:
+        """Train, and return what came of it."""
+        task, ledger = self._tasks.pop(client)
+        participant = self.participant(client, ledger)
+        try:
+            update, size = carried(participant.take(task))
+        except Exception as error:
+            what = f"{type(error).__name__}: {error}"
+            raise ClientFailed(client, task.round, what) from error
+        return Made(update, size, participant.ledger)
+
+    def forget(self, client: int) -> None:
+        """Let go of a task."""
+        self._tasks.pop(client, None)
+
+    def ask(self, question: Question, clients: Sequence[int]) -> Sequence[tuple[Answer, Traffic]]:
+        """Ask clients one after the other."""
+        answers = []
+        for client in clients:
+            asked, down_bytes = carried(question)
+            try:
+                reply = self.participant(client, ClientLedger()).reply(asked)
+                answer, up_bytes = carried(reply)
+            except Exception as error:
+                what = f"survey {question.name!r}: {type(error).__name__}: {error}"
+                raise ClientFailed(client, 0, what) from error
+            answers.append((answer, Traffic(down_bytes, up_bytes)))
+        return answers
+
+    def _received(self, task: Task) -> tuple[Task, int]:
+        """Return a task as it arrives, and its bytes on the wire; alike weights are kept once."""
+        last = self._weights
+        if last.shape != task.weights.shape or last.tobytes() != task.weights.tobytes():
+            received, size = carried(task)
+            self._weights = received.weights
+            return received, size
+        size = wire_size(CODEC.encode(task).size)
+        received, _ = carried(replace(task, weights=EMPTY))
+        return replace(received, weights=last), size
+
+    def participant(self, client: int, ledger: ClientLedger) -> Participant:
+        """Return a client that is ready to work."""
+        compute = Compute(self._engine, self._samples_of(client))
+        return Participant(client, self._logic, compute, ledger, shared=self._shared)

@@ -1,0 +1,116 @@
+"""A worker: it makes an experiment's parts once, and works for any client after that."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterable
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from fedmx.assembly.assembly import Assembly
+from fedmx.components.user_code import place_of
+from fedmx.experiment import Experiment
+from fedmx.protocol.messages import CODEC
+from fedmx.simulation.executors.jobs import (
+    JOBS,
+    Answered,
+    Ask,
+    Build,
+    Kept,
+    Raised,
+    Score,
+    Scored,
+    Train,
+    Trained,
+)
+from fedmx.simulation.executors.serial import Serial
+from layers.compute.blas import one_blas_thread
+from layers.compute.data.datasets import Files
+from layers.compute.data.samples import Samples
+from layers.logic import ClientLedger
+from layers.network import Payload, wire_size
+
+
+class Worker:
+    """Turns jobs into replies, as bytes; whatever is raised on the way becomes a reply, too."""
+
+    def __init__(self) -> None:
+        self._raised = Raised("it was never told what to work for", "", "")
+        self._serial: Serial | None = None
+
+    def do(self, parts: Iterable[bytes | bytearray | memoryview]) -> Payload | None:
+        """Do one job and return the reply; there is none to `Build`."""
+        client: int | None = None
+        try:
+            job = JOBS.decode(bytearray().join(parts))
+            if isinstance(job, Build):
+                self._make(job)
+                return None
+            if self._serial is None:
+                return JOBS.encode(self._raised)
+            with one_blas_thread():
+                match job:
+                    case Train():
+                        client = job.task.client
+                        return JOBS.encode(self._train(job))
+                    case Ask():
+                        answers = []
+                        for client in job.clients:  # which is named if this raises
+                            answers.append(self._of(client).reply(job.question))
+                        sizes = tuple(_wire_bytes(answer) for answer in answers)
+                        return JOBS.encode(Answered(tuple(answers), sizes))
+                    case Score():
+                        return JOBS.encode(self._score(job))
+            raise TypeError(f"{type(job).__name__} is no job")
+        except BaseException as error:  # noqa: BLE001 - there is nobody else to tell
+            return JOBS.encode(_raised(error, client))
+
+    def _make(self, build: Build) -> None:
+        """Make an experiment's parts; if that fails, whoever gives the first job is told."""
+        self._serial = None
+        self.__dict__.pop("_test_samples", None)
+        folder = None if build.folder is None else Path(build.folder)
+        data, cache = (None if one is None else Path(one) for one in (build.data, build.cache))
+        try:
+            experiment = Experiment.parse(build.experiment, build.source, folder=folder)
+            self._assembly = Assembly(experiment, Files(data, cache, build.download))
+            serial = Serial.of(self._assembly)
+            _ = self._assembly.parts
+        except BaseException as error:  # noqa: BLE001 - as above
+            self._raised = _raised(error)
+        else:
+            self._serial = serial
+
+    def _of(self, client: int, ledger: ClientLedger | None = None) -> Any:
+        assert self._serial is not None
+        return self._serial.participant(client, ledger or ClientLedger())
+
+    def _train(self, job: Train) -> Trained:
+        participant = self._of(job.task.client, job.kept.ledger())
+        update = participant.take(job.task)
+        return Trained(update, _wire_bytes(update), Kept.of(participant.ledger))
+
+    def _score(self, job: Score) -> Scored:
+        engine = self._assembly.engine
+        engine.load(job.weights, job.buffers)
+        scores = engine.scores(self._test_samples, job.batch_size, job.start, job.stop)
+        return Scored(scores.right, scores.losses)
+
+    @cached_property
+    def _test_samples(self) -> Samples:
+        return self._assembly.test_samples()
+
+
+def _wire_bytes(message: object) -> int:
+    return wire_size(CODEC.encode(message).size)
+
+
+def _raised(error: BaseException, client: int | None = None) -> Raised:
+    lines = traceback.format_exception(error)
+    what = f"{type(error).__name__}: {error}" if client is not None else str(error)
+    return Raised(_utf8(what), _utf8("".join(lines)), _utf8(place_of(error)), client)
+
+
+def _utf8(text: str) -> str:
+    return text.encode("utf-8", "backslashreplace").decode()

@@ -1,0 +1,168 @@
+"""A user's own data: arrays in memory, or in an ``.npz`` file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from layers.compute.data.datasets.dataset import Dataset, Raw
+from layers.compute.data.datasets.files import Files
+from layers.compute.data.datasets.npz import read_npz
+from layers.compute.data.errors import DataError
+
+_REQUIRED = ("x_train", "y_train", "x_test", "y_test")
+_OPTIONAL = ("users_train", "users_test")
+
+
+@dataclass(frozen=True)
+class Arrays:
+    """The ``.npz`` file at ``path``: x_train, y_train, x_test, y_test and, if known, users_train
+    and users_test.
+
+    Shapes and types as for ``from_arrays``. No pickled object is read.
+    """
+
+    path: str
+
+    def load(self, files: Files) -> Dataset:
+        """Read the file; raises DataError with its name. ``files`` is not looked at."""
+        path = Path(self.path).expanduser()
+        if not path.is_file():
+            raise DataError(f"{path}: there is no such file; give the path of an .npz file")
+        arrays = read_npz(path, lambda names: _check_names(names, str(path)))
+        return _named(arrays, str(path))
+
+
+def from_arrays(
+    x_train: npt.ArrayLike,
+    y_train: npt.ArrayLike,
+    x_test: npt.ArrayLike,
+    y_test: npt.ArrayLike,
+    users: npt.ArrayLike | None = None,
+    users_test: npt.ArrayLike | None = None,
+    *,
+    classes: int | None = None,
+    name: str = "arrays",
+) -> Dataset:
+    """Make a data set of arrays: ``x`` (n, ...) of numbers, channels first, ``y`` (n,) of integers.
+
+    ``users`` (n,), names or numbers, says whom each training sample is from, ``users_test`` the
+    same of the test samples. Labels count from 0; ``classes`` is one more than the highest label
+    unless given. 8-bit values stay 8-bit. Raises DataError that names the array and its fault.
+    """
+    inputs = {
+        split: _inputs(x, f"{name}: x_{split}")
+        for split, x in (("train", x_train), ("test", x_test))
+    }
+    labels = {
+        split: _labels(y, f"{name}: y_{split}")
+        for split, y in (("train", y_train), ("test", y_test))
+    }
+    indices = _users(users, users_test, name)
+    try:
+        train = Raw(inputs["train"], labels["train"], indices[0])
+        test = Raw(inputs["test"], labels["test"], indices[1])
+    except DataError as error:
+        raise DataError(f"{name}: {error}") from error
+    highest = max((int(y.max()) for y in labels.values() if len(y)), default=0)
+    return Dataset(
+        name=name,
+        train=train,
+        test=test,
+        classes=highest + 1 if classes is None else classes,
+        shape=train.x.shape[1:],
+    )
+
+
+def as_dataset(value: object, name: str) -> Dataset:
+    """Make a data set of what a user's function returned: a Dataset, a dict or a tuple of arrays.
+
+    A dict has the names of an ``.npz`` file (see Arrays), a tuple their order: x_train, y_train,
+    x_test, y_test and, if known, users_train and users_test. Raises DataError.
+    """
+    if isinstance(value, Dataset):
+        return value
+    if isinstance(value, Mapping):
+        _check_names([str(key) for key in value], name)
+        return _named({str(key): array for key, array in value.items()}, name)
+    if isinstance(value, tuple) and 4 <= len(value) <= 6:
+        return from_arrays(*value, name=name)
+    raise DataError(
+        f"{name}: gave a {type(value).__name__}; it must be a Dataset, a dict of "
+        f"{', '.join(_REQUIRED)}, or a tuple of these four arrays"
+    )
+
+
+def _named(arrays: Mapping[str, Any], name: str) -> Dataset:
+    return from_arrays(
+        arrays["x_train"],
+        arrays["y_train"],
+        arrays["x_test"],
+        arrays["y_test"],
+        users=arrays.get("users_train"),
+        users_test=arrays.get("users_test"),
+        name=name,
+    )
+
+
+def _check_names(names: Sequence[str], where: str) -> None:
+    missing = [required for required in _REQUIRED if required not in names]
+    if missing:
+        raise DataError(
+            f"{where}: lacks {', '.join(missing)}; it has {', '.join(names) or 'nothing'}"
+        )
+    unknown = [name for name in names if name not in _REQUIRED + _OPTIONAL]
+    if unknown:
+        raise DataError(
+            f"{where}: has {', '.join(unknown)}, which is none of "
+            f"{', '.join(_REQUIRED + _OPTIONAL)}; rename it or leave it out"
+        )
+
+
+def _inputs(values: npt.ArrayLike, what: str) -> npt.NDArray[Any]:
+    x = _array(values, what)
+    if x.dtype.kind not in "fiub":
+        raise DataError(f"{what} has the dtype {x.dtype}; it must hold numbers")
+    if x.dtype.kind == "f":
+        broken = ~np.isfinite(x).reshape(len(x), -1).all(axis=1) if x.size else np.zeros(0, bool)
+        if broken.any():
+            raise DataError(f"{what} holds NaN or infinity, first in sample {int(broken.argmax())}")
+    return x
+
+
+def _labels(values: npt.ArrayLike, what: str) -> npt.NDArray[np.int64]:
+    y = _array(values, what)
+    if y.dtype.kind not in "iu":
+        raise DataError(f"{what} has the dtype {y.dtype}; labels must be integers from 0")
+    if y.ndim != 1:
+        raise DataError(f"{what} has shape {y.shape}; it must have one label a sample, shape (n,)")
+    return y.astype(np.int64)
+
+
+def _users(
+    train: npt.ArrayLike | None, test: npt.ArrayLike | None, name: str
+) -> tuple[npt.NDArray[np.int64] | None, npt.NDArray[np.int64] | None]:
+    """Number the users: those of the training split first, then those who are in the test alone."""
+    if train is None:
+        if test is not None:
+            raise DataError(f"{name}: has users_test without users_train; give both or none")
+        return None, None
+    known, train_index = np.unique(_array(train, f"{name}: users_train"), return_inverse=True)
+    if test is None:
+        return train_index.astype(np.int64), None
+    users = {user: index for index, user in enumerate(known.tolist())}
+    test_names = _array(test, f"{name}: users_test").tolist()
+    test_index = [users.setdefault(user, len(users)) for user in test_names]
+    return train_index.astype(np.int64), np.array(test_index, dtype=np.int64)
+
+
+def _array(values: npt.ArrayLike, what: str) -> npt.NDArray[Any]:
+    array = np.asarray(values)
+    if array.dtype == object or array.ndim == 0:
+        raise DataError(f"{what} is not an array of equal rows")
+    return array

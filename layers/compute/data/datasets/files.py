@@ -1,0 +1,92 @@
+"""Where a data set's files are: the user's data folder, the cache, or the network."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from layers.compute.data.download import Progress, fetch
+from layers.compute.data.errors import DataError
+
+
+@dataclass(frozen=True)
+class Remote:
+    """A file that can be downloaded: its name, where from, its SHA-256 and its length in bytes."""
+
+    name: str
+    urls: tuple[str, ...]
+    sha256: str
+    size_bytes: int
+
+
+@dataclass(frozen=True)
+class Files:
+    """The places to look in for data, in this order, and whether to download what is nowhere.
+
+    ``root`` is a folder of the user's, never written to (default: ``FEDMX_DATA``); ``cache`` the
+    folder for downloads (default: ``FEDMX_CACHE``, else ``fedmx`` in the user's cache folder).
+    Each data set has a folder of its name in them.
+    """
+
+    root: Path | None = None
+    cache: Path | None = None
+    download: bool = True
+    progress: Progress | None = None
+
+    def folders(self, data_set: str) -> tuple[Path, ...]:
+        """Give the folders in which a file of ``data_set`` may be; the last is the cache's.
+
+        Raises DataError when a data folder was named but is none.
+        """
+        root = self.root
+        named = "the data folder"
+        if root is None and os.environ.get("FEDMX_DATA"):
+            root = Path(os.environ["FEDMX_DATA"])
+            named = "FEDMX_DATA"
+        cache = (self.cache or default_cache()) / data_set
+        if root is None:
+            return (cache,)
+        if not root.is_dir():
+            raise DataError(f"{named} is {root}, which is not a folder; correct it or leave it out")
+        return (root / data_set, cache)
+
+    def existing(self, data_set: str, names: Sequence[str]) -> Path | None:
+        """Give the first of ``names`` that exists in a folder of ``data_set``, or None."""
+        for folder in self.folders(data_set):
+            for name in names:
+                if (folder / name).exists():
+                    return folder / name
+        return None
+
+    def find(self, data_set: str, names: Sequence[str], remote: Remote) -> Path:
+        """Give the path of the first of ``names`` that exists, else fetch ``remote``.
+
+        Raises DataError when it exists nowhere and may not or cannot be downloaded.
+        """
+        path = self.existing(data_set, names)
+        if path is not None:
+            return path
+        folders = self.folders(data_set)
+        if not self.download:
+            places = " or ".join(str(folder) for folder in folders)
+            raise DataError(
+                f"{data_set}: no {' or '.join(names)} in {places}; put it there, "
+                "or allow the download"
+            )
+        return fetch(
+            remote.urls,
+            folders[-1] / remote.name,
+            sha256=remote.sha256,
+            size_bytes=remote.size_bytes,
+            progress=self.progress,
+        )
+
+
+def default_cache() -> Path:
+    """Give the folder for downloads: ``FEDMX_CACHE``, or ``fedmx`` in the XDG cache folder."""
+    if os.environ.get("FEDMX_CACHE"):
+        return Path(os.environ["FEDMX_CACHE"])
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "fedmx"

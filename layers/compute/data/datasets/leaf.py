@@ -1,0 +1,85 @@
+"""LEAF's JSON files: samples and labels by user (Caldas et al., "LEAF", 2018)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from layers.compute.data.errors import DataError
+
+
+@dataclass(frozen=True)
+class Split:
+    """Samples ``x`` (n, ...), labels ``y`` (n,) and the names ``users`` (n,) of whom they are."""
+
+    x: npt.NDArray[Any]
+    y: npt.NDArray[np.int64]
+    users: npt.NDArray[np.str_]
+
+
+Convert = Callable[[npt.NDArray[np.float64], str], npt.NDArray[Any]]
+"""Makes what is kept of a user's samples (n, features); is told where they are from."""
+
+
+def read_leaf(folder: Path, features: int, convert: Convert) -> Split:
+    """Read all ``.json`` files in ``folder``, by name; ``x`` is what ``convert`` makes of it.
+
+    A file has ``users``, ``num_samples`` and ``user_data``: for each user ``x``, a list of
+    ``features`` numbers a sample, and ``y``, a label each. Raises DataError with the file's name.
+    """
+    paths = sorted(folder.glob("*.json"))
+    if not paths:
+        raise DataError(f"{folder}: has no .json file; put those that LEAF made there")
+    xs, ys, names = [], [], []
+    for path in paths:
+        for user, x, y in _users(path, features):
+            # At once: as numbers of 8 bytes a whole data set may not fit into memory.
+            xs.append(convert(x, f"{path}: user {user}"))
+            ys.append(y)
+            names += [user] * len(y)
+    if not xs:
+        raise DataError(f"{folder}: its files have no sample; make them again with LEAF")
+    return Split(np.concatenate(xs), np.concatenate(ys), np.array(names, dtype=np.str_))
+
+
+def _users(
+    path: Path, features: int
+) -> Iterator[tuple[str, npt.NDArray[np.float64], npt.NDArray[np.int64]]]:
+    try:
+        content = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        raise DataError(f"{path}: cannot be read ({error}); make it again with LEAF") from error
+    match content:
+        case {"users": list(users), "num_samples": list(sizes), "user_data": dict(data)}:
+            pass
+        case _:
+            raise DataError(f"{path}: is no file of LEAF's: users, num_samples, user_data")
+    if not len(users) == len(sizes) == len(data) or set(map(str, users)) != set(data):
+        raise DataError(f"{path}: users, num_samples and user_data are not of the same users")
+    for user, size in zip(map(str, users), sizes, strict=True):
+        match data[user]:
+            case {"x": list(x), "y": list(y)} if len(x) == len(y) == size:
+                if size:
+                    yield (user, *_arrays(x, y, features, f"{path}: user {user}"))
+            case _:
+                raise DataError(f"{path}: user {user} has not {size} samples x and labels y")
+
+
+def _arrays(
+    x: list[Any], y: list[Any], features: int, where: str
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
+    try:
+        samples, labels = np.asarray(x, np.float64), np.asarray(y)
+    except (ValueError, TypeError) as error:
+        raise DataError(f"{where}: a sample is not a list of {features} numbers") from error
+    if samples.shape != (len(y), features) or not np.isfinite(samples).all():
+        raise DataError(f"{where}: a sample is not a list of {features} numbers")
+    if labels.dtype.kind != "i" or labels.shape != (len(y),):
+        raise DataError(f"{where}: a label is not a whole number")
+    return samples, labels.astype(np.int64)

@@ -1,0 +1,96 @@
+"""From stored values to a model's float32 inputs: an affine map that the experiment spells out."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from layers.compute.data.datasets.dataset import Raw
+from layers.compute.data.errors import NormaliseError
+from layers.compute.data.samples import Samples
+
+
+@dataclass(frozen=True)
+class Normalise:
+    """``(x / scale - mean) / std`` in float32; ``mean`` and ``std`` are numbers or one per channel.
+
+    ``scale`` brings the stored values to the unit in which mean and std are given: 255 for 8-bit
+    pixels whose mean is published for the range 0 to 1. The channel is the first axis of a sample.
+    Without settings the values stay as they are, but become float32.
+    """
+
+    scale: float = 1.0
+    mean: float | tuple[float, ...] = 0.0
+    std: float | tuple[float, ...] = 1.0
+
+    def __post_init__(self) -> None:
+        for name in ("mean", "std"):
+            value = getattr(self, name)
+            if isinstance(value, list):
+                object.__setattr__(self, name, tuple(value))
+            if value in ((), []):
+                raise NormaliseError(f"normalise: {name} is an empty list; give one per channel")
+        if not math.isfinite(self.scale) or self.scale <= 0:
+            raise NormaliseError(f"normalise: scale must be greater than 0, not {self.scale}")
+        if not all(math.isfinite(mean) for mean in _values(self.mean)):
+            raise NormaliseError(f"normalise: mean must be finite, not {self.mean}")
+        if not all(math.isfinite(std) and std > 0 for std in _values(self.std)):
+            raise NormaliseError(f"normalise: std must be greater than 0, not {self.std}")
+
+    def apply(self, x: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+        """Give the normalised copy of ``x`` (n, channels, ...), float32 and of the same shape.
+
+        Raises NormaliseError when mean or std has another number of values than x has channels.
+        """
+        out = np.array(x, dtype=np.float32, order="C")
+        if self.scale != 1.0:
+            out /= np.float32(self.scale)
+        if self.mean != 0.0:
+            out -= self._channels("mean", out)
+        if self.std != 1.0:
+            out /= self._channels("std", out)
+        return out
+
+    def _channels(self, name: str, x: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+        value: float | tuple[float, ...] = getattr(self, name)
+        if not isinstance(value, tuple):
+            return np.asarray(value, dtype=np.float32)
+        channels = x.shape[1] if x.ndim > 1 else 1
+        if len(value) != channels:
+            raise NormaliseError(
+                f"normalise: {name} has {len(value)} values, but a sample of shape {x.shape[1:]} "
+                f"has {channels} channels; give one number, or one per channel"
+            )
+        return np.asarray(value, dtype=np.float32).reshape((-1,) + (1,) * max(x.ndim - 2, 0))
+
+
+def materialise(
+    raw: Raw, indices: npt.NDArray[np.integer[Any]] | None, normalise: Normalise | None
+) -> Samples:
+    """Gather the rows ``indices`` of ``raw`` (all of them for None) as a model's input.
+
+    Only these rows are converted, so that a population's data stay in their stored type. Without
+    ``normalise``, floating-point values become float32 and integers (tokens) stay integers; 8-bit
+    values are refused, since nobody means to train on pixels of 0 to 255.
+    """
+    if normalise is None and raw.x.dtype == np.uint8:
+        raise NormaliseError(
+            f"normalise is not given, and the data are 8-bit values up to {raw.x.max(initial=0)}; "
+            "say how they become numbers, e.g. normalise: {scale: 255, mean: 0.1307, std: 0.3081}, "
+            "or normalise: {scale: 1} to keep them"
+        )
+    x = raw.x if indices is None else raw.x[indices]
+    y = raw.y if indices is None else raw.y[indices]
+    if normalise is not None:
+        return Samples(normalise.apply(x), y)
+    if not np.issubdtype(x.dtype, np.integer):
+        x = x.astype(np.float32, copy=False)
+    return Samples(x, y)
+
+
+def _values(value: float | tuple[float, ...]) -> tuple[float, ...]:
+    return value if isinstance(value, tuple) else (value,)

@@ -1,0 +1,182 @@
+"""Sentiment140: 1.6 million tweets, positive or negative, by user (Go et al., 2009)."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import gzip
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from layers.compute.data.datasets.arrays import from_arrays
+from layers.compute.data.datasets.dataset import Dataset
+from layers.compute.data.datasets.files import Files
+from layers.compute.data.datasets.hold_out import check_share, held_out
+from layers.compute.data.datasets.tweet_words import words_of
+from layers.compute.data.errors import DataError
+
+_NAME = "sentiment140"
+_TRAIN = "training.1600000.processed.noemoticon.csv"
+_TEST = "testdata.manual.2009.06.14.csv"
+_TRAINS = (f"{_TRAIN}.gz", _TRAIN, "sentiment140_subset.csv.gz", "sentiment140_subset.csv")
+_TESTS = (f"{_TEST}.gz", _TEST, "sentiment140_manual_test_497.csv.gz")
+_FROM = "https://cs.stanford.edu/people/alecmgo/trainingandtestdata.zip"
+_COLUMNS = 6
+_LABELS = {"0": 0, "2": None, "4": 1}
+
+PADDING, UNKNOWN = "<padding>", "<unknown>"
+
+
+@dataclass(frozen=True)
+class _Tweets:
+    """Tweets in the order of their file: words as numbers, from the right, -1 where none is."""
+
+    words: npt.NDArray[np.int32]
+    labels: npt.NDArray[np.int64]
+    users: npt.NDArray[np.str_]
+
+    def where(self, kept: npt.NDArray[np.bool_]) -> _Tweets:
+        return _Tweets(self.words[kept], self.labels[kept], self.users[kept])
+
+
+@dataclass(frozen=True)
+class Sentiment140:
+    """Samples of shape (25,), tokens of a tweet's words; 2 classes, negative and positive.
+
+    Token 0 is padding, in front, so that the last token is a tweet's last word; 1 is any word that
+    is not in the vocabulary; the others are the training part's words, the most frequent first.
+    With the partition ``by-user`` a client is a user.
+
+    Reads ``training.1600000.processed.noemoticon.csv`` and ``testdata.manual.2009.06.14.csv``, or
+    excerpts of them in ``sentiment140_subset.csv.gz`` and
+    ``sentiment140_manual_test_497.csv.gz``; with or without gzip. Neutral tweets are left out.
+
+    Args:
+        tokens: a tweet's words beyond these are cut off.
+        vocabulary: most tokens that there are, padding and the unknown word included.
+        min_tweets: users with fewer tweets in the training file are left out.
+        hold_out: share of each user's tweets, the last ones, to test on instead of the published
+            test tweets, which are by other users; 0 is the published split.
+    """
+
+    tokens: int = 25
+    vocabulary: int = 10_000
+    min_tweets: int = 1
+    hold_out: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name, least in (("tokens", 1), ("vocabulary", 3), ("min_tweets", 1)):
+            if getattr(self, name) < least:
+                raise DataError(
+                    f"{_NAME}: {name} must be at least {least}, not {getattr(self, name)}"
+                )
+        check_share(self.hold_out, _NAME)
+
+    def load(self, files: Files) -> Dataset:
+        """Read both splits; raises DataError for what is missing or damaged."""
+        known: dict[str, int] = {}
+        tweets = _read(_find(files, _TRAINS), self.tokens, known)
+        _, owner, sizes = np.unique(tweets.users, return_inverse=True, return_counts=True)
+        tweets = tweets.where(sizes[owner] >= self.min_tweets)
+        if not len(tweets.labels):
+            raise DataError(f"{_NAME}: no user has {self.min_tweets} tweets; ask for fewer")
+        if self.hold_out:
+            _, owner = np.unique(tweets.users, return_inverse=True)
+            held = held_out(owner, self.hold_out)
+            train, test = tweets.where(~held), tweets.where(held)
+        else:
+            train, test = tweets, _read(_find(files, _TESTS), self.tokens, known)
+        words, tokens = _vocabulary(train.words, list(known), self.vocabulary)
+        dataset = from_arrays(
+            tokens[train.words],
+            train.labels,
+            tokens[test.words],
+            test.labels,
+            users=train.users,
+            users_test=test.users,
+            classes=2,
+            name=_NAME,
+        )
+        return dataclasses.replace(dataset, words=words)
+
+
+def _vocabulary(
+    rows: npt.NDArray[np.int32], known: list[str], most: int
+) -> tuple[tuple[str, ...], npt.NDArray[np.int32]]:
+    """Give the words by token, and the token by number of ``known``; the number -1 is padding."""
+    times = np.bincount(rows[rows >= 0], minlength=len(known))
+    seen = [number for number in range(len(known)) if times[number]]
+    frequent = sorted(seen, key=lambda number: (-times[number], known[number]))[: most - 2]
+    tokens = np.ones(len(known) + 1, np.int32)
+    tokens[-1] = 0
+    tokens[frequent] = np.arange(2, 2 + len(frequent))
+    return (PADDING, UNKNOWN, *(known[number] for number in frequent)), tokens
+
+
+def _find(files: Files, names: tuple[str, ...]) -> Path:
+    path = files.existing(_NAME, names)
+    if path is None:
+        places = " or ".join(str(folder) for folder in files.folders(_NAME))
+        raise DataError(
+            f"{_NAME}: no {' or '.join(names)} in {places}; download {_FROM} and unpack it there"
+        )
+    return path
+
+
+def _read(path: Path, tokens: int, known: dict[str, int]) -> _Tweets:
+    """Read a file; words that are not in ``known`` are added with the next number."""
+    # The original is in Latin-1, copies are often in UTF-8, which Latin-1 is hardly ever by chance.
+    for encoding in ("utf-8", "latin-1"):
+        before = len(known)
+        try:
+            return _collect(path, encoding, tokens, known)
+        except UnicodeDecodeError:
+            for word in list(known)[before:]:
+                del known[word]
+        except (OSError, EOFError, zlib.error, csv.Error) as error:
+            raise DataError(
+                f"{path}: cannot be read ({error}); delete it and fetch it again"
+            ) from error
+    raise AssertionError("every byte is a character of Latin-1")
+
+
+def _collect(path: Path, encoding: str, tokens: int, known: dict[str, int]) -> _Tweets:
+    rows, labels, users = [], [], []
+    with _open(path, encoding) as file:
+        for label, user, text in _rows(file, path):
+            row = np.full(tokens, -1, np.int32)
+            words = words_of(text)[:tokens]
+            if words:
+                row[-len(words) :] = [known.setdefault(word, len(known)) for word in words]
+            rows.append(row)
+            labels.append(label)
+            users.append(user)
+    if not rows:
+        raise DataError(f"{path}: has no positive or negative tweet; fetch it again")
+    return _Tweets(np.stack(rows), np.array(labels, np.int64), np.array(users, np.str_))
+
+
+def _rows(file: IO[str], path: Path) -> Iterator[tuple[int, str, str]]:
+    """Give label, user and text of each tweet that is not neutral."""
+    reader = csv.reader(file, strict=True)
+    for row in reader:
+        if len(row) != _COLUMNS or row[0] not in _LABELS or not row[1].isdigit() or not row[4]:
+            raise DataError(
+                f"{path}: line {reader.line_num} is not polarity (0, 2 or 4), id, date, query, "
+                "user, text; fetch it again"
+            )
+        label = _LABELS[row[0]]
+        if label is not None:
+            yield label, row[4], row[5]
+
+
+def _open(path: Path, encoding: str) -> IO[str]:
+    if path.suffix == ".gz":
+        return cast("IO[str]", gzip.open(path, "rt", encoding=encoding, newline=""))
+    return path.open(encoding=encoding, newline="")

@@ -1,0 +1,57 @@
+"""The partitions that an experiment can name, and how both splits of a data set are divided."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from layers.compute.data.datasets.dataset import Dataset
+from layers.compute.data.errors import PartitionError
+from layers.compute.data.partitions.biased import Biased
+from layers.compute.data.partitions.by_user import ByUser
+from layers.compute.data.partitions.dirichlet import Dirichlet
+from layers.compute.data.partitions.iid import Iid
+from layers.compute.data.partitions.normal_sizes import NormalSizes
+from layers.compute.data.partitions.one_class import OneClass
+from layers.compute.data.partitions.partition import Indices, Labels, Partition
+from layers.compute.data.partitions.quantity import Quantity
+from layers.compute.data.partitions.shards import Shards
+
+__all__ = ["PARTITIONS", "Indices", "Labels", "Partition", "PartitionError", "divide"]
+
+PARTITIONS: dict[str, type[Partition]] = {
+    "iid": Iid,
+    "shards": Shards,
+    "one-class": OneClass,
+    "dirichlet": Dirichlet,
+    "quantity": Quantity,
+    "by-user": ByUser,
+    "biased": Biased,
+    "normal-sizes": NormalSizes,
+}
+
+
+def divide(
+    dataset: Dataset,
+    partition: Partition,
+    clients: int,
+    seed: int | Sequence[int] | np.random.SeedSequence,
+    rows: Indices | None = None,
+) -> tuple[list[Indices], list[Indices]]:
+    """Divide the training and the test split among ``clients`` by one rule and one seed.
+
+    Gives each client's indices into ``dataset.train`` and into ``dataset.test``. A client's test
+    part has the label mix, the users and the share of its training part as far as the partition
+    can; it may be empty, the training part not. With ``rows``, only these of the training split
+    are divided. Raises PartitionError.
+    """
+    test = dataset.test
+    labels, users = dataset.train.y, dataset.train.users
+    if rows is not None:
+        labels, users = labels[rows], None if users is None else users[rows]
+    parts = partition.split(labels, users, clients, np.random.default_rng(seed))
+    return (
+        parts if rows is None else [rows[part] for part in parts],
+        partition.split(test.y, test.users, clients, np.random.default_rng(seed), allow_empty=True),
+    )

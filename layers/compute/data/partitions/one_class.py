@@ -1,0 +1,62 @@
+"""One class a client: the most uneven split of labels that there is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from layers.compute.data.errors import PartitionError
+from layers.compute.data.partitions.partition import Indices, Labels, check_sizes
+
+
+@dataclass(frozen=True)
+class OneClass:
+    """Client i has samples of class ``i mod classes`` alone; a class is shared out evenly.
+
+    Where a class has fewer samples than clients, its other clients go to the class with the most
+    samples for each of its clients. There must be a client for every class.
+    """
+
+    def split(
+        self,
+        labels: Labels,
+        users: Indices | None,
+        clients: int,
+        rng: np.random.Generator,
+        *,
+        allow_empty: bool = False,
+    ) -> list[Indices]:
+        """Give each client's indices, in ascending order; raises PartitionError."""
+        check_sizes(len(labels), clients, 0 if allow_empty else 1, "one-class")
+        classes, sizes = np.unique(labels, return_counts=True)
+        if len(classes) > clients:
+            raise PartitionError(
+                f"one-class: {clients} clients cannot hold {len(classes)} classes, one each; "
+                "use more clients, or the partition shards"
+            )
+        if len(classes) == 0:
+            return [np.zeros(0, dtype=np.int64) for _ in range(clients)]
+        kinds = np.arange(clients) % len(classes)
+        if not allow_empty:
+            _spare(kinds, sizes)
+        parts: list[Indices] = [np.zeros(0, dtype=np.int64)] * clients
+        for kind, label in enumerate(classes):
+            holders = np.flatnonzero(kinds == kind)
+            samples = rng.permutation(np.flatnonzero(labels == label))
+            for client, part in zip(holders, np.array_split(samples, len(holders)), strict=True):
+                parts[client] = np.sort(part)
+        return parts
+
+
+def _spare(kinds: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]) -> None:
+    """Move, in place, clients away from classes that have not a sample for each of theirs."""
+    holders = np.bincount(kinds, minlength=len(sizes))
+    for kind in np.flatnonzero(holders > sizes):
+        for client in np.flatnonzero(kinds == kind)[sizes[kind] :]:
+            # There are at least as many samples as clients: some class has one to spare.
+            richest = int(np.argmax(np.where(holders < sizes, sizes / holders, 0)))
+            kinds[client] = richest
+            holders[kind] -= 1
+            holders[richest] += 1

@@ -1,0 +1,16 @@
+"""What an end of fedmx computes with: an engine, and the samples at that end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from layers.compute.data.samples import Samples
+from layers.compute.engines.mxnet.engine import Engine
+
+
+@dataclass(frozen=True)
+class Compute:
+    """An engine and samples: the test set on a server, its own samples on a client."""
+
+    engine: Engine
+    samples: Samples

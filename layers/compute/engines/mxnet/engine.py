@@ -1,0 +1,365 @@
+"""The engine: one model on flat vectors; knows no rounds and no peers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from io import StringIO
+from typing import Any, Protocol
+
+import mxnet as mx
+import numpy as np
+
+from layers.compute.engines.mxnet.batches import Plan, batch_of, batches, steps_of
+from layers.compute.engines.mxnet.compiled import CompiledScorer, CompiledStep, has_random, trace
+from layers.compute.engines.mxnet.graph_cache import BySize
+from layers.compute.engines.mxnet.imperative import (
+    ImperativeScorer,
+    ImperativeStep,
+    put_views,
+    settle_shapes,
+)
+from layers.compute.engines.mxnet.initial import draw
+from layers.compute.engines.mxnet.loss import LOSSES, TINY, Loss
+from layers.compute.engines.mxnet.optimiser import Sgd
+from layers.compute.engines.mxnet.runtime import one_thread
+from layers.compute.engines.mxnet.seeds import seed_mxnet
+from layers.compute.engines.mxnet.structure import constant, parameters, trainable
+from layers.compute.engines.mxnet.vector import FlatVector, aligned, lay_out
+from layers.compute.errors import ComputeError
+from layers.compute.scores import Metrics, Scores
+from layers.compute.unknown import unknown
+
+GradientHook = Callable[[np.ndarray, np.ndarray], None]
+
+# Samples whose gradient is taken at once by `Engine.gradient`.
+GRADIENT_BATCH = 256
+# For how many samples bound graphs are kept: a batch size has one, and so has what is left over.
+STEP_ROWS = 256
+SCORER_ROWS = 1024
+
+
+class Samples(Protocol):
+    """Inputs and labels, row by row."""
+
+    @property
+    def x(self) -> np.ndarray:
+        """Inputs, (n, ...)."""
+
+    @property
+    def y(self) -> np.ndarray:
+        """Labels, integers (n,)."""
+
+
+@dataclass(frozen=True)
+class TrainReport:
+    """What local training did: steps taken, samples there were, mean of the mini-batches' losses.
+
+    A mini-batch's loss is that of the weights before its step; without steps it is NaN.
+    """
+
+    steps: int
+    samples: int
+    loss: float
+
+
+class Engine:
+    """A model whose trainable parameters are one float32 vector (d,), and its buffers another (b,).
+
+    Buffers are what training keeps without a gradient, such as BatchNorm's running statistics. A
+    `mx.gluon.Constant` is in neither: it is a part of the model that `build` returns.
+
+    Args:
+        build: returns a new block; called more than once.
+        example_shape: the shape of one input, without the batch.
+        classes: how many classes there are.
+        example_dtype: the type that the model takes its inputs in.
+        seed: of the initial weights that are loaded to begin with.
+        loss: a name in `LOSSES`; None: the block's attribute `loss` if that is one, else softmax.
+
+    Raises:
+        ComputeError: the block does not take such inputs, or has not one output a class.
+    """
+
+    def __init__(
+        self,
+        build: Callable[[], Any],
+        example_shape: tuple[int, ...],
+        classes: int,
+        *,
+        example_dtype: str = "float32",
+        seed: int = 0,
+        loss: str | None = None,
+    ):
+        self.example_shape = tuple(example_shape)
+        self.example_dtype = example_dtype
+        self._seed = seed
+        self._build = build
+        with one_thread():  # a model with constants is the first to use MXNet
+            self._block = build()
+        if not isinstance(self._block, mx.gluon.Block):
+            raise ComputeError(f"the model is a {type(self._block).__name__}, not a gluon Block")
+        own = getattr(self._block, "loss", None)
+        loss = loss or (own if isinstance(own, str) else "softmax")
+        if loss not in LOSSES:
+            raise ComputeError(unknown("loss", loss, LOSSES))
+        self.loss: Loss = LOSSES[loss](classes)
+        with one_thread():
+            self._output = self._trace()
+        self._random = self._output is None or has_random(self._output)
+        named = parameters(self._block)
+        self._parameters = {n: p for n, p in named if not constant(p)}
+        self._constants = {n: mx.nd.array(p.value) for n, p in named if constant(p)}
+        self._names = {parameter.name: name for name, parameter in named}
+        self.layout = lay_out((n, p.shape) for n, p in named if trainable(p))
+        self.buffers_layout = lay_out(
+            (n, p.shape) for n, p in self._parameters.items() if not trainable(p)
+        )
+        if not self.layout:
+            raise ComputeError("the model has no trainable parameter")
+        self._weights = FlatVector(self.layout)
+        self._buffers = FlatVector(self.buffers_layout)
+        self._gradient = FlatVector(self.layout)
+        if self._output is None:
+            put_views(self._block, self._weights, self._buffers, self._gradient)
+        self._steps = BySize(self._bind_step, STEP_ROWS)
+        self._scorers = BySize(self._bind_scorer, SCORER_ROWS)
+        self.load(*self.initial(seed))
+
+    @property
+    def compiled(self) -> bool:
+        """Whether the model runs as a bound graph, rather than through autograd."""
+        return self._output is not None
+
+    @property
+    def weights(self) -> np.ndarray:
+        """The current weights, float32 (d,): a read-only view, which training changes."""
+        return self._weights.readonly
+
+    @property
+    def buffers(self) -> np.ndarray:
+        """The current buffers, float32 (b,): a read-only view, which training changes."""
+        return self._buffers.readonly
+
+    def initial(self, seed: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return initial weights (d,) and buffers (b,), float32, the same in every process.
+
+        Parameters that carry an initialiser are drawn by it, the others by Gluon's rule, with
+        Xavier (Glorot & Bengio 2010) for weights.
+        """
+        values = {
+            name: draw(parameter, name, seed, index)
+            for index, (name, parameter) in enumerate(self._parameters.items())
+        }
+        empty = [np.zeros(0, np.float32)]
+        return (
+            np.concatenate([values[t.name].reshape(-1) for t in self.layout]),
+            np.concatenate(empty + [values[t.name].reshape(-1) for t in self.buffers_layout]),
+        )
+
+    def load(self, weights: np.ndarray, buffers: np.ndarray) -> None:
+        """Copy weights (d,) and buffers (b,) in.
+
+        Raises:
+            ComputeError: one of them has another length; nothing is then loaded.
+        """
+        for what, given, own in (
+            ("weights", weights, self._weights),
+            ("buffers", buffers, self._buffers),
+        ):
+            if np.shape(given) != own.array.shape:
+                raise ComputeError(
+                    f"{what} of shape {np.shape(given)} do not fit the model, "
+                    f"which has {own.array.shape}"
+                )
+        self._weights.array[...] = weights
+        self._buffers.array[...] = buffers
+
+    def train(
+        self, samples: Samples, plan: Plan, seed: int, gradient: GradientHook | None = None
+    ) -> TrainReport:
+        """Train from the loaded weights by local SGD, as `plan` says.
+
+        Args:
+            samples: the client's own.
+            plan: epochs or steps, batch size, rate, momentum, weight decay.
+            seed: of shuffling and of dropout.
+            gradient: called at each step as `gradient(g, w)` with the mini-batch's mean gradient
+                (d,), to be changed in place, and the weights (d,), to be read; before weight decay
+                and momentum.
+
+        Raises:
+            ComputeError: the samples do not fit the model, or the plan says nothing sensible.
+        """
+        x, y = self._check(samples)
+        labels = y.astype(np.float32)
+        batch, steps = batch_of(plan, len(y)), steps_of(plan, len(y))
+        sgd = Sgd(self._weights.array.size, plan.rate, plan.momentum, plan.weight_decay)
+        weights, flat, readonly = self._weights.array, self._gradient.array, self._weights.readonly
+        likelihood = self.loss.likelihood
+        picked: list[np.ndarray] = []
+        with one_thread():
+            if self._random:
+                seed_mxnet(seed)
+            for rows in batches(len(y), batch, steps, seed):
+                step = self._steps[len(rows)]
+                _gather(x, rows, step.x)
+                labels.take(rows, out=step.y, mode="clip")
+                step.run()
+                picked.append(likelihood(step.probabilities, y[rows]))
+                if gradient is not None:
+                    gradient(flat, readonly)
+                sgd.step(weights, flat)
+        return TrainReport(steps, len(y), _mean_loss(picked))
+
+    def gradient(self, samples: Samples) -> np.ndarray:
+        """Return the mean gradient, float32 (d,), of all samples at the loaded weights.
+
+        Weights and buffers stay as they are. Large sets are taken in batches of 256, each weighted
+        by its size; BatchNorm normalises each by its own statistics, as in training.
+        """
+        x, y = self._check(samples)
+        labels = y.astype(np.float32)
+        total = np.zeros(self._weights.array.size, np.float64)
+        buffers = self._buffers.array.copy()
+        with one_thread():
+            if self._random:
+                seed_mxnet(self._seed)
+            for start in range(0, len(y), GRADIENT_BATCH):
+                rows = np.arange(start, min(start + GRADIENT_BATCH, len(y)))
+                step = self._steps[len(rows)]
+                _gather(x, rows, step.x)
+                labels.take(rows, out=step.y, mode="clip")
+                step.run()
+                total += (len(rows) / len(y)) * self._gradient.array
+        self._buffers.array[...] = buffers
+        return total.astype(np.float32)
+
+    def evaluate(self, samples: Samples, batch_size: int = 500) -> Metrics:
+        """Return loss and accuracy of the loaded weights, without dropout; see `scores`."""
+        return self.scores(samples, batch_size).metrics()
+
+    def scores(
+        self, samples: Samples, batch_size: int = 500, start: int = 0, stop: int | None = None
+    ) -> Scores:
+        """Return how the loaded weights do on each of some samples, without dropout.
+
+        The same bits for a sample, whatever is looked at besides its own batch.
+
+        Args:
+            samples: what to evaluate on.
+            batch_size: samples at a time.
+            start: the first row, a multiple of `batch_size`.
+            stop: the row behind the last one; None: all that follow.
+
+        Raises:
+            ComputeError: the samples do not fit the model, or there are no such rows.
+        """
+        if batch_size < 1:
+            raise ComputeError(f"evaluate: batch_size={batch_size} is not at least 1")
+        x, y = self._check(samples)
+        stop = len(y) if stop is None else stop
+        if start % batch_size or not 0 <= start < stop <= len(y):
+            raise ComputeError(
+                f"evaluate: rows {start} to {stop} of {len(y)} in batches of {batch_size}"
+            )
+        # Few sizes, so that few graphs are bound; rows beyond the samples are not looked at.
+        batch = min(batch_size, 1 << (len(y) - 1).bit_length())
+        right, losses = np.zeros(stop - start, bool), np.zeros(stop - start)
+        with one_thread():
+            scorer = self._scorers[batch]
+            scorer.refresh()
+            for first in range(start, stop, batch):
+                rows = np.arange(first, min(first + batch, stop))
+                _gather(x, rows, scorer.x[: len(rows)])
+                logits = scorer.run()[: len(rows)]
+                losses[rows - start] = self.loss.loss(logits, y[rows])
+                right[rows - start] = self.loss.predict(logits) == y[rows]
+        return Scores(right, losses, batch)
+
+    def _trace(self) -> Any:
+        """Return the model as a symbol with known shapes, or None if it runs as Python only."""
+        example = np.zeros((2, *self.example_shape), self.example_dtype)
+        try:
+            output = trace(self._block)
+        except ComputeError:
+            output = None
+        try:
+            if output is None:
+                settle_shapes(self._block, example)
+                with mx.autograd.pause(train_mode=False):
+                    shape = self._block(mx.nd.array(example, dtype=example.dtype)).shape
+            else:
+                # MXNet prints what it was given before it raises.
+                with redirect_stdout(StringIO()):
+                    given, (shape,), statistics = output.infer_shape(data=example.shape)
+                shapes = dict(zip(output.list_arguments(), given, strict=True))
+                shapes.update(zip(output.list_auxiliary_states(), statistics, strict=True))
+                for _, parameter in parameters(self._block):
+                    if parameter.name in shapes:
+                        parameter.shape = shapes[parameter.name]
+        except ComputeError:
+            raise
+        except Exception as error:
+            reason = str(error).strip().splitlines()[-1]
+            raise ComputeError(
+                f"the model does not take inputs of shape {self.example_shape}: {reason}"
+            ) from error
+        if tuple(shape) != (2, self.loss.outputs):
+            raise ComputeError(
+                f"the model's output for 2 inputs has shape {tuple(shape)}, "
+                f"not (2, {self.loss.outputs})"
+            )
+        return output
+
+    def _bind_step(self, batch: int) -> CompiledStep | ImperativeStep:
+        x = aligned((batch, *self.example_shape), self.example_dtype)
+        if self._output is None:
+            return ImperativeStep(self._block, self.loss, x, self.loss.outputs)
+        vectors = self._weights, self._buffers, self._gradient
+        return CompiledStep(self._output, self._names, self.loss, x, vectors, self._constants)
+
+    def _bind_scorer(self, batch: int) -> CompiledScorer | ImperativeScorer:
+        x = aligned((batch, *self.example_shape), self.example_dtype)
+        if self._output is None:
+            block = self._build()
+            settle_shapes(block, x)
+            return ImperativeScorer(block, x, self._weights, self._buffers)
+        vectors = self._weights, self._buffers
+        return CompiledScorer(self._output, self._names, x, vectors, self._constants)
+
+    def _check(self, samples: Samples) -> tuple[np.ndarray, np.ndarray]:
+        x, y = np.asarray(samples.x), np.asarray(samples.y)
+        if len(y) == 0:
+            raise ComputeError("there are no samples: a client must have at least one")
+        if x.shape != (len(y), *self.example_shape):
+            raise ComputeError(
+                f"samples of shape {x.shape} with {len(y)} labels do not fit the model, "
+                f"which takes (n, {', '.join(map(str, self.example_shape))})"
+            )
+        if y.dtype.kind not in "iu":
+            raise ComputeError(f"labels are {y.dtype}: they must be integers")
+        if y.min() < 0 or y.max() >= self.loss.labels:
+            raise ComputeError(
+                f"labels go from {y.min()} to {y.max()}: they must be 0 to {self.loss.labels - 1}"
+            )
+        return x, y
+
+
+def _gather(x: np.ndarray, rows: np.ndarray, out: np.ndarray) -> None:
+    if x.dtype == out.dtype:
+        x.take(rows, axis=0, out=out, mode="clip")
+    else:
+        out[...] = x[rows]
+
+
+def _mean_loss(likelihoods: list[np.ndarray]) -> float:
+    """Return the mean of the mini-batches' mean losses; NaN if there is none."""
+    if not likelihoods:
+        return math.nan
+    losses = -np.log(np.maximum(np.concatenate(likelihoods), TINY, dtype=np.float64))
+    sizes = np.array([len(each) for each in likelihoods])
+    starts = np.cumsum(sizes) - sizes
+    return float((np.add.reduceat(losses, starts) / sizes).mean())

@@ -1,0 +1,90 @@
+"""The LSTM for Sentiment140: two layers of 100 units on fixed word vectors; 244,661 parameters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from layers.compute.engines.mxnet.models.word_vectors import Vectors, random_vectors, read_glove
+from layers.compute.errors import ComputeError
+
+UNITS = 100
+
+
+def lstm(
+    classes: int = 2,
+    words: tuple[str, ...] = (),
+    vocabulary: int = 10_000,
+    glove: str | None = None,
+    dimensions: int = 300,
+    seed: int = 0,
+) -> Any:
+    """Return an LSTM for inputs (25,) of tokens: one output, with sigmoid cross-entropy.
+
+    Word vectors, two layers of LSTM with 100 units, of the last token's output a dense layer of 30
+    with ReLU and one of a single unit. Of the parameters 244,661 are trainable, with Gluon's two
+    biases a gate. The word vectors are a constant: they are the same at both ends and never travel.
+
+    Source: the setting of Li et al., "Federated Optimization in Heterogeneous Networks" (FedProx),
+    2020, appendix C.1.
+
+    Args:
+        classes: 2; given by the data.
+        words: the word of each token, given by the data; only needed for `glove`.
+        vocabulary: how many tokens have a vector.
+        glove: a text file of GloVe's: a word and its numbers a line. Words that it does not
+            have, and all words if it is not given, have random vectors.
+        dimensions: numbers in a word's vector.
+        seed: of the random vectors.
+
+    Raises:
+        ComputeError: the data have more words than `vocabulary`, or `glove` cannot be read or used.
+    """
+    if classes != 2:
+        raise ComputeError(f"model lstm: is for two classes, and the data have {classes}")
+    if vocabulary < 2 or dimensions < 1:
+        raise ComputeError(
+            f"model lstm: vocabulary={vocabulary} must be at least 2, "
+            f"dimensions={dimensions} at least 1"
+        )
+    if len(words) > vocabulary:
+        raise ComputeError(
+            f"model lstm: vocabulary={vocabulary} is less than the data's {len(words)} words; "
+            "set it at least so high, or limit the data's"
+        )
+    vectors = random_vectors(vocabulary, dimensions, seed)
+    if glove is not None:
+        if not words:
+            raise ComputeError(
+                "model lstm: glove needs to know the word of each token, which this data set does "
+                "not tell (sentiment140 does); leave glove out"
+            )
+        for token, vector in read_glove(glove, words, dimensions).items():
+            vectors[token] = vector
+    return _block(vectors)
+
+
+def _block(table: Vectors) -> Any:
+    import mxnet as mx
+    from mxnet.gluon import nn, rnn
+
+    rows, columns = table.shape
+
+    class Lstm(mx.gluon.HybridBlock):  # type: ignore[misc]
+        """Word vectors, LSTM layers and two dense layers."""
+
+        loss = "sigmoid"
+
+        def __init__(self) -> None:
+            super().__init__()
+            with self.name_scope():
+                self.vectors = self.params.get_constant("vectors", table)
+                self.lstm = rnn.LSTM(UNITS, num_layers=2, layout="NTC", input_size=columns)
+                self.hidden = nn.Dense(30, activation="relu")
+                self.output = nn.Dense(1)
+
+        def hybrid_forward(self, F: Any, tokens: Any, *, vectors: Any) -> Any:
+            x = F.Embedding(tokens, vectors, input_dim=rows, output_dim=columns)
+            last = F.slice_axis(self.lstm(x), axis=1, begin=-1, end=None)
+            return self.output(self.hidden(last))
+
+    return Lstm()

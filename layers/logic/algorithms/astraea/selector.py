@@ -1,0 +1,96 @@
+"""Astraea's rescheduling: everybody, in line at mediators whose data together are balanced."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from layers.logic.algorithms.astraea.ratios import ratios
+from layers.logic.algorithms.fedaim.selector import check_classes
+from layers.logic.algorithms.mediators.histograms import told_histograms, without_others
+from layers.logic.algorithms.mediators.schedule import (
+    greedy_fill,
+    kept_lines,
+    lines_of,
+    of_size,
+    present,
+)
+from layers.logic.core.plan import Plan, Population
+from layers.logic.core.selector import SELECT, SURVEY, Selector
+from layers.logic.core.state import ServerState
+from layers.logic.core.survey import Question
+from layers.logic.errors import LogicError
+from layers.logic.numeric.distances import kullback_leibler, uniform
+
+
+@dataclass(frozen=True)
+class Astraea(Selector):
+    """Every client every round, gamma to a mediator, one after the other in its lane.
+
+    Duan et al. 2019, "Astraea: Self-balancing Federated Learning for Improving Classification
+    Accuracy of Mobile Deep Learning Applications", algorithm 3: a mediator takes
+    argmin_k KL(P_m + P_k || uniform) until it has gamma clients. A plan has a place for each client
+    once, so a mediator goes through its clients once a round (the paper's E_m = 1).
+
+    The clients are asked for their labels' histogram once, before their first round; the lines are
+    made again when a client joins later. Who does not answer, or not with a histogram, takes no
+    part until it does. Kept are the lines.
+
+    Attributes:
+        gamma: clients of a mediator; the last one has what is left over.
+        classes: number of labels, C.
+        above: T_d of a hook `rebalance` beside it, so that the lines are made by what clients will
+            train on; None: by what they have.
+    """
+
+    gamma: int = 10
+    classes: int = 10
+    above: float | None = None
+
+    def __post_init__(self) -> None:
+        check_classes(self.classes)
+        if self.gamma < 1:
+            raise LogicError(f"gamma must be 1 or more, not {self.gamma}")
+        if self.above is not None:
+            check_above(self.above)
+
+    def surveys(self) -> tuple[Question, ...]:
+        """Ask for the labels' histogram."""
+        return (Question("labels", classes=self.classes),)
+
+    def absorb(self, state: ServerState, population: Population) -> ServerState:
+        """Make the lines, if others than before have told of their labels."""
+        clients, counts = told_histograms(state.memory[SURVEY]["labels"], self.classes)
+        state = without_others(state, "labels", clients)
+        if clients == sorted(c for line in lines_of(state.memory.get(SELECT, {})) for c in line):
+            return state
+        if self.above is not None:
+            counts = counts * ratios(counts.sum(0), self.above)
+        reference = uniform(self.classes)
+        places = greedy_fill(
+            counts,
+            of_size(len(clients), self.gamma),
+            lambda pooled: kullback_leibler(pooled, reference),
+        )
+        lines = [[clients[place] for place in line] for line in places]
+        return replace(state, memory={**state.memory, SELECT: kept_lines(lines)})
+
+    def select(
+        self,
+        population: Population,
+        memory: Mapping[str, Any],
+        round: int,
+        rng: np.random.Generator,
+    ) -> Plan:
+        """Return everybody who is there, in the mediators' lanes."""
+        return Plan(present(lines_of(memory), set(population.clients)))
+
+
+def check_above(above: float) -> None:
+    """Raise `LogicError` unless a z-score can lie above it."""
+    if not 0 < above < math.inf:
+        raise LogicError(f"above must be above 0, not {above}")

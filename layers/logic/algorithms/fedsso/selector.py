@@ -1,0 +1,210 @@
+"""Selection by strata of clients whose first steps are alike (FedSSO, algorithm 1)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from layers.logic.aggregators.sums import add_scaled, moved
+from layers.logic.algorithms.fedsso.strata import (
+    NOISE,
+    Noise,
+    allocation,
+    clusters,
+    drawn,
+    grouped,
+    products,
+    projection,
+)
+from layers.logic.core.messages import Slot
+from layers.logic.core.plan import Plan, Population
+from layers.logic.core.selector import SELECT, SURVEY, Selector
+from layers.logic.core.state import ServerState, frozen
+from layers.logic.core.survey import Question
+from layers.logic.errors import LogicError
+
+if TYPE_CHECKING:
+    from layers.logic.round.logic import Logic
+
+STEP = "step"
+STRATA = "strata"
+"""The key, in a selector's memory, of its strata: name, then `clients` and `samples`, numbers."""
+
+
+@dataclass(frozen=True)
+class FedSSO(Selector):
+    """A share of every stratum, drawn uniformly; strata are clients whose first steps are alike.
+
+    Before round 1 every client takes one step on all of its samples from w_0 and sends
+    w_1^i = w_0 - rate grad F_i(w_0). OPTICS clusters these once and for all, and round 1 starts
+    from w_1 = sum_i (n_i / n) w_1^i. Each round then draws
+    q_c = max(1, round(beta |c|)) of the clients of each stratum c, halves rounded up, of those
+    that are there; fewer when fewer are. With over-selection more of the same stratum are asked.
+
+    Clients that joined later, did not answer, or answered what cannot be a model (a wrong size or
+    type, NaN) have no cluster, and their steps are not in w_1. Non-trainable state stays that of
+    w_0. What a client reveals is its step, up to the rate its gradient over all its samples.
+
+    Memory, N clients in ascending order: ``clients``, ``labels`` (-1: no cluster), ``samples``,
+    int64 (N,); ``points``, float64 (N, 2), principal components of the steps, NaN for clients
+    without one; ``strata``, the number of clients and of samples by stratum. The steps themselves,
+    d floats a client, are forgotten.
+
+    Attributes:
+        beta: share of a stratum in a round.
+        rate: eta_0, of the first step.
+        min_samples: of OPTICS: clients, itself included, that make a client's surroundings dense.
+        xi: of OPTICS: relative steepness in the reachability plot that makes a cluster's edge.
+        noise: whether the clients in no cluster are one more stratum, are never asked
+            (``"drop"``), or are a stratum each (``"singletons"``).
+        sketch: how many values of a sketch a client sends in place of its step, which reveals less
+            of it and is less to send; round 1 then starts from w_0. 0: the step itself.
+    """
+
+    beta: float = 0.1
+    rate: float = 0.01
+    min_samples: int = 2
+    xi: float = 0.25
+    noise: Noise = "stratum"
+    sketch: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.beta <= 1:
+            raise LogicError(f"fedsso: beta must be between 0 and 1, not {self.beta}")
+        if not 0 < self.rate < math.inf:
+            raise LogicError(f"fedsso: rate must be above 0, not {self.rate}")
+        if self.min_samples < 2:
+            raise LogicError(f"fedsso: min_samples must be 2 or more, not {self.min_samples}")
+        if not 0 < self.xi < 1:
+            raise LogicError(f"fedsso: xi must be between 0 and 1, not {self.xi}")
+        if self.sketch < 0:
+            raise LogicError(f"fedsso: sketch must be 0 or more values, not {self.sketch}")
+        if self.noise not in ("stratum", "drop", "singletons"):
+            raise LogicError(
+                f"fedsso: noise must be stratum, drop or singletons, not {self.noise!r}"
+            )
+
+    def check(self, logic: Logic) -> None:
+        """Refuse a sketch that is longer than the model."""
+        if self.sketch > logic.size:
+            raise LogicError(
+                f"fedsso: a sketch of {self.sketch} values of a model that has {logic.size}; "
+                "lower it, or leave it out"
+            )
+
+    def surveys(self) -> tuple[Question, ...]:
+        """Ask every client for one step."""
+        return (Question(STEP, rate=self.rate, values=self.sketch),)
+
+    def absorb(self, state: ServerState, population: Population) -> ServerState:
+        """Find the strata and w_1 at first; later, give newcomers their place among the noise."""
+        survey = state.memory[SURVEY]
+        kept = state.memory.get(SELECT, {})
+        clients, labels = _labelled(population, kept)
+        points = np.full((clients.size, 2), np.nan)
+        samples = np.array([population.samples.get(int(client), 0) for client in clients])
+        weights = state.weights
+        if kept:
+            before = np.searchsorted(clients, kept["clients"])
+            points[before] = kept["points"]
+            samples[before] = kept["samples"]
+        else:
+            key, origin = "weights", weights
+            if self.sketch:
+                key, origin = "sketch", np.zeros(self.sketch, np.float32)
+            places, steps = _sound(survey[STEP], clients, key, origin)
+            if steps:
+                inner = products(steps, origin)
+                labels[places] = clusters(inner, self.min_samples, self.xi)
+                points[places] = projection(inner)
+            if steps and not self.sketch:
+                weights = _mean(steps, samples[places], weights)
+        memory = {
+            "clients": clients,
+            "labels": labels,
+            "samples": samples.astype(np.int64),
+            "points": points,
+            STRATA: _strata(clients, labels, samples, self.noise),
+        }
+        digested: dict[int, Slot] = {client: {} for client in survey[STEP]}
+        memories = {**state.memory, SURVEY: {**survey, STEP: digested}, SELECT: memory}
+        return replace(state, weights=weights, memory=memories)
+
+    def select(
+        self,
+        population: Population,
+        memory: Mapping[str, Any],
+        round: int,
+        rng: np.random.Generator,
+    ) -> Plan:
+        """Draw from each stratum."""
+        clients, labels = _labelled(population, memory)
+        strata, names = grouped(clients, labels, self.noise)
+        sizes = np.bincount(strata[strata >= 0], minlength=len(names))
+        here = np.isin(clients, np.array(population.clients, np.int64)) & (strata >= 0)
+        clients, strata = clients[here], strata[here]
+        there = np.bincount(strata, minlength=len(names))
+        needed = np.minimum(allocation(self.beta, sizes), there)
+        asked = [
+            population.asked(want, among)
+            for want, among in zip(needed.tolist(), there.tolist(), strict=True)
+        ]
+        places = drawn(strata, np.array(asked, np.int64), rng)
+        return Plan(
+            tuple((client,) for client in clients[places].tolist()),
+            enough=max(int(needed.sum()), 1),
+            groups=tuple(names[stratum] for stratum in strata[places].tolist()),
+        )
+
+
+def _labelled(population: Population, memory: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the clients that are known or there, ascending, and the label of each."""
+    known = np.asarray(memory.get("clients", ()), np.int64)
+    clients = np.union1d(known, np.array(population.clients, np.int64))
+    labels = np.full(clients.size, NOISE, np.int64)
+    labels[np.searchsorted(clients, known)] = memory.get("labels", NOISE)
+    return clients, labels
+
+
+def _sound(
+    answers: Mapping[int, Slot], clients: np.ndarray, key: str, like: np.ndarray
+) -> tuple[np.ndarray, list[np.ndarray]]:
+    """Return the places, int64, of the clients whose answer is a vector like `like`, and it."""
+    places, steps = [], []
+    for place, client in enumerate(clients.tolist()):
+        step = answers.get(client, {}).get(key)
+        if (
+            isinstance(step, np.ndarray)
+            and step.dtype == like.dtype
+            and step.shape == like.shape
+            and np.isfinite(step).all()
+        ):
+            places.append(place)
+            steps.append(step)
+    return np.array(places, np.int64), steps
+
+
+def _mean(steps: list[np.ndarray], samples: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Return w_1, float32 (d,)."""
+    total = np.zeros(weights.size)
+    for step, n in zip(steps, samples.tolist(), strict=True):
+        add_scaled(total, step, n / int(samples.sum()))
+    add_scaled(total, weights, -1.0)
+    return frozen(moved(weights, total))
+
+
+def _strata(
+    clients: np.ndarray, labels: np.ndarray, samples: np.ndarray, noise: Noise
+) -> dict[str, dict[str, int]]:
+    strata, names = grouped(clients, labels, noise)
+    inside = strata >= 0
+    sizes = np.bincount(strata[inside], minlength=len(names))
+    shares = np.bincount(strata[inside], samples[inside], minlength=len(names))
+    return {
+        name: {"clients": int(size), "samples": int(share)}
+        for name, size, share in zip(names, sizes, shares, strict=True)
+    }

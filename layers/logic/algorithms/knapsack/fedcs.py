@@ -1,0 +1,116 @@
+"""FedCS (Nishio and Yonetani 2019): as many clients as can upload in turn before a deadline."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from layers.logic.algorithms.knapsack.reported_times import (
+    TIMES,
+    ToldTimes,
+    check_deadline,
+    deadline_of,
+)
+from layers.logic.core.plan import Plan, Population
+from layers.logic.core.selector import Inquiry, Selector
+from layers.logic.core.survey import Question
+from layers.logic.errors import LogicError
+from layers.logic.selectors.uniform import cohort_size
+
+if TYPE_CHECKING:
+    from layers.logic.round.logic import Logic
+
+
+@dataclass(frozen=True)
+class FedCS(Selector):
+    """Greedily, the client that makes the round longest the least (algorithm 3).
+
+    Candidates say how long they will train, t_UC, and upload, t_UL. Uploads are serial, and each
+    client trains while those before it upload, so that a client adds t_UL + max(0, t_UC - elapsed)
+    to what has elapsed. The one that adds the least is taken, of equals the lowest number, until
+    none ends before the deadline any more; clients upload in the order in which they were taken.
+    Keeps nothing.
+
+    Attributes:
+        candidates: share of the clients that are asked for their times, drawn uniformly; 1 or more
+            of them.
+    """
+
+    candidates: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.candidates <= 1:
+            raise LogicError(f"candidates must be between 0 and 1, not {self.candidates}")
+
+    def check(self, logic: Logic) -> None:
+        """Refuse a round without a deadline."""
+        check_deadline("fedcs", logic)
+
+    def inquire(
+        self,
+        population: Population,
+        memory: Mapping[str, Any],
+        round: int,
+        rng: np.random.Generator,
+    ) -> Sequence[Inquiry]:
+        """Ask the candidates how long they will take."""
+        clients = population.clients
+        number = cohort_size(self.candidates, None, len(clients))
+        drawn = rng.permutation(len(clients))[:number]
+        return [(Question(TIMES), sorted(clients[place] for place in drawn))]
+
+    def select(
+        self,
+        population: Population,
+        memory: Mapping[str, Any],
+        round: int,
+        rng: np.random.Generator,
+    ) -> Plan:
+        """Take clients while they fit."""
+        told = ToldTimes.of(population)
+        places = _greedy(told.train_s, told.upload_s, deadline_of(population))
+        lanes = tuple((int(told.clients[place]),) for place in places)
+        return Plan(lanes, in_turn=True)
+
+
+def _greedy(train_s: np.ndarray, upload_s: np.ndarray, deadline_s: float) -> list[int]:
+    """Return the places that are taken, in that order.
+
+    The client that adds the least is the one whose upload would end first. That is at t_UC + t_UL
+    for one that would still train, at elapsed + t_UL for one that has trained: within each of the
+    two kinds the order never changes, so only the first of each is looked at.
+    """
+    with np.errstate(over="ignore"):  # of times that were told, but cannot be
+        both_s = train_s + upload_s
+    end_s = both_s.tolist()
+    training = np.lexsort((np.arange(train_s.size), both_s)).tolist()
+    by_train = np.argsort(train_s, kind="stable").tolist()
+    train, upload = train_s.tolist(), upload_s.tolist()
+    trained: list[tuple[float, int]] = []  # a heap of (t_UL, place)
+    taken: list[int] = []
+    is_taken = [False] * len(train)
+    first = ready = 0
+    elapsed = 0.0
+    while True:
+        while ready < len(by_train) and train[by_train[ready]] <= elapsed:
+            place = by_train[ready]
+            ready += 1
+            if not is_taken[place]:
+                heapq.heappush(trained, (upload[place], place))
+        while first < len(training) and (
+            is_taken[training[first]] or train[training[first]] <= elapsed
+        ):
+            first += 1
+        ends = [(elapsed + upload_of, place) for upload_of, place in trained[:1]]
+        ends += [(end_s[place], place) for place in training[first : first + 1]]
+        if not ends or not min(ends)[0] < deadline_s:
+            return taken  # if the first does not fit, no other does
+        elapsed, place = min(ends)
+        if trained and trained[0][1] == place:
+            heapq.heappop(trained)
+        is_taken[place] = True
+        taken.append(place)

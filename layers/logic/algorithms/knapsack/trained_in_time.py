@@ -1,0 +1,23 @@
+"""Everybody trains and offers, but for those that say that they will not be done in time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from layers.logic.algorithms.knapsack.reported_times import TIMES, ToldTimes, deadline_of
+from layers.logic.core.plan import Plan, Population, single_lanes
+from layers.logic.core.selector import Inquiry
+from layers.logic.core.survey import Question
+
+
+def ask_everybody(population: Population) -> Sequence[Inquiry]:
+    """Return the question how long training and upload will take, to all clients."""
+    return [(Question(TIMES), population.clients)]
+
+
+def everybody_in_time(population: Population, asked: bool) -> Plan:
+    """Return the plan of all clients, or of those that said that they will have trained in time."""
+    clients: Sequence[int] = population.clients
+    if asked:
+        clients = ToldTimes.of(population).trained_before(deadline_of(population))
+    return Plan(single_lanes(clients), offers=True)

@@ -1,0 +1,181 @@
+"""Control variates against client drift (SCAFFOLD: Karimireddy et al. 2020, algorithm 1)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from layers.logic.core.hook import ClientHalf, Context, Hook, ServerHalf
+from layers.logic.core.messages import Task, Update
+from layers.logic.core.state import ServerState
+from layers.logic.errors import LogicError, Refused
+from layers.logic.hooks.fedavgm import check_before_encoding
+from layers.logic.hooks.gradient_reply import GradientReply
+from layers.logic.numeric.accumulation import accumulation
+
+if TYPE_CHECKING:
+    from layers.logic.round.logic import Logic
+
+VARIATE = "variate"  # c, on its way down
+CHANGE = "change"  # c_i+ - c_i, on its way up
+SUM = "sum"  # of all c_i, on the server: N c
+OWN = "own"  # c_i, on the client
+
+
+@dataclass(frozen=True)
+class Scaffold(Hook):
+    """Each local step follows g - c_i + c; c_i estimates the client's gradient, c the mean of all.
+
+    After training (equation 4): option I takes c_i+ = the client's gradient at the received model
+    w, at the cost of one more pass over its samples; option II takes
+    c_i+ = c_i - c + (w - y) / (eta a), y being the trained model. a is the number of local steps
+    K_i; with momentum ||a_i||_1, without which c_i would be too large by nearly 1 / (1 - rho).
+    The server sets c += (1/N) sum_i (c_i+ - c_i), N being the number of all clients, and moves by
+    `rate` times what aggregation found. All variates start at zero.
+
+    The client keeps c_i, the server N c; c travels down and c_i+ - c_i up, in float32: together
+    twice the bytes of FedAvg each way.
+
+    Attributes:
+        option: how c_i+ is found.
+        rate: eta_g, the server's learning rate.
+        dense: says that it is meant to send the variates uncompressed beside an update that a
+            codec makes smaller; without it the two are refused together.
+    """
+
+    option: Literal["I", "II"] = "II"
+    rate: float = 1.0
+    dense: bool = False
+
+    def __post_init__(self) -> None:
+        if self.option not in ("I", "II"):
+            raise LogicError(f"option must be I or II, not {self.option!r}")
+        if not 0 < self.rate < math.inf:
+            raise LogicError(f"rate must be greater than 0, not {self.rate}")
+
+    @property
+    def received_gradient(self) -> bool:  # type: ignore[override]
+        """Option I needs it."""
+        return self.option == "I"
+
+    def check(self, logic: Logic) -> None:
+        """Refuse what would make c_i something else than the client's gradient, unseen."""
+        place = logic.hooks.index(self)
+        if self.rate != 1:
+            check_before_encoding(self, logic)
+        before = [type(hook).__name__ for hook in logic.hooks[:place] if hook.encodes_update]
+        if before:
+            raise LogicError(
+                f"Scaffold needs the update that {before[0]} has put into another form; put "
+                f"scaffold before it in logic.hooks"
+            )
+        codecs = [hook for hook in logic.hooks if hook.encodes_update]
+        lossy = [type(hook).__name__ for hook in codecs if not isinstance(hook, GradientReply)]
+        if lossy and not self.dense:
+            raise LogicError(
+                f"{lossy[0]} makes the update smaller, but not Scaffold's control variates, which "
+                "travel as float32 and follow what the client did, not what the server was sent; "
+                "set dense: true in scaffold if that is meant"
+            )
+
+    def server(self) -> ServerHalf:
+        """Return the half that keeps c."""
+        return _Server(self.rate)
+
+    def client(self) -> ClientHalf:
+        """Return the half that keeps c_i."""
+        return _Client(self.option)
+
+
+class _Server(ServerHalf):
+    def __init__(self, rate: float) -> None:
+        self._rate = np.float32(rate)
+        self._changes: np.ndarray | None = None
+
+    def send(self, task: Task, context: Context) -> Task:
+        total = context.memory.get(SUM)
+        if total is not None:
+            context.slot[VARIATE] = total / np.float32(_clients(context))
+        return task
+
+    def receive(self, update: Update, context: Context) -> Update:
+        _checked(context.slot.get(CHANGE), context)
+        return update
+
+    def count(self, update: Update, context: Context) -> None:
+        # What is sent in this round must not depend on who has answered yet: applied at its end.
+        if self._changes is None:
+            self._changes = np.zeros(context.start.size)
+        self._changes += _checked(context.slot[CHANGE], context)
+
+    def conclude(self, state: ServerState, context: Context) -> ServerState:
+        if self._changes is None:
+            return state
+        # The sum, not c: it stays right when clients join later.
+        total = self._changes + context.memory.get(SUM, 0.0)
+        context.keep(**{SUM: total.astype(np.float32), "clients": _clients(context)})
+        if self._rate == 1:
+            return state
+        return replace(state, weights=context.start + self._rate * (state.weights - context.start))
+
+
+def _checked(variate: Any, context: Context) -> np.ndarray:
+    size = context.layout[-1].stop
+    if (
+        not isinstance(variate, np.ndarray)
+        or variate.dtype != np.float32
+        or variate.shape != (size,)
+        or not np.isfinite(variate).all()
+    ):
+        raise Refused(f"no control variate of {size} finite float32 values, which Scaffold needs")
+    return variate
+
+
+def _clients(context: Context) -> int:
+    """Return N: the most clients that there ever were, since some may be away for a while."""
+    return max(context.clients, int(context.memory.get("clients", 0)))
+
+
+class _Client(ClientHalf):
+    def __init__(self, option: str) -> None:
+        self._option = option
+        self._variate: np.ndarray | None = None
+        self._correction: np.ndarray | None = None
+
+    def receive(self, task: Task, context: Context) -> Task:
+        if VARIATE in context.slot:  # not before the first round has ended: c is zero
+            self._variate = _checked(context.slot[VARIATE], context)
+            self._correction = self._variate - context.memory.get(OWN, np.float32(0))
+        elif OWN in context.memory:
+            self._correction = -context.memory[OWN]
+        return task
+
+    def gradient(self, gradient: np.ndarray, weights: np.ndarray, context: Context) -> None:
+        if self._correction is not None:
+            gradient += self._correction
+
+    def send(self, update: Update, context: Context) -> Update:
+        own: np.ndarray = context.memory.get(OWN, np.zeros_like(update.delta))
+        change = self._change(own, update, context)
+        context.slot[CHANGE] = change
+        # What the server adds up is what is kept here, rounding included.
+        context.keep(**{OWN: own + change})
+        return update
+
+    def _change(self, own: np.ndarray, update: Update, context: Context) -> np.ndarray:
+        """Return c_i+ - c_i, float32 (d,)."""
+        change: np.ndarray
+        if self._option == "I":
+            change = context.gradient - own
+            return change
+        training = context.training
+        weight = accumulation(update.steps, training.rate, training.momentum)
+        if not weight:  # not trained: nothing was learnt about the gradient
+            return np.zeros_like(own)
+        change = update.delta / np.float32(-training.rate * weight)
+        if self._variate is not None:
+            change -= self._variate
+        return change

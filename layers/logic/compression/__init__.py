@@ -1,0 +1,21 @@
+"""Codecs: pure functions between vectors and the bytes that travel for them."""
+
+from __future__ import annotations
+
+from layers.logic.compression.accounting import compression_ratio
+from layers.logic.compression.codec import Codec, parts_of
+from layers.logic.compression.quantised import QuantisedCodec
+from layers.logic.compression.signs import SignCodec
+from layers.logic.compression.sparse import SparseCodec
+from layers.logic.compression.ternary import Ternary, TernaryCodec
+
+__all__ = [
+    "Codec",
+    "QuantisedCodec",
+    "SignCodec",
+    "SparseCodec",
+    "Ternary",
+    "TernaryCodec",
+    "compression_ratio",
+    "parts_of",
+]

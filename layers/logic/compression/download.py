@@ -1,0 +1,169 @@
+"""The model goes down as the encoded updates that a client has missed, or dense if that is less.
+
+After each round the server encodes what changed the model, applies what it has encoded, and feeds
+the rest back (Sattler et al. 2019, section 5; residual on the server). It keeps the payloads as
+long as they are together smaller than the model. A client keeps the model that it was given; its
+next task brings the payloads of the rounds since, which it decodes and adds in their order, as the
+server did, and so has the server's model, bit for bit. A client that is new, lost its memory, or
+missed too much, gets the model.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+from weakref import WeakValueDictionary
+
+import numpy as np
+
+from layers.logic.compression.codec import Codec
+from layers.logic.compression.upload import payload_of
+from layers.logic.core.hook import Context
+from layers.logic.core.messages import EMPTY, Task, Update
+from layers.logic.core.state import ServerState, frozen
+from layers.logic.errors import LogicError, Refused
+
+MISSED = "missed"
+
+
+class ServerDownload:
+    """The server's end; lives for one round."""
+
+    def __init__(self, codec: Codec, parts: np.ndarray, feedback: bool) -> None:
+        self._codec = codec
+        self._parts = parts
+        self._feedback = feedback
+        self._checksum: int | None = None
+        self._strange: set[int] = set()  # clients that got other weights than the global model
+
+    def send(self, task: Task, context: Context) -> Task:
+        """Put what the client has missed into the slot, if that is smaller than the model."""
+        if task.weights is not context.start:
+            # It goes on from another client of its lane, or another hook changed the weights.
+            self._strange.add(task.client)
+            return task
+        missed = self._missed(task, context)
+        if missed is None:
+            return task
+        context.slot[MISSED] = np.concatenate(missed)
+        context.slot["lengths"] = np.array([payload.size for payload in missed], np.int64)
+        context.slot["checksum"] = self._checksum
+        return replace(task, weights=EMPTY)
+
+    def count(self, update: Update, context: Context) -> None:
+        """Remember which clients keep another model than that of their round."""
+        strange = dict(context.memory.get("strange", {}))
+        if update.client in self._strange:
+            strange[update.client] = update.round
+        elif strange.pop(update.client, None) is None:
+            return
+        context.keep(strange=strange)
+
+    def conclude(self, state: ServerState, context: Context) -> ServerState:
+        """Return the state with the model as the clients will have it."""
+        if state.weights is context.start:
+            return self._keep(state, context, np.zeros(0, np.uint8))  # nobody returned
+        change = state.weights - context.start
+        if "residual" in context.memory:
+            change += context.memory["residual"]
+        if not np.isfinite(change).all():
+            raise LogicError(
+                f"round {context.round}: the aggregated model is not finite, so that no change of "
+                "it can be encoded; lower the learning rate, or clip the updates"
+            )
+        payload = self._codec.encode(change, self._parts, context.rng("download"))
+        sent = self._codec.decode(payload, self._parts)
+        state = replace(state, weights=context.start + sent)
+        if self._feedback:
+            change -= sent
+            context.keep(residual=change)
+        return self._keep(state, context, payload)
+
+    def _missed(self, task: Task, context: Context) -> list[np.ndarray] | None:
+        """Return the payloads that bring the client's model up to date, or None."""
+        memory = context.memory
+        if not task.counted or memory.get("strange", {}).get(task.client) == task.counted:
+            return None
+        if self._checksum is None:
+            self._checksum = checksum(context.start)
+        if self._checksum != memory.get("checksum"):
+            return None  # something else changed the model behind this hook
+        # The client has the model that round `counted` began with.
+        payloads = [memory["payloads"].get(r) for r in range(task.counted, context.round)]
+        missed = [payload for payload in payloads if payload is not None]
+        whole = len(missed) == len(payloads)
+        if not whole or sum(payload.nbytes for payload in missed) >= context.start.nbytes:
+            return None
+        return missed
+
+    def _keep(self, state: ServerState, context: Context, payload: np.ndarray) -> ServerState:
+        payloads = {**context.memory.get("payloads", {}), context.round: payload}
+        total = sum(payload.nbytes for payload in payloads.values())
+        for round in sorted(payloads):
+            if total < state.weights.nbytes:
+                break
+            total -= payloads.pop(round).nbytes
+        context.keep(payloads=payloads, checksum=checksum(state.weights))
+        return state
+
+
+def receive_model(task: Task, context: Context, codec: Codec, parts: np.ndarray) -> Task:
+    """Return the task with the model, on the client, and keep the model for the next one.
+
+    Raises:
+        LogicError: the result is not the server's model.
+    """
+    if MISSED not in context.slot:
+        context.keep(model=_shared(task.weights.copy(), checksum(task.weights)))
+        return task
+    model = _caught_up(context.memory, context, codec, parts)
+    found = checksum(model)
+    if found != context.slot.get("checksum"):
+        raise LogicError(
+            f"round {context.round}: the model plus the missed updates is not the server's model; "
+            "this client's memory is of another run, or both ends have different code"
+        )
+    model = _shared(model, found)
+    context.keep(model=model)
+    return replace(task, weights=model)
+
+
+def _caught_up(
+    memory: Mapping[str, Any], context: Context, codec: Codec, parts: np.ndarray
+) -> np.ndarray:
+    if "model" not in memory:
+        raise LogicError(
+            f"round {context.round}: the server sent what changed since this client's last round, "
+            "but this client keeps no model"
+        )
+    model: np.ndarray = memory["model"].copy()
+    missed, lengths = payload_of(context.slot, MISSED), context.slot.get("lengths")
+    if not isinstance(lengths, np.ndarray) or lengths.sum() != missed.size:
+        raise Refused("missed updates whose lengths are not those of their bytes")
+    stop = 0
+    for length in lengths.tolist():
+        payload, stop = missed[stop : stop + length], stop + length
+        if length:  # a round to which nobody returned changed nothing
+            model += codec.decode(payload, parts)
+    return model
+
+
+def _shared(model: np.ndarray, key: int) -> np.ndarray:
+    """Return a read-only vector with these bits that a client of this process has already, or this.
+
+    So a simulation of hundreds of clients does not hold as many copies of a few models.
+    """
+    known = _MODELS.get(key)
+    if known is None or not np.array_equal(known.view(np.uint32), model.view(np.uint32)):
+        _MODELS[key] = known = frozen(model)
+    return known
+
+
+_MODELS: WeakValueDictionary[int, np.ndarray] = WeakValueDictionary()
+
+
+def checksum(vector: np.ndarray) -> int:
+    """Return the CRC-32 of a vector's bytes."""
+    return zlib.crc32(np.ascontiguousarray(vector).view(np.uint8).data)

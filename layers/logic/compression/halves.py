@@ -1,0 +1,118 @@
+"""The two halves of every hook that sends vectors through a codec, and what it goes with."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from layers.logic.compression.codec import Codec, parts_of
+from layers.logic.compression.download import ServerDownload, receive_model
+from layers.logic.compression.upload import receive_encoded, send_encoded
+from layers.logic.core.hook import ClientHalf, Context, ServerHalf
+from layers.logic.core.messages import Task, Update
+from layers.logic.core.state import ServerState
+from layers.logic.errors import LogicError
+
+if TYPE_CHECKING:
+    from layers.logic.round.logic import Logic
+
+
+class CodedServer(ServerHalf):
+    """Decodes updates, and encodes what changes the model.
+
+    Args:
+        up: codec of the updates; None: they come dense.
+        down: codec of the model's changes; None: the model goes down dense.
+        flat: the whole vector counts as one tensor.
+        feedback: whether the server adds what its codec left out to the next change.
+    """
+
+    def __init__(
+        self, up: Codec | None, down: Codec | None, flat: bool = False, feedback: bool = True
+    ) -> None:
+        self._up = up
+        self._down = down
+        self._flat = flat
+        self._feedback = feedback
+        self._download: ServerDownload | None = None
+
+    def send(self, task: Task, context: Context) -> Task:
+        """Send what the client has missed, or the model."""
+        download = self._downloads(context)
+        return task if download is None else download.send(task, context)
+
+    def receive(self, update: Update, context: Context) -> Update:
+        """Decode the update."""
+        if self._up is None:
+            return update
+        return receive_encoded(update, context, self._up, self._parts(context))
+
+    def count(self, update: Update, context: Context) -> None:
+        """Note what model the client keeps."""
+        download = self._downloads(context)
+        if download is not None:
+            download.count(update, context)
+
+    def conclude(self, state: ServerState, context: Context) -> ServerState:
+        """Encode the model's change, and apply what was encoded."""
+        download = self._downloads(context)
+        return state if download is None else download.conclude(state, context)
+
+    def _parts(self, context: Context) -> np.ndarray:
+        return parts_of(context.layout, self._flat)
+
+    def _downloads(self, context: Context) -> ServerDownload | None:
+        if self._download is None and self._down is not None:
+            self._download = ServerDownload(self._down, self._parts(context), self._feedback)
+        return self._download
+
+
+class CodedClient(ClientHalf):
+    """Encodes updates, and brings the client's model up to date; see `CodedServer`."""
+
+    def __init__(
+        self, up: Codec | None, down: Codec | None, flat: bool = False, feedback: bool = True
+    ) -> None:
+        self._up = up
+        self._down = down
+        self._flat = flat
+        self._feedback = feedback
+
+    def receive(self, task: Task, context: Context) -> Task:
+        """Return the task with the server's model."""
+        if self._down is None:
+            return task
+        return receive_model(task, context, self._down, parts_of(context.layout, self._flat))
+
+    def send(self, update: Update, context: Context) -> Update:
+        """Encode the update."""
+        if self._up is None:
+            return update
+        parts = parts_of(context.layout, self._flat)
+        return send_encoded(update, context, self._up, parts, self._feedback)
+
+
+def check_coding(logic: Logic) -> None:
+    """Refuse what cannot work with an encoded update or model.
+
+    Raises:
+        LogicError: two hooks encode the same, or a hook changes updates that are encoded already.
+    """
+    for what, encoders in (
+        ("update", [hook for hook in logic.hooks if hook.encodes_update]),
+        ("model", [hook for hook in logic.hooks if hook.encodes_model]),
+    ):
+        if len(encoders) > 1:
+            names = " and ".join(type(hook).__name__ for hook in encoders)
+            raise LogicError(f"{names} each encode the {what}; it travels in one form: keep one")
+    places = [place for place, hook in enumerate(logic.hooks) if hook.encodes_update]
+    for place in places:
+        for hook in logic.hooks[place + 1 :]:
+            # One that codes the model only leaves updates as they are.
+            if type(hook.client()).send not in (ClientHalf.send, CodedClient.send):
+                encoder = type(logic.hooks[place]).__name__
+                raise LogicError(
+                    f"{type(hook).__name__} works on updates that {encoder} has encoded already; "
+                    f"put it before {encoder} in logic.hooks"
+                )

@@ -1,0 +1,43 @@
+"""What stands before coded positions: how many there are, and the parameter of their code."""
+
+from __future__ import annotations
+
+import struct
+
+import numpy as np
+
+from layers.logic.compression.golomb import pack, remainder_bits
+from layers.logic.errors import Refused
+
+HEAD = struct.Struct("<QB")  # number of positions, bits of each remainder
+
+
+def encode_positions(
+    positions: np.ndarray, size: int, between: np.ndarray, positive: np.ndarray | None = None
+) -> np.ndarray:
+    """Return head, the bytes `between`, and the Golomb stream; uint8 (bytes,).
+
+    The code's parameter is the best one for the share of positions that there really is.
+    """
+    bits = remainder_bits(positions.size / size) if size else 0
+    head = np.frombuffer(HEAD.pack(positions.size, bits), np.uint8)
+    return np.concatenate((head, between, pack(positions, bits, positive)))
+
+
+def decode_head(payload: np.ndarray, size: int) -> tuple[int, int, np.ndarray]:
+    """Return the number of positions, the code's parameter, and the bytes behind the head.
+
+    Raises:
+        Refused: for a number or a parameter that cannot be.
+    """
+    if payload.size < HEAD.size:
+        raise Refused(f"a payload of {payload.size} bytes; the head alone has {HEAD.size}")
+    count, bits = HEAD.unpack(payload[: HEAD.size].tobytes())
+    if count > size:
+        raise Refused(f"{count} positions in a vector of {size}")
+    # One more than the best parameter: another machine's logarithm may round differently. Much
+    # more than the best would let a stream be many times as long as the vector.
+    best = remainder_bits(count / size) if count else 0
+    if bits > best + 1:
+        raise Refused(f"positions with {bits} bits of remainder; {best} are best")
+    return count, bits, payload[HEAD.size :]

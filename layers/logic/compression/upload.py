@@ -1,0 +1,64 @@
+"""An update's delta goes up as a codec's payload; what the codec leaves out is fed back.
+
+Error feedback (Seide et al. 2014; Sattler et al. 2019, algorithm 2), on the client: acc = delta +
+residual is encoded, and residual = acc - decoded is kept for the client's next update, however
+many rounds later that is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from layers.logic.compression.codec import Codec
+from layers.logic.core.hook import Context
+from layers.logic.core.messages import EMPTY, Slot, Update
+from layers.logic.errors import Refused
+
+PAYLOAD = "update"
+
+
+def send_encoded(
+    update: Update, context: Context, codec: Codec, parts: np.ndarray, feedback: bool
+) -> Update:
+    """Put the update's delta into the slot as a payload, and leave it out of the update."""
+    wanted = update.delta
+    if feedback and "residual" in context.memory:
+        wanted = wanted + context.memory["residual"]
+    if not np.isfinite(wanted).all():
+        return update  # as it is: the server's gate says what is wrong with it
+    payload = codec.encode(wanted, parts, context.rng("upload"))
+    if feedback:
+        context.keep(residual=wanted - codec.decode(payload, parts))
+    return send_payload(update, context, payload)
+
+
+def send_payload(update: Update, context: Context, payload: np.ndarray) -> Update:
+    """Put a payload into the slot, and leave the delta out of the update."""
+    context.slot[PAYLOAD] = payload
+    return replace(update, delta=EMPTY)
+
+
+def receive_encoded(update: Update, context: Context, codec: Codec, parts: np.ndarray) -> Update:
+    """Return the update with the delta that its payload stands for.
+
+    Raises:
+        Refused: there is no sound payload.
+    """
+    if PAYLOAD not in context.slot and not np.isfinite(update.delta).all():
+        return update  # the gate refuses it
+    payload = payload_of(context.slot, PAYLOAD)
+    return replace(update, delta=codec.decode(payload, parts))
+
+
+def payload_of(slot: Slot, name: str) -> np.ndarray:
+    """Return a payload, uint8 (bytes,).
+
+    Raises:
+        Refused: there is none.
+    """
+    payload = slot.get(name)
+    if not isinstance(payload, np.ndarray) or payload.dtype != np.uint8 or payload.ndim != 1:
+        raise Refused(f"no bytes in the slot's {name!r}, where an encoded vector should be")
+    return payload

@@ -1,0 +1,98 @@
+"""Who takes part in a round, and in what order: lanes of clients, drawn from a population."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from layers.logic.core.messages import Slot, Training
+from layers.logic.errors import LogicError
+
+
+@dataclass(frozen=True)
+class Population:
+    """The clients that can be asked in this round.
+
+    Attributes:
+        samples: number of samples by client; a client without samples is never selected.
+        answers: what each client answered to the surveys, and to this round's inquiries: question,
+            then client.
+        training: how the clients will train in this round.
+        deadline_s: how long the round may take; None: as long as it does.
+        over_select: how many times as many clients are asked as are needed, 1 or more.
+    """
+
+    samples: Mapping[int, int]
+    answers: Mapping[str, Mapping[int, Slot]] = field(default_factory=dict)
+    training: Training = field(default_factory=Training)
+    deadline_s: float | None = None
+    over_select: float = 1.0
+
+    @cached_property
+    def clients(self) -> tuple[int, ...]:
+        """The clients that have samples, in ascending order."""
+        return tuple(sorted(client for client, n in self.samples.items() if n > 0))
+
+    def asked(self, needed: int, among: int | None = None) -> int:
+        """Return how many clients are asked so that the first `needed` can be taken.
+
+        Args:
+            needed: updates that are wanted.
+            among: how many clients there are to choose from; None: all.
+        """
+        # A hair less, since 10 * 1.3 may come out above 13.
+        asked = -int(-(needed * self.over_select - 1e-9) // 1)
+        return min(max(asked, needed), len(self.clients) if among is None else among)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The lanes of one round.
+
+    A lane is an ordered list of clients, each of which starts from the weights that the one
+    before it in the lane returned. FedAvg: K lanes of one client.
+
+    Attributes:
+        lanes: no client stands in two places.
+        offers: whether clients offer their update before they send it; only with lanes of one
+            client, since the next in a lane cannot begin before the verdict.
+        enough: how many lanes end the round when they have come back; None: all.
+        groups: to which group each lane belongs, for an aggregator that treats groups differently,
+            such as a stratum, or a server of its own; empty: all to one.
+        weights: of each lane in the mean, for an aggregator that goes by them; empty: none.
+        in_turn: whether uploads that cannot overlap go in the order of the plan, each waiting for
+            those before it, instead of as they are ready.
+    """
+
+    lanes: tuple[tuple[int, ...], ...]
+    offers: bool = False
+    enough: int | None = None
+    groups: tuple[str, ...] = ()
+    weights: tuple[float, ...] = ()
+    in_turn: bool = False
+
+    def __post_init__(self) -> None:
+        clients = self.clients
+        if len(set(clients)) != len(clients):
+            twice = sorted({client for client in clients if clients.count(client) > 1})
+            raise LogicError(f"a plan names clients {twice} twice; a client has one place in it")
+        if not all(self.lanes):
+            raise LogicError("a plan has an empty lane; leave it out")
+        if self.offers and any(len(lane) > 1 for lane in self.lanes):
+            raise LogicError("a plan with offers has lanes of several clients; use single_lanes()")
+        if self.enough is not None and self.enough < 1:
+            raise LogicError(f"enough={self.enough} lanes end no round; it must be 1 or more")
+        for name, given in (("groups", self.groups), ("weights", self.weights)):
+            if given and len(given) != len(self.lanes):
+                raise LogicError(f"a plan of {len(self.lanes)} lanes has {len(given)} {name}")
+
+    @cached_property
+    def clients(self) -> tuple[int, ...]:
+        """Every client of the plan, lane by lane."""
+        return tuple(client for lane in self.lanes for client in lane)
+
+
+def single_lanes(clients: Iterable[int]) -> tuple[tuple[int, ...], ...]:
+    """Return one lane a client, in ascending order, so that a cohort has one plan."""
+    return tuple((client,) for client in sorted(clients))

@@ -1,0 +1,111 @@
+"""A selector says who takes part in a round; a pure function of memory, population and seed."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from layers.logic.core.messages import Offer, Verdict
+from layers.logic.core.plan import Plan, Population
+from layers.logic.core.state import ServerState
+from layers.logic.core.survey import Question
+
+if TYPE_CHECKING:
+    from layers.logic.core.report import RoundReport
+    from layers.logic.round.logic import Logic
+
+SELECT = "select"
+"""The key of what a selector keeps in `ServerState.memory`."""
+
+SURVEY = "survey"
+"""The key of the answers to a selector's surveys in `ServerState.memory`: question, then client."""
+
+Inquiry: TypeAlias = "tuple[Question, Sequence[int]]"
+"""A question of one round, and the clients that are asked it."""
+
+
+@dataclass(frozen=True)
+class Bids:
+    """The offers of a round when one of them has come, or a client was lost.
+
+    Attributes:
+        offers: those that have no verdict yet, in order of arrival; `at_s` says when that was.
+        waiting: the clients that have neither offered nor been lost.
+        now_s: seconds since the round began.
+        population: that the round's plan was made from.
+        memory: what the selector kept after the round before.
+    """
+
+    offers: Sequence[Offer]
+    waiting: Collection[int]
+    now_s: float = 0.0
+    population: Population = field(default_factory=lambda: Population({}))
+    memory: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Selector(ABC):
+    """Who takes part; the settings are the attributes of a frozen dataclass.
+
+    What it keeps from round to round is `memory`: named arrays, numbers, text, mappings of them.
+    """
+
+    received_loss: bool = False
+    """Whether the clients must report the received model's loss (see `Training.loss`)."""
+
+    def check(self, logic: Logic) -> None:  # noqa: B027 (nothing to check, as a rule)
+        """Raise `LogicError` if this cannot work in `logic`; called before anything runs."""
+
+    def surveys(self) -> tuple[Question, ...]:
+        """Return what every client is asked once, before its first round."""
+        return ()
+
+    def absorb(self, state: ServerState, population: Population) -> ServerState:
+        """Return the state after clients have answered the surveys.
+
+        The answers are `state.memory[SURVEY]`; an answer of which a digest is kept can be replaced
+        by an empty one. What the selector keeps goes to `state.memory[SELECT]`.
+        """
+        return state
+
+    def inquire(
+        self,
+        population: Population,
+        memory: Mapping[str, Any],
+        round: int,
+        rng: np.random.Generator,
+    ) -> Sequence[Inquiry]:
+        """Return what some clients are asked in this round before anybody is selected.
+
+        The answers are in the `population` that `select` gets, and are not kept.
+        """
+        return ()
+
+    @abstractmethod
+    def select(
+        self,
+        population: Population,
+        memory: Mapping[str, Any],
+        round: int,
+        rng: np.random.Generator,
+    ) -> Plan:
+        """Return the lanes of round `round`."""
+
+    def admit(self, bids: Bids, so_far: Any) -> tuple[Sequence[Verdict], Any]:
+        """Answer offers, now or later.
+
+        A verdict may decline a client that is still waited for. When nobody is waited for, what is
+        still unanswered counts as declined.
+
+        Args:
+            bids: the offers, and what is known when one more has come, or a client was lost.
+            so_far: what the call before in this round returned with its verdicts; None at first.
+        """
+        return [Verdict(offer.round, offer.client, granted=True) for offer in bids.offers], None
+
+    def learn(self, memory: Mapping[str, Any], report: RoundReport) -> Mapping[str, Any]:
+        """Return the memory after a round."""
+        return memory

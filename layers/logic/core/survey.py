@@ -1,0 +1,145 @@
+"""A survey: a typed question to clients, once or before each round; never for their data."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from layers.logic.core.engine import Data, Engine
+from layers.logic.core.messages import EMPTY, Slot, Training
+from layers.logic.core.samples import Samples
+from layers.logic.errors import LogicError
+from layers.logic.numeric.distances import DISTANCES, uniform
+from layers.logic.numeric.sketch import sketch
+from layers.logic.seeds import generator
+
+
+@dataclass(frozen=True, eq=False)
+class Question:
+    """Down: what a client is asked.
+
+    Attributes:
+        name: a key of `QUESTIONS`.
+        classes: number of labels, for a question about labels.
+        rate: learning rate, for a question about a step.
+        samples: on how many the question is answered; 0: all.
+        values: of a sketch of the answer, in place of it; 0: the answer itself.
+        weights: float32 (d,), for a question that needs the model; the server fills it in.
+        buffers: float32 (b,), likewise.
+        round: that the question is asked in, from 1; the server fills it in.
+        training: how the client would train in it; likewise.
+        model_bytes: of the model as it is, without any encoding; likewise.
+    """
+
+    name: str
+    classes: int = 0
+    rate: float = 0.0
+    samples: int = 0
+    values: int = 0
+    round: int = 0
+    training: Training = field(default_factory=Training)
+    model_bytes: int = 0
+    weights: np.ndarray = field(default_factory=lambda: EMPTY)
+    buffers: np.ndarray = field(default_factory=lambda: EMPTY)
+
+    def __post_init__(self) -> None:
+        if self.name not in QUESTIONS:
+            raise LogicError(f"no survey is called {self.name!r}; there are {', '.join(QUESTIONS)}")
+
+
+@dataclass(frozen=True, eq=False)
+class Answer:
+    """Up: what a client answered.
+
+    Attributes:
+        question: the question's name.
+        values: the answer.
+        round: the question's; by it an answer that comes too late is known.
+    """
+
+    client: int
+    question: str
+    values: dict[str, bool | int | float | str | bytes | np.ndarray | None]
+    round: int = 0
+
+
+def _labels(question: Question, engine: Engine, data: Data) -> Slot:
+    """Return the histogram of the client's labels, int64 (classes,)."""
+    return {"histogram": _histogram(question, data)}
+
+
+def _histogram(question: Question, data: Data) -> np.ndarray:
+    if data.y.max(initial=-1) >= question.classes:
+        raise LogicError(f"a label of {int(data.y.max())} where there are {question.classes}")
+    return np.bincount(data.y, minlength=question.classes).astype(np.int64)
+
+
+def _distance(question: Question, engine: Engine, data: Data) -> Slot:
+    """Return how far the client's labels are from uniform, by the measure of the question's name.
+
+    It tells less than the histogram, from which it is reckoned.
+    """
+    away = DISTANCES[question.name](_histogram(question, data), uniform(question.classes))
+    return {"distance": float(away)}
+
+
+def _step(question: Question, engine: Engine, data: Data) -> Slot:
+    """Return the weights after one step on all of the client's samples, float32 (d,).
+
+    Or a sketch of the step alone, float32 (values,), which tells less.
+    """
+    engine.load(question.weights, question.buffers)
+    engine.train(data, Training(steps=1, batch_size=0, rate=question.rate), seed=0)
+    if question.values:
+        return {"sketch": sketch(engine.weights - question.weights, question.values)}
+    return {"weights": engine.weights.copy()}
+
+
+def _times(question: Question, engine: Engine, data: Data) -> Slot:
+    """Return seconds of training, by the time that one step takes now, and of upload: unknown.
+
+    A client that has trained before, or whose device is simulated, knows better.
+    """
+    training = question.training
+    batch = min(training.batch_size, len(data)) or len(data)
+    steps = training.steps
+    if steps is None:
+        steps = training.epochs * -(-len(data) // batch)
+    one = replace(training, steps=1, momentum=0.0)
+    engine.train(data, one, seed=0)  # the first step of a process takes longer than all others
+    began = time.perf_counter()
+    engine.train(data, one, seed=0)
+    return {"train_s": steps * (time.perf_counter() - began), "upload_s": 0.0}
+
+
+def _loss(question: Question, engine: Engine, data: Data) -> Slot:
+    """Return the mean loss of the weights, on all samples or on some that each round draws."""
+    if 0 < question.samples < len(data):
+        rng = generator(0, "loss", question.round)
+        rows = np.sort(rng.choice(len(data), question.samples, replace=False))
+        data = Samples(data.x[rows], data.y[rows])
+    engine.load(question.weights, question.buffers)
+    return {"loss": float(engine.evaluate(data).loss)}
+
+
+QUESTIONS: Mapping[str, Callable[[Question, Engine, Data], Slot]] = {
+    "emd": _distance,
+    "l1": _distance,
+    "labels": _labels,
+    "loss": _loss,
+    "step": _step,
+    "times": _times,
+}
+"""Every question that a client answers; what is not here is not answered."""
+
+ABOUT_MODEL = frozenset({"loss", "step"})
+"""The questions that the model has to go down with."""
+
+
+def answer_question(client: int, question: Question, engine: Engine, data: Data) -> Answer:
+    """Return a client's answer."""
+    values = QUESTIONS[question.name](question, engine, data)
+    return Answer(client, question.name, values, question.round)

@@ -1,9 +1,0 @@
-"""The 0/1 knapsack: which items of a weight and a value to take within a capacity."""
-
-from __future__ import annotations
-
-from layers.logic.knapsack.choice import Choice
-from layers.logic.knapsack.exact import solve_exact
-from layers.logic.knapsack.table import Table, solve_by_table
-
-__all__ = ["Choice", "Table", "solve_by_table", "solve_exact"]

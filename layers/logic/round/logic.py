@@ -1,0 +1,122 @@
+"""The logic of an experiment: who takes part, and how updates become a model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
+
+import numpy as np
+
+from layers.logic.aggregators.mean import Mean
+from layers.logic.core.aggregator import Aggregator
+from layers.logic.core.hook import Hook
+from layers.logic.core.messages import Layout, Task, Training
+from layers.logic.core.selector import Selector
+from layers.logic.core.state import ClientState, ServerState
+from layers.logic.errors import LogicError
+from layers.logic.round.pipeline import ClientChain, ServerChain, keyed
+from layers.logic.selectors.uniform import Uniform
+
+Auxiliary: TypeAlias = "Callable[[np.ndarray, np.ndarray, Training, int], np.ndarray]"
+
+
+@dataclass(frozen=True)
+class Logic:
+    """What `Server(logic=...)` and `Client(logic=...)` take; the same value at both ends.
+
+    Attributes:
+        layout: where each tensor lies in the flat vector.
+        selector: who takes part.
+        aggregator: how contributions become the next state.
+        hooks: what happens to tasks and updates on their way, in the server's order of sending.
+        training: how clients train.
+        rate: the learning rate by round (from 1); None keeps `training.rate`.
+        seed: of every random draw.
+        min_updates: a round with fewer counted updates raises `TooFewUpdates`; with 0, a round
+            without any keeps the model and goes on.
+        deadline_s: how long a round may take, by the clock of the clients; None: as long as it
+            does. What has not arrived by then is lost.
+        over_select: how many times as many clients are asked as are needed, of which the first
+            count. A selector whose plan is for certain clients has nobody to ask besides them.
+        auxiliary: on a server that has samples of its own, trains a model on them: weights (d,),
+            buffers (b,), how to train, and a seed give the weights (d,) after it.
+    """
+
+    layout: Layout
+    selector: Selector = field(default_factory=Uniform)
+    aggregator: Aggregator = field(default_factory=Mean)
+    hooks: Sequence[Hook] = ()
+    training: Training = field(default_factory=Training)
+    rate: Callable[[int], float] | None = None
+    seed: int = 0
+    min_updates: int = 1
+    deadline_s: float | None = None
+    over_select: float = 1.0
+    auxiliary: Auxiliary | None = field(default=None, compare=False)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.hooks, Hook):
+            raise LogicError(f"hooks must be a list, [{self.hooks!r}], not a single hook")
+        for kind, value, like in (
+            ("selector", self.selector, Selector),
+            ("aggregator", self.aggregator, Aggregator),
+            *(("hook", hook, Hook) for hook in self.hooks),
+        ):
+            if not isinstance(value, like):
+                raise LogicError(
+                    f"{value!r} is no {kind}; it must be an instance of a class derived from "
+                    f"layers.logic.{like.__name__}"
+                )
+        if self.min_updates < 0:
+            raise LogicError(f"min_updates must be 0 or more, not {self.min_updates}")
+        if self.deadline_s is not None and not self.deadline_s > 0:
+            raise LogicError(f"deadline_s must be above 0, not {self.deadline_s}")
+        if not 1 <= self.over_select < np.inf:
+            raise LogicError(f"over_select must be 1 or more, not {self.over_select}")
+        self.selector.check(self)
+        self.aggregator.check(self)
+        for hook in self.hooks:
+            hook.check(self)
+
+    @property
+    def size(self) -> int:
+        """Number of trainable parameters, d."""
+        return self.layout[-1].stop if len(self.layout) else 0
+
+    def training_of(self, round: int) -> Training:
+        """Return how clients train in `round` (from 1)."""
+        training = self.training
+        if self.rate is not None:
+            training = replace(training, rate=float(self.rate(round)))
+        parts: tuple[Selector | Aggregator | Hook, ...]
+        parts = (self.selector, self.aggregator, *self.hooks)
+        if any(part.received_loss for part in parts):
+            training = replace(training, loss="received")
+        return training
+
+    @property
+    def shared(self) -> float:
+        """Share of the training samples that the server takes out and gives to every client."""
+        return max((hook.shared for hook in self.hooks), default=0.0)
+
+    @property
+    def held_out(self) -> float:
+        """Share of the training samples that the server takes out and trains on by itself."""
+        return max((hook.held_out for hook in self.hooks), default=0.0)
+
+    @property
+    def received_gradient(self) -> bool:
+        """Whether a hook needs the received model's gradient."""
+        return any(hook.received_gradient for hook in self.hooks)
+
+    def server_chain(self, state: ServerState, clients: int) -> ServerChain:
+        """Return fresh server halves for the round after `state`, of a population of `clients`."""
+        halves = {key: hook.server() for key, hook in keyed(self.hooks).items()}
+        training = self.training_of(state.round + 1)
+        return ServerChain(halves, state, training, self.layout, self.seed, clients, self.auxiliary)
+
+    def client_chain(self, task: Task, state: ClientState) -> ClientChain:
+        """Return fresh client halves for `task`."""
+        halves = {key: hook.client() for key, hook in keyed(self.hooks).items()}
+        return ClientChain(halves, state.memory, task, self.layout)

@@ -1,0 +1,180 @@
+"""The hooks of one end in a row: what one end does in order, the other undoes in reverse."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from layers.logic.core.engine import Data
+from layers.logic.core.hook import ClientHalf, Context, ServerHalf
+from layers.logic.core.messages import Layout, Slot, Task, Training, Update
+from layers.logic.core.selector import SURVEY
+from layers.logic.core.state import Memory, ServerState, reopened
+from layers.logic.seeds import derive
+
+if TYPE_CHECKING:
+    from layers.logic.round.logic import Auxiliary
+
+
+class ServerChain:
+    """The server halves, with what each keeps; lives for one round."""
+
+    def __init__(
+        self,
+        halves: Mapping[str, ServerHalf],
+        state: ServerState,
+        training: Training,
+        layout: Layout,
+        seed: int,
+        clients: int,
+        auxiliary: Auxiliary | None = None,
+    ) -> None:
+        self._halves = halves
+        self._state = state
+        self._clients = clients
+        self._auxiliary = auxiliary
+        self._training = training
+        self._layout = layout
+        self._seed = seed
+        self._memory: dict[str, Memory] = {
+            key: reopened(state.memory.get(key, {})) for key in halves
+        }
+
+    @property
+    def memory(self) -> Mapping[str, Memory]:
+        """What the halves keep, by hook; empty for one that keeps nothing, or nothing any more."""
+        return self._memory
+
+    def send(self, task: Task) -> Task:
+        """Return the task as it travels."""
+        for key, half in self._halves.items():
+            context = self._context(key, task.client, writable=False)
+            task = half.send(task, context)
+            if context.slot:
+                task = replace(task, slots={**task.slots, key: context.slot})
+        return task
+
+    def receive(self, update: Update) -> Update:
+        """Return the update as the last hook before the wire on the client left it."""
+        for key in reversed(list(self._halves)):
+            context = self._context(key, update.client, False, update.slots.get(key))
+            update = self._halves[key].receive(update, context)
+        return update
+
+    def count(self, update: Update) -> None:
+        """Let every half take note of an update that counts."""
+        for key, half in self._halves.items():
+            half.count(update, self._context(key, update.client, True, update.slots.get(key)))
+
+    def conclude(self, state: ServerState) -> ServerState:
+        """Return the state after every half has seen what aggregation made of it."""
+        for key, half in self._halves.items():
+            state = half.conclude(state, self._context(key, None, writable=True))
+        return state
+
+    def _context(
+        self, key: str, client: int | None, writable: bool, slot: Slot | None = None
+    ) -> Context:
+        memory = self._memory[key]
+        return Context(
+            round=self._state.round + 1,
+            client=client,
+            seed=derive(
+                self._seed, f"server:{key}", self._state.round + 1, -1 if client is None else client
+            ),
+            training=self._training,
+            layout=self._layout,
+            memory=memory if writable else MappingProxyType(memory),
+            slot=dict(slot or {}),
+            start=self._state.weights,
+            clients=self._clients,
+            auxiliary=self._auxiliary,
+            answers=self._state.memory.get(SURVEY, {}),
+        )
+
+
+class ClientChain:
+    """The client halves, with what each keeps; lives for one task."""
+
+    def __init__(
+        self,
+        halves: Mapping[str, ClientHalf],
+        memory: Mapping[str, Memory],
+        task: Task,
+        layout: Layout,
+    ) -> None:
+        self._halves = halves
+        self._memory: dict[str, Memory] = {key: reopened(memory.get(key, {})) for key in halves}
+        self._contexts = {
+            key: Context(
+                round=task.round,
+                client=task.client,
+                seed=derive(task.seed, f"client:{key}"),
+                training=task.training,
+                layout=layout,
+                memory=self._memory[key],
+                slot=dict(task.slots.get(key, {})),
+            )
+            for key in halves
+        }
+        # Only halves that look at gradients cost time at every local step.
+        self._correcting = [
+            (half, self._contexts[key])
+            for key, half in halves.items()
+            if type(half).gradient is not ClientHalf.gradient
+        ]
+
+    @property
+    def memory(self) -> Mapping[str, Memory]:
+        """What the halves keep, by hook; a hook that keeps nothing is left out."""
+        return {key: kept for key, kept in self._memory.items() if kept}
+
+    @property
+    def corrects(self) -> bool:
+        """Whether any half works on gradients."""
+        return bool(self._correcting)
+
+    def receive(self, task: Task) -> Task:
+        """Return the task as the server's first hook was given it."""
+        for key in reversed(list(self._halves)):
+            task = self._halves[key].receive(task, self._contexts[key])
+        for context in self._contexts.values():
+            context.start = task.weights
+            context.training = task.training
+        return task
+
+    def samples(self, data: Data, shared: Data | None) -> Data:
+        """Return what is trained on."""
+        for key, half in self._halves.items():
+            self._contexts[key].shared = shared
+            data = half.samples(data, self._contexts[key])
+        return data
+
+    def note_gradient(self, gradient: np.ndarray) -> None:
+        """Show every half the received model's gradient."""
+        for context in self._contexts.values():
+            context.gradient = gradient
+
+    def gradient(self, gradient: np.ndarray, weights: np.ndarray) -> None:
+        """Let every half that wants to change one step's gradient in place."""
+        for half, context in self._correcting:
+            half.gradient(gradient, weights, context)
+
+    def send(self, update: Update) -> Update:
+        """Return the update as it travels."""
+        for key, half in self._halves.items():
+            context = self._contexts[key]
+            context.slot = {}
+            update = half.send(update, context)
+            if context.slot:
+                update = replace(update, slots={**update.slots, key: context.slot})
+        return update
+
+
+def keyed(hooks: Sequence[Any]) -> dict[str, Any]:
+    """Return the hooks by the key of their slot and memory: place and class name."""
+    return {f"{place}:{type(hook).__name__}": hook for place, hook in enumerate(hooks)}

@@ -1,0 +1,4 @@
+"""Typed messages to bytes and back.
+
+No frames and no sockets here.
+"""

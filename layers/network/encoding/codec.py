@@ -1,0 +1,67 @@
+"""Typed messages to bytes and back: a msgpack header, then the arrays' own memory, never copied."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from layers.network.encoding.payload import Payload
+from layers.network.encoding.payload_reader import PayloadReader
+from layers.network.encoding.payload_writer import PayloadWriter
+from layers.network.encoding.schema import Compiler, Record
+from layers.network.errors import MalformedMessage, MessageTypeError
+
+
+class Codec:
+    """Encodes and decodes a closed table of message types, given as number -> frozen dataclass.
+
+    `names` resolves names that the dataclasses' type hints use but their modules do not import.
+
+    Raises:
+        MessageTypeError: a type in the table cannot travel.
+    """
+
+    def __init__(
+        self, types: Mapping[int, type], *, names: Mapping[str, object] | None = None
+    ) -> None:
+        compiler = Compiler(names)
+        self._records: dict[int, Record] = {}
+        self._numbers: dict[type, int] = {}
+        for number, cls in types.items():
+            if not isinstance(number, int) or not 0 <= number < 1 << 16:
+                raise MessageTypeError(f"message number {number!r}: use an int from 0 to 65535")
+            if cls in self._numbers:
+                raise MessageTypeError(f"{cls.__qualname__} has two numbers in the message table")
+            self._records[number] = compiler.record(cls)
+            self._numbers[cls] = number
+
+    def encode(self, message: object) -> Payload:
+        """Encode one message; the same message gives the same bytes, dicts keep their order.
+
+        Raises:
+            MessageTypeError: the message is not of the table, or a field has a wrong value.
+        """
+        cls = type(message)
+        if cls not in self._numbers:
+            names = ", ".join(sorted(known.__qualname__ for known in self._numbers))
+            raise MessageTypeError(f"{cls.__qualname__} is not a message; the messages are {names}")
+        number = self._numbers[cls]
+        writer = PayloadWriter()
+        writer.packer.pack(number)
+        writer.record(self._records[number], message, cls.__qualname__, 0)
+        return writer.payload(cls.__qualname__)
+
+    def decode(self, buffer: bytes | bytearray | memoryview) -> Any:
+        """Decode one message; its arrays are read-only views into `buffer`.
+
+        Raises:
+            MalformedMessage: the bytes are not exactly one message of the table.
+        """
+        reader = PayloadReader(memoryview(buffer).toreadonly().cast("B"))
+        number = reader.scalar("message number", "int")
+        record = self._records.get(number)
+        if record is None:
+            raise MalformedMessage(f"unknown message number {number}")
+        message = reader.record(record, record.cls.__qualname__, 0)
+        reader.finish()
+        return message

@@ -1,0 +1,207 @@
+"""Reads a message's values out of bytes that somebody else wrote, believing none of them."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import msgpack
+import numpy as np
+
+from layers.network.encoding.payload_layout import (
+    ALIGNMENT,
+    ARRAY,
+    ARRAY_EXT,
+    LENGTH,
+    MAX_DEPTH,
+    MAX_DIMENSIONS,
+    MAX_VALUES,
+)
+from layers.network.encoding.schema import (
+    DTYPE_CODES,
+    DTYPES,
+    Array,
+    Record,
+    Row,
+    Scalar,
+    Schema,
+    Sequence,
+    Table,
+)
+from layers.network.errors import MalformedMessage
+
+
+class PayloadReader:
+    """Reads a header value by value, so that nothing is allocated on the word of the sender."""
+
+    def __init__(self, buffer: memoryview) -> None:
+        if len(buffer) < LENGTH.size:
+            raise MalformedMessage(f"a message of {len(buffer)} bytes has no header")
+        (length,) = LENGTH.unpack_from(buffer)
+        start = LENGTH.size + length
+        if not 0 < length <= len(buffer) - LENGTH.size:
+            raise MalformedMessage(f"a header of {length} bytes in {len(buffer)} bytes")
+        self._header = buffer[LENGTH.size : start]
+        self._unpacker = msgpack.Unpacker(max_buffer_size=length, raw=False, strict_map_key=False)
+        self._unpacker.feed(self._header)
+        padding = -start % ALIGNMENT if len(buffer) > start else 0
+        if padding and len(buffer) - start <= padding:
+            raise MalformedMessage("the message ends in the padding behind its header")
+        self._check_zeros(buffer[start : start + padding])
+        self._bodies = buffer[start + padding :]
+        self._end = 0
+        self._values = 0
+
+    def finish(self) -> None:
+        """Check that nothing is left over."""
+        if self._unpacker.tell() != len(self._header):
+            raise MalformedMessage("bytes are left over behind the header's last field")
+        if self._end != len(self._bodies):
+            raise MalformedMessage("bytes are left over behind the last array")
+
+    @staticmethod
+    def _check_zeros(padding: memoryview) -> None:
+        if any(padding):
+            raise MalformedMessage("padding that is not zero")
+
+    def _next_kind(self, path: str) -> str:
+        self._values += 1
+        if self._values > MAX_VALUES:
+            raise MalformedMessage(f"{path}: more than {MAX_VALUES} values in one message")
+        position = self._unpacker.tell()
+        if position >= len(self._header):
+            raise MalformedMessage(f"{path}: the header ends too early")
+        return _KINDS[int(self._header[position])]
+
+    def scalar(self, path: str, expected: str) -> Any:
+        """Read a value of one kind."""
+        kind = self._next_kind(path)
+        if kind != expected:
+            raise MalformedMessage(f"{path} must be of type {expected}, not {kind}")
+        return self._unpack(path)
+
+    def _unpack(self, path: str) -> Any:
+        try:
+            return self._unpacker.unpack()
+        except (msgpack.UnpackException, ValueError) as error:
+            raise MalformedMessage(f"{path}: {_short(error) or 'cut short'}") from None
+
+    def _count(self, path: str, is_map: bool) -> int:
+        """The length of a list or map, which cannot have more items than bytes that follow."""
+        try:
+            read = self._unpacker.read_map_header if is_map else self._unpacker.read_array_header
+            count = int(read())
+        except (msgpack.UnpackException, ValueError) as error:
+            raise MalformedMessage(f"{path}: {_short(error) or 'cut short'}") from None
+        if count * (1 + is_map) > len(self._header) - self._unpacker.tell():
+            raise MalformedMessage(f"{path} announces {count} items, more than there are bytes")
+        return count
+
+    def value(self, schema: Schema, path: str, depth: int) -> Any:
+        """Read a value of any kind that the schema allows."""
+        if depth > MAX_DEPTH:
+            raise MalformedMessage(f"{path}: nested more than {MAX_DEPTH} deep")
+        kind = self._next_kind(path)
+        branch = schema.branches.get(kind)
+        match branch:
+            case Scalar(choices):
+                value = self._unpack(path)
+                if choices is not None and value not in choices:
+                    raise MalformedMessage(f"{path} must be one of {choices}, not {_short(value)}")
+                return value
+            case Array(dtype):
+                return self._array(dtype, path)
+            case Sequence(item, make):
+                places = range(self._count(path, is_map=False))
+                return make(self.value(item, f"{path}[{place}]", depth + 1) for place in places)
+            case Row(items):
+                count = self._count(path, is_map=False)
+                if count != len(items):
+                    raise MalformedMessage(f"{path} must have {len(items)} items, not {count}")
+                places = range(count)
+                return tuple(
+                    self.value(items[place], f"{path}[{place}]", depth + 1) for place in places
+                )
+            case Table(key, item):
+                return self._table(key, item, path, depth)
+            case Record():
+                return self.record(branch, path, depth, announced=True)
+        raise MalformedMessage(f"{path} must be {schema.text}, not {kind}")
+
+    def _table(self, key: type, item: Schema, path: str, depth: int) -> dict[Any, Any]:
+        table: dict[Any, Any] = {}
+        for _ in range(self._count(path, is_map=True)):
+            name = self.scalar(f"{path}: a key", key.__name__)
+            if name in table:
+                raise MalformedMessage(f"{path}: the key {_short(name)} comes twice")
+            table[name] = self.value(item, f"{path}[{_short(name)}]", depth + 1)
+        return table
+
+    def record(self, record: Record, path: str, depth: int, announced: bool = False) -> Any:
+        """Read a dataclass; `announced`: its kind has been checked."""
+        if not announced and self._next_kind(path) != "map":
+            raise MalformedMessage(f"{path} must be a map of fields")
+        values: dict[str, Any] = {}
+        for _ in range(self._count(path, is_map=True)):
+            name = self.scalar(f"{path}: a field name", "str")
+            if name not in record.fields or name in values:
+                raise MalformedMessage(f"{path} has an unknown or repeated field {_short(name)}")
+            values[name] = self.value(record.fields[name], f"{path}.{name}", depth + 1)
+        missing = record.fields.keys() - values.keys()
+        if missing:
+            raise MalformedMessage(f"{path} lacks the field {min(missing)}")
+        try:
+            return record.cls(**values)
+        # Whatever a message's own check raises says that the peer sent a bad value.
+        except Exception as error:  # noqa: BLE001
+            raise MalformedMessage(f"{path}: {_short(error)}") from None
+
+    def _array(self, expected: np.dtype[Any] | None, path: str) -> np.ndarray:
+        ext = self._unpack(path)
+        if not isinstance(ext, msgpack.ExtType) or ext.code != ARRAY_EXT:
+            raise MalformedMessage(f"{path}: an extension type that is not an array")
+        if len(ext.data) < ARRAY.size:
+            raise MalformedMessage(f"{path}: an array without a description")
+        code, ndim, offset = ARRAY.unpack_from(ext.data)
+        if ndim > MAX_DIMENSIONS or len(ext.data) != ARRAY.size + 8 * ndim:
+            raise MalformedMessage(f"{path}: {ndim} dimensions do not match the description")
+        dtype = DTYPES.get(code)
+        if dtype is None or (expected is not None and dtype != expected):
+            wanted = expected or "a known dtype"
+            raise MalformedMessage(f"{path} must be an array of {wanted}, not of {dtype or code}")
+        shape = struct.unpack_from(f"<{ndim}Q", ext.data, ARRAY.size)
+        count = 1
+        for size in shape:
+            count *= size
+        end = offset + count * dtype.itemsize
+        padding = -self._end % ALIGNMENT
+        if offset != self._end + padding or end > len(self._bodies):
+            raise MalformedMessage(f"{path}: an array out of place or longer than its bytes")
+        self._check_zeros(self._bodies[self._end : offset])
+        self._end = end
+        try:
+            array: np.ndarray = np.ndarray(shape, dtype, self._bodies, offset)
+        except (ValueError, TypeError, OverflowError):
+            raise MalformedMessage(f"{path}: an impossible shape") from None
+        if code == DTYPE_CODES[np.dtype("?")] and count and array.view(np.uint8).max() > 1:
+            raise MalformedMessage(f"{path}: a bool that is neither 0 nor 1")
+        return array
+
+
+def _kind_table() -> list[str]:
+    """The kind of the msgpack value that each first byte begins."""
+    table = ["int"] * 128 + ["map"] * 16 + ["list"] * 16 + ["str"] * 32
+    table += ["nil", "invalid", "bool", "bool", "bytes", "bytes", "bytes", "ext", "ext", "ext"]
+    table += ["float"] * 2 + ["int"] * 8 + ["ext"] * 5 + ["str"] * 3 + ["list"] * 2 + ["map"] * 2
+    table += ["int"] * 32
+    return ["array" if kind == "ext" else kind for kind in table]
+
+
+_KINDS = _kind_table()
+
+
+def _short(value: object) -> str:
+    """What a peer sent, made safe and short enough for an error message."""
+    text = str(value) if isinstance(value, Exception) else repr(value)
+    text = " ".join(text.split())
+    return text if len(text) <= 80 else text[:77] + "..."

@@ -1,0 +1,385 @@
+"""The session of one connection as a state machine that knows neither sockets nor clocks.
+
+=================  ======================================================  =====================
+state              frames that may come                                    left by
+=================  ======================================================  =====================
+AWAIT_GREETING     GREETING, REFUSAL                                       GREETING (client)
+AWAIT_WELCOME      WELCOME, REFUSAL                                        WELCOME (client)
+AWAIT_HELLO        HELLO, REFUSAL                                          HELLO (server)
+DECIDING           none                                                    admit, refuse (server)
+OPEN               PING, PONG, MESSAGE, DATA, FILE_*, GOODBYE, REFUSAL     either's last words
+CLOSING            anything, unread                                        the connection's end
+=================  ======================================================  =====================
+
+From every state a frame that may not come, a time that runs out, and a broken connection lead to
+CLOSING, with an `Ended` event that says why.
+"""
+
+from __future__ import annotations
+
+import enum
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import Any, TypeVar
+
+from layers.network.encoding.codec import Codec
+from layers.network.encoding.payload import Payload
+from layers.network.errors import MalformedMessage, NetworkError, ProtocolError
+from layers.network.protocol.frames import (
+    CHUNK_BYTES,
+    FILE_KINDS,
+    HEADER_BYTES,
+    ChunkStart,
+    Frame,
+    FrameReader,
+    Kind,
+    Piece,
+    wire_size,
+)
+from layers.network.protocol.handshake import (
+    CONTROL,
+    FileAccept,
+    FileOffer,
+    FileReason,
+    FileStart,
+    Goodbye,
+    Refusal,
+    Terms,
+)
+from layers.network.protocol.limits import Limits
+from layers.network.protocol.session_events import (
+    Arrived,
+    Ended,
+    FileAccepted,
+    FileCancelled,
+    FileChunk,
+    FileDone,
+    FileEvent,
+    FileOffered,
+    FileRefused,
+    FileStarted,
+    SessionEvent,
+)
+from layers.network.protocol.streams import Inbox, Outbox, OutgoingFile, OutgoingMessage
+from layers.network.protocol.traffic import Meter
+
+T = TypeVar("T")
+
+
+class State(enum.Enum):
+    """Where a session stands; see the table above."""
+
+    AWAIT_GREETING = "waiting for the server's greeting"
+    AWAIT_WELCOME = "waiting for the server's welcome"
+    AWAIT_HELLO = "waiting for the client's hello"
+    DECIDING = "deciding on the client"
+    OPEN = "open"
+    CLOSING = "closing"
+
+
+ALLOWED: dict[State, frozenset[Kind]] = {
+    State.AWAIT_GREETING: frozenset({Kind.GREETING, Kind.REFUSAL}),
+    State.AWAIT_WELCOME: frozenset({Kind.WELCOME, Kind.REFUSAL}),
+    State.AWAIT_HELLO: frozenset({Kind.HELLO, Kind.REFUSAL}),
+    State.DECIDING: frozenset(),
+    State.OPEN: frozenset(
+        {Kind.PING, Kind.PONG, Kind.MESSAGE, Kind.DATA, Kind.GOODBYE, Kind.REFUSAL}
+    )
+    | FILE_KINDS,
+}
+EMPTY_KINDS = frozenset({Kind.PING, Kind.PONG, Kind.FILE_DONE})
+
+
+class Session(ABC):
+    """What both ends of a session do alike; `ServerSession` and `ClientSession` add the handshake.
+
+    Bytes go in through `receive_data`, which answers with events, and come out of `data_to_send`,
+    which is asked as fast as the connection takes them. `now` is a monotonic time in seconds.
+    """
+
+    def __init__(self, codec: Codec, limits: Limits, now: float, state: State) -> None:
+        self.state = state
+        self.terms: Terms | None = None
+        self.meter = Meter()
+        self.peer_left = False
+        self._codec = codec
+        self._limits = limits
+        self._reader = FrameReader()
+        self._inbox = Inbox(limits)
+        self._outbox = Outbox(self.meter)
+        self._handshake_ends = now + limits.handshake_s
+        self._heartbeat_s = 0.0
+        self._heartbeat_timeout_s = 0.0
+        self._received_at = now
+        self._sent_at = now
+        self._ping_waits = False
+        self._farewell: Goodbye | None = None
+
+    # What comes in
+
+    def receive_data(self, data: bytes | memoryview, now: float) -> list[SessionEvent]:
+        """Read bytes of the peer and return what they mean; they are free for reuse afterwards.
+
+        Only the views in `FileChunk` events keep looking at `data`.
+        """
+        self._received_at = now
+        self.meter.received_total(len(data))
+        events: list[SessionEvent] = []
+        try:
+            for part in () if self.ended else self._reader.feed(data):
+                events += self._part(part)
+                if self.ended:
+                    break
+        except NetworkError as error:
+            events += self.refuse(error, blamed=True)
+        return events
+
+    def receive_buffer(self) -> memoryview | None:
+        """Return where the next bytes could be read to directly, the middle of a message.
+
+        Then say `buffer_filled`, not `receive_data`.
+        """
+        chunk = self._reader.chunk_left
+        if chunk is None or self.ended or chunk[0].kind is not Kind.DATA:
+            return None
+        return self._inbox.room(chunk[0].stream, chunk[1])
+
+    def buffer_filled(self, size: int, now: float) -> list[SessionEvent]:
+        """Take note of `size` bytes in the buffer that `receive_buffer` returned."""
+        chunk = self._reader.chunk_left
+        assert chunk is not None
+        self._received_at = now
+        self._reader.skip(size)
+        self.meter.received_total(size)
+        self.meter.received(Kind.DATA, size)
+        payload = self._inbox.filled(chunk[0].stream, size)
+        if payload is None:
+            return []
+        try:
+            return [self._arrived(payload)]
+        except NetworkError as error:
+            return self.refuse(error, blamed=True)
+
+    def _arrived(self, payload: memoryview) -> Arrived:
+        return Arrived(self._codec.decode(payload), wire_size(len(payload)))
+
+    @property
+    def urgent(self) -> bool:
+        """Whether there is something to send that should not wait."""
+        return self.ended or self._outbox.urgent
+
+    @property
+    def ended(self) -> bool:
+        """Whether this end reads nothing more and says nothing but its last words."""
+        return self.state is State.CLOSING
+
+    def receive_eof(self) -> list[SessionEvent]:
+        """Say that the peer's bytes have ended."""
+        where = "" if self._reader.between_frames else " in the middle of a frame"
+        return self.lost(f"the connection was closed{where} without a goodbye")
+
+    def lost(self, reason: str, final: bool = False) -> list[SessionEvent]:
+        """Say that the connection is gone; `final`: for a reason that will not go away."""
+        if self.ended:
+            return []
+        if self.state is not State.OPEN:
+            reason = f"{reason}, while {self.state.value}"
+        self.peer_left = True
+        return self._end(Ended(reason, "lost", final))
+
+    def _part(self, part: Frame | ChunkStart | Piece) -> Iterator[SessionEvent]:
+        if isinstance(part, Piece):
+            self.meter.received(part.kind, len(part.data))
+            if part.kind is Kind.FILE_DATA:
+                yield FileChunk(part.stream, part.data)
+            else:
+                payload = self._inbox.piece(part.stream, part.data)
+                if payload is not None:
+                    yield self._arrived(payload)
+            return
+        size = HEADER_BYTES + (len(part.payload) if isinstance(part, Frame) else 0)
+        self.meter.received(part.kind, size)
+        if part.kind not in ALLOWED[self.state]:
+            raise ProtocolError(f"a {part.kind.name} frame while {self.state.value}")
+        if isinstance(part, ChunkStart):
+            if part.kind is Kind.DATA:
+                self._inbox.chunk(part.stream, part.length)
+            return
+        yield from self._frame(part)
+
+    def _frame(self, frame: Frame) -> Iterator[SessionEvent]:
+        if frame.kind in EMPTY_KINDS and frame.payload:
+            raise ProtocolError(f"a {frame.kind.name} frame with a payload")
+        match frame.kind:
+            case Kind.PING:
+                self._outbox.control(Kind.PONG)
+            case Kind.PONG:
+                pass
+            case Kind.MESSAGE:
+                self._inbox.announce(frame.stream, frame.payload)
+            case Kind.GOODBYE:
+                words = self._control(frame, Goodbye)
+                self.peer_left = True
+                yield from self._end(Ended(_clean(words.reason), "goodbye", words.final))
+            case Kind.REFUSAL:
+                no = self._control(frame, Refusal)
+                self.peer_left = True
+                yield from self._end(Ended(_clean(no.text), _clean(no.code), no.final))
+            case Kind.GREETING | Kind.HELLO | Kind.WELCOME:
+                yield from self._handshake(frame)
+            case _:
+                yield self._file(frame)
+
+    @abstractmethod
+    def _handshake(self, frame: Frame) -> Iterator[SessionEvent]: ...
+
+    def _file(self, frame: Frame) -> FileEvent:
+        match frame.kind:
+            case Kind.FILE_OFFER:
+                offer = self._control(frame, FileOffer)
+                return FileOffered(frame.stream, offer.name, offer.size, offer.sha256)
+            case Kind.FILE_ACCEPT:
+                accept = self._control(frame, FileAccept)
+                return FileAccepted(frame.stream, accept.offset, accept.sha256)
+            case Kind.FILE_START:
+                return FileStarted(frame.stream, self._control(frame, FileStart).offset)
+            case Kind.FILE_DONE:
+                return FileDone(frame.stream)
+            case Kind.FILE_REFUSED:
+                return FileRefused(frame.stream, _clean(self._control(frame, FileReason).reason))
+        return FileCancelled(frame.stream, _clean(self._control(frame, FileReason).reason))
+
+    @staticmethod
+    def _control(frame: Frame, expected: type[T]) -> T:
+        words: Any = CONTROL.decode(frame.payload)
+        if not isinstance(words, expected):
+            raise MalformedMessage(f"a {frame.kind.name} frame with a {type(words).__name__}")
+        return words
+
+    # What goes out
+
+    def data_to_send(self, max_bytes: int, now: float) -> list[bytes | memoryview]:
+        """Return the next frames in pieces: some if there are any, more until `max_bytes`."""
+        pieces = self._outbox.take(max_bytes)
+        if self._farewell is not None and self._outbox.idle and self.state is State.OPEN:
+            self._outbox.control(Kind.GOODBYE, 0, bytes(CONTROL.encode(self._farewell)))
+            self.state = State.CLOSING
+            pieces += self._outbox.take(CHUNK_BYTES)
+        if pieces:
+            self._sent_at = now
+            self._ping_waits = False
+        return pieces
+
+    def sent_messages(self) -> list[OutgoingMessage]:
+        """Return the messages whose last byte `data_to_send` has given out, each once."""
+        finished, self._outbox.finished = self._outbox.finished, []
+        return finished
+
+    def unreadable_files(self) -> list[tuple[int, str]]:
+        """Return the files that could not be read on, by stream, with the reason, each once."""
+        unreadable, self._outbox.unreadable = self._outbox.unreadable, []
+        return unreadable
+
+    def send_message(self, payload: Payload) -> int:
+        """Queue a message and return its stream; messages and files take turns chunk by chunk."""
+        return self._outbox.message(payload)
+
+    def offer_file(self, name: str, size: int, sha256: bytes) -> int:
+        """Offer a file and return its stream."""
+        stream = self._outbox.new_stream()
+        self._say(Kind.FILE_OFFER, stream, FileOffer(name, size, sha256))
+        return stream
+
+    def accept_file(self, stream: int, offset: int, sha256: bytes) -> None:
+        """Ask for an offered file from `offset` on, if its first bytes have this SHA-256."""
+        self._say(Kind.FILE_ACCEPT, stream, FileAccept(offset, sha256))
+
+    def start_file(self, outgoing: OutgoingFile, offset: int) -> None:
+        """Send an accepted file from `offset` on."""
+        self._say(Kind.FILE_START, outgoing.stream, FileStart(offset))
+        self._outbox.file(outgoing)
+
+    def confirm_file(self, stream: int) -> None:
+        """Say that a file is complete and its SHA-256 right."""
+        self._outbox.control(Kind.FILE_DONE, stream)
+
+    def refuse_file(self, stream: int, reason: str) -> None:
+        """Say that an offered file is not wanted or could not be kept."""
+        self._say(Kind.FILE_REFUSED, stream, FileReason(reason[:500]))
+
+    def cancel_file(self, stream: int, reason: str) -> None:
+        """Give up a file that this end was sending."""
+        self._outbox.withdraw(stream)
+        self._say(Kind.FILE_CANCELLED, stream, FileReason(reason[:500]))
+
+    def finish(self, reason: str, final: bool) -> None:
+        """Say goodbye once everything that is queued has been sent."""
+        self._farewell = Goodbye(reason[:500], final)
+
+    def refuse(self, error: NetworkError, blamed: bool = False) -> list[SessionEvent]:
+        """End the session because of `error`, telling the peer why."""
+        if self.ended:
+            return []
+        words = Refusal(error.code, str(error)[:500], error.final)
+        ended = self._end(Ended(str(error), error.code, error.final, blamed))
+        self._say(Kind.REFUSAL, 0, words)
+        return ended
+
+    def leave(self, reason: str, final: bool) -> list[SessionEvent]:
+        """Say goodbye at once, dropping what is queued."""
+        if self.ended:
+            return []
+        ended = self._end(Ended(reason, "goodbye", final))
+        self._say(Kind.GOODBYE, 0, Goodbye(reason[:500], final))
+        return ended
+
+    def _say(self, kind: Kind, stream: int, words: object) -> None:
+        self._outbox.control(kind, stream, bytes(CONTROL.encode(words)))
+
+    def _end(self, ended: Ended) -> list[SessionEvent]:
+        self.state = State.CLOSING
+        self._outbox.drop()
+        return [ended]
+
+    # Time
+
+    def deadline(self) -> float | None:
+        """When `tick` should be called next, at the latest."""
+        if self.ended:
+            return None
+        if self.state is not State.OPEN:
+            return self._handshake_ends
+        dead = self._received_at + self._heartbeat_timeout_s
+        return dead if self._ping_waits else min(dead, self._sent_at + self._heartbeat_s)
+
+    def tick(self, now: float) -> list[SessionEvent]:
+        """Do what the time has come for: a heartbeat, or giving up a silent peer."""
+        due = self.deadline()
+        if due is None or now < due:
+            return []
+        if self.state is not State.OPEN:
+            seconds = self._limits.handshake_s
+            error = ProtocolError(f"no complete handshake within {seconds:g} s")
+            return self.refuse(error, blamed=True)
+        if now >= self._received_at + self._heartbeat_timeout_s:
+            return self.lost(f"no sign of life for {self._heartbeat_timeout_s:g} s")
+        self._outbox.control(Kind.PING)
+        self._ping_waits = True
+        return []
+
+    def excuse(self, now: float) -> None:
+        """Do not hold silence against the peer: this end is not reading."""
+        self._received_at = now
+
+    def _open(self, terms: Terms, heartbeat_s: float, heartbeat_timeout_s: float) -> None:
+        self.terms = terms
+        self.state = State.OPEN
+        self._heartbeat_s = heartbeat_s
+        self._heartbeat_timeout_s = heartbeat_timeout_s
+        self._outbox.max_open_bytes = terms.peer_max_message_bytes
+        self._outbox.max_streams = terms.peer_max_streams
+
+
+def _clean(text: str) -> str:
+    """A peer's words as one printable line."""
+    return "".join(char if char.isprintable() else " " for char in text[:500])

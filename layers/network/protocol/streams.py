@@ -1,0 +1,264 @@
+"""Several messages and files on one connection: cut into chunks, sent in turn, reassembled."""
+
+from __future__ import annotations
+
+import mmap
+from collections import deque
+from collections.abc import Callable
+
+import numpy as np
+
+from layers.network.encoding.payload import Payload
+from layers.network.encoding.payload_layout import ALIGNMENT
+from layers.network.errors import LimitExceeded, ProtocolError, TransferError
+from layers.network.protocol.frames import (
+    CHUNK_BYTES,
+    HEADER,
+    HEADER_BYTES,
+    SIZE,
+    Kind,
+    frame,
+    wire_size,
+)
+from layers.network.protocol.limits import Limits
+from layers.network.protocol.traffic import Meter
+
+MAPPED_BYTES = 1 << 20
+
+
+class OutgoingMessage:
+    """A message on its way out; its arrays stay where they are until a chunk of them is sent."""
+
+    kind = Kind.DATA
+
+    def __init__(self, stream: int, payload: Payload) -> None:
+        self.stream = stream
+        self.payload = payload
+        self.left = payload.size
+        self.wire_bytes = wire_size(payload.size)
+        self._buffers = deque(payload.buffers)
+        self._offset = 0
+
+    def take(self, size: int) -> list[memoryview]:
+        """Return the next `size` bytes as views."""
+        pieces = []
+        self.left -= size
+        while size:
+            rest = self._buffers[0][self._offset :]
+            piece = rest[:size]
+            pieces.append(piece)
+            size -= len(piece)
+            self._offset += len(piece)
+            if len(piece) == len(rest):
+                self._buffers.popleft()
+                self._offset = 0
+        return pieces
+
+
+class OutgoingFile:
+    """The bytes of a file on their way out; `read` gives the next or raises TransferError."""
+
+    kind = Kind.FILE_DATA
+
+    def __init__(self, stream: int, left: int, read: Callable[[int], bytes]) -> None:
+        self.stream = stream
+        self.left = left
+        self._read = read
+
+    def take(self, size: int) -> list[memoryview]:
+        """Return the next `size` bytes."""
+        self.left -= size
+        return [memoryview(self._read(size))]
+
+
+class Outbox:
+    """What waits to be sent: control frames first, then a chunk of each stream in turn."""
+
+    def __init__(self, meter: Meter) -> None:
+        self.max_open_bytes = 0
+        self.max_streams = 0
+        self._meter = meter
+        self._control: deque[tuple[Kind, bytes]] = deque()
+        self._waiting: deque[OutgoingMessage] = deque()
+        self._turns: deque[OutgoingMessage | OutgoingFile] = deque()
+        self._open_bytes = 0
+        self._open_messages = 0
+        self._last_stream = 0
+        self.finished: list[OutgoingMessage] = []
+        self.unreadable: list[tuple[int, str]] = []
+
+    def new_stream(self) -> int:
+        """Return a stream number that this end has not used."""
+        self._last_stream += 1
+        return self._last_stream
+
+    def control(self, kind: Kind, stream: int = 0, payload: bytes = b"") -> None:
+        """Queue a control frame; it overtakes all chunks."""
+        self._control.append((kind, frame(kind, stream, payload)))
+
+    def message(self, payload: Payload) -> int:
+        """Queue a message and return its stream."""
+        message = OutgoingMessage(self.new_stream(), payload)
+        self._waiting.append(message)
+        return message.stream
+
+    def file(self, outgoing: OutgoingFile) -> None:
+        """Queue the bytes of a file whose receiver is ready for them."""
+        self.withdraw(outgoing.stream)
+        if outgoing.left:
+            self._turns.append(outgoing)
+
+    def withdraw(self, stream: int) -> None:
+        """Send nothing more of a file."""
+        self._turns = deque(
+            turn for turn in self._turns if turn.stream != stream or turn.kind is Kind.DATA
+        )
+
+    def drop(self) -> None:
+        """Forget everything but control frames."""
+        self._waiting.clear()
+        self._turns.clear()
+
+    @property
+    def urgent(self) -> bool:
+        """Whether a control frame waits."""
+        return bool(self._control)
+
+    @property
+    def idle(self) -> bool:
+        """Whether no message and no chunk waits."""
+        return not self._waiting and not self._turns
+
+    def take(self, max_bytes: int) -> list[bytes | memoryview]:
+        """Return the next frames: one where there is one, and more until `max_bytes`."""
+        pieces: list[bytes | memoryview] = []
+        total = 0
+        while total < max_bytes:
+            if self._control:
+                kind, whole = self._control.popleft()
+                self._meter.sent(kind, len(whole))
+                pieces.append(whole)
+                total += len(whole)
+                continue
+            total += self._open_next(pieces)
+            if not self._turns:
+                break
+            turn = self._turns.popleft()
+            size = min(turn.left, CHUNK_BYTES)
+            try:
+                chunk = turn.take(size)
+            except TransferError as error:
+                self.unreadable.append((turn.stream, str(error)))
+                continue
+            pieces.append(HEADER.pack(turn.kind, 0, turn.stream, size))
+            pieces += chunk
+            self._meter.sent(turn.kind, HEADER_BYTES + size)
+            total += HEADER_BYTES + size
+            if turn.left:
+                self._turns.append(turn)
+            elif isinstance(turn, OutgoingMessage):
+                self._open_messages -= 1
+                self._open_bytes -= turn.payload.size
+                self.finished.append(turn)
+        return pieces
+
+    def _open_next(self, pieces: list[bytes | memoryview]) -> int:
+        """Announce waiting messages as far as the receiver's limits have room for them."""
+        announced = 0
+        while self._waiting and self._open_messages < self.max_streams:
+            message = self._waiting[0]
+            if self._open_bytes + message.payload.size > self.max_open_bytes:
+                break
+            self._waiting.popleft()
+            self._open_messages += 1
+            self._open_bytes += message.payload.size
+            self._turns.append(message)
+            whole = frame(Kind.MESSAGE, message.stream, SIZE.pack(message.payload.size))
+            self._meter.sent(Kind.MESSAGE, len(whole))
+            pieces.append(whole)
+            announced += len(whole)
+        return announced
+
+
+class Inbox:
+    """Messages on their way in, each filling memory that was checked before it was allocated."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._open: dict[int, tuple[memoryview, int]] = {}
+        self._open_bytes = 0
+        self._last_stream = 0
+
+    def announce(self, stream: int, payload: bytes) -> None:
+        """Make room for a message.
+
+        Raises:
+            ProtocolError: a used stream, or no size.
+            LimitExceeded: too large, or too many at a time.
+        """
+        if len(payload) != SIZE.size or stream <= self._last_stream:
+            raise ProtocolError(f"a message was announced wrongly on stream {stream}")
+        (size,) = SIZE.unpack(payload)
+        if size < 1:
+            raise ProtocolError("a message of no bytes was announced")
+        if size > self._limits.max_message_bytes - self._open_bytes:
+            raise LimitExceeded(
+                f"a message of {size} bytes was announced; max_message_bytes is "
+                f"{self._limits.max_message_bytes}, of which {self._open_bytes} are in use"
+            )
+        if len(self._open) >= self._limits.max_streams:
+            raise LimitExceeded(f"more than {self._limits.max_streams} messages at a time")
+        self._last_stream = stream
+        self._open[stream] = (_allocate(size), 0)
+        self._open_bytes += size
+
+    def chunk(self, stream: int, length: int) -> None:
+        """Check a chunk's header.
+
+        Raises:
+            ProtocolError: an unknown stream, or not exactly as long as the next chunk must be.
+        """
+        if stream not in self._open:
+            raise ProtocolError(f"a chunk for stream {stream}, on which no message was announced")
+        buffer, filled = self._open[stream]
+        expected = min(len(buffer) - filled, CHUNK_BYTES)
+        if length != expected:
+            raise ProtocolError(f"a chunk of {length} bytes where {expected} were due")
+
+    def piece(self, stream: int, data: memoryview) -> memoryview | None:
+        """Store bytes of a chunk; return the payload when it is complete."""
+        buffer, filled = self._open[stream]
+        buffer[filled : filled + len(data)] = data
+        return self.filled(stream, len(data))
+
+    def room(self, stream: int, size: int) -> memoryview:
+        """Return where the next `size` bytes of a message belong."""
+        buffer, filled = self._open[stream]
+        return buffer[filled : filled + size]
+
+    def filled(self, stream: int, size: int) -> memoryview | None:
+        """Count bytes that were stored in their `room`; return the payload when it is complete."""
+        buffer, filled = self._open[stream]
+        end = filled + size
+        if end < len(buffer):
+            self._open[stream] = (buffer, end)
+            return None
+        del self._open[stream]
+        self._open_bytes -= len(buffer)
+        return buffer
+
+
+def _allocate(size: int) -> memoryview:
+    """Memory for a message, so aligned that its arrays are; pages are touched as bytes arrive.
+
+    Large ones are mapped, not taken from numpy: its huge pages make the kernel look for room while
+    bytes wait, and mapped memory is given back as soon as the message is dropped.
+    """
+    try:
+        if size >= MAPPED_BYTES:
+            return memoryview(mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
+        room = np.empty(size + ALIGNMENT, dtype=np.uint8)
+    except (MemoryError, OSError, OverflowError):
+        raise LimitExceeded(f"no memory for a message of {size} bytes") from None
+    start = -room.ctypes.data % ALIGNMENT
+    return memoryview(room[start : start + size].data)

@@ -1,0 +1,192 @@
+"""A private certificate authority, and certificates of servers and clients signed by it."""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from layers.network.errors import AuthenticationFailed, CertificateError
+from layers.network.protocol.handshake import check_identity
+
+CA_NAME = "ca"
+SERVER_NAME = "server"
+BACKDATE = datetime.timedelta(minutes=10)  # for clocks that run a little behind
+
+
+@dataclass(frozen=True)
+class Files:
+    """Where a certificate and its private key (mode 0600) were written, as PEM."""
+
+    certificate: Path
+    key: Path
+
+
+def make_ca(folder: Path, *, days: int = 3650) -> Files:
+    """Make a certificate authority: FOLDER/ca.pem and FOLDER/ca.key.
+
+    Raises:
+        CertificateError: one of the files exists already, or cannot be written.
+    """
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = _name("fedmx private CA")
+    builder = _builder(name, name, key.public_key(), days)
+    builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+    builder = builder.add_extension(_usage(signs_certificates=True), critical=True)
+    return _write(Path(folder), CA_NAME, builder.sign(key, hashes.SHA256()), key)
+
+
+def make_server_certificate(
+    folder: Path,
+    names: Sequence[str] = ("localhost", "127.0.0.1", "::1"),
+    *,
+    days: int = 825,
+    file_name: str = SERVER_NAME,
+) -> Files:
+    """Make a server certificate for DNS names and IP addresses: FOLDER/server.pem and .key.
+
+    Raises:
+        CertificateError: no CA in the folder, no or bad names, or one of the files exists already.
+    """
+    if not names:
+        raise CertificateError("a server certificate needs at least one name or IP address")
+    alternatives = x509.SubjectAlternativeName([_general_name(name) for name in names])
+    usage = ExtendedKeyUsageOID.SERVER_AUTH
+    return _sign(Path(folder), file_name, names[0][:64], usage, alternatives, days)
+
+
+def make_client_certificate(folder: Path, identity: str, *, days: int = 825) -> Files:
+    """Make a client certificate whose common name is `identity`: FOLDER/IDENTITY.pem and .key.
+
+    Raises:
+        CertificateError: no CA in the folder, a bad identity, or one of the files exists already.
+    """
+    try:
+        check_identity(identity)
+    except AuthenticationFailed as error:
+        raise CertificateError(str(error)) from None
+    return _sign(Path(folder), identity, identity, ExtendedKeyUsageOID.CLIENT_AUTH, None, days)
+
+
+def _sign(
+    folder: Path,
+    file_name: str,
+    common_name: str,
+    usage: x509.ObjectIdentifier,
+    alternatives: x509.SubjectAlternativeName | None,
+    days: int,
+) -> Files:
+    authority, authority_key = _authority(folder)
+    key = ec.generate_private_key(ec.SECP256R1())
+    builder = _builder(_name(common_name), authority.subject, key.public_key(), days)
+    builder = builder.add_extension(
+        x509.BasicConstraints(ca=False, path_length=None), critical=True
+    )
+    builder = builder.add_extension(_usage(signs_certificates=False), critical=True)
+    builder = builder.add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
+    if alternatives is not None:
+        builder = builder.add_extension(alternatives, critical=False)
+    issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key())
+    builder = builder.add_extension(issuer, critical=False)
+    return _write(folder, file_name, builder.sign(authority_key, hashes.SHA256()), key)
+
+
+def _authority(folder: Path) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
+    try:
+        certificate = x509.load_pem_x509_certificate((folder / f"{CA_NAME}.pem").read_bytes())
+        key = load_pem_private_key((folder / f"{CA_NAME}.key").read_bytes(), password=None)
+    except OSError as error:
+        raise CertificateError(
+            f"{folder} has no usable CA ({error.strerror}: {error.filename}): make one first"
+        ) from None
+    except (ValueError, TypeError):
+        raise CertificateError(f"{folder}: ca.pem or ca.key is damaged") from None
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise CertificateError(f"{folder}/ca.key is not an elliptic-curve key")
+    return certificate, key
+
+
+def _builder(
+    subject: x509.Name, issuer: x509.Name, public_key: ec.EllipticCurvePublicKey, days: int
+) -> x509.CertificateBuilder:
+    if days < 1:
+        raise CertificateError(f"a certificate must be valid for at least 1 day, not {days}")
+    now = datetime.datetime.now(datetime.timezone.utc)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(public_key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - BACKDATE)
+        .not_valid_after(now + datetime.timedelta(days=days))
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(public_key), critical=False)
+    )
+
+
+def _name(common_name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
+
+
+def _usage(signs_certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not signs_certificates,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=signs_certificates,
+        crl_sign=signs_certificates,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _general_name(name: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(name))
+    except ValueError:
+        pass
+    try:
+        return x509.DNSName(name.encode("idna").decode("ascii"))
+    except (UnicodeError, ValueError):
+        raise CertificateError(f"{name!r} is neither a host name nor an IP address") from None
+
+
+def _write(
+    folder: Path, name: str, certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey
+) -> Files:
+    files = Files(folder / f"{name}.pem", folder / f"{name}.key")
+    for path in (files.certificate, files.key):
+        if path.exists():
+            raise CertificateError(
+                f"{path} exists already: move it away first, or take another name"
+            )
+    secret = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        _create(files.key, secret, 0o600)
+        _create(files.certificate, certificate.public_bytes(Encoding.PEM), 0o644)
+    except OSError as error:
+        raise CertificateError(f"{error.filename} cannot be written: {error.strerror}") from None
+    return files
+
+
+def _create(path: Path, content: bytes, mode: int) -> None:
+    """Create a file that nobody else could read for a moment, and never replace one."""
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+        file.write(content)

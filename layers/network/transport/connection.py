@@ -1,0 +1,246 @@
+"""One connection on asyncio: moves bytes between a socket, TLS included, and a session."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable
+from typing import Any, Protocol, cast
+
+from layers.network.encoding.payload import Payload
+from layers.network.errors import NetworkError
+from layers.network.protocol.frames import CHUNK_BYTES, HEADER_BYTES
+from layers.network.protocol.session import Session, State
+from layers.network.protocol.session_events import SessionEvent
+from layers.network.protocol.streams import OutgoingMessage
+from layers.network.transport.address import Address
+from layers.network.transport.tls import explain, is_final
+
+WRITE_BUFFER_BYTES = 64 * 1024
+CHUNKS_A_TURN = 4
+
+
+class SocketBytes:
+    """Bytes written to and read from sockets, counted where it happens and nowhere else."""
+
+    def __init__(self) -> None:
+        self.written = 0
+        self.read = 0
+
+
+class Owner(Protocol):
+    """What a connection tells the endpoint that owns it; called in the loop's thread."""
+
+    def made(self, connection: Connection) -> None:
+        """Take note of a new connection."""
+
+    def happened(self, connection: Connection, event: SessionEvent) -> None:
+        """Take one event of the session."""
+
+    def sent(self, connection: Connection, message: OutgoingMessage) -> None:
+        """Take note that a message has left."""
+
+    def unreadable(self, connection: Connection, stream: int, reason: str) -> None:
+        """Take note that a file could not be read on."""
+
+    def gone(self, connection: Connection) -> None:
+        """Forget a connection whose socket is closed."""
+
+    def must_pause(self) -> bool:
+        """Whether to stop reading until `Connection.resume`."""
+
+
+class Connection(asyncio.BufferedProtocol):
+    """Drives one session; `scratch` is the receive buffer that all connections of a loop share.
+
+    Sharing is safe because asyncio fills the buffer and hands it over without a turn of the loop in
+    between, and the session copies what it keeps.
+    """
+
+    def __init__(
+        self,
+        make_session: Callable[[asyncio.Transport], Session],
+        owner: Owner,
+        scratch: memoryview,
+        counter: SocketBytes,
+        linger_s: float,
+    ) -> None:
+        self.address = "?"
+        self._make_session = make_session
+        self._owner = owner
+        self._scratch = scratch
+        self._counter = counter
+        self._linger_s = linger_s
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._writing_paused = False
+        self._reading_paused = False
+        self._flush_planned = False
+        self._closing = False
+        self._direct: memoryview | None = None
+        self.closed: asyncio.Future[None] = self._loop.create_future()
+        self.settled = asyncio.Event()  # the handshake is over, one way or the other
+        self.session: Session
+        self._transport: asyncio.Transport
+
+    # asyncio's side
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:  # noqa: D102
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
+        host, port = (self._transport.get_extra_info("peername") or ("?", 0))[:2]
+        self.address = str(Address(host, port))
+        self.session = self._make_session(self._transport)
+        self._owner.made(self)
+        self.flush()
+
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: D102
+        self._direct = self.session.receive_buffer()
+        return self._scratch if self._direct is None else self._direct
+
+    def buffer_updated(self, nbytes: int) -> None:  # noqa: D102
+        self._counter.read += nbytes
+        now = self._loop.time()
+        if self._direct is not None:
+            self._direct = None
+            events = self.session.buffer_filled(nbytes, now)
+        else:
+            events = self.session.receive_data(self._scratch[:nbytes], now)
+        # Most often this is the middle of a message: then there is nothing else to do.
+        if events or self.session.urgent:
+            self._handle(events)
+            if not self._reading_paused and not self._closing and self._owner.must_pause():
+                self._reading_paused = True
+                self._transport.pause_reading()
+
+    def eof_received(self) -> bool:  # noqa: D102
+        self._handle(self.session.receive_eof())
+        return False
+
+    def connection_lost(self, error: Exception | None) -> None:  # noqa: D102
+        if self._timer is not None:
+            self._timer.cancel()
+        if isinstance(error, ssl.SSLError):
+            # Under TLS 1.3 a client learns only now that its certificate was refused.
+            events = self.session.lost(explain(error, self.address), is_final(error))
+        else:
+            reason = f"the connection broke ({error})" if error else "the connection was closed"
+            events = self.session.lost(reason)
+        for event in events:
+            self._owner.happened(self, event)
+        self.settled.set()
+        if not self.closed.done():
+            self.closed.set_result(None)
+        self._owner.gone(self)
+
+    def pause_writing(self) -> None:  # noqa: D102
+        self._writing_paused = True
+
+    def resume_writing(self) -> None:  # noqa: D102
+        self._writing_paused = False
+        self.flush()
+
+    # The endpoint's side, in the loop's thread
+
+    def send(self, payload: Payload) -> None:
+        """Queue a message."""
+        if not self.session.ended:
+            self.session.send_message(payload)
+            self.flush()
+
+    def finish(self, reason: str, final: bool) -> None:
+        """Say goodbye when everything queued has been sent, then close."""
+        self.session.finish(reason, final)
+        self.flush()
+
+    def leave(self, reason: str, final: bool) -> None:
+        """Say goodbye now, then close."""
+        self._handle(self.session.leave(reason, final))
+
+    def refuse(self, error: NetworkError) -> None:
+        """Tell the peer why it is refused, then close."""
+        self._handle(self.session.refuse(error))
+
+    def abort(self) -> None:
+        """Close without another word."""
+        if not self.closed.done():
+            self._transport.abort()
+
+    def resume(self) -> None:
+        """Read again."""
+        if self._reading_paused:
+            self._reading_paused = False
+            self.session.excuse(self._loop.time())
+            if not self._transport.is_closing():
+                self._transport.resume_reading()
+
+    def _handle(self, events: list[SessionEvent]) -> None:
+        for event in events:
+            self._owner.happened(self, event)
+        if self.session.state is State.OPEN:
+            self.settled.set()
+        self.flush()
+
+    def flush(self) -> None:
+        """Write what the session has, as far as the socket takes it."""
+        self._flush_planned = False
+        for _ in range(CHUNKS_A_TURN):
+            if self._writing_paused or self._transport.is_closing():
+                break
+            pieces = self.session.data_to_send(CHUNK_BYTES, self._loop.time())
+            unreadable = self.session.unreadable_files()
+            for stream, reason in unreadable:
+                self._owner.unreadable(self, stream, reason)
+            if not pieces and not unreadable:
+                break
+            self._counter.written += sum(len(piece) for piece in pieces)
+            self._transport.writelines(pieces)
+            for message in self.session.sent_messages():
+                self._owner.sent(self, message)
+        else:
+            # Other connections get their turn before this one goes on.
+            if not self._flush_planned:
+                self._flush_planned = True
+                self._loop.call_soon(self.flush)
+            return
+        if self.session.ended:
+            self._close()
+        else:
+            self._arm()
+
+    def _arm(self) -> None:
+        due = self.session.deadline()
+        if self._timer is not None:
+            if due is not None and self._timer.when() <= due:
+                return  # it will look again when it fires
+            self._timer.cancel()
+        self._timer = None if due is None else self._loop.call_at(due, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        now = self._loop.time()
+        if self._reading_paused:
+            self.session.excuse(now)
+        self._handle(self.session.tick(now))
+
+    def _close(self) -> None:
+        """Wait until the peer has read the last words and closed, but not for long."""
+        if not self._closing:
+            self._closing = True
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = self._loop.call_later(self._linger_s, self.abort)
+            if self._reading_paused:
+                self._transport.resume_reading()
+        if self.session.peer_left and not self._writing_paused:
+            self._transport.close()
+
+
+def new_scratch() -> memoryview:
+    """Return a receive buffer for all connections of one loop: room for a chunk and its header."""
+    return memoryview(bytearray(HEADER_BYTES + CHUNK_BYTES))
+
+
+def peer_certificate(transport: asyncio.Transport) -> Any:
+    """Return the peer's certificate if TLS asked for one and verified it."""
+    return transport.get_extra_info("peercert")

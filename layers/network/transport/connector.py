@@ -1,0 +1,215 @@
+"""The client's end: one session with a server, sought again whenever it is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import ssl
+from pathlib import Path
+
+from layers.network.encoding.codec import Codec
+from layers.network.errors import CertificateError, NotConnected
+from layers.network.files.folders import Outgoing
+from layers.network.protocol.handshake import check_identity
+from layers.network.protocol.limits import Limits
+from layers.network.protocol.roles import ClientSession
+from layers.network.protocol.session_events import Arrived, Ended, Opened, SessionEvent
+from layers.network.transport.address import Address
+from layers.network.transport.backoff import Backoff
+from layers.network.transport.connection import Connection
+from layers.network.transport.endpoint import Endpoint
+from layers.network.transport.events import Connected, Disconnected, GaveUp, Received, Retrying
+from layers.network.transport.tls import ClientTLS, explain, is_final
+
+
+class Connector(Endpoint):
+    """Connects to HOST:PORT as `identity`, and again with `backoff` when the connection is lost.
+
+    Every method may be called from any thread; only `next_event` and `close` wait. It gives up
+    when the server says so, when the certificates do not fit, or `give_up_s` after it was last
+    connected (None: never). Without `tls` it connects only to loopback, unless `insecure`. Files
+    are received into `files`, and refused if that is None.
+
+    Raises:
+        AddressError: an address that cannot be read or used safely.
+        AuthenticationFailed: an identity that no server would accept.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        identity: str,
+        codec: Codec,
+        *,
+        tls: ClientTLS | None = None,
+        token: bytes | None = None,
+        insecure: bool = False,
+        backoff: Backoff | None = None,
+        limits: Limits | None = None,
+        features: frozenset[str] = frozenset(),
+        give_up_s: float | None = None,
+        files: Path | None = None,
+    ) -> None:
+        super().__init__(codec, limits, token, files)
+        self._address = Address.parse(address)
+        self._address.check_safe(tls=tls is not None, insecure=insecure)
+        check_identity(identity)
+        self._identity = identity
+        self._tls = tls
+        self._context: ssl.SSLContext | None = None
+        self._backoff = backoff or Backoff()
+        self._features = features
+        self._give_up_s = give_up_s
+        self._open: Connection | None = None
+        self._ended: Ended | None = None
+        self._seeking: asyncio.Task[None] | None = None
+
+    # The caller's side
+
+    @property
+    def address(self) -> str:
+        """The server's address."""
+        return str(self._address)
+
+    @property
+    def identity(self) -> str:
+        """Who this client says it is."""
+        return self._identity
+
+    @property
+    def connected(self) -> bool:
+        """Whether there is an open session now."""
+        return self._open is not None
+
+    def start(self) -> None:
+        """Connect in the background; `Connected` says when.
+
+        Raises:
+            CertificateError: something is wrong with the certificates.
+        """
+        self._context = self._tls.context() if self._tls else None
+        self._begin(f"fedmx-connector-{self._identity}").run(self._seek_in_background())
+
+    def send(self, message: object) -> int:
+        """Queue a message, or a `Payload` that the codec gave; return its bytes on the wire.
+
+        Arrays are sent from where they are: they must not change until `Sent`. What is queued is
+        dropped when the connection is lost.
+
+        Raises:
+            NotConnected: there is no open session; wait for `Connected`.
+            MessageTypeError: the message cannot be encoded.
+            LimitExceeded: it is larger than the server allows.
+        """
+        connection = self._open
+        if connection is None:
+            raise NotConnected(f"{self._identity} is not connected to {self.address} now")
+        return self._send(connection, message)
+
+    def send_file(self, path: Path, name: str | None = None) -> None:
+        """Send a file; it is resumed on the next connection, until `FileSent`.
+
+        Reads the file once, for its SHA-256, before it returns.
+
+        Raises:
+            TransferError: the file cannot be read, or its name cannot travel.
+        """
+        self._soon(self._transfers.queue, self.address, Outgoing.measure(Path(path), name))
+
+    def close(self, drain_s: float = 5.0) -> None:
+        """Send what is queued, for at most `drain_s`, say goodbye, and release everything."""
+        if self._thread is not None:
+            self._thread.run(self._end(drain_s))
+        self._stop()
+
+    # The loop's side
+
+    async def _seek_in_background(self) -> None:
+        self._seeking = self._loop.create_task(self._seek())
+
+    async def _end(self, drain_s: float) -> None:
+        if self._seeking is not None:
+            self._seeking.cancel()
+        await self._drain(drain_s, "the client closes", False)
+
+    async def _seek(self) -> None:
+        """Connect, stay until the connection ends, and begin again."""
+        delays_s = self._backoff.delays_s()
+        connected_at = self._loop.time()
+        while True:
+            ended = await self._attempt()
+            was_open, self._open = self._open is not None, None
+            if was_open:
+                delays_s = self._backoff.delays_s()
+                connected_at = self._loop.time()
+                self._events.put(Disconnected(ended.reason))
+            if ended.final:
+                return self._give_up(GaveUp(ended.reason, True))
+            delay_s = next(delays_s)
+            waited_s = self._loop.time() - connected_at
+            if self._give_up_s is not None and waited_s + delay_s > self._give_up_s:
+                return self._give_up(GaveUp(f"{self.address}: {ended.reason}", False))
+            if not was_open:
+                self._events.put(Retrying(f"{self.address}: {ended.reason}", delay_s))
+            await asyncio.sleep(delay_s)
+
+    def _give_up(self, event: GaveUp) -> None:
+        """The last event: whoever waits for another one gets None."""
+        self._events.put(event)
+        self._events.close()
+
+    async def _attempt(self) -> Ended:
+        """Connect once and return how it ended."""
+        self._ended = None
+        host = self._address.host
+        try:
+            connecting = self._loop.create_connection(
+                lambda: self._connection(self._session),
+                host,
+                self._address.port,
+                ssl=self._context,
+                ssl_handshake_timeout=self._limits.handshake_s if self._context else None,
+            )
+            _, connection = await asyncio.wait_for(connecting, 2 * self._limits.handshake_s)
+        except ssl.SSLError as error:
+            return Ended(explain(error, self.address), CertificateError.code, is_final(error))
+        except asyncio.TimeoutError:
+            return Ended("no answer", "lost", final=False)
+        except socket.gaierror as error:
+            return Ended(f"unknown host ({error.strerror})", "lost", final=False)
+        except OSError as error:
+            return Ended(
+                os.strerror(error.errno) if error.errno else str(error), "lost", final=False
+            )
+        # Shielded: whoever else waits for the end must not see it because this task is cancelled.
+        await asyncio.shield(connection.closed)
+        return self._ended or Ended("this end closed the connection", "goodbye", final=False)
+
+    def _session(self, transport: asyncio.Transport) -> ClientSession:
+        return ClientSession(
+            self._identity,
+            self._codec,
+            self._loop.time(),
+            limits=self._limits,
+            features=self._features,
+            token=self._token,
+            certified=self._context is not None,
+        )
+
+    def _take(self, connection: Connection, event: SessionEvent) -> None:
+        match event:
+            case Opened(terms):
+                self._open = connection
+                self._events.put(Connected(self.address, terms.features, terms.authenticated))
+                self._transfers.opened(connection, self.address, self._files)
+            case Arrived(message, wire_bytes):
+                self._events.put(Received(self.address, message, wire_bytes))
+            case Ended():
+                self._ended = event
+
+    def _peer_of(self, connection: Connection) -> str | None:
+        return self.address
+
+    def _closed(self, connection: Connection) -> None:
+        pass

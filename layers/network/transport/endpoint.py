@@ -1,0 +1,212 @@
+"""What a listener and a connector share: a thread, an event queue, connections, counters."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import TypeVar
+
+from layers.network.encoding.codec import Codec
+from layers.network.encoding.payload import Payload
+from layers.network.errors import LimitExceeded, NetworkError, NotConnected
+from layers.network.protocol.frames import wire_size
+from layers.network.protocol.limits import Limits
+from layers.network.protocol.session import Session
+from layers.network.protocol.session_events import (
+    Ended,
+    FileAccepted,
+    FileCancelled,
+    FileChunk,
+    FileDone,
+    FileOffered,
+    FileRefused,
+    FileStarted,
+    SessionEvent,
+)
+from layers.network.protocol.streams import OutgoingMessage
+from layers.network.protocol.traffic import Traffic
+from layers.network.transport.connection import Connection, SocketBytes, new_scratch
+from layers.network.transport.event_queue import EventQueue
+from layers.network.transport.events import Event, Sent
+from layers.network.transport.loop_thread import LoopThread
+from layers.network.transport.transfers import Transfers
+
+E = TypeVar("E", bound="Endpoint")
+
+
+class Endpoint(ABC):
+    """One end of any number of connections: asyncio in one thread, blocking calls for others."""
+
+    def __init__(
+        self, codec: Codec, limits: Limits | None, token: bytes | None, files: Path | None
+    ) -> None:
+        if token is not None and not token:
+            raise NetworkError("the token is empty: give at least one byte, or no token")
+        self._codec = codec
+        self._limits = limits or Limits()
+        self._token = token
+        self._thread: LoopThread | None = None
+        self._loop: asyncio.AbstractEventLoop
+        self._events = EventQueue(self._limits.max_queued_bytes, self._room)
+        self._counter = SocketBytes()
+        self._connections: set[Connection] = set()
+        self._past: dict[str | None, Traffic] = {}
+        self._books = threading.Lock()
+        self._scratch = new_scratch()
+        self._files = files
+        self._transfers = Transfers(self._limits, self._events.put)
+
+    # The caller's side
+
+    def next_event(self, timeout_s: float | None = None) -> Event | None:
+        """Return the next event; None after `timeout_s` (None waits), or when closed and empty."""
+        return self._events.get(timeout_s)
+
+    def traffic(self, peer: str | None = None) -> Traffic:
+        """Return the bytes so far of one peer over all its connections, or of everyone."""
+        total = Traffic()
+        with self._books:
+            for identity, traffic in self._past.items():
+                if peer in (None, identity):
+                    total += traffic
+            for connection in self._connections:
+                if peer in (None, self._peer_of(connection)):
+                    total += connection.session.meter.read()
+        return total
+
+    def socket_bytes(self) -> tuple[int, int]:
+        """Return (written, read) bytes of all sockets, counted apart from `traffic`."""
+        return self._counter.written, self._counter.read
+
+    @abstractmethod
+    def start(self) -> None:
+        """Begin; each end says what that means."""
+
+    @abstractmethod
+    def close(self, drain_s: float = 5.0) -> None:
+        """Send what is queued, for at most `drain_s`, say goodbye, and release everything."""
+
+    def __enter__(self: E) -> E:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close(drain_s=5.0 if kind is None else 0.5)
+
+    def _begin(self, name: str) -> LoopThread:
+        if self._thread is not None:
+            raise NetworkError("this end has been started already")
+        self._thread = LoopThread(name)
+        self._loop = self._thread.loop
+        return self._thread
+
+    def _stop(self) -> None:
+        if self._thread is not None:
+            self._thread.stop()
+            self._thread = None
+        self._events.close()
+
+    def _soon(self, call: Callable[..., object], *args: object) -> None:
+        if self._thread is not None:
+            self._thread.soon(call, *args)
+
+    def _send(self, connection: Connection, message: object) -> int:
+        payload = message if isinstance(message, Payload) else self._codec.encode(message)
+        terms = connection.session.terms
+        if terms is None or connection.session.ended:
+            raise NotConnected(f"the connection with {connection.address} is over")
+        if payload.size > terms.peer_max_message_bytes:
+            raise LimitExceeded(
+                f"{payload.name} takes {payload.size} bytes and {connection.address} allows "
+                f"{terms.peer_max_message_bytes}: raise max_message_bytes there"
+            )
+        self._soon(connection.send, payload)
+        return wire_size(payload.size)
+
+    # The loop's side
+
+    def _connection(self, make_session: Callable[[asyncio.Transport], Session]) -> Connection:
+        """A protocol for asyncio; called in the loop."""
+        return Connection(make_session, self, self._scratch, self._counter, self._limits.linger_s)
+
+    def _room(self) -> None:
+        self._soon(self._resume_all)
+
+    def _resume_all(self) -> None:
+        for connection in list(self._connections):
+            connection.resume()
+
+    async def _drain(self, drain_s: float, reason: str, final: bool) -> None:
+        """End all connections with their last words, within a time."""
+        ends = self._loop.time() + drain_s
+        while self._transfers.busy() and self._loop.time() < ends:
+            await asyncio.sleep(0.02)
+        waiting = {connection.closed for connection in self._connections}
+        for connection in list(self._connections):
+            connection.finish(reason, final)
+        if waiting:
+            await asyncio.wait(waiting, timeout=max(ends - self._loop.time(), 0.0))
+        for connection in list(self._connections):
+            connection.abort()
+        if waiting:
+            await asyncio.wait(waiting, timeout=1.0)
+
+    @abstractmethod
+    def _peer_of(self, connection: Connection) -> str | None:
+        """The name under which the caller knows a connection's peer, None before it is open."""
+
+    @abstractmethod
+    def _take(self, connection: Connection, event: SessionEvent) -> None: ...
+
+    @abstractmethod
+    def _closed(self, connection: Connection) -> None: ...
+
+    def must_pause(self) -> bool:
+        """Whether the caller has too much to take already."""
+        return self._events.full()
+
+    def made(self, connection: Connection) -> None:
+        """Take note of a new connection."""
+        with self._books:
+            self._connections.add(connection)
+
+    def happened(self, connection: Connection, event: SessionEvent) -> None:
+        """Turn a session's event into the caller's."""
+        match event:
+            case FileOffered() | FileAccepted() | FileStarted() | FileChunk():
+                self._transfers.take(connection, event)
+            case FileDone() | FileRefused() | FileCancelled():
+                self._transfers.take(connection, event)
+            case _:
+                if isinstance(event, Ended):
+                    self._transfers.ended(connection)
+                self._take(connection, event)
+
+    def unreadable(self, connection: Connection, stream: int, reason: str) -> None:
+        """Give up a file that cannot be read on."""
+        self._transfers.unreadable(connection, stream, reason)
+
+    def sent(self, connection: Connection, message: OutgoingMessage) -> None:
+        """Tell the caller that a message has left."""
+        peer = self._peer_of(connection)
+        if peer is not None:
+            self._events.put(Sent(peer, message.payload.name, message.wire_bytes))
+
+    def gone(self, connection: Connection) -> None:
+        """Keep a closed connection's traffic and nothing else."""
+        with self._books:
+            peer = self._peer_of(connection)
+            done = connection.session.meter.read()
+            self._past[peer] = self._past.get(peer, Traffic()) + done
+            self._connections.discard(connection)
+        self._transfers.ended(connection)
+        self._closed(connection)

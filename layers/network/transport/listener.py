@@ -1,0 +1,305 @@
+"""The server's end: accepts clients and keeps a session with each, all in one thread."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import resource
+import socket
+import ssl
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+from layers.network.encoding.codec import Codec
+from layers.network.errors import (
+    AddressError,
+    IdentityTaken,
+    LimitExceeded,
+    NetworkError,
+    NotConnected,
+)
+from layers.network.files.folders import Outgoing
+from layers.network.protocol.handshake import Terms
+from layers.network.protocol.limits import Limits
+from layers.network.protocol.roles import ServerSession
+from layers.network.protocol.session_events import Arrived, Ended, Opened, SessionEvent, Verified
+from layers.network.transport.address import Address
+from layers.network.transport.connection import Connection, peer_certificate
+from layers.network.transport.endpoint import Endpoint
+from layers.network.transport.events import Joined, Left, Received, Refused
+from layers.network.transport.tls import FAILURES, ServerTLS, common_name, explain
+
+BACKLOG = 1024
+HEARTBEATS_TO_TIMEOUT = 4
+WANTED_FILES = 16_384
+
+
+class Listener(Endpoint):
+    """Listens at HOST:PORT (port 0 takes a free one) and answers with events.
+
+    Every method may be called from any thread; only `start`, `next_event` and `close` wait.
+    Without `tls` it listens only on loopback, unless `insecure`. `token` is shared with the clients
+    and never sent. With mutual TLS, or a token, a client that comes back takes over from its older
+    connection; otherwise the newer one is refused while the older is alive. Files of a client are
+    received into `files`/CLIENT, and refused if that is None.
+
+    Raises:
+        AddressError: an address that cannot be read or used safely.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        codec: Codec,
+        *,
+        tls: ServerTLS | None = None,
+        token: bytes | None = None,
+        insecure: bool = False,
+        heartbeat_s: float = 5.0,
+        limits: Limits | None = None,
+        features: frozenset[str] = frozenset(),
+        files: Path | None = None,
+    ) -> None:
+        super().__init__(codec, limits, token, files)
+        self._address = Address.parse(address)
+        self._address.check_safe(tls=tls is not None, insecure=insecure)
+        if not heartbeat_s > 0:
+            raise NetworkError(f"heartbeat_s must be more than 0, not {heartbeat_s!r}")
+        self._tls = tls
+        self._context: ssl.SSLContext | None = None
+        self._heartbeat_s = heartbeat_s
+        self._features = features
+        self._socket: socket.socket
+        self._handshakes: asyncio.Semaphore
+        self._peers: dict[str, Connection] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    # The caller's side
+
+    @property
+    def address(self) -> str:
+        """Where it listens, with the real port after `start`."""
+        return str(self._address)
+
+    @property
+    def peers(self) -> frozenset[str]:
+        """The clients that are connected now."""
+        return frozenset(self._peers.copy())
+
+    def start(self) -> None:
+        """Listen, and accept in the background.
+
+        Raises:
+            AddressError: the port is in use, or the address is not this machine's.
+            CertificateError: something is wrong with the certificates.
+        """
+        self._context = self._tls.context() if self._tls else None
+        self._socket = _listen(self._address)
+        self._address = Address(self._address.host, self._socket.getsockname()[1])
+        _raise_file_limit()
+        self._begin("fedmx-listener").run(self._open())
+
+    def send(self, peer: str, message: object) -> int:
+        """Queue a message, or a `Payload` that the codec gave; return its bytes on the wire.
+
+        Arrays are sent from where they are: they must not change until `Sent`. What is queued is
+        dropped when the client leaves.
+
+        Raises:
+            NotConnected: there is no such client.
+            MessageTypeError: the message cannot be encoded.
+            LimitExceeded: it is larger than the client allows.
+        """
+        connection = self._peers.get(peer)
+        if connection is None:
+            raise NotConnected(f"{peer!r} is not connected to {self.address}")
+        return self._send(connection, message)
+
+    def send_file(self, peer: str, path: Path, name: str | None = None) -> None:
+        """Send a file; it is resumed on the client's next connection, until `FileSent`.
+
+        Reads the file once, for its SHA-256, before it returns.
+
+        Raises:
+            NotConnected: there is no such client.
+            TransferError: the file cannot be read, or its name cannot travel.
+        """
+        if peer not in self._peers:
+            raise NotConnected(f"{peer!r} is not connected to {self.address}")
+        self._soon(self._transfers.queue, peer, Outgoing.measure(Path(path), name))
+
+    def disconnect(self, peer: str, reason: str, final: bool = False) -> None:
+        """Say goodbye to a client, dropping what is queued for it; `final`: do not come back."""
+        connection = self._peers.get(peer)
+        if connection is not None:
+            self._soon(connection.leave, reason, final)
+
+    def close(
+        self, drain_s: float = 5.0, reason: str = "the server closes", final: bool = False
+    ) -> None:
+        """Send what is queued, for at most `drain_s`, say goodbye, and release everything.
+
+        `final` tells the clients not to come back.
+        """
+        if self._thread is not None:
+            self._thread.run(self._end(drain_s, reason, final))
+        self._stop()
+
+    # The loop's side
+
+    async def _open(self) -> None:
+        self._handshakes = asyncio.Semaphore(self._limits.max_handshakes)
+        self._keep(self._accept())
+
+    def _keep(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _accept(self) -> None:
+        while True:
+            await self._handshakes.acquire()
+            try:
+                accepted, where = await self._loop.sock_accept(self._socket)
+            except OSError:
+                # Out of file descriptors, or the client has gone already: neither ends a server.
+                self._handshakes.release()
+                await asyncio.sleep(0.05)
+                continue
+            self._keep(self._meet(accepted, str(Address(where[0], where[1]))))
+
+    async def _meet(self, accepted: socket.socket, where: str) -> None:
+        """Bring TLS and the handshake about; while they last, this holds one of the handshakes."""
+        accepted.setblocking(False)
+        accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        failures: list[ssl.SSLError] = []
+        FAILURES.set(failures)
+        try:
+            _, connection = await self._loop.connect_accepted_socket(
+                lambda: self._connection(self._session),
+                accepted,
+                ssl=self._context,
+                ssl_handshake_timeout=self._limits.handshake_s if self._context else None,
+            )
+            await connection.settled.wait()
+        except OSError as error:
+            failure = failures[0] if failures else error
+            if isinstance(failure, ssl.SSLError):
+                reason = explain(failure, where)
+            else:
+                reason = f"no TLS handshake ({failure})"
+            self._events.put(Refused(where, None, reason))
+        finally:
+            self._handshakes.release()
+
+    def _session(self, transport: asyncio.Transport) -> ServerSession:
+        certified = None
+        if self._tls is not None and self._tls.mutual:
+            # A certificate without exactly one common name proves no identity at all.
+            certified = common_name(peer_certificate(transport)) or ""
+        return ServerSession(
+            self._codec,
+            self._loop.time(),
+            limits=self._limits,
+            features=self._features,
+            token=self._token,
+            certified=certified,
+            heartbeat_s=self._heartbeat_s,
+            heartbeat_timeout_s=self._heartbeat_s * HEARTBEATS_TO_TIMEOUT,
+        )
+
+    async def _end(self, drain_s: float, reason: str, final: bool) -> None:
+        for task in list(self._tasks):
+            task.cancel()
+        self._socket.close()
+        await self._drain(drain_s, reason, final)
+
+    def _take(self, connection: Connection, event: SessionEvent) -> None:
+        match event:
+            case Verified(terms):
+                self._decide(connection, terms)
+            case Opened(terms):
+                peer = terms.identity
+                self._peers[peer] = connection
+                joined = Joined(peer, connection.address, terms.features, terms.authenticated)
+                self._events.put(joined)
+                folder = self._files / peer if self._files else None
+                self._transfers.opened(connection, peer, folder)
+            case Arrived(message, wire_bytes) if self._is_current(connection):
+                self._events.put(Received(self._peer_of(connection) or "", message, wire_bytes))
+            case Ended(reason=reason):
+                peer_known = self._peer_of(connection)
+                if event.blamed or peer_known is None:
+                    claimed = getattr(connection.session, "claimed", None)
+                    self._events.put(Refused(connection.address, peer_known or claimed, reason))
+                self._forget(connection, reason)
+
+    def _decide(self, connection: Connection, terms: Terms) -> None:
+        """Admit a client that has shown who it is, unless its name is taken or the house full."""
+        older = self._peers.get(terms.identity)
+        session = connection.session
+        assert isinstance(session, ServerSession)
+        if older is not None and not terms.authenticated:
+            error: NetworkError = IdentityTaken(
+                f"{terms.identity!r} is connected already, from {older.address}: choose another "
+                "identity, or wait until that connection has ended"
+            )
+            connection.refuse(error)
+        elif older is None and len(self._peers) >= self._limits.max_connections:
+            connection.refuse(
+                LimitExceeded(f"{self.address} has {len(self._peers)} clients, its limit")
+            )
+        else:
+            if older is not None:
+                older.leave(f"superseded by a newer connection, from {connection.address}", True)
+            for event in session.admit():
+                self._take(connection, event)
+
+    def _peer_of(self, connection: Connection) -> str | None:
+        terms = connection.session.terms
+        return None if terms is None else terms.identity
+
+    def _is_current(self, connection: Connection) -> bool:
+        return self._peers.get(self._peer_of(connection) or "") is connection
+
+    def _forget(self, connection: Connection, reason: str) -> None:
+        peer = self._peer_of(connection)
+        if peer is not None and self._is_current(connection):
+            del self._peers[peer]
+            self._events.put(Left(peer, reason))
+
+    def _closed(self, connection: Connection) -> None:
+        self._forget(connection, "this end closed the connection")
+
+
+def _listen(address: Address) -> socket.socket:
+    try:
+        found = socket.getaddrinfo(
+            address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+    except socket.gaierror as error:
+        raise AddressError(f"{address}: unknown host ({error.strerror}): check the name") from None
+    family, where = found[0][0], found[0][4]
+    try:
+        server = socket.create_server(where[:2], family=family, backlog=BACKLOG)
+    except OSError as error:
+        meanings = {
+            errno.EADDRINUSE: "the port is in use: stop the other program or choose another port",
+            errno.EACCES: "not allowed: choose a port from 1024 on",
+            errno.EADDRNOTAVAIL: "not an address of this machine: choose one that is, or 0.0.0.0",
+        }
+        meaning = meanings.get(error.errno or 0, f"cannot listen ({error.strerror})")
+        raise AddressError(f"{address}: {meaning}") from None
+    server.setblocking(False)
+    return server
+
+
+def _raise_file_limit() -> None:
+    """Let the process have as many sockets as the system allows, if it has few."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = WANTED_FILES if hard == resource.RLIM_INFINITY else min(WANTED_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

@@ -1,0 +1,294 @@
+"""File transfers of one endpoint: offers, resumption and verification over its sessions."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any, TypeVar
+
+from layers.network.errors import TransferError
+from layers.network.files.folders import Incoming, Outgoing
+from layers.network.protocol.limits import Limits
+from layers.network.protocol.session_events import (
+    FileAccepted,
+    FileCancelled,
+    FileChunk,
+    FileDone,
+    FileEvent,
+    FileOffered,
+    FileRefused,
+    FileStarted,
+)
+from layers.network.protocol.streams import OutgoingFile
+from layers.network.transport.connection import Connection
+from layers.network.transport.events import Event, FileFailed, FileReceived, FileSent
+
+T = TypeVar("T")
+
+
+@dataclass
+class _Desk:
+    """The transfers of one open connection, by stream."""
+
+    peer: str
+    folder: Path | None
+    incoming: dict[int, Incoming] = field(default_factory=dict)
+    outgoing: dict[int, Outgoing] = field(default_factory=dict)
+    reading: dict[int, IO[bytes]] = field(default_factory=dict)
+
+
+class Transfers:
+    """Runs in the loop's thread; hashing and syncing whole files runs beside it.
+
+    A file that is to be sent is kept until its receiver has confirmed or refused it, and offered
+    again on every new connection with that peer.
+    """
+
+    def __init__(self, limits: Limits, report: Callable[[Event], None]) -> None:
+        self._limits = limits
+        self._report = report
+        self._desks: dict[Connection, _Desk] = {}
+        self._pending: dict[str, dict[str, Outgoing]] = {}
+        self._in_use: set[Path] = set()
+        self._working: set[Incoming] = set()  # being hashed or synced in another thread now
+        self._orphans: set[Incoming] = set()  # of them, those that nobody waits for any more
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def opened(self, connection: Connection, peer: str, folder: Path | None) -> None:
+        """Begin on a new connection, with what is still to be sent to its peer."""
+        self._desks[connection] = _Desk(peer, folder)
+        for outgoing in self._pending.get(peer, {}).values():
+            self._offer(connection, outgoing)
+
+    def ended(self, connection: Connection) -> None:
+        """Close the files of a connection that is over; partial ones stay for the next."""
+        desk = self._desks.pop(connection, None)
+        if desk is not None:
+            for stream in list(desk.incoming):
+                self._release(desk, stream)
+            for file in desk.reading.values():
+                file.close()
+
+    def queue(self, peer: str, outgoing: Outgoing) -> None:
+        """Send a file to a peer, now or when it is connected again."""
+        self._pending.setdefault(peer, {})[outgoing.name] = outgoing
+        for connection, desk in self._desks.items():
+            if desk.peer == peer:
+                self._offer(connection, outgoing)
+
+    def busy(self) -> bool:
+        """Whether a file for a connected peer is not yet confirmed."""
+        return any(self._pending.get(desk.peer) for desk in self._desks.values())
+
+    def take(self, connection: Connection, event: FileEvent) -> None:
+        """Act on what a session says about files."""
+        desk = self._desks.get(connection)
+        if desk is None:
+            return
+        match event:
+            case FileOffered():
+                self._spawn(self._receive(connection, desk, event))
+            case FileStarted(stream, offset):
+                self._guard(connection, desk, stream, lambda file: file.begin(offset))
+            case FileChunk(stream, data):
+                self._guard(connection, desk, stream, lambda file: file.write(data))
+            case FileCancelled(stream, reason):
+                self._fail_incoming(desk, stream, reason)
+            case FileAccepted() if event.stream in desk.outgoing:
+                self._spawn(self._send(connection, desk, event))
+            case FileDone(stream):
+                outgoing = self._settle(desk, stream)
+                if outgoing is not None:
+                    self._report(FileSent(desk.peer, outgoing.name, outgoing.size))
+            case FileRefused(stream, reason):
+                self._fail_outgoing(desk, stream, reason)
+
+    def unreadable(self, connection: Connection, stream: int, reason: str) -> None:
+        """Give up a file that could not be read to its end."""
+        desk = self._desks.get(connection)
+        if desk is not None:
+            connection.session.cancel_file(stream, reason)
+            self._fail_outgoing(desk, stream, reason)
+
+    # Receiving
+
+    async def _receive(self, connection: Connection, desk: _Desk, offer: FileOffered) -> None:
+        session = connection.session
+        try:
+            incoming = self._check(desk, offer)
+            while incoming.path in self._in_use:  # an older connection is letting go of it
+                await asyncio.sleep(0.02)
+                if connection not in self._desks:
+                    return
+            self._in_use.add(incoming.path)
+            desk.incoming[offer.stream] = incoming
+            if await self._work(incoming, incoming.has_it_already):
+                if connection in self._desks:
+                    self._complete(connection, desk, offer.stream, incoming)
+                return
+            offset, sha256 = await self._work(incoming, incoming.resume)
+        except TransferError as error:
+            self._release(desk, offer.stream)
+            if connection in self._desks:
+                session.refuse_file(offer.stream, str(error))
+                connection.flush()
+                self._report(FileFailed(desk.peer, offer.name[:80], str(error)))
+            return
+        if connection in self._desks:
+            session.accept_file(offer.stream, offset, sha256)
+            connection.flush()
+
+    def _check(self, desk: _Desk, offer: FileOffered) -> Incoming:
+        if desk.folder is None:
+            raise TransferError("files are not accepted here")
+        if not 0 <= offer.size <= self._limits.max_file_bytes:
+            raise TransferError(
+                f"{offer.name[:80]!r} has {offer.size} bytes; max_file_bytes is "
+                f"{self._limits.max_file_bytes}"
+            )
+        incoming = Incoming(desk.folder, offer.name, offer.size, offer.sha256)
+        if any(other.path == incoming.path for other in desk.incoming.values()):
+            raise TransferError(f"{offer.name!r} is being received already")
+        return incoming
+
+    def _guard(
+        self,
+        connection: Connection,
+        desk: _Desk,
+        stream: int,
+        step: Callable[[Incoming], bool],
+    ) -> None:
+        """Take one step with a file; a disk that refuses ends the transfer and nothing else."""
+        incoming = desk.incoming.get(stream)
+        if incoming is None:
+            return  # refused already; what was on its way is ignored
+        try:
+            complete = step(incoming)
+        except TransferError as error:
+            connection.session.refuse_file(stream, str(error))
+            self._fail_incoming(desk, stream, str(error))
+            return
+        if complete:
+            self._spawn(self._finish(connection, desk, stream, incoming))
+
+    async def _finish(
+        self, connection: Connection, desk: _Desk, stream: int, incoming: Incoming
+    ) -> None:
+        try:
+            right = await self._work(incoming, incoming.finish)
+            if not right and incoming.restarted:
+                incoming.discard()
+                raise TransferError(f"{incoming.path.name}: its SHA-256 is not the offered one")
+        except TransferError as error:
+            self._release(desk, stream)
+            if connection in self._desks:
+                connection.session.refuse_file(stream, str(error))
+                connection.flush()
+                self._report(FileFailed(desk.peer, incoming.path.name, str(error)))
+            return
+        if right:
+            self._complete(connection, desk, stream, incoming)
+        elif connection in self._desks:
+            incoming.restarted = True
+            connection.session.accept_file(stream, 0, hashlib.sha256().digest())
+            connection.flush()
+
+    def _complete(
+        self, connection: Connection, desk: _Desk, stream: int, incoming: Incoming
+    ) -> None:
+        self._release(desk, stream)
+        self._report(FileReceived(desk.peer, incoming.path, incoming.size, incoming.sha256.hex()))
+        if connection in self._desks:
+            connection.session.confirm_file(stream)
+            connection.flush()
+
+    def _fail_incoming(self, desk: _Desk, stream: int, reason: str) -> None:
+        incoming = desk.incoming.get(stream)
+        if incoming is not None:
+            self._release(desk, stream)
+            self._report(FileFailed(desk.peer, incoming.path.name, reason))
+
+    def _release(self, desk: _Desk, stream: int) -> None:
+        incoming = desk.incoming.pop(stream, None)
+        if incoming in self._working:
+            self._orphans.add(incoming)
+        elif incoming is not None:
+            incoming.close()
+            self._in_use.discard(incoming.path)
+
+    async def _work(self, incoming: Incoming, work: Callable[[], T]) -> T:
+        """Do something slow with a file, which is closed afterwards if its connection has ended."""
+        self._working.add(incoming)
+        try:
+            return await _beside(work)
+        finally:
+            self._working.discard(incoming)
+            if incoming in self._orphans:
+                self._orphans.discard(incoming)
+                incoming.close()
+                self._in_use.discard(incoming.path)
+
+    # Sending
+
+    def _offer(self, connection: Connection, outgoing: Outgoing) -> None:
+        desk = self._desks[connection]
+        stream = connection.session.offer_file(outgoing.name, outgoing.size, outgoing.sha256)
+        desk.outgoing[stream] = outgoing
+        connection.flush()
+
+    async def _send(self, connection: Connection, desk: _Desk, accepted: FileAccepted) -> None:
+        stream, outgoing = accepted.stream, desk.outgoing[accepted.stream]
+        try:
+            file, offset = await _beside(lambda: outgoing.open_at(accepted.offset, accepted.sha256))
+        except TransferError as error:
+            self.unreadable(connection, stream, str(error))
+            connection.flush()
+            return
+        if connection not in self._desks or stream not in desk.outgoing:
+            file.close()
+            return
+        previous = desk.reading.pop(stream, None)
+        if previous is not None:
+            previous.close()
+        desk.reading[stream] = file
+
+        def read(size: int) -> bytes:
+            try:
+                block: bytes = file.read(size)
+            except (OSError, ValueError) as error:
+                raise TransferError(f"{outgoing.path} cannot be read: {error}") from None
+            if len(block) != size:
+                raise TransferError(f"{outgoing.path} became shorter while it was being sent")
+            return block
+
+        connection.session.start_file(OutgoingFile(stream, outgoing.size - offset, read), offset)
+        connection.flush()
+
+    def _settle(self, desk: _Desk, stream: int) -> Outgoing | None:
+        """Forget a file that the peer has, or will not have."""
+        outgoing = desk.outgoing.pop(stream, None)
+        file = desk.reading.pop(stream, None)
+        if file is not None:
+            file.close()
+        waiting = self._pending.get(desk.peer, {})
+        if outgoing is not None and waiting.get(outgoing.name) is outgoing:
+            del waiting[outgoing.name]
+        return outgoing
+
+    def _fail_outgoing(self, desk: _Desk, stream: int, reason: str) -> None:
+        outgoing = self._settle(desk, stream)
+        if outgoing is not None:
+            self._report(FileFailed(desk.peer, outgoing.name, reason))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+async def _beside(work: Callable[[], T]) -> T:
+    """Run what reads or syncs a whole file in another thread, so that heartbeats go on."""
+    return await asyncio.get_running_loop().run_in_executor(None, work)

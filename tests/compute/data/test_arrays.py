@@ -1,0 +1,115 @@
+"""A user's own arrays: what fits becomes a data set, what does not is refused by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from layers.compute.data.datasets import as_dataset, from_arrays, load
+from layers.compute.data.errors import DataError
+
+
+def arrays(**changed: Any) -> dict[str, Any]:
+    whole = {
+        "x_train": np.arange(24, dtype=np.uint8).reshape(6, 1, 2, 2),
+        "y_train": np.array([0, 1, 2, 0, 1, 2], dtype=np.uint8),
+        "x_test": np.zeros((3, 1, 2, 2), dtype=np.uint8),
+        "y_test": np.array([0, 1, 3]),
+    }
+    return {name: array for name, array in {**whole, **changed}.items() if array is not None}
+
+
+@pytest.fixture
+def npz(tmp_path: Path) -> Path:
+    np.savez(tmp_path / "mine.npz", **arrays(users_train=["a", "b", "a", "b", "a", "b"]))
+    return tmp_path / "mine.npz"
+
+
+def test_an_npz_file_becomes_a_data_set(npz: Path) -> None:
+    data = load("arrays", path=str(npz))
+    assert (data.shape, data.classes, len(data.train), len(data.test)) == ((1, 2, 2), 4, 6, 3)
+    assert (data.train.x.dtype, data.train.y.dtype) == (np.uint8, np.int64)
+    assert data.train.users.tolist() == [0, 1, 0, 1, 0, 1]
+    assert data.test.users is None
+
+
+def test_a_functions_dict_tuple_or_data_set_is_taken() -> None:
+    whole = arrays()
+    for value in (whole, tuple(whole.values()), from_arrays(**whole)):
+        assert as_dataset(value, "mine").train.x.tolist() == whole["x_train"].tolist()
+    with pytest.raises(DataError, match="gave a list"):
+        as_dataset([1, 2], "mine")
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({"x_test": None}, "lacks x_test"),
+        ({"user_train": [1, 2]}, "has user_train, which is none of"),
+        ({"y_train": [0, 1, 2]}, "y has shape"),
+        ({"y_train": [[0]] * 6}, "y_train has shape"),
+        ({"y_train": [0.5] * 6}, "y_train has the dtype float64"),
+        ({"y_train": [0, 1, 2, 0, 1, -1]}, "train labels go from -1 to 2"),
+        ({"x_train": np.zeros((6, 5))}, "a test sample has shape"),
+        ({"x_train": np.zeros(6)}, "x has shape"),
+        ({"x_train": ["a"] * 6}, "x_train has the dtype"),
+        ({"x_train": 7.0}, "x_train is not an array"),
+        ({"x_train": np.full((6, 1, 2, 2), np.nan)}, "NaN or infinity, first in sample 0"),
+        ({"x_test": np.zeros((0, 1, 2, 2)), "y_test": np.zeros(0, int)}, "test split has no"),
+        ({"users_train": [1, 2]}, "users has shape"),
+        ({"users_test": [1, 2, 3]}, "users_test without users_train"),
+    ],
+)
+def test_arrays_that_do_not_fit_are_refused_by_name(changed: dict[str, Any], reason: str) -> None:
+    with pytest.raises(DataError, match=reason) as caught:
+        as_dataset(arrays(**changed), "mine")
+    assert "mine" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_classes_may_be_given_but_not_too_few() -> None:
+    assert from_arrays(**arrays(), classes=62).classes == 62
+    with pytest.raises(DataError, match="2 classes are numbered 0 to 1"):
+        from_arrays(**arrays(), classes=2)
+
+
+def test_pickled_objects_are_not_read(tmp_path: Path) -> None:
+    np.savez(tmp_path / "mine.npz", **arrays(x_train=np.array([{}] * 6, dtype=object)))
+    with pytest.raises(DataError, match=r"mine.npz: cannot be read \(Object arrays"):
+        load("arrays", path=str(tmp_path / "mine.npz"))
+
+
+@pytest.mark.parametrize("content", [b"", b"PK", b"not a zip file at all"])
+def test_a_file_that_is_no_npz_is_refused(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "mine.npz").write_bytes(content)
+    with pytest.raises(DataError, match=r"is not an \.npz file"):
+        load("arrays", path=str(tmp_path / "mine.npz"))
+
+
+def test_a_missing_file_is_refused() -> None:
+    with pytest.raises(DataError, match="there is no such file"):
+        load("arrays", path="/nowhere/mine.npz")
+
+
+@given(data=st.data())
+def test_a_damaged_file_is_a_data_error_or_a_data_set(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    path = tmp_path_factory.mktemp("damaged") / "mine.npz"
+    np.savez_compressed(path, **arrays())
+    content = bytearray(path.read_bytes())
+    for _ in range(data.draw(st.integers(1, 4))):
+        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+    path.write_bytes(content[: data.draw(st.integers(0, len(content)))])
+    try:
+        loaded = load("arrays", path=str(path))
+    except DataError as error:
+        assert str(path) in str(error)  # noqa: PT017
+        assert "\n" not in str(error)  # noqa: PT017
+    else:
+        assert len(loaded.train) == len(loaded.train.y)

@@ -1,0 +1,387 @@
+"""Downloads: what arrives is the file that was asked for, or nothing is left under its name."""
+
+from __future__ import annotations
+
+import dataclasses
+import gzip
+import hashlib
+import os
+import re
+import signal
+import struct
+import subprocess
+import sys
+import threading
+import time
+import types
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from layers.compute.data.datasets.files import Files
+from layers.compute.data.datasets.idx_set import IdxSet
+from layers.compute.data.download import fetch
+from layers.compute.data.errors import DataError, DownloadError
+
+CONTENT = np.random.default_rng(5).bytes(700_000)
+SHA256 = hashlib.sha256(CONTENT).hexdigest()
+
+
+@dataclass
+class Site:
+    """What the server serves, how it misbehaves, and what it was asked."""
+
+    address: str = ""
+    files: dict[str, bytes] = field(default_factory=lambda: {"file.bin": CONTENT})
+    ranges: bool = True
+    length: bool = True
+    cut_after: list[int] = field(default_factory=list)  # One request each: bytes, then hang up.
+    hold_after: int | None = None
+    holding: threading.Event = field(default_factory=threading.Event)
+    release: threading.Event = field(default_factory=threading.Event)
+    asked: list[tuple[str, str | None]] = field(default_factory=list)
+
+    def url(self, name: str = "file.bin") -> str:
+        return self.address + name
+
+
+def handler(site: Site) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            name, wanted = self.path.lstrip("/"), self.headers.get("Range")
+            site.asked.append((name, wanted))
+            content = site.files.get(name)
+            if content is None:
+                self.send_error(404)
+                return
+            start = 0
+            if wanted is not None and site.ranges:
+                start = int(re.fullmatch(r"bytes=(\d+)-", wanted)[1])
+                if start >= len(content):
+                    self.send_error(416)
+                    return
+                self.send_response(206)
+                last = len(content) - 1
+                self.send_header("Content-Range", f"bytes {start}-{last}/{len(content)}")
+            else:
+                self.send_response(200)
+            body = content[start:]
+            if site.length:
+                self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            if site.cut_after:
+                body = body[: site.cut_after.pop(0)]
+            if site.hold_after is not None:
+                self.wfile.write(body[: site.hold_after])
+                site.holding.set()
+                site.release.wait(30)
+                return
+            self.wfile.write(body)
+
+        def log_message(self, *arguments: object) -> None:
+            pass
+
+    return Handler
+
+
+class Server(ThreadingHTTPServer):
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Say nothing of clients that hang up: they are what these tests are about."""
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    site = Site()
+    server = Server(("127.0.0.1", 0), handler(site))
+    site.address = f"http://127.0.0.1:{server.server_port}/"
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    yield site
+    site.release.set()
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def get(site: Site, path: Path, *names: str, size_bytes: int | None = len(CONTENT), **more) -> Path:
+    urls = [site.url(name) for name in names or ("file.bin",)]
+    return fetch(urls, path, sha256=SHA256, size_bytes=size_bytes, pause_s=0, **more)
+
+
+def test_a_file_arrives_whole_and_its_progress_is_told(site: Site, tmp_path: Path) -> None:
+    told: list[tuple[str, int, int | None]] = []
+    path = get(
+        site, tmp_path / "new" / "folder" / "file.bin", progress=lambda *now: told.append(now)
+    )
+    assert path.read_bytes() == CONTENT
+    assert os.listdir(path.parent) == ["file.bin"]
+    assert told[-1] == ("file.bin", len(CONTENT), len(CONTENT))
+    assert [here for _, here, _ in told] == sorted(here for _, here, _ in told)
+
+
+@pytest.mark.parametrize("length", [True, False])
+def test_a_file_of_unknown_size_arrives_whole(site: Site, tmp_path: Path, length: bool) -> None:
+    site.length = length
+    assert get(site, tmp_path / "file.bin", size_bytes=None).read_bytes() == CONTENT
+
+
+def test_a_file_that_is_there_is_not_asked_for_again(site: Site, tmp_path: Path) -> None:
+    (tmp_path / "file.bin").write_bytes(b"mine")
+    assert get(site, tmp_path / "file.bin").read_bytes() == b"mine"
+    assert site.asked == []
+
+
+def test_a_transfer_that_is_cut_off_goes_on_where_it_stopped(site: Site, tmp_path: Path) -> None:
+    site.cut_after = [250_000, 100_000]
+    assert get(site, tmp_path / "file.bin").read_bytes() == CONTENT
+    assert [wanted for _, wanted in site.asked] == [None, "bytes=250000-", "bytes=350000-"]
+
+
+def test_a_later_call_goes_on_where_an_earlier_one_stopped(site: Site, tmp_path: Path) -> None:
+    site.cut_after = [250_000]
+    with pytest.raises(DownloadError, match="ended after 250000 of 700000 bytes"):
+        get(site, tmp_path / "file.bin", rounds=1)
+    assert os.listdir(tmp_path) == ["file.bin.part"]
+    assert get(site, tmp_path / "file.bin", rounds=1).read_bytes() == CONTENT
+    assert site.asked[-1] == ("file.bin", "bytes=250000-")
+    assert os.listdir(tmp_path) == ["file.bin"]
+
+
+def test_a_server_without_ranges_sends_all_of_it_again(site: Site, tmp_path: Path) -> None:
+    site.ranges = False
+    site.cut_after = [250_000]
+    assert get(site, tmp_path / "file.bin").read_bytes() == CONTENT
+    assert site.asked == [("file.bin", None), ("file.bin", "bytes=250000-")]
+
+
+def test_a_corrupted_file_gets_no_name_and_is_asked_for_once(site: Site, tmp_path: Path) -> None:
+    site.files["file.bin"] = CONTENT[:-1] + bytes([CONTENT[-1] ^ 1])
+    with pytest.raises(DownloadError, match="SHA-256") as caught:
+        get(site, tmp_path / "file.bin")
+    assert os.listdir(tmp_path) == []
+    assert len(site.asked) == 1
+    assert "\n" not in str(caught.value)
+    assert f"put file.bin into {tmp_path} by hand" in str(caught.value)
+
+
+def test_a_damaged_beginning_is_thrown_away_and_fetched_anew(site: Site, tmp_path: Path) -> None:
+    (tmp_path / "file.bin.part").write_bytes(b"x" * 1000)
+    assert get(site, tmp_path / "file.bin").read_bytes() == CONTENT
+    assert [wanted for _, wanted in site.asked] == ["bytes=1000-", None]
+
+
+@pytest.mark.parametrize("size_bytes", [len(CONTENT), None])
+def test_a_beginning_longer_than_the_file_is_thrown_away(
+    site: Site, tmp_path: Path, size_bytes: int | None
+) -> None:
+    (tmp_path / "file.bin.part").write_bytes(CONTENT + b"more")
+    assert get(site, tmp_path / "file.bin", size_bytes=size_bytes).read_bytes() == CONTENT
+
+
+def test_a_complete_part_needs_no_request(site: Site, tmp_path: Path) -> None:
+    (tmp_path / "file.bin.part").write_bytes(CONTENT)
+    assert get(site, tmp_path / "file.bin").read_bytes() == CONTENT
+    assert site.asked == []
+
+
+def test_a_mirror_serves_what_the_first_address_lacks(site: Site, tmp_path: Path) -> None:
+    path = get(site, tmp_path / "file.bin", "gone.bin", "file.bin")
+    assert path.read_bytes() == CONTENT
+    assert [name for name, _ in site.asked] == ["gone.bin", "file.bin"]
+
+
+def test_a_mirror_goes_on_where_the_first_address_stopped(site: Site, tmp_path: Path) -> None:
+    site.files["copy.bin"] = CONTENT
+    site.cut_after = [300_000]
+    assert get(site, tmp_path / "file.bin", "file.bin", "copy.bin").read_bytes() == CONTENT
+    assert site.asked == [("file.bin", None), ("copy.bin", "bytes=300000-")]
+
+
+def test_a_failure_names_every_address_and_its_reason(site: Site, tmp_path: Path) -> None:
+    nobody = "http://127.0.0.1:9/file.bin"
+    with pytest.raises(DownloadError) as caught:
+        fetch([site.url("gone.bin"), nobody], tmp_path / "file.bin", sha256=SHA256, pause_s=0)
+    message = str(caught.value)
+    assert f"{site.url('gone.bin')}: HTTP 404" in message
+    assert f"{nobody}: " in message
+    assert "refused" in message
+    assert "\n" not in message
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("content", [CONTENT + b"x", CONTENT[:-1]])
+def test_a_file_of_another_size_is_refused_unread(
+    site: Site, tmp_path: Path, content: bytes
+) -> None:
+    site.files["file.bin"] = content
+    with pytest.raises(DownloadError, match=f"it has {len(content)} bytes there, not 700000"):
+        get(site, tmp_path / "file.bin")
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_file_that_does_not_end_is_refused(site: Site, tmp_path: Path) -> None:
+    site.files["file.bin"] = CONTENT * 3
+    site.length = False
+    with pytest.raises(DownloadError, match="goes on after its 700000 bytes"):
+        get(site, tmp_path / "file.bin")
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_folder_that_cannot_be_made_is_an_error_of_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(DownloadError, match="FEDMX_CACHE") as caught:
+        fetch([], tmp_path / "file" / "folder" / "file.bin", sha256=SHA256)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_full_disk_is_said_before_anything_is_written(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "layers.compute.data.download.shutil.disk_usage",
+        lambda folder: types.SimpleNamespace(free=1000),
+    )
+    with pytest.raises(DownloadError, match=r"needs 700000 bytes more .* has 1000 free"):
+        get(site, tmp_path / "file.bin")
+
+
+def test_a_disk_that_fills_up_meanwhile_is_an_error_of_one_line(site: Site, tmp_path: Path) -> None:
+    script = (
+        "import resource, signal, sys\n"
+        "from pathlib import Path\n"
+        "from layers.compute.data.download import fetch\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))\n"
+        "try:\n"
+        f"    fetch([{site.url()!r}], Path(sys.argv[1]), sha256={SHA256!r})\n"
+        "except Exception as error:\n"
+        "    print(type(error).__name__, error)\n"
+    )
+    command = [sys.executable, "-c", script, str(tmp_path / "file.bin")]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert ran.stdout.startswith("DownloadError file.bin: cannot write into")
+    assert ran.stdout.count("\n") == 1
+    assert not (tmp_path / "file.bin").exists()
+    # What had arrived serves the next attempt.
+    assert get(site, tmp_path / "file.bin").read_bytes() == CONTENT
+    assert site.asked[-1] == ("file.bin", "bytes=300000-")
+
+
+def fetching_process(site: Site, path: Path) -> subprocess.Popen[bytes]:
+    script = (
+        "import sys; from pathlib import Path; from layers.compute.data.download import fetch; "
+        f"fetch([{site.url()!r}], Path(sys.argv[1]), sha256={SHA256!r})"
+    )
+    return subprocess.Popen([sys.executable, "-c", script, str(path)])
+
+
+def test_a_process_killed_half_way_is_resumed_by_the_next(site: Site, tmp_path: Path) -> None:
+    site.hold_after = 400_000
+    part = tmp_path / "file.bin.part"
+    process = fetching_process(site, tmp_path / "file.bin")
+    try:
+        assert site.holding.wait(60)
+        until = time.monotonic() + 60
+        # Up to the last whole piece that it has read: the rest is in a buffer of its own.
+        while not (part.exists() and part.stat().st_size >= 300_000):
+            assert time.monotonic() < until
+            time.sleep(0.01)
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    site.hold_after = None
+    here = part.stat().st_size
+    assert get(site, tmp_path / "file.bin").read_bytes() == CONTENT
+    assert site.asked == [("file.bin", None), ("file.bin", f"bytes={here}-")]
+
+
+def test_processes_that_want_one_file_fetch_it_once(site: Site, tmp_path: Path) -> None:
+    processes = [fetching_process(site, tmp_path / "file.bin") for _ in range(4)]
+    assert [process.wait(60) for process in processes] == [0] * 4
+    assert (tmp_path / "file.bin").read_bytes() == CONTENT
+    assert os.listdir(tmp_path) == ["file.bin"]
+    assert len(site.asked) == 1
+
+
+def idx(array: np.ndarray) -> bytes:
+    header = struct.pack(f">{1 + array.ndim}I", 0x0800 | array.ndim, *array.shape)
+    return gzip.compress(header + array.tobytes(), mtime=0)
+
+
+@pytest.fixture
+def images(site: Site) -> IdxSet:
+    rng = np.random.default_rng(1)
+    sums = {}
+    for split, count in (("train", 40), ("t10k", 10)):
+        site.files[f"{split}-images-idx3-ubyte.gz"] = idx(
+            rng.integers(0, 256, (count, 28, 28), dtype=np.uint8)
+        )
+        site.files[f"{split}-labels-idx1-ubyte.gz"] = idx(
+            rng.integers(0, 10, count, dtype=np.uint8)
+        )
+    for name, content in site.files.items():
+        sums[name] = (hashlib.sha256(content).hexdigest(), len(content))
+    return IdxSet(
+        "images",
+        (site.address,),
+        sums["train-images-idx3-ubyte.gz"],
+        sums["train-labels-idx1-ubyte.gz"],
+        sums["t10k-images-idx3-ubyte.gz"],
+        sums["t10k-labels-idx1-ubyte.gz"],
+    )
+
+
+def test_a_data_set_that_is_nowhere_is_fetched_into_the_cache_once(
+    site: Site, images: IdxSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("FEDMX_DATA", raising=False)
+    monkeypatch.setenv("FEDMX_CACHE", str(tmp_path / "cache"))
+    told = set()
+    files = Files(progress=lambda name, here, total: told.add(name))
+    first = images.load(files)
+    assert (len(first.train), len(first.test), first.shape) == (40, 10, (1, 28, 28))
+    assert len(site.asked) == len(told) == 4
+    again = images.load(Files(download=False))
+    assert len(site.asked) == 4
+    np.testing.assert_array_equal(again.train.x, first.train.x)
+    assert sorted(os.listdir(tmp_path / "cache" / "images")) == sorted(
+        name for name in site.files if name != "file.bin"
+    )
+
+
+def test_a_data_folder_comes_before_the_cache_and_is_not_written_to(
+    site: Site, images: IdxSet, tmp_path: Path
+) -> None:
+    (tmp_path / "data" / "images").mkdir(parents=True)
+    labels = np.arange(40, dtype=np.uint8) % 10
+    plain = gzip.decompress(idx(labels))
+    (tmp_path / "data" / "images" / "train-labels-idx1-ubyte").write_bytes(plain)
+    loaded = images.load(Files(root=tmp_path / "data", cache=tmp_path / "cache"))
+    np.testing.assert_array_equal(loaded.train.y, labels)
+    assert os.listdir(tmp_path / "data" / "images") == ["train-labels-idx1-ubyte"]
+    assert len(site.asked) == 3
+
+
+def test_without_leave_to_download_the_error_names_the_folders(
+    site: Site, images: IdxSet, tmp_path: Path
+) -> None:
+    (tmp_path / "data").mkdir()
+    with pytest.raises(DataError) as caught:
+        images.load(Files(root=tmp_path / "data", cache=tmp_path / "cache", download=False))
+    assert str(tmp_path / "data" / "images") in str(caught.value)
+    assert str(tmp_path / "cache" / "images") in str(caught.value)
+    assert site.asked == []
+
+
+def test_what_is_fetched_must_be_what_was_published(
+    site: Site, images: IdxSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("layers.compute.data.download.time.sleep", lambda seconds: None)
+    forged = dataclasses.replace(images, train_y=("0" * 64, images.train_y[1]))
+    with pytest.raises(DataError, match="SHA-256"):
+        forged.load(Files(cache=tmp_path, root=None))
+    assert not (tmp_path / "images" / "train-labels-idx1-ubyte.gz").exists()

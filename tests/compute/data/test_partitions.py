@@ -1,0 +1,358 @@
+"""Partitions: no sample lost, none twice, the same from the same seed, and an end to all of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from layers.compute.data.datasets import from_arrays, load
+from layers.compute.data.errors import PartitionError
+from layers.compute.data.partitions import PARTITIONS, Partition, divide
+from layers.compute.data.partitions.biased import Biased
+from layers.compute.data.partitions.by_user import ByUser
+from layers.compute.data.partitions.dirichlet import Dirichlet
+from layers.compute.data.partitions.iid import Iid
+from layers.compute.data.partitions.normal_sizes import NormalSizes
+from layers.compute.data.partitions.one_class import OneClass
+from layers.compute.data.partitions.quantity import Quantity
+from layers.compute.data.partitions.shards import Shards
+from layers.compute.data.partitions.shares import fill_up
+
+
+def generator(seed: int = 0) -> np.random.Generator:
+    return np.random.default_rng(seed)
+
+
+def balanced(classes: int, each: int) -> np.ndarray:
+    return generator(9).permutation(np.repeat(np.arange(classes), each))
+
+
+def sizes(parts: list[np.ndarray]) -> list[int]:
+    return [len(part) for part in parts]
+
+
+@st.composite
+def partitions(draw: st.DrawFn) -> Partition:
+    alpha = st.floats(1e-3, 1e6)
+    least = st.integers(0, 3)
+    return draw(
+        st.one_of(
+            st.just(Iid()),
+            st.builds(Shards, per_client=st.integers(1, 4)),
+            st.just(OneClass()),
+            st.builds(Dirichlet, alpha=alpha, min_samples=least),
+            st.builds(Quantity, alpha=alpha, min_samples=least),
+            st.just(ByUser()),
+            st.builds(Biased, share=st.floats(0, 1)),
+        )
+    )
+
+
+@given(
+    partition=partitions(),
+    labels=st.lists(st.integers(0, 7), max_size=120),
+    clients=st.integers(1, 30),
+    seed=st.integers(0, 2**32),
+    allow_empty=st.booleans(),
+)
+def test_a_partition_loses_no_sample_and_gives_none_twice(
+    partition: Partition, labels: list[int], clients: int, seed: int, allow_empty: bool
+) -> None:
+    y = np.array(labels, dtype=np.int64)
+    users = (y * 31 + np.arange(len(y))) % 17
+
+    def split() -> list[np.ndarray]:
+        return partition.split(y, users, clients, generator(seed), allow_empty=allow_empty)
+
+    try:
+        parts = split()
+    except PartitionError:
+        return  # That enough samples are never refused is another test's.
+    assert len(parts) == clients
+    assert all(part.dtype == np.int64 and part.ndim == 1 for part in parts)
+    np.testing.assert_array_equal(np.sort(np.concatenate(parts)), np.arange(len(y)))
+    least = 0 if allow_empty else getattr(partition, "min_samples", 1)
+    assert min(sizes(parts)) >= least
+    for part, again in zip(parts, split(), strict=True):
+        np.testing.assert_array_equal(part, again)
+
+
+@given(
+    partition=partitions(),
+    clients=st.integers(1, 30),
+    samples=st.integers(0, 200),
+    seed=st.integers(0, 2**32),
+)
+def test_enough_samples_are_never_refused(
+    partition: Partition, clients: int, samples: int, seed: int
+) -> None:
+    y = generator(seed).integers(0, min(clients, 5), size=clients * 4 + samples)
+    users = np.arange(len(y)) % clients
+    assert sum(sizes(partition.split(y, users, clients, generator(seed)))) == len(y)
+
+
+@pytest.mark.parametrize("name", PARTITIONS)
+def test_too_many_clients_are_refused_in_one_line(name: str) -> None:
+    with pytest.raises(PartitionError, match=name) as caught:
+        PARTITIONS[name]().split(np.zeros(3, np.int64), np.arange(3), 4, generator())
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", PARTITIONS)
+def test_no_clients_are_refused(name: str) -> None:
+    with pytest.raises(PartitionError, match="at least 1, not 0"):
+        PARTITIONS[name]().split(np.zeros(3, np.int64), np.arange(3), 0, generator())
+
+
+@pytest.mark.parametrize("name", [name for name in PARTITIONS if name != "by-user"])
+def test_another_seed_gives_another_split(name: str) -> None:
+    y = balanced(10, 30)
+    one, other = (PARTITIONS[name]().split(y, None, 20, generator(seed)) for seed in (1, 2))
+    assert any(not np.array_equal(a, b) for a, b in zip(one, other, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("make", "setting"),
+    [
+        (lambda: Shards(per_client=0), "per_client"),
+        (lambda: Dirichlet(alpha=0.0), "alpha"),
+        (lambda: Dirichlet(alpha=float("nan")), "alpha"),
+        (lambda: Dirichlet(alpha=1e9), "alpha"),
+        (lambda: Dirichlet(min_samples=-1), "min_samples"),
+        (lambda: Biased(share=1.1), "share"),
+        (lambda: Biased(threshold=0.0), "threshold"),
+        (lambda: Biased(threshold=9.0).split(balanced(3, 9), None, 3, generator()), "threshold"),
+        (lambda: Quantity(alpha=-1.0), "alpha"),
+        (lambda: Quantity(min_samples=-1), "min_samples"),
+    ],
+)
+def test_a_setting_out_of_range_is_refused_by_name(
+    make: Callable[[], Partition], setting: str
+) -> None:
+    with pytest.raises(PartitionError, match=setting):
+        make()
+
+
+def test_iid_parts_are_equal_and_hold_all_classes() -> None:
+    y = balanced(10, 1000)
+    parts = Iid().split(y, None, 20, generator())
+    assert sizes(parts) == [500] * 20
+    assert all(len(np.unique(y[part])) == 10 for part in parts)
+    assert sorted(sizes(Iid().split(y[:103], None, 10, generator()))) == [10] * 7 + [11] * 3
+
+
+def test_shards_are_dealt_as_a_permutation_says() -> None:
+    # Worked out apart from this code: sixteen samples of three classes, eight shards of two.
+    y = np.array([1, 0, 2, 1, 0, 2, 0, 1, 2, 0, 1, 2, 0, 0, 1, 2])
+    parts = Shards(per_client=2).deal(y, np.array([5, 0, 7, 2, 1, 6, 3, 4]))
+    assert [part.tolist() for part in parts] == [
+        [14, 2, 1, 4],
+        [11, 15, 12, 13],
+        [6, 9, 5, 8],
+        [0, 3, 7, 10],
+    ]
+
+
+def test_shards_are_equal_where_they_can_be_and_differ_by_one_where_not() -> None:
+    y = balanced(10, 60)
+    assert sizes(Shards(2).split(y, None, 30, generator())) == [20] * 30
+    uneven = sizes(Shards(2).split(y[:-7], None, 30, generator()))
+    assert sum(uneven) == 593
+    assert set(uneven) <= {18, 19, 20}
+
+
+def test_a_client_of_two_shards_sees_few_labels() -> None:
+    y = balanced(10, 600)
+    parts = Shards(2).split(y, None, 100, generator())
+    assert max(len(np.unique(y[part])) for part in parts) == 2
+
+
+def test_one_class_gives_each_client_one_class() -> None:
+    y = balanced(10, 60)
+    parts = OneClass().split(y, None, 20, generator())
+    assert [np.unique(y[part]).tolist() for part in parts] == [[i % 10] for i in range(20)]
+    assert sizes(parts) == [30] * 20
+
+
+def test_one_class_moves_clients_from_a_class_that_has_too_few_samples() -> None:
+    y = np.array([0] * 50 + [1] * 2 + [2] * 20)
+    parts = OneClass().split(y, None, 12, generator())
+    assert min(sizes(parts)) >= 1
+    assert sum(y[part][0] == 1 for part in parts) == 2
+    assert all(len(np.unique(y[part])) == 1 for part in parts)
+
+
+def test_one_class_refuses_fewer_clients_than_classes() -> None:
+    with pytest.raises(PartitionError, match="3 clients cannot hold 10 classes"):
+        OneClass().split(balanced(10, 6), None, 3, generator())
+
+
+def test_a_small_alpha_is_uneven_and_a_large_one_is_even() -> None:
+    y = balanced(10, 500)
+
+    def share_of_the_commonest(alpha: float) -> float:
+        parts = Dirichlet(alpha).split(y, None, 20, generator())
+        return float(np.mean([np.bincount(y[part]).max() / len(part) for part in parts]))
+
+    assert share_of_the_commonest(0.05) > 0.7
+    assert share_of_the_commonest(1000.0) < 0.13
+
+
+@pytest.mark.parametrize("alpha", [1e-3, 0.1, 1e6])
+@pytest.mark.parametrize("kind", [Dirichlet, Quantity])
+def test_every_client_gets_the_least_even_if_all_of_them_get_no_more(
+    kind: type[Dirichlet] | type[Quantity], alpha: float
+) -> None:
+    y = balanced(10, 100)
+    assert sizes(kind(alpha, min_samples=20).split(y, None, 50, generator())) == [20] * 50
+    assert min(sizes(kind(alpha, min_samples=10).split(y, None, 50, generator()))) >= 10
+
+
+def test_clients_may_stay_empty_where_the_setting_says() -> None:
+    parts = Dirichlet(alpha=1e-3, min_samples=0).split(balanced(4, 25), None, 50, generator())
+    assert sizes(parts).count(0) > 25
+
+
+def test_samples_are_moved_from_the_largest_part() -> None:
+    parts = [
+        np.array([0, 1, 2, 3, 4]),
+        np.array([], np.int64),
+        np.array([5, 6, 7, 8]),
+        np.array([9]),
+    ]
+    filled = fill_up(parts, 2)
+    assert [part.tolist() for part in filled] == [[0, 1, 2], [4, 3], [5, 6, 7], [9, 8]]
+
+
+def test_quantity_skews_sizes_and_not_labels() -> None:
+    y = balanced(4, 5000)
+    parts = Quantity(alpha=0.5).split(y, None, 20, generator())
+    assert max(sizes(parts)) > 20 * min(sizes(parts))
+    for part in parts:
+        if len(part) > 1000:
+            assert np.abs(np.bincount(y[part]) / len(part) - 0.25).max() < 0.06
+
+
+def test_a_user_is_never_divided_and_users_are_shared_out_evenly() -> None:
+    users = generator().integers(0, 30, size=900)
+    parts = ByUser().split(np.zeros(900, np.int64), users, 7, generator())
+    owners = [set(users[part].tolist()) for part in parts]
+    assert sorted(user for owned in owners for user in owned) == list(range(30))
+    assert sorted(map(len, owners)) == [4, 4, 4, 4, 4, 5, 5]
+
+
+def test_by_user_refuses_data_that_know_no_users() -> None:
+    with pytest.raises(PartitionError, match="does not say whom its samples are from"):
+        ByUser().split(np.zeros(9, np.int64), None, 3, generator())
+
+
+def test_a_client_has_the_same_users_in_both_splits() -> None:
+    # User c has no test sample, user z no training sample.
+    data = from_arrays(
+        np.zeros((6, 2)), [0, 1, 0, 1, 0, 1], np.zeros((4, 2)), [0, 1, 1, 0],
+        users=["d", "a", "b", "c", "d", "a"], users_test=["b", "z", "d", "a"],
+    )  # fmt: skip
+    train, test = divide(data, ByUser(), 4, seed=1)
+    assert [part.tolist() for part in train] == [[1, 5], [2], [3], [0, 4]]
+    assert [part.tolist() for part in test] == [[1, 3], [0], [], [2]]
+
+
+@pytest.mark.parametrize("name", ["shards", "one-class", "dirichlet"])
+def test_a_clients_test_part_has_the_label_mix_of_its_training_part(name: str) -> None:
+    y, test_y = balanced(10, 300), balanced(10, 100)
+    data = from_arrays(np.zeros((3000, 1)), y, np.zeros((1000, 1)), test_y)
+    train, test = divide(data, PARTITIONS[name](), 10, seed=[1, 2])
+    for mine, tested in zip(train, test, strict=True):
+        ours = np.bincount(y[mine], minlength=10) / len(mine)
+        theirs = np.bincount(test_y[tested], minlength=10) / len(tested)
+        np.testing.assert_allclose(ours, theirs, atol=0.02)
+
+
+def test_digits_can_be_divided_by_every_partition_that_needs_no_users() -> None:
+    data = load("digits")
+    for name, partition in PARTITIONS.items():
+        if name != "by-user":
+            train, test = divide(data, partition(), 20, seed=1)
+            assert (sum(sizes(train)), sum(sizes(test))) == (1442, 355)
+
+
+def test_mnist_gives_200_shards_of_300_to_100_clients(data_root) -> None:
+    y = load("mnist", root=data_root).train.y
+    parts = Shards(per_client=2).split(y, None, 100, generator(1))
+    assert sizes(parts) == [600] * 100
+    ordered = np.sort(y)
+    kinds = {tuple(ordered[start : start + 300]) for start in range(0, 60_000, 300)}
+    assert all(tuple(y[part][:300]) in kinds and tuple(y[part][300:]) in kinds for part in parts)
+    # A shard may lie across the border of two labels, so that a client may see four.
+    labels = [len(np.unique(y[part])) for part in parts]
+    assert max(labels) <= 4
+    assert sorted(labels)[50] == 2
+
+
+def bias(y: np.ndarray, parts: list[np.ndarray]) -> np.ndarray:
+    counts = np.array([np.bincount(y[part], minlength=10) for part in parts])
+    return np.abs(np.cumsum(counts / counts.sum(1, keepdims=True) - 0.1, 1)[:, :-1]).sum(1)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.4, 0.8])
+def test_the_share_of_extremely_biased_clients_is_as_said(share: float) -> None:
+    y = np.repeat(np.arange(10), generator(5).integers(2000, 4000, 10))
+    for seed in range(5):
+        parts = Biased(share).split(y, None, 50, generator(seed))
+        far = bias(y, parts) >= 3 - 1e-9
+        assert far.sum() == round(share * 50)
+        held = np.array([np.bincount(y[part], minlength=10) for part in parts])
+        classes = (held > 0).sum(1)
+        assert classes[far].max(initial=1) <= 2
+        assert classes[~far].min() >= 5
+        if share == 0.4:
+            assert len(set(held[far][held[far] > 0])) == 1, "as much of each class as of any other"
+
+
+def test_classes_that_no_biased_client_drew_go_to_somebody() -> None:
+    y = balanced(10, 30)
+    for share, seed in ((1.0, 1), (0.7, 2)):
+        parts = Biased(share).split(y, None, 3, generator(seed))
+        assert sum(sizes(parts)) == 300
+
+
+def test_normal_sizes_have_their_mean_and_spread_and_share_no_sample() -> None:
+    parts = NormalSizes(mean=600, spread=0.25, least=100).split(
+        np.zeros(60_000, np.int64), None, 80, generator(3)
+    )
+    drawn = sizes(parts)
+    assert abs(np.mean(drawn) - 600) < 3 * 150 / 80**0.5
+    assert 100 < np.std(drawn) < 200
+    assert min(drawn) >= 100
+    assert len(np.unique(np.concatenate(parts))) == sum(drawn)
+
+
+def test_normal_sizes_that_are_more_than_there_are_say_so() -> None:
+    with pytest.raises(PartitionError, match=r"drew \d+ samples of 12; lower the mean"):
+        NormalSizes(mean=600).split(np.zeros(12, np.int64), None, 3, generator(7))
+
+
+def test_a_split_is_the_same_as_it_always_was() -> None:
+    y = np.array([0, 1, 2, 0, 1, 2, 0, 1, 2, 0, 1, 2])
+    seen = {
+        name: [part.tolist() for part in partition().split(y, y, 3, generator(7))]
+        for name, partition in PARTITIONS.items()
+    }
+    assert seen == json.loads(KNOWN)
+
+
+KNOWN = """{
+ "iid": [[0, 4, 6, 10], [1, 3, 7, 8], [2, 5, 9, 11]],
+ "shards": [[8, 11, 1, 4], [0, 3, 2, 5], [6, 9, 7, 10]],
+ "one-class": [[0, 3, 6, 9], [1, 4, 7, 10], [2, 5, 8, 11]],
+ "dirichlet": [[0, 2], [1, 3, 4, 5, 6, 7, 8, 9, 10], [11]],
+ "quantity": [[3, 4, 8, 10], [1, 2, 5, 6, 7, 9, 11], [0]],
+ "by-user": [[0, 3, 6, 9], [1, 4, 7, 10], [2, 5, 8, 11]],
+ "biased": [[0, 3], [2, 6, 7, 9, 10, 11], [1, 4, 5, 8]],
+ "normal-sizes": [[3, 6, 8, 11], [0, 1, 7, 10], [2, 4, 5, 9]]
+}"""

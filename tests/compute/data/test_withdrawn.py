@@ -1,0 +1,58 @@
+"""What is taken out of a training split is balanced, is nobody else's, and depends on its seed."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from layers.compute.data.datasets import Dataset, Raw
+from layers.compute.data.partitions import divide
+from layers.compute.data.partitions.by_user import ByUser
+from layers.compute.data.partitions.held_back import draw_balanced, withdraw
+from layers.compute.data.partitions.iid import Iid
+
+LABELS = st.lists(st.integers(0, 5), min_size=1, max_size=60).map(lambda y: np.array(y, np.int64))
+SHARES = st.floats(0, 0.6)
+SEEDS = st.integers(0, 2**62)
+
+
+@given(LABELS, SHARES, SHARES, SEEDS)
+def test_every_sample_is_shared_or_held_out_or_somebodys(labels, shared, held_out, seed) -> None:
+    drawn = withdraw(labels, shared, held_out, seed, seed + 1)
+    rest = np.arange(len(labels)) if drawn.rest is None else drawn.rest
+    everything = np.concatenate([drawn.shared, drawn.held_out, rest])
+    assert sorted(everything) == list(range(len(labels)))
+    assert len(drawn.shared) == (max(round(shared * len(labels)), 1) if shared else 0)
+    assert (drawn.rest is None) == (shared == held_out == 0)
+
+
+@given(LABELS, st.integers(0, 70), SEEDS)
+def test_a_class_gives_less_than_another_only_if_it_has_no_more(labels, number, seed) -> None:
+    rows = draw_balanced(labels, number, np.random.default_rng(seed))
+    assert len(set(rows.tolist())) == len(rows) == min(number, len(labels))
+    there, taken = np.bincount(labels, minlength=6), np.bincount(labels[rows], minlength=6)
+    most = taken.max()
+    assert all(took == had or took >= most - 1 for took, had in zip(taken, there, strict=True))
+
+
+def test_another_seed_draws_other_samples_and_the_same_seed_the_same() -> None:
+    labels = np.arange(1000) % 10
+    one, again, other = (withdraw(labels, 0.1, 0.1, seed, 1) for seed in (1, 1, 2))
+    assert np.array_equal(one.shared, again.shared)
+    assert np.array_equal(one.held_out, again.held_out)
+    assert not np.array_equal(one.shared, other.shared)
+    assert np.array_equal(one.shared, withdraw(labels, 0.1, 0, 1, 1).shared)
+
+
+def test_only_the_rows_that_are_left_are_divided_and_users_keep_theirs() -> None:
+    labels, users = np.arange(60) % 3, np.arange(60) % 4
+    raw = Raw(np.zeros((60, 2)), labels, users)
+    dataset = Dataset("some", raw, raw, 3, (2,))
+    rest = withdraw(labels, 0.2, 0.1, 1, 2).rest
+    assert rest is not None
+    for partition in (Iid(), ByUser()):
+        train, test = divide(dataset, partition, 4, 7, rest)
+        assert sorted(np.concatenate(train)) == rest.tolist()
+        assert len(np.concatenate(test)) == 60
+    assert all(set(users[part]) == {client} for client, part in enumerate(train))

@@ -1,0 +1,129 @@
+"""A small experiment with every hook, aggregator and preset, and one with several at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fedmx.experiment.model import Experiment
+
+CLIENTS = 4
+THREE = {"name": "uniform", "count": 3}  # so that everybody misses a round now and then
+BY_NAME: dict[str, dict[str, dict[str, Any]]] = {
+    "hook": {
+        "clip": {"norm": 0.5},
+        "dgc": {},
+        "divergence": {"held_out": 0.1},
+        "fedadagrad": {},
+        "fedadam": {},
+        "fedavgm": {},
+        "fedprox": {"mu": 0.1},
+        "fedshare": {"shared": 0.1, "part": 0.5},
+        "fedyogi": {},
+        "gradient-reply": {},
+        "quantise": {"down": True, "feedback": True},
+        "rebalance": {"above": 0.5},
+        "scaffold": {"rate": 0.5},
+        "selective-sgd": {"download": 0.5},
+        "sign-sgd": {},
+        "stc": {},
+        "top-k": {"p_down": 0.1},
+    },
+    "aggregator": {
+        "fedaim": {},
+        "fedfv": {"tau": 2},
+        "fednova": {},
+        "geometric-median": {},
+        "krum": {"byzantine": 0},
+        "majority-vote": {},
+        "mean": {"weights": "uniform"},
+        "median": {},
+        "multi-krum": {"byzantine": 0, "keep": 2},
+        "norm-clip": {"norm": 0.5},
+        "q-fedavg": {},
+        "stratified": {},
+        "trimmed-mean": {"trim": 0.34},
+    },
+    "preset": {
+        "astraea": {"gamma": 2, "rebalance": 0.5},
+        "clustered": {"fraction": 0.75},
+        "csfedavg": {"fraction": 0.75, "candidates": 0.5, "held_out": 0.1},
+        "dgc": {"fraction": 0.75},
+        "fedadagrad": {"fraction": 0.75},
+        "fedadam": {"fraction": 0.75},
+        "fedaim": {"mediators": 1, "threshold": 0.95},
+        "fedavg": {"fraction": 0.75},
+        "fedavgm": {"fraction": 0.75},
+        # One candidate, since real times would put several into another order each time.
+        "fedcs": {"candidates": 0.25},
+        "fedfv": {"fraction": 0.75},
+        "fednova": {"fraction": 0.75, "mu": 0.1},
+        "fedprox": {"fraction": 0.75},
+        "fedsgd": {"reply": "gradient"},
+        "fedshare": {"fraction": 0.75, "shared": 0.1},
+        "fedsso": {"beta": 0.75, "rate": 0.05, "mean": "stratified"},
+        "fedyogi": {"fraction": 0.75},
+        # Everybody fits, and is worth it, however long it takes.
+        "offline-kp": {"solver": "dp", "output": "last"},
+        "online-kp": {"L0": 1e-9, "U": 1e-8},
+        "oort": {"fraction": 0.75},
+        "power-of-choice": {"fraction": 0.5, "candidates": 3},
+        "projected-stc": {"fraction": 0.75},
+        "q-fedavg": {"fraction": 0.75},
+        "quantised": {"fraction": 0.75, "bits": 16},
+        "scaffold": {"fraction": 0.75},
+        "selective-sgd": {},
+        "signsgd": {"fraction": 0.75},
+        "stc": {"fraction": 0.75},
+        "top-k": {"fraction": 0.75},
+    },
+}
+SELECT: dict[str, Any] = {"rebalance": {"name": "astraea", "gamma": 2}}  # where THREE will not do
+LOGIC: dict[str, dict[str, Any]] = {
+    **{
+        f"hook {name}": {"select": SELECT.get(name, THREE), "hooks": [{"name": name, **settings}]}
+        for name, settings in BY_NAME["hook"].items()
+    },
+    **{
+        f"aggregator {name}": {
+            "select": THREE,
+            "aggregate": {"name": name, **settings},
+            "min_updates": 3,
+        }
+        for name, settings in BY_NAME["aggregator"].items()
+    },
+    **{
+        f"preset {name}": {"preset": {"name": name, **settings}}
+        for name, settings in BY_NAME["preset"].items()
+    },
+    "several at once": {
+        "select": THREE,
+        "aggregate": {"name": "fedfv", "tau": 2},
+        "hooks": [
+            {"name": "fedprox", "mu": 0.1},
+            {"name": "scaffold", "option": "I", "dense": True},
+            "fedavgm",
+            "stc",
+        ],
+    },
+}
+
+
+def experiment(logic: Mapping[str, Any], **changed: Any) -> Experiment:
+    """Three rounds of a 2NN on digits, with clients of different classes and sizes."""
+    tree: dict[str, Any] = {
+        "rounds": 3,
+        "clients": CLIENTS,
+        "compute": {
+            "model": "2nn",
+            "data": "digits",
+            "normalise": {"scale": 16},
+            "evaluate": {"every": 3},
+            "partition": "dirichlet",
+            "train": {"batch_size": 20, "rate": 0.05},
+        },
+        "logic": dict(logic),
+        "clock": {"deadline_s": 600},
+        "network": {"address": "127.0.0.1:0", "heartbeat_s": 30},
+    }
+    return Experiment(**{**tree, **changed})

@@ -1,0 +1,173 @@
+"""Samples that a hook has taken out: nobody else's, the same in every file, paid for once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.numpy import save
+
+from fedmx.assembly.assembly import Assembly
+from fedmx.assembly.asset_file import SharedSamples
+from fedmx.errors import FedmxError
+from fedmx.experiment.model import Experiment
+from fedmx.report.records.label_shares import label_shares
+from fedmx.simulation.simulate import simulate
+from layers.compute.data.datasets import Raw
+from layers.compute.data.datasets.normalise import Normalise, materialise
+from layers.compute.data.partitions import divide
+from layers.compute.data.partitions.iid import Iid
+from layers.logic.seeds import derive
+
+DIGITS = """
+seed: 3
+rounds: 2
+clients: 5
+compute:
+  model: 2nn
+  data: digits
+  normalise: {{scale: 16}}
+  train: {{steps: 2, batch_size: 10, rate: 0.05}}
+logic: {logic}
+"""
+SHARING = "{preset: {name: fedshare, fraction: 0.4, shared: 0.1}}"
+HOLDING = "{preset: {name: csfedavg, fraction: 0.4, held_out: 0.1}}"
+BOTH = "{hooks: [{name: fedshare, shared: 0.1}, {name: divergence, held_out: 0.05}]}"
+NEITHER = "{preset: fedavg}"
+
+
+def assembly(logic: str) -> Assembly:
+    return Assembly(Experiment.parse(DIGITS.format(logic=logic)))
+
+
+def test_no_sample_counts_twice_and_none_is_lost() -> None:
+    made = assembly(BOTH)
+    number = len(made.dataset.train)
+    shared, held_out = made.withdrawn.shared, made.withdrawn.held_out
+    assert (len(shared), len(held_out)) == (round(0.1 * number), round(0.05 * number))
+    everything = np.concatenate([shared, held_out, *made.parts[0]])
+    assert sorted(everything) == list(range(number))
+    classes = np.bincount(made.dataset.train.y[shared])
+    assert classes.max() - classes.min() <= 1
+
+
+def test_without_such_a_hook_the_parts_are_those_of_the_whole_and_no_model_is_made() -> None:
+    made = assembly(NEITHER)
+    whole = divide(made.dataset, Iid(), 5, derive(3, "partition"))
+    for ours, theirs in zip(made.parts, whole, strict=True):
+        assert all(np.array_equal(a, b) for a, b in zip(ours, theirs, strict=True))
+    assert "engine" not in vars(made)
+    assert made.shared is None
+    assert made.server_logic is made.logic
+
+
+@pytest.mark.parametrize("logic", [BOTH, SHARING, NEITHER])
+def test_a_report_knows_the_labels_of_what_is_left(logic: str) -> None:
+    made = assembly(logic)
+    shares = label_shares(made.experiment.to_yaml(), range(5))
+    for found, part in zip(shares, made.parts[0], strict=True):
+        assert found == pytest.approx(np.bincount(made.dataset.train.y[part]) / len(part))
+
+
+def test_hooks_that_leave_the_clients_nothing_are_refused() -> None:
+    logic = "{hooks: [{name: fedshare, shared: 0.6}, {name: divergence, held_out: 0.6}]}"
+    with pytest.raises(FedmxError, match="take all of the 1442 training samples"):
+        assembly(logic).parts  # noqa: B018, it is made when it is first looked at
+
+
+@settings(deadline=None)
+@given(
+    st.sampled_from(["uint8", "float32", "float64", "int64"]),
+    st.sampled_from([None, Normalise(255.0, 0.1307, 0.3081), Normalise(1.0, (0.1, 1 / 3), 0.7)]),
+    st.integers(1, 7),
+)
+def test_the_file_gives_the_bits_that_the_data_set_gives(dtype, normalise, number) -> None:
+    rng = np.random.default_rng(number)
+    raw = Raw((rng.random((9, 2, 3)) * 255).astype(dtype), rng.integers(0, 4, 9))
+    rows = rng.permutation(9)[:number]
+    if normalise is None and dtype == "uint8":
+        return  # refused when the data are looked at
+    sent = SharedSamples.of(raw, rows, normalise)
+    assert sent.content == SharedSamples.of(raw, rows, normalise).content
+    here, there = materialise(raw, rows, normalise), SharedSamples(sent.content).samples
+    assert (here.x.dtype, here.x.tobytes()) == (there.x.dtype, there.x.tobytes())
+    assert (here.y.dtype, here.y.tobytes()) == (there.y.dtype, there.y.tobytes())
+
+
+X, Y = np.zeros((2, 3), np.float32), np.zeros(2, np.int64)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"no file of this kind",
+        save({"x": X}),
+        save({"x": X, "y": Y[:1]}),
+        save({"x": X, "y": Y.astype(np.int32)}),
+        save({"x": X, "y": Y, "more": np.zeros(1)}),
+        save({"x": X, "y": Y, "scale": np.zeros(())}),
+        save({"x": X, "y": Y, "mean": np.zeros((1, 2))}),
+    ],
+)
+def test_a_file_that_is_something_else_is_refused_in_one_line(content: bytes) -> None:
+    with pytest.raises(FedmxError, match="the shared samples cannot be read: ") as caught:
+        SharedSamples(content).samples  # noqa: B018, it is read when it is first looked at
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_is_written_whole_and_only_if_it_is_another_one(tmp_path: Path) -> None:
+    made = assembly(SHARING).shared
+    assert made is not None
+    path = tmp_path / "shared.safetensors"
+    path.write_bytes(b"half of it")
+    made.write(path)
+    before = path.stat()
+    made.write(path)
+    assert path.read_bytes() == made.content
+    assert path.stat().st_ino == before.st_ino
+    assert [one.name for one in tmp_path.iterdir()] == [path.name]
+    with pytest.raises(FedmxError, match="cannot be written"):
+        made.write(tmp_path / "nowhere" / "shared.safetensors")
+
+
+def test_handing_out_is_paid_for_once_by_every_client_and_not_again_after_a_resume() -> None:
+    made = assembly(SHARING)
+    assert made.shared is not None
+    simulation = simulate(made)
+    first, second = simulation
+    assert first.file_bytes == sum(made.shared.wire_bytes(client) for client in range(5))
+    assert first.record()["file_bytes"] == first.file_bytes
+    assert second.file_bytes == 0
+    resumed = simulate(made)
+    resumed.last = 3
+    resumed.restore({**simulation.checkpoint(), "reason": ""})
+    (third,) = resumed
+    assert third.file_bytes == 0
+
+
+def test_clients_train_on_the_shared_samples_and_on_their_own() -> None:
+    made = assembly(SHARING)
+    assert made.shared is not None
+    (first, _) = simulate(made)
+    sizes = made.sizes()
+    for told in first.report.clients:
+        assert told.samples == sizes[told.client] + len(made.shared.samples)
+
+
+def test_the_server_trains_on_what_it_holds_out_and_on_nothing_else() -> None:
+    made = assembly(HOLDING)
+    train, engine = made.dataset.train, made.engine
+    assert made.server_logic.auxiliary is not None
+    weights, buffers = engine.initial(3)
+    training = made.logic.training_of(1)
+    found = made.server_logic.auxiliary(weights, buffers, training, 11)
+    engine.load(weights, buffers)
+    engine.train(materialise(train, made.withdrawn.held_out, made.normalise), training, 11)
+    assert found.tobytes() == engine.weights.tobytes()
+    assert found.tobytes() != weights.tobytes()
+    (first, _) = simulate(assembly(HOLDING))
+    assert all(told.metrics["divergence"] > 0 for told in first.report.clients)

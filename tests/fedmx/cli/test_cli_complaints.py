@@ -1,0 +1,322 @@
+"""What a user gets wrong is answered in one line that says what, where and what to do."""
+
+from __future__ import annotations
+
+import gzip
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.fedmx.command_line import environment, fedmx
+from tests.network.conftest import Certificates
+from tests.network.transport.test_certificates import expired
+
+EXPERIMENT = """
+name: small
+rounds: 2
+clients: 2
+compute:
+  model: 2nn
+  data: digits
+  normalise: {scale: 16}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "small.yaml").write_text(EXPERIMENT)
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def strangers(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return Certificates(tmp_path_factory.mktemp("strangers"))
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("rnu small.yaml", "no such command 'rnu'; did you mean 'run'"),
+        ("certs al pki", "did you mean 'all' (fedmx certs --help says more)"),
+        ("run", "missing argument 'FILE' (fedmx run --help says more)"),
+        ("run small.yaml --sett rounds=3", "no such option: --sett"),
+        ("run none.yaml", "none.yaml: there is no such file; check the path"),
+        ("run .", ".: is a folder; name the experiment file in it"),
+        ("run small.yaml --set rounds=0", "--set rounds: must be at least 1, not 0"),
+        ("run small.yaml --set compute.modle=2nn", "did you mean 'model'?"),
+        ("run small.yaml --set rounds", "PATH=VALUE"),
+        ("run small.yaml --set clock.deadline=5", "did you mean 'deadline_s'?"),
+        ("run small.yaml --set clock.devices=knapsak", "did you mean 'knapsack'?"),
+        (
+            "run small.yaml --set clock.devices=lognormal --set clock.availability=trace",
+            "clock.availability.path: is missing",
+        ),
+        ("run small.yaml --set clock.dropout=0.5", "clock.dropout: needs devices"),
+        ("run small.yaml --set engine.proceses=2", "did you mean 'processes'?"),
+        ("run small.yaml --engine bogus", "--engine 'bogus': must be serial, processes[:N] or"),
+        ("run small.yaml --engine processes:0", "--engine 'processes:0': must be serial,"),
+        ("run small.yaml --set logic.preset=online-kp", "of a given length; set clock.deadline_s"),
+        (
+            "run small.yaml --set logic.preset=fedaim --set logic.preset.classes=5",
+            "set classes to 10",
+        ),
+        ("resume none", "none: there is no such folder; give the folder of a run"),
+        ("resume .", "not a run folder"),
+        ("report none", "none: there is no such folder"),
+        ("list hoks", "unknown kind 'hoks'; did you mean 'hooks'? there are: aggregators,"),
+        ("list nope", "unknown kind 'nope'; there are: aggregators, availabilities, data,"),
+        ("data get mnsit", "unknown data set 'mnsit'; did you mean 'mnist'?"),
+        ("data get arrays", "compute.data: {name: arrays, path: my.npz}"),
+        ("server small.yaml --listen here", "must be HOST:PORT"),
+        ("server small.yaml --listen 0.0.0.0:7070", "not on this machine and there is no TLS"),
+        ("server small.yaml --ca a.pem", "TLS needs all of --ca, --cert and --key"),
+        ("client here --id 1", "write HOST:PORT"),
+        ("client 10.1.2.3:7070 --id 1", "not on this machine and there is no TLS"),
+        ("client 127.0.0.1:7070", "say which client this is: --id 7, or --partition 7/100"),
+        ("client 127.0.0.1:7070 --partition 3/3", "I from 0 to N - 1, as in 7/100"),
+        ("client 127.0.0.1:7070 --id 1 --data none.npz", "none.npz: there is no such file"),
+        ("client 127.0.0.1:7070 --id 1 --module my_hoks", "--module my_hoks: there is no such"),
+        ("certs client pki 1", "no usable CA"),
+        ("certs show small.yaml", "small.yaml: not a certificate in PEM format"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line(folder: Path, words: str, says: str) -> None:
+    assert says in fedmx(*words.split(), cwd=folder).complaint
+    assert sorted(path.name for path in folder.iterdir()) == ["small.yaml"]
+
+
+def test_the_problems_of_a_file_are_a_list_with_their_lines(folder: Path) -> None:
+    (folder / "small.yaml").write_text(EXPERIMENT.replace("2nn", "3nn").replace("16", "x"))
+    said = fedmx("run", "small.yaml", cwd=folder)
+    assert (said.code, said.out) == (2, "")
+    assert "Traceback" not in said.err
+    assert "small.yaml:8" in said.err
+    assert not (folder / "runs").exists()
+
+
+@pytest.mark.parametrize("place", [0, 1, 3])
+def test_debug_anywhere_on_the_line_shows_the_traceback(folder: Path, place: int) -> None:
+    words = ["resume", "none"]
+    words.insert(place, "--debug")
+    said = fedmx(*words, cwd=folder)
+    assert said.code == 2
+    assert said.err.startswith("Traceback")
+    assert said.err.splitlines()[-1].startswith("fedmx: none: there is no such folder")
+
+
+def test_an_unknown_name_in_a_file_lists_those_there_are(folder: Path) -> None:
+    complaint = fedmx("run", "small.yaml", "--set", "compute.model=lenet", cwd=folder).complaint
+    assert "unknown model 'lenet'; did you mean 'lenet5'? there are: 2nn" in complaint
+    assert not (folder / "runs").exists()
+
+
+def test_data_that_are_missing_or_damaged_are_named(folder: Path) -> None:
+    damaged = folder / "data" / "mnist" / "train-images-idx3-ubyte.gz"
+    damaged.parent.mkdir(parents=True)
+    for suffix in ("train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"):
+        (damaged.parent / f"{suffix}.gz").write_bytes(gzip.compress(b"no images"))
+    damaged.write_bytes(b"not even compressed")
+    data = str(folder / "data")
+    assert str(damaged) in fedmx("data", "get", "mnist", cwd=folder, FEDMX_DATA=data).complaint
+    complaint = fedmx("data", "get", "mnist", cwd=folder, FEDMX_DATA="/none").complaint
+    assert complaint == "FEDMX_DATA is /none, which is not a folder; correct it or leave it out"
+    assert "FEDMX_DATA is /none" in fedmx("data", "list", cwd=folder, FEDMX_DATA="/none").complaint
+
+
+def test_certificates_that_do_not_fit_are_refused_before_anything_is_loaded(
+    folder: Path, certificates: Certificates, strangers: Certificates
+) -> None:
+    own = certificates.client("client-0")
+    late = expired(certificates, folder)
+    ca, stranger = certificates.folder / "ca.pem", strangers.client("client-0")
+    for files, says in (
+        ((ca, folder / "none.pem", own.key), "none.pem cannot be read (No such file"),
+        ((strangers.folder / "ca.pem", own.certificate, own.key), "was not signed by the CA"),
+        ((ca, late.certificate, late.key), "expired on"),
+        ((ca, own.certificate, stranger.key), "does not belong to the certificate"),
+        ((ca, own.key, own.key), "is not a certificate in PEM format"),
+    ):
+        words = [
+            text for pair in zip(("--ca", "--cert", "--key"), files, strict=True) for text in pair
+        ]
+        for command in (["client", "10.1.2.3:70", "--id", "0"], ["server", "small.yaml"]):
+            assert says in fedmx(*command, *map(str, words), cwd=folder).complaint
+
+
+def test_a_port_in_use_leaves_no_folder_behind(folder: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        address = f"127.0.0.1:{other.getsockname()[1]}"
+        complaint = fedmx("server", "small.yaml", "--listen", address, cwd=folder).complaint
+    assert (
+        complaint == f"{address}: the port is in use: stop the other program or choose another port"
+    )
+    assert not (folder / "runs").exists()
+
+
+def test_a_server_that_is_not_there_is_sought_for_as_long_as_was_asked(folder: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        address = f"127.0.0.1:{other.getsockname()[1]}"
+    said = fedmx("client", address, "--id", "0", "--give-up", "0.5", cwd=folder)
+    lines = said.err.splitlines()
+    assert said.code == 2
+    assert lines[0] == f"client 0: looking for {address}, for 0.5 s"
+    assert "Connection refused; trying again in" in lines[1]
+    assert lines[-1].startswith(f"fedmx: {address}: ")
+    assert lines[-1].endswith("Connection refused")
+
+
+OTHER_PYTHON = """
+import sys
+sys.version_info = (3, 12, 1, "final", 0)
+import fedmx.cli
+fedmx.cli.main()
+"""
+NOT_INSTALLED = """
+import sys
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] == "typer":
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Absent())
+import fedmx.cli
+fedmx.cli.main()
+"""
+FAULTY = """
+import fedmx.experiment, fedmx.cli
+def read(*arguments):
+    raise RuntimeError("unforeseen")
+fedmx.experiment.Experiment.read = read
+fedmx.cli.main()
+"""
+
+
+def test_another_python_and_a_missing_package_are_said(folder: Path) -> None:
+    complaint = fedmx("list", cwd=folder, code=OTHER_PYTHON).complaint
+    assert "needs Python 3.10 or 3.11" in complaint
+    assert "not 3.12.1" in complaint
+    complaint = fedmx("list", cwd=folder, code=NOT_INSTALLED).complaint
+    assert complaint == "the package typer is not installed; install fedmx with pip"
+
+
+def test_a_fault_shows_its_traceback_and_another_exit_code(folder: Path) -> None:
+    said = fedmx("run", "small.yaml", cwd=folder, code=FAULTY)
+    assert said.code == 1
+    assert "RuntimeError: unforeseen" in said.err
+    assert said.err.splitlines()[-1].startswith("fedmx: this is a fault")
+
+
+def test_what_a_file_says_cannot_steer_the_terminal(folder: Path) -> None:
+    complaint = fedmx("run", "\x1b[2Jnone.yaml", cwd=folder).complaint
+    assert "\x1b" not in complaint
+
+
+def test_help_fits_80_columns_and_says_what_to_type_next(folder: Path) -> None:
+    commands = ["run", "resume", "server", "client", "report", "list", "data", "certs"]
+    inner = [["data", one] for one in ("show", "list", "get")]
+    inner += [["certs", one] for one in ("ca", "server", "client", "all", "show")]
+    for words in ([], *[[one] for one in commands], *inner):
+        said = fedmx(*words, "--help", cwd=folder)
+        assert (said.code, said.err) == (0, "")
+        assert f"Usage: {' '.join(['fedmx', *words])}" in said.out
+        assert max(map(len, said.out.splitlines())) <= 80
+        assert not [line for line in said.out.splitlines()[1:] if line.endswith("...")]
+    assert "fedmx run examples/quickstart.yaml" in fedmx("--help", cwd=folder).out
+    for words in ([], ["data"], ["certs"]):
+        said = fedmx(*words, cwd=folder)
+        assert (said.code, said.out) == (2, "")
+        assert said.err.startswith(f"Usage: {' '.join(['fedmx', *words])} [OPTIONS] COMMAND")
+
+
+def test_the_version_is_told(folder: Path) -> None:
+    from fedmx.version import __version__
+
+    assert fedmx("--version", cwd=folder).out == f"fedmx {__version__}\n"
+
+
+LOADED = """
+import sys
+import fedmx.cli
+try:
+    fedmx.cli.main()
+finally:
+    print("mxnet" in sys.modules, file=sys.stderr)
+"""
+
+
+@pytest.mark.parametrize("words", ["--help", "list", "list hooks", "data list", "certs ca pki"])
+def test_what_needs_no_model_does_not_wait_for_mxnet(folder: Path, words: str) -> None:
+    said = fedmx(*words.split(), cwd=folder, code=LOADED)
+    assert (said.code, said.err) == (0, "False\n")
+    assert said.out
+
+
+def test_lists_say_what_each_name_is_and_takes(folder: Path) -> None:
+    from fedmx.components.catalogue import KINDS
+
+    names = fedmx("list", cwd=folder).out
+    for kind, entries in KINDS.items():
+        assert f"\n{kind} (" in f"\n{names}"
+        for name in entries:
+            assert f"\n{name}" in names
+    hooks = fedmx("list", "hooks", cwd=folder).out
+    assert "norm = 1.0: a number" in hooks
+    assert "hooks: [{name: 'my_module:Noise', sigma: 0.01}]" in hooks
+    narrow = fedmx("list", "models", cwd=folder, COLUMNS="40").out
+    assert max(map(len, narrow.splitlines())) <= 40
+    assert "gluoncv:NAME" in narrow
+
+
+def test_a_reader_that_leaves_ends_the_command_quietly(folder: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "fedmx", "list"],
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait() == 1
+
+
+def test_a_terminal_without_unicode_gets_other_characters(folder: Path) -> None:
+    said = fedmx("data", "list", cwd=folder, PYTHONIOENCODING="ascii")
+    assert (said.code, said.err) == (0, "")
+
+
+def test_certificates_for_many_are_made_in_a_few_lines_and_never_replaced(folder: Path) -> None:
+    words = ("certs", "all", "pki", "--clients", "20", "--name", "fl.example.org")
+    said = fedmx(*words, cwd=folder)
+    assert (said.code, said.err) == (0, "")
+    assert len(said.out.splitlines()) < 12
+    assert "fedmx client HOST:PORT --id I --ca ca.pem" in said.out
+    made = {path.name: path.read_bytes() for path in (folder / "pki").iterdir()}
+    assert len(made) == 2 * 22
+    assert "stays as it is" in fedmx(*words, cwd=folder).complaint
+    assert "exists already" in fedmx("certs", "client", "pki", "7", cwd=folder).complaint
+    assert {path.name: path.read_bytes() for path in (folder / "pki").iterdir()} == made
+    assert fedmx("certs", "client", "pki", "20", "21", cwd=folder).code == 0
+    shown = fedmx("certs", "show", "pki/server.pem", cwd=folder).out
+    assert "fl.example.org" in shown
+    assert "fedmx private CA" in shown
+    assert "824 days left" in shown
+    assert "a client" in fedmx("certs", "show", "pki/client-21.pem", cwd=folder).out
+
+
+def test_data_sets_are_here_or_would_be_downloaded(folder: Path) -> None:
+    there = folder / "data" / "mnist" / "train-images-idx3-ubyte"
+    there.parent.mkdir(parents=True)
+    there.touch()
+    env = {"FEDMX_DATA": str(folder / "data"), "FEDMX_CACHE": str(folder / "c"), "COLUMNS": "200"}
+    lines = dict(
+        line.split(maxsplit=1) for line in fedmx("data", "list", cwd=folder, **env).out.splitlines()
+    )
+    assert lines["mnist"] == f"here: {there.parent}"
+    assert lines["cifar-10"].startswith("would be downloaded from www.cs.toronto.edu into")
+    assert lines["digits"].startswith("here:")
+    assert lines["arrays"] == "your own: give path"
+    assert not (folder / "c").exists()

@@ -1,0 +1,93 @@
+"""`fedmx explain` says what a name stands for, and spells a preset out as it really is."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+import yaml
+
+from fedmx.cli.commands.explain import by_hand, explanation
+from fedmx.cli.main import run
+from fedmx.components.build import build
+from fedmx.components.catalogue import KINDS
+from fedmx.components.component import Component
+from fedmx.components.settings import signature_of
+from layers.logic import AGGREGATORS, HOOKS, PRESETS, SELECTORS
+from tests.fedmx.command_line import fedmx
+
+NAMES = sorted({name for entries in KINDS.values() for name in entries if name[-1] != ":"})
+
+
+def told(name: str) -> str:
+    return "\n".join(explanation(name))
+
+
+def test_a_preset_is_explained_by_its_parts_with_the_values_that_it_gives_them() -> None:
+    text = told("projected-stc")
+    for part in ("selector uniform", "aggregator fedfv", "hook stc"):
+        assert f"\n{part}\n" in text
+    for said in (
+        "fraction = 0.1: a number",
+        "p_up = 0.1: a number or null",
+        "share of the values that go up",
+        "positions are Golomb-coded",
+        "the client keeps its residual",
+        "The server keeps each client's last update",
+        "on the client: receive, send",
+        "the model goes down encoded",
+    ):
+        assert said in text
+    assert "weights = 'uniform'" in told("stc"), "the preset's value, not the aggregator's default"
+
+
+@pytest.mark.parametrize("name", sorted(PRESETS))
+def test_the_lines_spelled_out_by_hand_make_the_very_preset(name: str) -> None:
+    _, _, told_lines = told(name).partition("by hand:\n")
+    preset = PRESETS[name]()
+    section = yaml.safe_load(told_lines.partition(": hook\n")[0])["logic"]
+    assert section == yaml.safe_load(yaml.safe_dump(by_hand(preset)))
+    selector = build("selector", Component.of(section["select"]), SELECTORS)
+    aggregator = build("aggregator", Component.of(section["aggregate"]), AGGREGATORS)
+    hooks = tuple(build("hook", Component.of(hook), HOOKS) for hook in section.get("hooks", []))
+    assert dataclasses.replace(preset, selector=selector, aggregator=aggregator, hooks=hooks) == (
+        preset
+    )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_name_is_explained_with_each_of_its_settings(name: str) -> None:
+    text = told(name)
+    kinds = [entries for entries in KINDS.values() if name in entries]
+    for entries in kinds:
+        for setting in signature_of(entries[name]).settings.values():
+            assert f"  {setting.name} = " in text or f"  {setting.name}: " in text
+    assert "Args:" not in text
+    assert "Attributes:" not in text
+
+
+def test_a_member_of_a_family_is_explained_as_the_family() -> None:
+    assert told("gluon:resnet18_v1").startswith("gluon:resnet18_v1: model\n\nA model of ")
+
+
+def test_an_unknown_name_is_one_line_with_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["explain", "projected-stk"]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    (line,) = said.err.splitlines()
+    assert line.startswith(
+        "fedmx: unknown name 'projected-stk'; did you mean 'projected-stc'? there are: 2nn, "
+    )
+    assert "gluon:NAME" in line
+
+
+def test_the_command_explains_without_loading_mxnet(tmp_path: Path) -> None:
+    code = (
+        "import sys; from fedmx.cli.main import run; code = run(['explain', 'stc']); "
+        "print('mxnet' in sys.modules); sys.exit(code)"
+    )
+    said = fedmx(cwd=tmp_path, code=code)
+    assert (said.code, said.err) == (0, "")
+    assert said.out.splitlines()[0] == "stc: preset"
+    assert said.out.splitlines()[-1] == "False"

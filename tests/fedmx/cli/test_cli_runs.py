@@ -1,0 +1,365 @@
+"""Runs as a user has them: shown, recorded, interrupted at any time, and gone on with."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pty
+import re
+import resource
+import select
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from fedmx.cli.terminal.progress import ProgressLine
+from fedmx.run import RunFolder
+from fedmx.server.round import Round
+from layers.logic import RoundReport, Traffic
+from tests.fedmx.command_line import (
+    PATIENCE_S,
+    ROOT,
+    Said,
+    ended,
+    environment,
+    fedmx,
+    lines_of,
+    started,
+    wait_until,
+)
+
+EXPERIMENT = """
+name: small
+rounds: 4
+clients: 4
+compute:
+  model: 2nn
+  data: digits
+  normalise: {scale: 16}
+  train: {steps: 2}
+logic:
+  select: {name: uniform, fraction: 0.5}
+  hooks: ["gate:Gate"]
+"""
+# In round 3 a client waits until it is let go on: so a test knows what is going on.
+GATE = """
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from layers.logic import ClientHalf, Context, Hook, Update
+
+HERE = Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class Gate(Hook):
+    def client(self) -> ClientHalf:
+        return Waits()
+
+
+class Waits(ClientHalf):
+    def send(self, update: Update, context: Context) -> Update:
+        if update.round == 3 and (HERE / "debug").exists():
+            breakpoint()
+        while update.round == 3 and not (HERE / "open").exists():
+            (HERE / "waiting").touch()
+            time.sleep(0.01)
+        if (HERE / "fail").exists():
+            raise ZeroDivisionError("on purpose")
+        total = update.delta + context.memory.get("residual", np.float32(0))
+        context.keep(residual=(total / 2).astype(np.float32))
+        return replace(update, delta=(total / 2).astype(np.float32))
+"""
+
+
+def place(folder: Path) -> Path:
+    folder.mkdir(exist_ok=True)
+    (folder / "small.yaml").write_text(EXPERIMENT)
+    (folder / "gate.py").write_text(GATE)
+    return folder
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return place(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Said, Path]:
+    """A run that nothing disturbed, and what the command said."""
+    folder = place(tmp_path_factory.mktemp("whole"))
+    (folder / "open").touch()
+    said = fedmx("run", "small.yaml", cwd=folder)
+    return said, folder
+
+
+def run_in(folder: Path) -> Path:
+    (run,) = (folder / "runs").iterdir()
+    return run
+
+
+def rounds_of(run: Path) -> list[int]:
+    return [json.loads(line)["round"] for line in lines_of("rounds.jsonl", run)]
+
+
+def finish(folder: Path, whole: Path) -> None:
+    """Resume the one run in a folder; it ends in the bytes of the undisturbed one."""
+    (folder / "open").touch()
+    run = run_in(folder)
+    said = fedmx("resume", run, cwd=folder)
+    assert (said.code, "Traceback" in said.err) == (0, False), said
+    expected = (run_in(whole) / "model.safetensors").read_bytes()
+    assert (run / "model.safetensors").read_bytes() == expected
+    assert rounds_of(run) == [1, 2, 3, 4]
+    assert RunFolder.open(run).status == "done"
+
+
+def test_a_run_without_a_terminal_is_told_in_plain_lines(whole: tuple[Said, Path]) -> None:
+    said, folder = whole
+    run = run_in(folder).relative_to(folder)
+    lines = said.err.splitlines()
+    assert said.code == 0
+    assert lines[0] == f"run folder: {run}"
+    shape = r"round (\d)/4  accuracy [\d.]+ %  loss [\d.]+  up [\d.]+ MiB  down [\d.]+ MiB"
+    found = [re.fullmatch(shape + r"(  \d+ s left)?", line) for line in lines[1:]]
+    assert [match and match[1] for match in found] == ["1", "2", "3", "4"]
+    assert re.fullmatch(
+        r"all 4 rounds were run: accuracy [\d.]+ %, loss [\d.]+\n"
+        rf"model:  {run}/model.safetensors\nreport: {run}/report.html\n",
+        said.out,
+    )
+
+
+def test_a_run_that_is_done_is_not_resumed_and_an_edited_one_neither(
+    whole: tuple[Said, Path], tmp_path: Path
+) -> None:
+    run = run_in(whole[1])
+    assert "the run is done (all 4 rounds were run)" in fedmx("resume", run, cwd=tmp_path).complaint
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    for name in ("run.json", "experiment.yaml"):
+        (copy / name).write_bytes((run / name).read_bytes())
+    yaml = (copy / "experiment.yaml").read_text()
+    (copy / "experiment.yaml").write_text(yaml.replace("seed: 1", "seed: 2"))
+    complaint = fedmx("resume", copy, cwd=tmp_path).complaint
+    assert "is not the experiment that the run began with; put it back" in complaint
+
+
+def test_a_report_says_where_its_page_is(whole: tuple[Said, Path], tmp_path: Path) -> None:
+    run = run_in(whole[1])
+    said = fedmx("report", run, run, "-o", tmp_path / "page.html", cwd=tmp_path)
+    assert (said.code, said.err) == (0, "")
+    assert "Final accuracy" in said.out
+    assert "Up a round in float32" in said.out
+    assert "a round, as large as float32 (" in (run / "report.html").read_text()
+    assert said.out.splitlines()[-1] == f"report: {tmp_path / 'page.html'}"
+    assert (tmp_path / "page.html").stat().st_size > 1000
+    assert "is a folder" in fedmx("report", run, "-o", tmp_path, cwd=tmp_path).complaint
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_says_how_to_go_on_and_ends_in_the_same_bytes(
+    folder: Path, whole: tuple[Said, Path], number: signal.Signals
+) -> None:
+    with started("run", "small.yaml", cwd=folder) as process:
+        wait_until((folder / "waiting").exists, process)
+        run = run_in(folder)
+        locked = fedmx("resume", run, cwd=folder).complaint
+        assert f"in use by process {process.pid}" in locked
+        process.send_signal(number)
+        process.send_signal(number)  # an impatient user
+        said = ended(process)
+    assert said.code == 130
+    assert said.out == ""
+    assert said.err.splitlines()[-1] == (
+        f"fedmx: interrupted after round 2; go on with: fedmx resume {run.relative_to(folder)}"
+    )
+    assert len(said.err.splitlines()) == 4  # the folder, two rounds, the end
+    assert RunFolder.open(run).status == "interrupted"
+    if number == signal.SIGINT:
+        finish(folder, whole[1])
+
+
+def test_a_full_disk_costs_neither_the_last_checkpoint_nor_the_run(
+    folder: Path, whole: tuple[Said, Path]
+) -> None:
+    with started("run", "small.yaml", cwd=folder) as process:
+        wait_until((folder / "waiting").exists, process)
+        resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (10, 10))  # no file can grow
+        (folder / "open").touch()
+        said = ended(process)
+    run = run_in(folder)
+    assert said.code == 2
+    assert "Traceback" not in said.err
+    assert len(said.err.splitlines()) == 4
+    complaint = said.err.splitlines()[-1]
+    assert str(run.relative_to(folder)) in complaint
+    assert complaint.endswith(f"; go on with: fedmx resume {run.relative_to(folder)}")
+    checkpoint = RunFolder.open(run).latest_checkpoint()
+    assert checkpoint is not None
+    assert (checkpoint.round, checkpoint.warnings) == (2, ())
+    finish(folder, whole[1])
+
+
+def test_an_interruption_while_mxnet_is_loaded_leaves_nothing_behind(folder: Path) -> None:
+    with started("run", "small.yaml", cwd=folder) as process:
+        maps = Path(f"/proc/{process.pid}/maps")
+        wait_until(lambda: "libmxnet" in maps.read_text(), process)
+        process.send_signal(signal.SIGINT)
+        said = ended(process)
+    assert (said.code, said.out, said.err) == (130, "", "fedmx: interrupted\n")
+    assert not (folder / "runs").exists()
+
+
+def test_a_hook_that_raises_is_named_with_its_line(folder: Path) -> None:
+    (folder / "fail").touch()
+    said = fedmx("run", "small.yaml", cwd=folder)
+    run = run_in(folder)
+    line = 1 + GATE.splitlines().index('            raise ZeroDivisionError("on purpose")')
+    assert said.code == 2
+    assert re.search(
+        rf"^fedmx: client \d, round 1: ZeroDivisionError: on purpose \({folder}/gate.py:{line}\); "
+        rf"--debug shows the traceback; go on with: fedmx resume {run.relative_to(folder)}$",
+        said.err.splitlines()[-1],
+    )
+    assert RunFolder.open(run).status == "failed"
+
+
+def test_server_and_client_say_what_happens_and_end_at_a_signal(folder: Path) -> None:
+    listen = ("--set", "clients=1", "--set", "logic.min_updates=1", "--listen", "127.0.0.1:0")
+    with started("server", "small.yaml", *listen, cwd=folder) as server:
+        assert server.stderr is not None
+        heard = [server.stderr.readline() for _ in range(3)]
+        address = heard[0].split()[-1]
+        assert heard[0] == f"listening on {address}\n"
+        assert heard[1].startswith("run folder: runs/small-")
+        assert heard[2].startswith("waiting for clients: 0 of 1")
+        run = run_in(folder)
+        words = ("client", address, "--partition", "0/1", "--module", "gate")
+        with started(*words, "--memory", folder / "memory", cwd=folder) as client:
+            wait_until((folder / "waiting").exists, client)
+            client.send_signal(signal.SIGINT)
+            said = ended(client)
+        assert (said.code, said.out) == (130, "")
+        lines = said.err.splitlines()
+        assert lines[0] == f"client 0: looking for {address}, until it is there"
+        assert f"connected to {address}" in lines
+        rounds = [line for line in lines if line.startswith("round ")]
+        assert len(rounds) == 2
+        assert re.fullmatch(
+            r"round 2: 2 steps on [\d,]+ samples, loss [\d.]+, update of [\d.]+ MiB", rounds[1]
+        )
+        assert lines[-1] == "fedmx: interrupted; the same command takes part again"
+        server.send_signal(signal.SIGTERM)
+        said = ended(server)
+    assert (said.code, said.out) == (130, "")
+    assert said.err.splitlines()[-1] == (
+        f"fedmx: interrupted after round 2; go on with: fedmx resume {run.relative_to(folder)}"
+    )
+    assert RunFolder.open(run).status == "interrupted"
+    assert RunFolder.open(run).facts["address"] == address
+
+    (folder / "open").touch()
+    words = (*words, "--memory", str(folder / "memory"))
+    with started("resume", run, cwd=folder) as server, started(*words, cwd=folder) as client:
+        took_part, resumed = ended(client), ended(server)
+    assert (took_part.code, resumed.code) == (0, 0)
+    assert f"listening on {address}" in resumed.err  # where its clients know it to be
+    assert re.fullmatch(
+        r"the run is over: all 4 rounds were run; 2 updates from here, up .* MiB, down .* MiB\n",
+        took_part.out,
+    )
+    assert rounds_of(run) == [1, 2, 3, 4]
+
+
+def test_a_terminal_has_one_line_that_goes_and_a_debugger_gets_it_for_itself(
+    folder: Path,
+) -> None:
+    (folder / "open").touch()
+    (folder / "debug").touch()
+    main, terminal = pty.openpty()
+    with subprocess.Popen(
+        [sys.executable, "-m", "fedmx", "run", "small.yaml", "--set", "clients=1"],
+        cwd=folder,
+        env=environment(TERM="xterm"),
+        stdin=terminal,
+        stdout=terminal,
+        stderr=terminal,
+    ) as process:
+        os.close(terminal)
+        seen = _read(main, until=b"(Pdb) ")
+        assert re.search(rb"2/4  acc", seen)
+        os.write(main, b"p 6 * 7\n")
+        assert b"42" in _read(main, until=b"(Pdb) ")
+        (folder / "debug").unlink()
+        os.write(main, b"c\n")
+        after = _read(main)
+        os.close(main)
+    assert process.returncode == 0
+    assert b"gate.py" in seen  # where breakpoint() is, not where it was handled
+    assert seen.count(b"\x1b[?25l") == seen.count(b"\x1b[?25h") == 1  # the cursor is back
+    assert re.search(rb"^round 4/4  accuracy", after, re.MULTILINE)
+
+
+def _read(descriptor: int, until: bytes = b"") -> bytes:
+    """What a terminal shows, until some text or its end."""
+    seen, ends = b"", time.monotonic() + PATIENCE_S
+    while not (until and until in seen) and time.monotonic() < ends:
+        if select.select([descriptor], [], [], 1.0)[0]:
+            try:
+                some = os.read(descriptor, 4096)
+            except OSError:  # Linux's way to say that the other end is closed
+                some = b""
+            if not some:
+                break
+            seen += some
+    return seen
+
+
+@pytest.mark.parametrize("width", [40, 60, 72, 80, 100, 120])
+@pytest.mark.parametrize(("round", "last", "each_bytes"), [(0, 3, 0), (9, 999, 10**9)])
+def test_the_progress_line_is_one_line_of_any_width(
+    tmp_path: Path, width: int, round: int, last: int, each_bytes: int
+) -> None:
+    folder = RunFolder.create(tmp_path, "shown", "", {})
+    line = ProgressLine(last)
+    for number in range(1, round + 1):
+        report = RoundReport(number, 0.1, 1, (), Traffic(each_bytes, each_bytes))
+        line.take(Round(report, 0.98765, 0.12345, 100.0, 100.0), folder)
+    written = io.StringIO()
+    console = Console(file=written, width=width, force_terminal=True, color_system=None)
+    console.print(line)
+    (text,) = written.getvalue().splitlines()
+    assert len(text) <= width
+    assert f"{round}/{last}" in text
+    if round and width >= 72:
+        assert "98.77 %" in text
+        assert "0.1235" in text or "0.1234" in text
+
+
+def test_how_a_partition_looks_is_shown_and_drawn(folder: Path) -> None:
+    words = ("--set", "compute.partition=shards", "--figure", "labels.png")
+    said = fedmx("data", "show", "small.yaml", *words, cwd=folder)
+    assert (said.code, said.err) == (0, "")
+    assert "4 clients, 1,442 samples" in said.out
+    assert said.out.splitlines()[-1] == "figure: labels.png"
+    assert (folder / "labels.png").read_bytes().startswith(b"\x89PNG")
+    assert max(map(len, said.out.splitlines())) <= 80
+    words = ("--clients", "3", "--partition", "{name: dirichlet, alpha: 0.1}")
+    named = fedmx("data", "show", "digits", *words, "--figure", "labels.jpg", cwd=folder)
+    assert "3 clients, 1,442 samples" in named.out
+    assert "must end in one of .png, .svg, .pdf" in named.err
+    assert named.code == 2
+
+
+def test_the_quickstart_of_the_examples_is_what_the_help_begins_with() -> None:
+    assert (ROOT / "examples" / "quickstart.yaml").exists()

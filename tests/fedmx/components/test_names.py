@@ -1,0 +1,398 @@
+"""From names to components: what is found, what is refused, and how settings are checked."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedmx.components.build import bind, build, resolve
+from fedmx.components.source import Source
+from fedmx.errors import ExperimentError
+from fedmx.experiment import Component, Experiment
+from layers.logic.errors import LogicError
+
+if TYPE_CHECKING:
+    from decimal import Decimal
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@dataclass(frozen=True)
+class Inner:
+    depth: int = 1
+
+
+@dataclass(frozen=True)
+class Uniform:
+    fraction: float = 0.1
+    count: int | None = None
+    layers: tuple[int, ...] = ()
+    mode: Literal["fast", "exact"] = "fast"
+    inner: Inner = field(default_factory=Inner)
+    flag: bool = False
+    label: str = ""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.fraction <= 1:
+            raise LogicError(f"fraction must be in (0, 1], not {self.fraction}")
+
+
+@dataclass(frozen=True)
+class Needy:
+    path: str
+    classes: int
+    size: float = 1.0
+
+
+def model(width: int = 4, *, classes: int = 10) -> tuple[int, int]:
+    return width, classes
+
+
+def zoo(name: str, classes: int = 10, **others: Any) -> tuple[str, int, dict[str, Any]]:
+    return name, classes, others
+
+
+class Odd:
+    def __init__(self, size: Decimal, thing: Path, *, even: int = 2, **kwargs: Any) -> None:
+        self.values = (size, thing, even, kwargs)
+
+
+TABLE: dict[str, Any] = {
+    "uniform": Uniform,
+    "needy": Needy,
+    "model": model,
+    "zoo:": zoo,
+    "odd": Odd,
+    "lazy": "layers.logic.errors:LogicError",
+}
+
+
+def component(reference: Any, folder: Path | None = None, **source: Any) -> Component:
+    where = ("logic", "select")
+    return Component.of(reference, where, Source("exp.yaml", folder, lines={where: 3}, **source))
+
+
+def refusal(reference: Any, folder: Path | None = None, **provided: Any) -> str:
+    with pytest.raises(ExperimentError) as caught:
+        build("selector", component(reference, folder), TABLE, **provided)
+    assert all(line.isprintable() for line in str(caught.value).split("\n"))
+    return str(caught.value)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """A user's folder, whose modules are forgotten afterwards."""
+    modules, path = set(sys.modules), list(sys.path)
+    yield tmp_path
+    sys.path[:] = path
+    for name in set(sys.modules) - modules:
+        if str(tmp_path) in str(getattr(sys.modules[name], "__file__", "")):
+            del sys.modules[name]
+
+
+# --- settings
+
+
+def test_a_component_is_made_with_its_settings_and_defaults() -> None:
+    given = {"name": "uniform", "fraction": "1e-1", "layers": [1, 2], "inner": {"depth": 3}}
+    assert build("selector", component("uniform"), TABLE) == Uniform()
+    made = build("selector", component(given), TABLE)
+    assert made == Uniform(0.1, layers=(1, 2), inner=Inner(3))
+
+
+def test_what_the_framework_gives_is_used_unless_the_settings_say_otherwise() -> None:
+    assert build("model", component("model"), TABLE, classes=3, shape=(1,)) == (4, 3)
+    assert build("model", component({"name": "model", "classes": 7}), TABLE, classes=3) == (4, 7)
+
+
+def test_binding_checks_now_and_makes_a_new_one_at_each_call() -> None:
+    make = bind("selector", component("uniform"), TABLE)
+    assert make() == make()
+    assert make() is not make()
+    with pytest.raises(ExperimentError):
+        bind("selector", component({"name": "uniform", "fraction": "x"}), TABLE)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"fraction": "x"}, "fraction: must be a number, not 'x'"),
+        ({"fraction": True}, "fraction: must be a number, not true"),
+        ({"fraction": None}, "fraction: must be a number, not null"),
+        ({"fraction": float("nan")}, "fraction: must be a number, not NaN"),
+        ({"count": 1.5}, "count: must be a whole number, not 1.5"),
+        ({"count": True}, "count: must be a whole number or null, not true"),
+        ({"layers": 3}, "layers: must be a list, not 3"),
+        ({"layers": [1, "x"]}, "layers: 1: must be a whole number, not 'x'"),
+        ({"mode": "slow"}, "mode: must be 'fast' or 'exact', not 'slow'"),
+        ({"flag": 3}, "flag: must be true or false, not 3"),
+        ({"label": 3}, "label: must be text, not 3"),
+        (
+            {"fracton": 1},
+            "fracton: unknown setting 'fracton'; did you mean 'fraction'? selector uniform has: "
+            "count = null, flag = false, fraction = 0.1, inner",
+        ),
+    ],
+)
+def test_a_wrong_setting_is_told_with_its_path(settings: dict[str, Any], message: str) -> None:
+    said = refusal({"name": "uniform", **settings})
+    assert said.startswith(f"exp.yaml:3: logic.select.{message}")
+    assert "\n" not in said
+
+
+def test_a_missing_setting_is_named_with_its_type() -> None:
+    said = refusal("needy", classes=3)
+    assert said == "exp.yaml:3: logic.select.path: is missing; selector needy needs it (text)"
+
+
+def test_all_wrong_settings_are_told_together() -> None:
+    said = refusal({"name": "needy", "size": "x", "sise": 1})
+    assert said.startswith("exp.yaml: 4 problems\n")
+    assert [line.split(": ")[1] for line in said.split("\n")[1:]] == [
+        "logic.select.size",
+        "logic.select.sise",
+        "logic.select.path",
+        "logic.select.classes",
+    ]
+
+
+def test_a_components_own_refusal_gets_its_path() -> None:
+    said = refusal({"name": "uniform", "fraction": 7})
+    assert said == "exp.yaml:3: logic.select: fraction must be in (0, 1], not 7.0"
+
+
+def test_a_parameter_whose_type_is_not_known_here_is_handed_on() -> None:
+    made = build("thing", component({"name": "odd", "size": "s", "thing": "p", "x": 1}), TABLE)
+    assert made.values == ("s", Path("p"), 2, {"x": 1})
+
+
+# --- names
+
+
+def test_an_unknown_name_gets_the_nearest_and_all_names() -> None:
+    assert refusal("unifrm") == (
+        "exp.yaml:3: logic.select: unknown selector 'unifrm'; did you mean 'uniform'? there are: "
+        "lazy, model, needy, odd, uniform, zoo:NAME, or your own as package.module:Name"
+    )
+
+
+def test_a_family_takes_the_rest_of_the_name() -> None:
+    made = build("model", component({"name": "zoo:resnet:18", "depth": 2}), TABLE, classes=3)
+    assert made == ("resnet:18", 3, {"depth": 2})
+
+
+def test_a_table_can_name_its_entries_without_importing_them() -> None:
+    assert resolve("error", component("lazy"), TABLE) is LogicError
+
+
+def test_an_entry_is_also_known_by_its_full_name() -> None:
+    """So that an object of fedmx's own class, written to a file, needs no permission elsewhere."""
+    limited = component(f"{__name__}:Uniform", modules=frozenset())
+    assert resolve("selector", limited, TABLE) is Uniform
+    assert resolve("e", component("layers.logic.errors:LogicError"), TABLE) is LogicError
+
+
+def test_an_object_is_used_as_it_is() -> None:
+    given = Uniform(0.5)
+    assert build("selector", component(given), TABLE) is given
+    assert build("model", component(model), {}, classes=4) == (4, 4)
+    assert build("selector", component(Uniform), {}) == Uniform()
+
+
+def test_an_object_that_was_lost_in_a_file_is_told() -> None:
+    said = refusal("<object Net>")
+    assert "<object Net> was an object of a Python program" in said
+    assert said.endswith("run again from that program")
+
+
+# --- a user's own code
+
+
+def write(folder: Path, name: str, text: str) -> None:
+    path = folder / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text)
+
+
+OWN = """
+from dataclasses import dataclass
+from os import system
+import json
+
+@dataclass(frozen=True)
+class Mine:
+    norm: float = 1.0
+
+    def __post_init__(self):
+        if self.norm < 0:
+            raise ValueError("norm must not be negative")
+
+    class Inner:
+        pass
+
+def broken(): return {}["x"]
+
+ready = Mine(7.0)
+_hidden = Mine
+"""
+
+
+def test_a_module_beside_the_experiment_file_is_found(folder: Path) -> None:
+    write(folder, "own_hooks_a.py", OWN)
+    path = folder / "exp.yaml"
+    path.write_text(
+        "rounds: 1\nclients: 2\ncompute: {model: m, data: d}\n"
+        'logic: {hooks: [{name: "own_hooks_a:Mine", norm: 2}]}\n'
+    )
+    hook = Experiment.read(path).logic.hooks[0]
+    made = build("hook", hook, {})
+    assert (type(made).__name__, made.norm) == ("Mine", 2.0)
+
+
+def test_a_module_in_the_working_directory_is_found(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(folder, "own_b/__init__.py", "")
+    write(folder, "own_b/hooks.py", OWN)
+    monkeypatch.chdir(folder)
+    made = build("hook", component("own_b.hooks:ready"), {})
+    assert made.norm == 7.0
+    assert resolve("hook", component("own_b.hooks:Mine.Inner"), {}).__name__ == "Inner"
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("own_c:Mne", "unknown name 'Mne'; did you mean 'Mine'? its own are: Mine, broken, ready"),
+        ("own_c:json", "is a module; name a class or function in it"),
+        ("own_c:json.loads", "only a class can have names inside it"),
+        ("own_c:system", "is a part of Python itself"),
+        ("own_c:_hidden", "is not of the form package.module:Name"),
+        ("own_c:Mine.__init__", "is not of the form package.module:Name"),
+        ("own_c:", "is not of the form package.module:Name"),
+        (":Mine", "is not of the form package.module:Name"),
+        ("own c:Mine", "is not of the form package.module:Name"),
+        ("own_c.x:Mine", "there is no module 'own_c.x'"),
+        ("own_missing:Mine", "there is no module 'own_missing'; looked among the installed ones"),
+        ("os:system", "is a part of Python itself"),
+        ("builtins:print", "is a part of Python itself"),
+        ("subprocess:Popen", "is a part of Python itself"),
+        ("__main__:Mine", "is not of the form package.module:Name"),
+        ("own_c:broken", "own_c:broken failed: KeyError: 'x'"),
+    ],
+)
+def test_a_wrong_reference_is_told_in_one_line(folder: Path, name: str, message: str) -> None:
+    write(folder, "own_c.py", OWN)
+    said = refusal(name, folder)
+    assert said.startswith("exp.yaml:3: logic.select: ")
+    assert message in said
+    assert "\n" not in said
+
+
+def test_a_refusal_by_a_users_class_names_the_line(folder: Path) -> None:
+    write(folder, "own_d.py", OWN)
+    said = refusal({"name": "own_d:Mine", "norm": -1}, folder)
+    assert said == (
+        "exp.yaml:3: logic.select: norm must not be negative "
+        f"({folder}/own_d.py:{OWN.split('norm must')[0].count(chr(10)) + 1})"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "line"),
+    [
+        ("x = 1\nx = = 2\n", "SyntaxError: invalid syntax", 2),
+        ("import not_there_at_all\n", "ModuleNotFoundError: No module named 'not_there", 1),
+        ("\n\ndef f():\n    raise RuntimeError('a\\nb')\nf()\n", "RuntimeError: a", 4),
+        ("import sys\nsys.exit(3)\n", "SystemExit: 3", 2),
+        ("import json\njson.loads('x')\n", "JSONDecodeError: Expecting value", 2),
+    ],
+)
+def test_a_module_that_fails_is_told_with_its_line(
+    folder: Path, text: str, message: str, line: int
+) -> None:
+    write(folder, "own_e.py", text)
+    said = refusal("own_e:Mine", folder)
+    assert f"'own_e:Mine' cannot be imported: {message}" in said
+    assert said.endswith(f"({folder}/own_e.py:{line})")
+    assert "\n" not in said
+
+
+def test_another_experiments_module_of_the_same_name_is_never_taken(folder: Path) -> None:
+    for name in ("one", "two"):
+        write(folder, f"{name}/own_f.py", OWN)
+    assert build("hook", component("own_f:Mine", folder / "one"), {}).norm == 1.0
+    said = refusal("own_f:Mine", folder / "two")
+    assert f"the module own_f is that of {folder}/one/own_f.py, not {folder}/two/own_f.py" in said
+
+
+def test_an_experiment_from_elsewhere_imports_only_what_is_allowed(folder: Path) -> None:
+    write(folder, "own_g.py", "raise AssertionError('was imported')")
+    write(folder, "own_h.py", OWN)
+    text = (
+        "rounds: 1\nclients: 2\ncompute: {model: m, data: d}\n"
+        'logic: {hooks: ["own_g:Mine", "own_h:Mine"]}\n'
+    )
+    hooks = Experiment.parse(text, "server", folder=folder, modules=["own_h"]).logic.hooks
+    with pytest.raises(ExperimentError) as caught:
+        build("hook", hooks[0], TABLE)
+    assert str(caught.value) == (
+        "server:4: logic.hooks.0: 'own_g:Mine' names code of the module 'own_g', which is not "
+        "among those allowed here (own_h); if it is yours, allow it: fedmx client --module own_g"
+    )
+    assert "own_g" not in sys.modules
+    assert build("hook", hooks[1], TABLE).norm == 1.0
+
+
+def test_a_users_file_comes_after_what_is_installed(folder: Path) -> None:
+    write(folder, "yaml.py", "raise AssertionError('was imported')")
+    code = (
+        "from pathlib import Path; from fedmx.experiment import Component\n"
+        "from fedmx.components.source import Source; from fedmx.components.build import resolve\n"
+        f"source = Source('f', Path({str(folder)!r}))\n"
+        "print(resolve('x', Component.of('yaml:SafeLoader', (), source), {}).__name__)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        cwd=folder.parent,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        check=True,
+    )
+    assert done.stdout.strip() == "SafeLoader"
+
+
+# --- any reference
+
+plain = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+keys = st.sampled_from([one.name for one in dataclasses.fields(Uniform)]) | st.text(max_size=5)
+some_names = st.sampled_from([*TABLE, "zoo:x", "a:b", "os:system"]) | st.text(max_size=8)
+
+
+@given(some_names, st.dictionaries(keys, plain, max_size=4))
+def test_any_reference_is_built_or_refused(name: str, settings: dict[str, Any]) -> None:
+    problem, made = "", None
+    try:
+        reference = Component.of({**settings, "name": name}, ("logic", "select"))
+        made = build("selector", reference, TABLE)
+    except (ExperimentError, ValueError) as error:
+        problem = str(error)
+    assert all(line.isprintable() for line in problem.split("\n"))
+    assert (made is None) == bool(problem)

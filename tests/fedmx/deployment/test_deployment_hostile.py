@@ -1,0 +1,328 @@
+"""What a hostile or broken client can do to a deployed round: be reported, and no more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from fedmx.deployment.rejections import MOST_OFFENCES, MOST_REASONS, Refusals
+from fedmx.protocol.messages import CannotTakePart, Failed, Finished, Ready, Setup
+from layers.logic import Offer, Task, TooFewUpdates, Verdict
+from layers.network import Codec
+from layers.network.protocol.frames import SIZE, Kind, frame
+from tests.fedmx.scripted import (
+    Scripted,
+    after_one_round,
+    fleet,
+    honest,
+    listening,
+    update_of,
+)
+from tests.network.conftest import Certificates
+
+Script = Callable[[Scripted], None]
+
+
+@dataclass(frozen=True)
+class Forged:
+    """An update whose sample count may be anything."""
+
+    round: int
+    client: int
+    samples: float
+    steps: int
+    delta: np.ndarray
+    buffers: np.ndarray
+    metrics: dict[str, float]
+    slots: dict[str, dict[str, int]]
+
+
+FORGER = Codec({1: Setup, 2: Ready, 5: Finished, 8: Task, 11: Forged})
+
+
+def says(**changed: object) -> Script:
+    """A client whose first update is changed; later it is honest."""
+
+    def script(client: Scripted) -> None:
+        client.say(update_of(client.task(), **changed))
+        honest(client)
+
+    return script
+
+
+def garbage(client: Scripted) -> None:
+    client.task()
+    client.raw(b"\xff" * 64)
+
+
+def lie_about_a_length(client: Scripted) -> None:
+    client.task()
+    client.raw(frame(Kind.MESSAGE, 77, SIZE.pack(1 << 50)))
+
+
+def chunk_that_was_not_announced(client: Scripted) -> None:
+    client.task()
+    client.raw(frame(Kind.DATA, 99, b"x" * 10))
+
+
+def half_an_update(client: Scripted) -> None:
+    whole = client.frames(update_of(client.task()))
+    client.raw(whole[: len(whole) // 2])
+    client.hang_up()
+
+
+def samples_that_are_no_number(client: Scripted) -> None:
+    task = client.task()
+    u = update_of(task)
+    nan = Forged(u.round, u.client, float("nan"), 1, u.delta, u.buffers, {}, {})
+    client.say(nan)
+
+
+def an_offer_that_nobody_wants(client: Scripted) -> None:
+    task = client.task()
+    client.say(Offer(task.round, task.client, 10, 1.0))
+    honest(client)
+
+
+def a_word_of_servers(client: Scripted) -> None:
+    task = client.task()
+    client.say(Verdict(task.round, task.client, granted=True))
+    client.say(update_of(task, samples=0))
+    honest(client)
+
+
+def a_failure(client: Scripted) -> None:
+    client.say(Failed(client.task().round, client.client, "Ouch: no", "Traceback: line 1 of mine"))
+    honest(client)
+
+
+NAN = np.full(15, np.nan, np.float32)
+HOSTILE: dict[str, tuple[Script, str, str]] = {
+    "garbage": (garbage, "refused", "frame"),
+    "a length beyond every limit": (lie_about_a_length, "refused", str(1 << 50)),
+    "a chunk out of nowhere": (chunk_that_was_not_announced, "refused", "stream 99"),
+    "half an update": (half_an_update, "lost", "not back within 0.2 s"),
+    "an old round": (says(round=0), "refused", "an update of round 0 in round 1"),
+    "a round to come": (says(round=2), "refused", "an update of round 2 in round 1"),
+    "someone else's name": (says(client=0), "refused", "in the name of client 0"),
+    "NaN": (says(delta=NAN), "refused", "15 values not finite"),
+    "infinite buffers": (says(buffers=np.full(0, 1, np.float64)), "refused", "float64"),
+    "a wrong length": (says(delta=np.zeros(14, np.float32)), "refused", "shape (14,)"),
+    "no samples": (says(samples=0), "refused", "sample count of 0"),
+    "fewer than no samples": (says(samples=-5), "refused", "sample count of -5"),
+    "samples that are no number": (samples_that_are_no_number, "refused", "samples"),
+    "a metric that is no number": (says(metrics={"loss": np.nan}), "refused", "'loss' of nan"),
+    "an offer": (an_offer_that_nobody_wants, "refused", "sent an offer of round 1"),
+    "a word of servers": (a_word_of_servers, "refused", "sample count of 0"),
+    "a failure of its own": (a_failure, "lost", "Ouch: no"),
+}
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+def test_a_hostile_client_is_reported_and_the_others_count(
+    what: str, certificates: Certificates
+) -> None:
+    script, status, reason = HOSTILE[what]
+    more = {"codec": FORGER} if "no number" in what and "samples" in what else {}
+    server = listening(certificates, last=2, wait_for=3, rejoin_s=0.2)
+    start = server.weights.copy()
+    with server, fleet(server, certificates, {0: honest, 1: honest}):
+        tls_of_2 = {2: script}
+        with fleet(server, certificates, tls_of_2, **more):
+            rounds = server.rounds()
+            first = next(rounds)
+            (reported,) = [one for one in first.report.clients if one.client == 2]
+            assert (reported.status, reason in reported.reason) == (status, True), reported
+            assert first.participants == (0, 1)
+            assert first.record()["refused" if status == "refused" else "lost"] == 1
+            np.testing.assert_array_equal(server.weights, after_one_round(start, (0, 1)))
+            (second,) = rounds
+            assert {0, 1} <= set(second.participants)
+            assert not second.report.of("refused")
+    assert first.control_bytes > 0
+    assert second.control_bytes >= 0
+
+
+def test_a_failure_is_reported_with_its_traceback(certificates: Certificates) -> None:
+    server = listening(certificates, wait_for=2)
+    with server, fleet(server, certificates, {0: honest, 1: a_failure}):
+        (round,) = server.rounds()
+    (line,) = [line for line in round.client_records() if line["client"] == 1]
+    assert (line["round"], line["status"]) == (1, "lost")
+    assert line["traceback"] == "Traceback: line 1 of mine"
+
+
+def test_what_a_client_calls_its_numbers_does_not_change_what_is_recorded_of_it(
+    certificates: Certificates,
+) -> None:
+    names = ("round", "client", "status", "samples", "up_bytes", "ended_s", "loss")
+    server = listening(certificates, wait_for=2)
+    with (
+        server,
+        fleet(server, certificates, {0: honest, 1: says(metrics=dict.fromkeys(names, -1.0))}),
+    ):
+        (round,) = server.rounds()
+    one, other = round.client_records()
+    assert (other["round"], other["client"], other["status"]) == (1, 1, "counted")
+    assert (other["samples"], other["up_bytes"] > 0, other["ended_s"] > 0) == (10, True, True)
+    assert (one["loss"], other["loss"]) == (1.0, -1.0)
+
+
+def test_a_round_of_refused_updates_alone_leaves_every_bit_of_the_model(
+    certificates: Certificates,
+) -> None:
+    server = listening(certificates, wait_for=2, min_updates=1)
+    before = server.weights.tobytes()
+    with server, fleet(server, certificates, {0: says(delta=NAN), 1: says(samples=0)}):
+        with pytest.raises(TooFewUpdates) as caught:
+            list(server.rounds())
+        assert (caught.value.got, caught.value.need, caught.value.round) == (0, 1, 1)
+        assert caught.value.report is not None
+        assert len(caught.value.report.of("refused")) == 2
+        assert server.weights.tobytes() == before
+        assert server.state.round == 0
+        # The server is as good as new: the same round with the same clients, now honest.
+        (again,) = server.rounds()
+    assert again.participants == (0, 1)
+    assert server.weights.tobytes() != before
+
+
+def test_without_a_least_number_a_round_of_refused_updates_keeps_the_model(
+    certificates: Certificates,
+) -> None:
+    server = listening(certificates, wait_for=1, min_updates=0)
+    before = server.weights.tobytes()
+    with server, fleet(server, certificates, {0: says(delta=NAN)}):
+        (round,) = server.rounds()
+    assert round.report.of("refused") == (0,)
+    assert server.weights.tobytes() == before
+
+
+def test_a_second_update_counts_for_nothing_and_costs_nobody_anything(
+    certificates: Certificates,
+) -> None:
+    def twice(client: Scripted) -> None:
+        while True:
+            update = update_of(client.task())
+            client.say(update)
+            client.say(update)
+
+    server = listening(certificates, last=4, wait_for=2)
+    model = server.weights.copy()
+    with server, fleet(server, certificates, {0: twice, 1: honest}):
+        rounds = []
+        for round in server.rounds():
+            rounds.append(round)
+            model = after_one_round(model, (0, 1))
+            np.testing.assert_array_equal(server.weights, model)
+    assert all(round.participants == (0, 1) for round in rounds)
+    told = [reason for round in rounds for reason in round.refused_connections]
+    told += [one.reason for round in rounds for one in round.report.clients if one.reason]
+    assert told
+    assert all("again" in reason or "another update" in reason for reason in told)
+
+
+def test_an_update_that_nobody_asked_for_is_reported(certificates: Certificates) -> None:
+    def eager(client: Scripted) -> None:
+        task = client.task()
+        client.say(update_of(task, round=17))  # asked, but not for this
+        client.say(update_of(task))  # refused already
+        honest(client)
+
+    server = listening(certificates, last=2, wait_for=2)
+    with server, fleet(server, certificates, {0: honest, 1: eager}):
+        first, second = server.rounds()
+    assert first.participants == (0,)
+    assert 1 in first.report.of("refused")
+    told = [one.reason for one in (*first.report.clients, *second.report.clients) if one.reason]
+    told += [*first.refused_connections, *second.refused_connections]
+    assert any("round 17" in reason for reason in told)
+    assert any("another update" in reason or "again" in reason for reason in told)
+
+
+def test_the_newer_of_two_connections_with_one_identity_takes_over(
+    certificates: Certificates,
+) -> None:
+    newcomers: list[Scripted] = []
+
+    def older(client: Scripted) -> None:
+        client.task()
+        tls = certificates.client("client-0")
+        newcomers.append(Scripted(server.address, 0, tls, newer))
+
+    def newer(client: Scripted) -> None:
+        client.say(update_of(client.task()))
+
+    server = listening(certificates, wait_for=2)
+    with server, fleet(server, certificates, {0: older, 1: honest}) as clients:
+        (round,) = server.rounds()
+        newcomers[0].stop()
+    assert round.participants == (0, 1)
+    assert "newer connection" in clients[0].over
+    assert len(newcomers[0].tasks) == 1
+
+
+class Stranger(Scripted):
+    """Speaks before anybody has asked it anything."""
+
+    def be_ready(self) -> Setup:
+        for _ in range(3):
+            self.say(CannotTakePart(0, "let me in"))
+        return super().be_ready()
+
+
+def test_strangers_are_sent_away_and_what_they_say_is_ignored(certificates: Certificates) -> None:
+    def when_the_stranger_is_gone(client: Scripted) -> None:
+        task = client.task()
+        stranger.wait()
+        client.say(update_of(task))
+
+    tls = certificates.client("auditor")
+    server = listening(certificates, wait_for=1)
+    with server:
+        stranger = Stranger(server.address, 0, tls, honest, name="auditor")
+        with fleet(server, certificates, {0: when_the_stranger_is_gone}):
+            (round,) = server.rounds()
+        stranger.stop()
+    assert "not a client of this run" in stranger.over
+    assert any("'auditor' is not a client" in reason for reason in round.refused_connections)
+    assert round.participants == (0,)
+
+
+def test_a_flood_of_what_nobody_asked_for_ends_the_connection(certificates: Certificates) -> None:
+    def flood(client: Scripted) -> None:
+        task = client.task()
+        while True:
+            client.say(update_of(task, round=99))
+
+    def until_the_other_is_gone(client: Scripted) -> None:
+        task = client.task()
+        flooding[1].wait()
+        client.say(update_of(task))
+
+    server = listening(certificates, wait_for=2, rejoin_s=0.0)
+    with (
+        server,
+        fleet(server, certificates, {1: flood}) as flooding,
+        fleet(server, certificates, {0: until_the_other_is_gone}),
+    ):
+        (round,) = server.rounds()
+    assert round.participants == (0,)
+    # The first was refused by the gate, a few more were reported, and then it was enough.
+    assert len(round.report.clients) <= 3 + MOST_OFFENCES
+    assert len(round.refused_connections) <= MOST_OFFENCES
+
+
+def test_reports_stay_short_whatever_comes() -> None:
+    refusals = Refusals()
+    for number in range(1000):
+        refusals.add(f"10.0.0.1:{number}: no TLS")
+        refusals.add("client 3: cannot take part")
+    told = refusals.take()
+    assert len(told) == MOST_REASONS + 1
+    assert "client 3: cannot take part (1000 times)" in told
+    assert told[-1] == f"and {1001 - MOST_REASONS} more"
+    assert refusals.take() == ()

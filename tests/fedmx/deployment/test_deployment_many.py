@@ -1,0 +1,91 @@
+"""Hundreds of clients at one server: no thread each, and nothing that grows from round to round."""
+
+from __future__ import annotations
+
+import gc
+import threading
+
+import pytest
+
+from fedmx.deployment.client_sessions import identity
+from fedmx.protocol.messages import CODEC, Finished, Ready, Setup
+from fedmx.server.server import Server
+from layers.logic import Logic, Task
+from layers.logic.selectors.uniform import Uniform
+from layers.network import Connector, Listener, Received
+from tests.fedmx.scripted import compute, update_of
+
+CLIENTS = 300
+ROUNDS = 10
+
+
+class Crowd:
+    """Many connectors, which one thread answers for."""
+
+    def __init__(self, address: str) -> None:
+        self._connectors = [Connector(address, identity(n), CODEC) for n in range(CLIENTS)]
+        self._finished: set[int] = set()
+        self._thread = threading.Thread(target=self._run, name="crowd")
+        for connector in self._connectors:
+            connector.start()
+        self._thread.start()
+
+    def _run(self) -> None:
+        while len(self._finished) < CLIENTS:
+            for number, connector in enumerate(self._connectors):
+                # The first who is looked at waits a little, so that this is no busy loop.
+                event = connector.next_event(0.0 if number else 0.002)
+                if isinstance(event, Received):
+                    self._answer(number, connector, event.message)
+
+    def _answer(self, number: int, connector: Connector, message: object) -> None:
+        if isinstance(message, Setup):
+            connector.send(Ready(message.run, message.client, 10, ()))
+        elif isinstance(message, Task):
+            connector.send(update_of(message))
+        elif isinstance(message, Finished):
+            self._finished.add(number)
+
+    def end(self) -> None:
+        self._thread.join(60)
+        for connector in self._connectors:
+            connector.close(0.0)
+        assert not self._thread.is_alive()
+
+
+def threads_of_the_server() -> list[str]:
+    names = [thread.name for thread in threading.enumerate()]
+    return sorted(n for n in names if not n.startswith(("fedmx-connector", "crowd")))
+
+
+@pytest.fixture
+def server() -> Server:
+    return Server(
+        Listener("127.0.0.1:0", CODEC),
+        Logic(compute().engine.layout, selector=Uniform(1.0)),
+        compute(),
+        last=ROUNDS,
+        wait_for=CLIENTS,
+    )
+
+
+def test_hundreds_of_clients_need_no_thread_each_and_rounds_leave_nothing(server: Server) -> None:
+    before = threads_of_the_server()
+    objects = []
+    with server:
+        crowd = Crowd(server.address)
+        try:
+            for round in server.rounds():
+                assert len(round.participants) == CLIENTS
+                assert round.refused_connections == ()
+                now = threads_of_the_server()
+                assert now == sorted([*before, "fedmx-listener"])
+                del round
+                gc.collect()
+                objects.append(len(gc.get_objects()))
+        finally:
+            server.finish("the test is over")
+            crowd.end()
+    assert threads_of_the_server() == before
+    # Had each round kept one object a client, there would be six times as many; some are under way.
+    assert min(objects[-2:]) - max(objects[2:4]) < 2 * CLIENTS

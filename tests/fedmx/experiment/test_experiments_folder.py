@@ -1,0 +1,99 @@
+"""The experiments of the papers can be run as they stand, and all in the setting of their paper."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedmx.assembly.assembly import Assembly
+from fedmx.experiment.model import Experiment
+from layers.logic.core.plan import Population
+
+FOLDER = Path(__file__).resolve().parents[3] / "experiments"
+MNIST = [FOLDER / f"mnist-{name}.yaml" for name in ("fedavg", "projected-stc", "stc")]
+
+
+@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.yaml")), ids=lambda path: path.stem)
+def test_an_experiment_is_named_as_its_file_and_told_of_with_its_command(path: Path) -> None:
+    assert Experiment.read(path).name == path.stem
+    assert f"fedmx run experiments/{path.name}" in (FOLDER / "README.md").read_text()
+
+
+@pytest.mark.parametrize("path", MNIST, ids=lambda path: path.stem)
+def test_the_setting_is_the_papers(path: Path) -> None:
+    assembly = Assembly(Experiment.read(path), shape=(1, 28, 28), classes=10)
+    assert assembly.engine.weights.size == 356_298
+    everyone, rng = Population(dict.fromkeys(range(200), 300)), np.random.default_rng(1)
+    assert len(assembly.logic.selector.select(everyone, {}, 1, rng).clients) == 20
+    training = assembly.logic.training_of(1)
+    assert (training.epochs, training.batch_size, training.rate) == (1, 64, 0.1)
+
+
+def test_only_the_algorithm_differs() -> None:
+    trees = []
+    for path in MNIST:
+        tree = Experiment.read(path).tree()
+        del tree["name"], tree["logic"]
+        trees.append(tree)
+    assert all(tree == trees[0] for tree in trees)
+
+
+def test_fedsso_and_its_baselines_differ_in_the_algorithm_and_the_learning_rate_alone() -> None:
+    names = ("mnist-fedsso", "mnist-fedsso-fedavg", "mnist-fedsso-fedprox")
+    trees, rates = [], []
+    for name in names:
+        experiment = Experiment.read(FOLDER / f"{name}.yaml")
+        assembly = Assembly(experiment, shape=(1, 28, 28), classes=10)
+        assert assembly.engine.weights.size == 199_210
+        rates.append([assembly.logic.training_of(round).rate for round in (1, 2)])
+        tree = experiment.tree()
+        del tree["name"], tree["logic"], tree["compute"]["train"]["schedule"]
+        trees.append(tree)
+    assert rates == [[0.01 / 2, 0.01 / 3], [0.01, 0.01], [0.01, 0.01]]
+    assert all(tree == trees[0] for tree in trees)
+
+
+def test_the_clients_have_two_shards_of_150_images_and_their_labels_for_the_test(
+    data_root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FEDMX_DATA", str(data_root))
+    assembly = Assembly(Experiment.read(MNIST[0]))
+    train, test = assembly.parts
+    assert {len(rows) for rows in train} == {300}
+    assert {len(rows) for rows in test} == {50}
+    y_train, y_test = assembly.dataset.train.y, assembly.dataset.test.y
+    strangers = [len(set(y_test[b]) - set(y_train[a])) for a, b in zip(train, test, strict=True)]
+    assert sum(strangers) < 20
+
+
+BIASED = sorted(FOLDER.glob("mnist-biased-*.yaml"))
+
+
+def test_the_runs_among_biased_clients_differ_in_the_algorithm_alone() -> None:
+    trees = []
+    for path in BIASED:
+        assembly = Assembly(Experiment.read(path), shape=(1, 28, 28), classes=10)
+        training = assembly.logic.training_of(1)
+        assert (training.epochs, training.batch_size, training.rate) == (2, 64, 0.01)
+        assert training.momentum == 0.78
+        tree = Experiment.read(path).tree()
+        del tree["name"], tree["logic"]
+        trees.append(tree)
+    assert len(trees) == 8
+    assert all(tree == trees[0] for tree in trees)
+
+
+def test_two_in_five_of_the_biased_clients_are_extremely_biased(
+    data_root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FEDMX_DATA", str(data_root))
+    assembly = Assembly(Experiment.read(FOLDER / "mnist-biased-fedaim.yaml"))
+    y = assembly.dataset.train.y
+    counts = np.array([np.bincount(y[rows], minlength=10) for rows in assembly.parts[0]])
+    shares = counts / counts.sum(1, keepdims=True)
+    far = np.abs(np.cumsum(shares - 0.1, axis=1)[:, :-1]).sum(1) >= 3 - 1e-9
+    assert far.sum() == 20
+    assert (counts[far] > 0).sum(1).max() <= 2
+    assert (counts[~far] > 0).sum(1).min() >= 5

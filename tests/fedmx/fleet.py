@@ -1,0 +1,58 @@
+"""All clients of a deployment over mutual TLS, in processes that serve one run after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from fedmx.deployment.client_sessions import identity
+from fedmx.deployment.remote_clients import SocketClients
+from fedmx.server.round import Round
+from fedmx.server.server import Server
+from tests.fedmx.client_process import ClientProcess
+from tests.fedmx.processes import until
+from tests.network.conftest import Certificates
+
+
+class Fleet:
+    """Clients 0 to `number` - 1; any of them can be killed between rounds and started again."""
+
+    def __init__(self, number: int, certificates: Certificates) -> None:
+        self._certificates = certificates
+        self._running = [ClientProcess() for _ in range(number)]
+        self._spare: ClientProcess | None = None
+
+    def run(self, server: Server, memory: Path, modules: Path | None = None) -> Iterator[Round]:
+        """Run a deployment to its end; client k keeps its memory in the folder `memory`/k.
+
+        The clients may use the modules in the folder `modules`.
+        """
+        with server:
+            for client in range(len(self._running)):
+                self._start(server, client, memory / f"{client}", modules)
+            yield from server
+            for process in self._running:
+                assert process.finished() == server.reason
+
+    def start_again(self, server: Server, client: int, memory: Path) -> None:
+        """Kill a client; when the server has seen that it is gone, start it in a new process."""
+        assert isinstance(server.network, SocketClients)
+        listener = server.network.listener
+        self._running[client].kill()
+        # A task that was on its way to the dead client would have been sent, and counted, twice.
+        until(lambda: identity(client) not in listener.peers, lambda: f"{client} is still there")
+        self._running[client] = self._spare or ClientProcess()
+        self._start(server, client, memory)
+        self._spare = ClientProcess()  # loads MXNet while runs go on
+
+    def end(self) -> None:
+        """Kill what still runs."""
+        for process in (*self._running, self._spare):
+            if process is not None:
+                process.kill()
+
+    def _start(
+        self, server: Server, client: int, memory: Path, modules: Path | None = None
+    ) -> None:
+        tls = self._certificates.client(identity(client))
+        self._running[client].start(server.address, client, memory, tls, modules)

@@ -1,0 +1,85 @@
+"""One small experiment of each kind, for tests that it ends in the same bits wherever it runs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from fedmx.experiment.model import Experiment
+from fedmx.server.server import Server
+from fedmx.simulation.executors.backend import Crew
+from fedmx.simulation.simulate import simulate
+
+TREE: dict[str, Any] = {
+    "rounds": 3,
+    "clients": 6,
+    "compute": {
+        "model": "2nn",
+        "data": "digits",
+        "normalise": {"scale": 16},
+        "partition": "dirichlet",
+        "train": {"batch_size": 20, "rate": 0.05},
+        "evaluate": {"batch_size": 50},
+    },
+}
+ALL = {"select": {"name": "uniform", "fraction": 1.0}}
+DEVICES = {"deadline_s": 4, "devices": "lognormal", "uploads": "serial"}
+KINDS: dict[str, dict[str, Any]] = {
+    "fedavg": {"logic": {"select": {"name": "uniform", "fraction": 0.7}}},
+    "projected stc": {"logic": {"preset": {"name": "projected-stc", "fraction": 0.7, "p": 0.1}}},
+    "scaffold": {"logic": {"preset": {"name": "scaffold", "fraction": 0.7}}},
+    "lanes": {"logic": {"preset": {"name": "astraea", "gamma": 2, "rebalance": 0.5}}},
+    "online knapsack": {
+        "logic": {"preset": {"name": "online-kp", "L0": 1e-9, "U": 1e-8}, "min_updates": 0},
+        "clock": DEVICES,
+    },
+    "dropout": {"compute": {**TREE["compute"], "model": "kind_models:Dropping"}},
+    "batch norm": {"compute": {**TREE["compute"], "model": "kind_models:Normed"}},
+    "shared samples": {
+        "logic": {"select": {"name": "uniform", "fraction": 0.7}, "hooks": ["fedshare"]}
+    },
+}
+MODELS = """
+from mxnet.gluon import nn
+
+
+class Dropping(nn.HybridSequential):
+    def __init__(self):
+        super().__init__()
+        self.add(nn.Dense(16, activation="relu"), nn.Dropout(0.5), nn.Dense(10))
+
+
+class Normed(nn.HybridSequential):
+    def __init__(self):
+        super().__init__()
+        self.add(nn.Dense(16), nn.BatchNorm(), nn.Activation("relu"), nn.Dense(10))
+"""
+
+
+def write_models(folder: Path) -> None:
+    """Write the module with the models that experiments here name."""
+    (folder / "kind_models.py").write_text(MODELS)
+
+
+def experiment(folder: Path, **changed: Any) -> Experiment:
+    text = json.dumps({**TREE, **changed})
+    return Experiment.parse(text, "kinds.yaml", folder=folder)
+
+
+def outcome(given: Experiment, crew: Crew | None = None) -> list[Any]:
+    """Everything that a run says of its rounds but the time, and the model's bytes."""
+    return outcome_of(simulate(given, crew))
+
+
+def outcome_of(server: Server) -> list[Any]:
+    """Likewise, of a server that is yet to run."""
+    with server:
+        rounds = [
+            [(one.accuracy, one.loss), *map(_timeless, one.client_records())] for one in server
+        ]
+        return [*rounds, server.weights.tobytes(), server.state.buffers.tobytes()]
+
+
+def _timeless(record: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in record.items() if not name.endswith("_s")}

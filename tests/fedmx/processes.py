@@ -1,0 +1,129 @@
+"""Deployments in processes of their own: they are started, watched, killed and started again."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from fedmx.deployment.client_sessions import identity
+from fedmx.run import RunFolder
+from tests.network.conftest import Certificates
+
+ROOT = Path(__file__).resolve().parents[2]
+PATIENCE_S = 240.0  # how long anything may take before a test calls it stuck
+T = TypeVar("T")
+
+
+def until(found: Callable[[], T | None], what: Callable[[], str]) -> T:
+    """Wait for a condition and return what it found; `what` says what was there instead."""
+    ends = time.monotonic() + PATIENCE_S
+    while time.monotonic() < ends:
+        result = found()
+        if result:
+            return result
+        time.sleep(0.02)
+    raise AssertionError(f"it did not come to pass: {what()}")
+
+
+class Process:
+    """A `fedmx` command whose output goes to a file."""
+
+    def __init__(self, folder: Path, log: str, *words: str) -> None:
+        self._log = folder / f"{log}.log"
+        environment = {name: v for name, v in os.environ.items() if not name.startswith("MXNET_")}
+        environment |= {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": "1"}
+        with self._log.open("ab") as file:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "fedmx", *words],
+                cwd=folder,
+                env={**environment, "HOME": str(folder)},
+                stdout=file,
+                stderr=subprocess.STDOUT,
+            )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def output(self) -> str:
+        return self._log.read_text()
+
+    def line(self, part: str) -> str:
+        """Return the last line with this in it, once there is one."""
+
+        def look() -> str | None:
+            ended = self._process.poll() is not None
+            found = [line for line in self.output.split("\n")[:-1] if part in line]
+            assert found or not ended, f"no {part!r} in: {self.output}"
+            return found[-1] if found else None
+
+        return until(look, lambda: self.output)
+
+    def kill(self) -> None:
+        """SIGKILL; it has no last words."""
+        self._process.kill()
+        self._process.wait(PATIENCE_S)
+
+    def code(self) -> int:
+        """Return its exit code, once it has ended."""
+        return self._process.wait(PATIENCE_S)
+
+
+class Deployment:
+    """A server and its clients over mutual TLS, each in its own process, in one folder."""
+
+    def __init__(self, folder: Path, experiment: Path, certificates: Certificates) -> None:
+        self.folder = folder
+        self._experiment = experiment
+        self._certificates = certificates
+        self._started: list[Process] = []
+        self.address = ""
+
+    def serve(self) -> Process:
+        """Start the server at a port that the system chooses."""
+        words = ["server", str(self._experiment), "--listen", "127.0.0.1:0"]
+        server = self._start("server", *words, *self._tls("server"))
+        self.address = server.line("listening on ").split()[-1]
+        return server
+
+    def resume(self) -> Process:
+        """Start a server that goes on with the run."""
+        return self._start("resumed", "resume", str(self.run.path))
+
+    def client(self, number: int, parts: int, *more: str) -> Process:
+        """Start one client; it keeps its memory in this deployment's folder."""
+        self._certificates.client(identity(number))  # makes its certificate
+        words = ["client", self.address, "--partition", f"{number}/{parts}"]
+        words += ["--memory", str(self.folder / "memory"), *more]
+        return self._start(f"client-{number}", *words, *self._tls(identity(number)))
+
+    @property
+    def run(self) -> RunFolder:
+        """The run's folder."""
+        (facts,) = (self.folder / "runs").glob("*/run.json")
+        return RunFolder.open(facts.parent)
+
+    def rounds(self) -> int:
+        """Return how many rounds are recorded; none before there is a folder."""
+        return len(self.run.rounds()) if list(self.folder.glob("runs/*/run.json")) else 0
+
+    def end(self) -> None:
+        """Kill what still runs."""
+        for process in self._started:
+            process.kill()
+
+    def _start(self, log: str, *words: str) -> Process:
+        process = Process(self.folder, log, *words)
+        self._started.append(process)
+        return process
+
+    def _tls(self, name: str) -> list[str]:
+        folder = self._certificates.folder
+        files = {"ca": "ca.pem", "cert": f"{name}.pem", "key": f"{name}.key"}
+        return [word for one, file in files.items() for word in (f"--{one}", str(folder / file))]

@@ -1,0 +1,386 @@
+"""The report says what a run's records say, opens offline, and runs nothing that it shows."""
+
+from __future__ import annotations
+
+import io
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.console import Console
+
+from fedmx.report import summary_text, write_report
+from fedmx.report.figures.curves import AXES, MEASURES, draw
+from fedmx.report.records.quantities import duration, mebibytes, number, percent, target_percent
+from fedmx.report.records.settings import read_settings, table_of
+from fedmx.report.records.summary import common_target, comparison, summarise
+from fedmx.run import RunError, RunFolder
+
+EXPERIMENT = """
+name: digits
+seed: 1
+rounds: 5
+clients: 20
+stop: {accuracy: 0.8}
+compute:
+  data: digits
+  partition: {name: shards, per_client: 2}
+  train: {rate: 0.1}
+logic: {preset: fedavg, hooks: []}
+"""
+EVIL = "<script>alert(1)</script><img src=x onerror=alert(2)> & \" ' </style> [bold]\x1b[31m"
+VOID = {"meta"}
+PLAIN = set(
+    re.findall(
+        r"\w+",
+        """html head title meta style body header section footer h1 h2 h3 p div span ul li pre
+        figure figcaption table thead tbody tr th td details summary
+        svg g path defs use text clippath rect""",
+    )
+)
+
+
+def record(number: int, accuracy: float | None = None, **more: Any) -> dict[str, Any]:
+    return {
+        "round": number,
+        "accuracy": accuracy,
+        "loss": None if accuracy is None else 1 - accuracy,
+        "train_loss": 1 / number,
+        "participants": [1, 2],
+        "up_bytes": 2**20,
+        "down_bytes": 2**20,
+        "control_bytes": 100,
+        "seconds": 2.0,
+        "elapsed_s": 2.0 * number,
+        **more,
+    }
+
+
+def make(
+    parent: Path, records: list[dict[str, Any]], experiment: str = EXPERIMENT, name: str = "digits"
+) -> RunFolder:
+    folder = RunFolder.create(parent, name, experiment, {"seed": 1, "mode": "simulation"})
+    for one in records:
+        folder.append_round(one)
+    return folder
+
+
+def page_of(*runs: RunFolder, target: float | None = None) -> str:
+    path = runs[0].path / "report.html"
+    write_report(runs, path, target)
+    return path.read_text(encoding="utf-8")
+
+
+class Reader(HTMLParser):
+    """Collects tags, attributes and text, and holds that every tag is closed in order."""
+
+    def __init__(self, page: str):
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: set[str] = set()
+        self.attributes: list[tuple[str, str | None]] = []
+        self.text = ""
+        self.feed(page)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.attributes += attrs
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.attributes += attrs
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def holds_only_a_page(page: str) -> Reader:
+    reader = Reader(page)
+    assert reader.tags <= PLAIN
+    for name, value in reader.attributes:
+        assert not name.startswith("on")
+        assert name not in ("src", "srcset", "action")
+        if name.endswith("href"):
+            assert (value or "").startswith("#")
+    styles = re.findall(r"<style[^>]*>(.*?)</style>", page, flags=re.DOTALL)
+    assert not any("@import" in style or "url(" in style for style in styles)
+    assert not re.search(r"https?://(?!www\.w3\.org/(2000/svg|1999/xlink)\")", page)
+    return reader
+
+
+def test_a_report_is_one_file_that_loads_nothing(tmp_path: Path) -> None:
+    run = make(tmp_path, [record(n, n / 10) for n in range(1, 6)])
+    page = page_of(run)
+    reader = holds_only_a_page(page)
+    assert "svg" in reader.tags
+    assert page.count("<figure>") == len(MEASURES) * len(AXES)
+
+
+def test_what_a_run_says_is_shown_and_never_run(tmp_path: Path) -> None:
+    experiment = f"name: {EVIL[:-6]!r}\nrounds: 1\n".replace("\\'", "''").replace('\\"', '"')
+    run = make(tmp_path, [record(1, 0.5)], experiment)
+    run.facts["platform"] = EVIL
+    run.append_clients(
+        [
+            {"round": 1, "client": EVIL, "status": "lost", "reason": EVIL, "traceback": EVIL},
+            {"round": EVIL, "client": 2, "status": EVIL, "reason": EVIL, "samples": EVIL},
+        ]
+    )
+    run.finish("failed", EVIL)
+    other = make(tmp_path, [record(1, 0.5)], "rounds: 2\n")
+    for page in (page_of(run), page_of(run, other)):
+        assert EVIL in holds_only_a_page(page).text
+
+
+rubbish = (
+    st.none()
+    | st.booleans()
+    | st.floats()
+    | st.integers()
+    | st.text(max_size=5)
+    | st.lists(st.none())
+)
+FIELDS = ("round", "accuracy", "loss", "train_loss", "up_bytes", "seconds", "elapsed_s")
+FIELDS += ("clock_s", "clock_elapsed_s", "virtual", "asked_s", "ended_s")
+measured = st.fixed_dictionaries({}, optional=dict.fromkeys(FIELDS, rubbish))
+
+
+@pytest.mark.filterwarnings("error")
+@settings(deadline=None, max_examples=15)
+@given(records=st.lists(measured, max_size=3), experiment=st.text(max_size=40))
+def test_any_records_and_any_experiment_text_give_a_page(
+    tmp_path_factory: pytest.TempPathFactory, records: list[dict[str, Any]], experiment: str
+) -> None:
+    run = make(tmp_path_factory.mktemp("any"), records, experiment)
+    run.append_clients(records)
+    holds_only_a_page(page_of(run))
+
+
+@pytest.mark.parametrize("rounds", [0, 1, 2])
+def test_a_run_that_has_hardly_begun_has_a_report(tmp_path: Path, rounds: int) -> None:
+    run = make(tmp_path, [record(n) for n in range(1, rounds + 1)])
+    evaluated = make(tmp_path, [record(n, 0.5) for n in range(1, rounds + 1)])
+    text = holds_only_a_page(page_of(run)).text
+    assert f"{rounds} of 5" in text
+    assert "interrupted: its process ended before the run did" in text
+    holds_only_a_page(page_of(evaluated))
+    holds_only_a_page(page_of(run, evaluated))
+
+
+def test_the_headline_is_what_the_records_add_up_to(tmp_path: Path) -> None:
+    accuracies = [0.5, None, 0.85, 0.9, 0.7]
+    run = make(tmp_path, [record(n, a) for n, a in enumerate(accuracies, start=1)])
+    run.finish("done")
+    summary = summarise(run)
+    rows = dict(comparison([summary], common_target([summary])))
+    assert rows == {
+        "Status": ["done"],
+        "Rounds": ["5 of 5"],
+        "Final accuracy": ["70.00 %"],
+        "Best accuracy": ["90.00 % (round 4)"],
+        "Final loss": ["0.3"],
+        "Bytes up": ["5.00 MiB"],
+        "Bytes down": ["5.00 MiB"],
+        "Control bytes": ["0.0005 MiB"],
+        "Time": ["10.0 s"],
+        "To 80 %: rounds": ["3"],
+        "To 80 %: bytes": ["6.00 MiB"],
+        "To 80 %: time": ["6.0 s"],
+    }
+    text = Reader(page_of(run)).text
+    for shown in ("70.00 %", "90.00 %", "5 of 5", "5.00 MiB", "10.0 s", "To 80 %", "round 3"):
+        assert shown in text
+
+
+def test_bytes_are_told_against_float32_per_direction(tmp_path: Path) -> None:
+    records = [record(n, 0.5, tasks=4, updates=3, down_bytes=2**22) for n in (1, 2)]
+    run = make(tmp_path, records)
+    run.facts.update(parameters=5 * 2**20, buffers=2**20)  # 24 MiB a message
+    old = make(tmp_path, [record(1, 0.5)])
+    rows = dict(comparison([summarise(run), summarise(old)], None))
+    assert rows["Up a round"] == ["1.00 MiB", "–"]
+    assert rows["Up a round in float32"] == ["72.00 MiB, 72 x as much", "–"]
+    assert rows["Down a round"] == ["4.00 MiB", "–"]
+    assert rows["Down a round in float32"] == ["96.00 MiB, 24 x as much", "–"]
+    text = Reader(page_of(run)).text
+    assert "clients to server; 1.00 MiB a round, 72 x smaller than float32 (72.00 MiB)" in text
+    assert "server to clients; 4.00 MiB a round, 24 x smaller than float32 (96.00 MiB)" in text
+
+
+@pytest.mark.parametrize(
+    ("up_bytes", "said"),
+    [(4000, "as large as float32"), (4100, "as large as"), (8000, "2 x larger than float32")],
+)
+def test_a_direction_that_is_not_compressed_says_so(
+    tmp_path: Path, up_bytes: int, said: str
+) -> None:
+    run = make(tmp_path, [record(1, up_bytes=up_bytes, updates=1, tasks=1)])
+    run.facts.update(parameters=1000, buffers=0)
+    assert said in str(summarise(run).up)
+
+
+def test_a_run_that_does_not_tell_its_size_shows_nothing_of_float32(tmp_path: Path) -> None:
+    facts = {"parameters": 1000, "buffers": 0}
+    untold: list[tuple[dict[str, Any], dict[str, Any]]] = [
+        ({}, {"updates": 2, "tasks": 2}),
+        (facts, {}),
+        (facts, {"updates": 0, "tasks": 0}),
+        (facts, {"updates": "many", "tasks": None}),
+        ({"parameters": "many", "buffers": 0}, {"updates": 2, "tasks": 2}),
+    ]
+    for told, counts in untold:
+        run = make(tmp_path, [record(1, 0.5, **counts)])
+        run.facts.update(told)
+        summary = summarise(run)
+        assert (summary.up, summary.down) == (None, None)
+        assert not any("float32" in label for label, _ in comparison([summary], None))
+        assert "float32 (" not in Reader(page_of(run)).text
+
+
+def test_seconds_add_up_when_no_elapsed_time_was_recorded(tmp_path: Path) -> None:
+    run = make(tmp_path, [record(n, 0.5, elapsed_s=None) for n in (1, 2, 3)])
+    assert [point.seconds for point in summarise(run).points] == [2.0, 4.0, 6.0]
+
+
+def test_a_given_target_wins_over_the_lowest_that_an_experiment_stops_at(tmp_path: Path) -> None:
+    texts = (EXPERIMENT, EXPERIMENT.replace("0.8", "0.6"), "rounds: 3\n")
+    runs = [summarise(make(tmp_path, [record(1, 0.7)], text)) for text in texts]
+    assert common_target(runs) == 0.6
+    assert common_target(runs, 0.9) == 0.9
+    assert common_target(runs[2:]) is None
+    assert not any("To " in label for label, _ in comparison(runs[2:], None))
+    shown = dict(comparison(runs, 0.7))
+    assert shown["To 70 %: rounds"] == ["1", "1", "1"]
+    assert dict(comparison(runs, 0.9))["To 90 %: rounds"] == ["not reached"] * 3
+
+
+def test_runs_side_by_side_have_one_colour_each_and_the_same_axes(tmp_path: Path) -> None:
+    runs = [make(tmp_path, [record(1, 0.1 * n), record(2, 0.2 * n)]) for n in (1, 2, 3)]
+    summaries = [summarise(run) for run in runs]
+    for measure in MEASURES:
+        for axis in AXES:
+            figure = draw(summaries, measure, axis, 0.8)
+            assert figure is not None
+            used = set(re.findall(r"stroke: var\(--run-(\d)\)", figure))
+            assert used == {"0", "1", "2"}
+            assert "#0102" not in figure
+    text = Reader(page_of(*runs)).text
+    assert all(run.name in text for run in runs)
+
+
+def test_more_runs_than_colours_are_told_apart_by_their_dashes(tmp_path: Path) -> None:
+    summaries = [summarise(make(tmp_path, [record(1, 0.1), record(2, 0.2)])) for _ in range(9)]
+    figure = draw(summaries, MEASURES[0], AXES[0])
+    assert figure is not None
+    lines = re.findall(r'style="(fill: none; stroke[^"]*var\(--run-0\)[^"]*)"', figure)
+    assert len(lines) == 2
+    assert len(set(lines)) == 2
+
+
+def test_exactly_the_settings_that_differ_are_marked(tmp_path: Path) -> None:
+    other = EXPERIMENT.replace("rate: 0.1", "rate: 0.2").replace(
+        "{name: shards, per_client: 2}", "iid"
+    )
+    rows = table_of([read_settings(EXPERIMENT), read_settings(other)])
+    differing = {path: texts for path, texts in rows if len(set(texts)) > 1}
+    assert differing == {
+        "compute.partition": ["shards", "iid"],
+        "compute.partition.per_client": ["2", "–"],
+        "compute.train.rate": ["0.1", "0.2"],
+    }
+    page = page_of(make(tmp_path, []), make(tmp_path, [], other))
+    marked = page[page.index('class="settings differs"') :]
+    marked = marked[: marked.index("</table>")]
+    found = re.findall(r'<th scope="row">([^<]*)</th>', marked)
+    assert found == list(differing)
+    assert "All settings are the same" in page_of(make(tmp_path, []), make(tmp_path, []))
+
+
+def test_clients_that_failed_most_often_come_first_with_their_reason(tmp_path: Path) -> None:
+    run = make(tmp_path, [record(1, 0.5)])
+    run.append_clients(
+        [{"round": n, "client": n % 20, "status": "counted", "samples": 60} for n in range(40)]
+    )
+    run.append_clients(
+        [
+            {"round": n, "client": 7, "status": "refused", "reason": "not finite"}
+            for n in range(1, 4)
+        ]
+        + [{"round": 9, "client": 8, "status": "lost", "reason": "gone", "traceback": "at line 3"}]
+    )
+    people = summarise(run).participation
+    assert [client.client for client in people.clients[:2]] == ["7", "8"]
+    assert people.clients[0].times == {"counted": 2, "refused": 3, "lost": 0, "declined": 0}
+    assert [(f.status, f.reason, f.times, f.round) for f in people.failures] == [
+        ("refused", "not finite", 3, "3"),
+        ("lost", "gone", 1, "9"),
+    ]
+    assert people.spread() == (2, 2, 2)
+    text = Reader(page_of(run)).text
+    for shown in ("not finite", "client 8, round 9", "at line 3", "20 of 20 clients"):
+        assert shown in text
+
+
+def test_the_same_run_gives_the_same_page(tmp_path: Path) -> None:
+    run = make(tmp_path, [record(n, n / 10) for n in range(1, 4)])
+    assert page_of(run) == page_of(run)
+
+
+def test_a_report_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
+    run = make(tmp_path, [])
+    with pytest.raises(RunError, match="cannot write the report") as caught:
+        write_report([run], tmp_path / "nowhere" / "report.html")
+    assert "\n" not in str(caught.value)
+    with pytest.raises(RunError, match="at least one run"):
+        write_report([], tmp_path / "report.html")
+
+
+def test_the_terminal_shows_the_same_figures_and_obeys_no_name(tmp_path: Path) -> None:
+    run = make(tmp_path, [record(1, 0.5), record(2, 0.9)])
+    run.finish("failed", EVIL)
+    evil = RunFolder(run.path.rename(tmp_path / "x[bold]\x1b[31my"), EXPERIMENT, {})
+    buffer = io.StringIO()
+    Console(file=buffer, width=100, force_terminal=True, color_system=None).print(
+        summary_text([evil])
+    )
+    shown = buffer.getvalue()
+    assert "x[bold]�[31my" in shown
+    assert "\x1b[31m" not in shown
+    for figure in ("90.00 % (round 2)", "2 of 5", "2.00 MiB", "4.0 s", "To 80 %: rounds"):
+        assert figure in shown
+
+
+def test_quantities_have_few_digits_and_their_unit() -> None:
+    assert [mebibytes(n * 2**20) for n in (0, 0.01, 1.5, 150.25, 12345)] == [
+        "0 MiB",
+        "0.0100 MiB",
+        "1.50 MiB",
+        "150.2 MiB",
+        "12,345 MiB",
+    ]
+    assert [duration(s) for s in (0.123, 7.46, 59.9, 59.99, 723, 3599.9, 12000)] == [
+        "0.12 s",
+        "7.5 s",
+        "59.9 s",
+        "1 min 0 s",
+        "12 min 3 s",
+        "1 h 0 min",
+        "3 h 20 min",
+    ]
+    assert (percent(0.98765), target_percent(0.98), target_percent(0.985)) == (
+        "98.77 %",
+        "98 %",
+        "98.5 %",
+    )
+    assert {percent(None), mebibytes(None), duration(None), number(None)} == {"–"}

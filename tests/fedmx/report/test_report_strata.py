@@ -1,0 +1,147 @@
+"""A report shows the clusters of a stratified selector, and asks for no more than is there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+
+from fedmx.report import write_report
+from fedmx.report.figures.strata import draw_labels, draw_points
+from fedmx.report.records.label_shares import NoLabels, label_shares
+from fedmx.report.records.strata import Strata, strata_of
+from fedmx.report.records.summary import summarise
+from fedmx.run import RunFolder
+
+EXPERIMENT = """
+name: strata
+seed: 3
+rounds: 5
+clients: 10
+compute: {model: 2nn, data: digits, partition: one-class}
+logic: {preset: fedsso}
+"""
+CLIENTS = np.arange(10)
+LABELS = np.array([0, 0, 1, 1, 2, 2, -1, -1, 1, 0])
+POINTS = np.stack([LABELS, CLIENTS], axis=1).astype(np.float64)
+
+
+def make(parent: Path, experiment: str = EXPERIMENT, **memory: Any) -> RunFolder:
+    run = RunFolder.create(parent, "strata", experiment, {})
+    kept = {"clients": CLIENTS, "labels": LABELS, "points": POINTS, **memory}
+    state = {"server": {"memory": {"select": kept}}}
+    run.save_checkpoint(1, state)
+    return run
+
+
+def page_of(run: RunFolder) -> str:
+    path = run.path / "report.html"
+    write_report([run], path)
+    return path.read_text(encoding="utf-8")
+
+
+def test_clusters_are_drawn_beside_the_clients_labels(tmp_path: Path) -> None:
+    page = page_of(make(tmp_path))
+    assert "3 clusters of 2 to 3 clients each; 2 of 10 clients are in none" in page
+    assert page.count("<figure>") == 2
+    assert "left out" not in page
+
+
+def test_the_shares_are_those_of_the_experiment_s_own_partition() -> None:
+    shares = label_shares(EXPERIMENT, [3, 0])
+    assert shares.shape == (2, 10)
+    assert shares.max(axis=1).tolist() == [1.0, 1.0]  # one class a client
+    everyone = label_shares(EXPERIMENT.replace("one-class", "iid"), range(10))
+    assert everyone.sum(axis=1) == pytest.approx(1)
+    whole = np.bincount(load_digits().target) / 1797
+    assert np.abs(everyone.mean(axis=0) - whole).max() < 0.03
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "why"),
+    [
+        ("digits", "'never_imported:Data'", "never_imported"),
+        ("digits", "femnist", "femnist"),
+        ("digits", "nowhere", "nowhere"),
+        ("clients: 10", "clients: 5", "5 clients"),
+        ("data: digits, ", "", "does not say"),
+        ("one-class", "[", "does not say|partition|experiment"),
+    ],
+)
+def test_without_the_data_the_report_says_why_and_shows_the_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, old: str, new: str, why: str
+) -> None:
+    monkeypatch.delenv("FEDMX_DATA", raising=False)
+    monkeypatch.setenv("FEDMX_CACHE", str(tmp_path / "cache"))
+    experiment = EXPERIMENT.replace(old, new)
+    with pytest.raises(NoLabels, match=why) as caught:
+        label_shares(experiment, range(10))
+    assert "\n" not in str(caught.value)
+    if new != "[":  # an experiment that cannot be read does not say that it has clusters
+        page = page_of(make(tmp_path, experiment))
+        assert "label distributions are left out" in page
+        assert page.count("<figure>") == 1
+    assert not (tmp_path / "cache").exists()
+
+
+def test_a_model_or_hook_of_the_user_s_own_does_not_hide_the_labels() -> None:
+    own = EXPERIMENT.replace("2nn", "'never_imported:Net'")
+    own = own.replace("{preset: fedsso}", "{preset: fedsso, hooks: ['never_imported:Hook']}")
+    assert label_shares(own, [0]).sum() == 1
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"clients": None},
+        {"labels": LABELS[:4]},
+        {"labels": POINTS},
+        {"points": POINTS[:, :1]},
+        {"points": "far"},
+        {"clients": CLIENTS[:0], "labels": LABELS[:0], "points": POINTS[:0]},
+    ],
+)
+def test_a_memory_without_clusters_draws_none(tmp_path: Path, wrong: dict[str, Any]) -> None:
+    run = make(tmp_path, **wrong)
+    assert strata_of(run, summarise(run)) is None
+    assert "Clusters" not in page_of(run)
+
+
+def test_a_damaged_or_missing_checkpoint_does_not_stop_a_report(tmp_path: Path) -> None:
+    run = make(tmp_path)
+    for path in run.checkpoints_path.iterdir():
+        path.write_bytes(b"no checkpoint")
+    assert "Clusters" not in page_of(run)
+    for path in run.checkpoints_path.iterdir():
+        path.unlink()
+    assert "Clusters" not in page_of(run)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("labels", [[-1, -1], [0, 0], [0, -1], [5, 2]])
+def test_few_clients_and_clients_without_a_place_are_drawn(labels: list[int]) -> None:
+    points = np.array([[0.0, 1.0], [np.nan, np.nan]])
+    strata = Strata(np.array([4, 9]), np.array(labels), points)
+    svg, shown = draw_labels(strata, np.array([[1.0, 0.0], [0.0, 0.0]]))
+    assert shown == 2
+    assert "<svg" in svg
+    assert "#0102" not in svg + draw_points(strata)
+
+
+def test_clients_stand_cluster_by_cluster_and_those_in_none_last(tmp_path: Path) -> None:
+    run = make(tmp_path)
+    strata = strata_of(run, summarise(run))
+    assert strata is not None
+    assert strata.clusters == {0: 3, 1: 3, 2: 2}
+    assert strata.clients[strata.by_cluster()].tolist() == [0, 1, 9, 2, 3, 8, 4, 5, 6, 7]
+
+
+def test_more_clients_than_bars_are_sampled_evenly_over_the_clusters() -> None:
+    labels = np.repeat(np.arange(50), 40)
+    strata = Strata(np.arange(2000), labels, np.zeros((2000, 2)))
+    svg, shown = draw_labels(strata, np.full((2000, 62), 1 / 62))
+    assert shown == 200
+    assert len(svg) < 1_000_000

@@ -1,0 +1,258 @@
+"""A report shows who trained, waited and sent in a round, by the clock that the run had."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedmx.report import write_report
+from fedmx.report.figures.curves import AXES, MEASURES, VIRTUAL_TIME, draw
+from fedmx.report.figures.timeline import draw_timeline
+from fedmx.report.records.summary import comparison, summarise
+from fedmx.report.records.timeline import MOST_ROWS, Timeline, timeline_of
+from fedmx.run import RunError, RunFolder
+from tests.fedmx.command_line import fedmx
+
+EXPERIMENT = "name: clocked\nrounds: 5\nclients: 4\nclock: {deadline_s: 100}\n"
+
+
+def record(number: int, clock_s: float | None, virtual: bool = True, **more: Any) -> dict[str, Any]:
+    clock = {} if clock_s is None else {"clock_s": clock_s, "virtual": virtual}
+    return {
+        "round": number,
+        "accuracy": number / 10,
+        "loss": 1.0,
+        "seconds": 2.0,
+        "elapsed_s": 2.0 * number,
+        **clock,
+        **more,
+    }
+
+
+def client(number: int, status: str, *moments: float | None, round: int = 1) -> dict[str, Any]:
+    """Moments: asked, trained, decided, sending, ended."""
+    keys = ("asked_s", "trained_s", "decided_s", "sending_s", "ended_s")
+    times = dict(zip(keys, moments, strict=True)) if moments else {}
+    return {"round": round, "client": number, "status": status, **times}
+
+
+def make(
+    parent: Path,
+    rounds: list[dict[str, Any]],
+    clients: list[dict[str, Any]] | None = None,
+    experiment: str = EXPERIMENT,
+) -> RunFolder:
+    run = RunFolder.create(parent, "clocked", experiment, {"mode": "simulation"})
+    for one in rounds:
+        run.append_round(one)
+    run.append_clients(clients or [])
+    return run
+
+
+def page_of(*runs: RunFolder, round: int | None = None, target: float | None = None) -> str:
+    path = runs[0].path / "report.html"
+    write_report(runs, path, target, round)
+    return path.read_text(encoding="utf-8")
+
+
+def timeline(run: RunFolder, round: int | None = None) -> Timeline:
+    found = timeline_of(run, summarise(run), round)
+    assert found is not None
+    return found
+
+
+def test_time_to_a_target_is_told_by_the_clock_that_a_run_has(tmp_path: Path) -> None:
+    runs = [
+        make(tmp_path, [record(n, 100.0) for n in (1, 2, 3)]),
+        make(tmp_path, [record(n, 1.5, virtual=False) for n in (1, 2, 3)]),
+        make(tmp_path, [record(n, None) for n in (1, 2, 3)]),
+    ]
+    rows = dict(comparison([summarise(run) for run in runs], 0.2))
+    assert rows["Time"] == ["6.0 s"] * 3
+    assert rows["Virtual time"] == ["5 min 0 s", "–", "–"]
+    assert rows["To 20 %: virtual time"] == ["3 min 20 s", "–", "–"]
+    assert rows["To 20 %: time"] == ["–", "3.0 s", "4.0 s"]
+    alone = dict(comparison([summarise(runs[0])], 0.2))
+    assert "To 20 %: time" not in alone
+    assert "3 min 20 s virtual" in page_of(runs[0], target=0.2).replace("\u00a0", " ")
+
+
+def test_what_the_clock_had_passed_when_a_run_was_resumed_is_not_forgotten(tmp_path: Path) -> None:
+    run = make(tmp_path, [record(n, 10.0, clock_elapsed_s=100.0 + 10 * n) for n in (1, 2)])
+    assert [point.clock_s for point in summarise(run).points] == [110.0, 120.0]
+
+
+def test_a_clock_that_came_later_does_not_tell_how_long_the_run_took(tmp_path: Path) -> None:
+    summary = summarise(make(tmp_path, [record(1, None), record(2, 10.0)]))
+    assert [point.time_s for point in summary.points] == [2.0, 4.0]
+    assert summary.virtual_s is None
+
+
+def test_real_and_virtual_time_are_never_on_one_axis(tmp_path: Path) -> None:
+    real = summarise(make(tmp_path, [record(n, 1.5, virtual=False) for n in (1, 2)]))
+    virtual = summarise(make(tmp_path, [record(n, 100.0) for n in (1, 2)]))
+    drawn: dict[str, set[str]] = {}
+    for axis in (*AXES, VIRTUAL_TIME):
+        figure = draw([real, virtual], MEASURES[0], axis)
+        assert figure is not None
+        drawn[axis.name] = set(re.findall(r"stroke: var\(--run-(\d)\)", figure))
+    both = {"0", "1"}
+    assert drawn == {"rounds": both, "bytes": both, "time": {"0"}, "virtual time": {"1"}}
+    assert draw([real], MEASURES[0], VIRTUAL_TIME) is None
+
+
+@pytest.mark.parametrize(
+    ("clients", "expected"),
+    [
+        # Virtual time, serial uploads: everything is known.
+        (
+            [client(1, "counted", 0, 10, None, 14, 20)],
+            [("train", 0, 10), ("channel", 10, 14), ("send", 14, 20)],
+        ),
+        (
+            [client(1, "counted", 5, 10, 12, 14, 20)],
+            [("train", 5, 10), ("verdict", 10, 12), ("channel", 12, 14), ("send", 14, 20)],
+        ),
+        ([client(1, "declined", 0, 10, 12, None, 12)], [("train", 0, 10), ("verdict", 10, 12)]),
+        # Declined or gone before it had trained.
+        ([client(1, "declined", 0, None, 12, None, 12)], [("train", 0, 12)]),
+        ([client(1, "lost", 0, None, None, None, 7)], [("train", 0, 7)]),
+        # The round ended, and nothing had come.
+        ([client(1, "lost", 0, 10, None, None, None)], [("train", 0, 10), ("channel", 10, 30)]),
+    ],
+)
+def test_a_client_s_bar_is_what_it_did_when(
+    tmp_path: Path, clients: list[dict[str, Any]], expected: list[tuple[str, float, float]]
+) -> None:
+    row = timeline(make(tmp_path, [record(1, 30.0)], clients)).rows[0]
+    assert [tuple(part) for part in row.segments] == expected
+    assert row.end_s == expected[-1][2]
+
+
+def test_what_a_real_server_could_not_see_is_not_told_apart(tmp_path: Path) -> None:
+    clients = [client(1, "counted", 0, None, None, None, 20), client(2, "lost", 0, *[None] * 4)]
+    run = make(tmp_path, [record(1, 30.0, virtual=False)], clients)
+    rows = timeline(run).rows
+    assert [[tuple(part) for part in row.segments] for row in rows] == [
+        [("work", 0, 20)],
+        [("work", 0, 30)],
+    ]
+    assert "not told apart" in page_of(run)
+    # An offer tells when training ended; its sender went away with the grant, or before it.
+    clients = [
+        client(1, "counted", 0, 10, 11, None, 20),
+        client(2, "lost", 0, 10, 11, None, 20),
+        client(3, "lost", 0, 10, None, None, 20),
+        client(4, "lost", 0, None, None, None, 20),
+    ]
+    run = make(tmp_path, [record(1, 30.0, virtual=False)], clients)
+    assert [[part.kind for part in row.segments] for row in timeline(run).rows] == [
+        ["train", "verdict", "send"],
+        ["train", "verdict", "send"],
+        ["train", "verdict"],
+        ["train"],
+    ]
+
+
+def test_one_machine_s_times_are_not_taken_for_those_of_devices(tmp_path: Path) -> None:
+    clients = [client(1, "counted", 0, 10, None, None, 11)]
+    said = "times of the machine that simulated all clients"
+    run = make(tmp_path, [record(1, 11.0, virtual=False)], clients)
+    page = page_of(run)
+    assert said in page
+    assert "deadline, 1 min" not in page, "no deadline holds there"
+    run.facts["mode"] = "server"
+    page = page_of(run)
+    assert said not in page
+    assert "deadline, 1 min" in page
+    assert said not in page_of(make(tmp_path, [record(1, 11.0)], clients))
+
+
+def test_every_ending_has_its_mark_and_the_deadline_its_line(tmp_path: Path) -> None:
+    statuses = ("counted", "declined", "refused", "lost")
+    clients = [client(n, status, 0, 10, 11, 12, 90) for n, status in enumerate(statuses)]
+    page = page_of(make(tmp_path, [record(1, 90.0)], clients))
+    for said in (*statuses, "dashed: deadline, 1 min 40 s", "4 clients in the order of the plan"):
+        assert said in page
+    far = EXPERIMENT.replace("100", "1000")
+    page = page_of(make(tmp_path, [record(1, 90.0)], clients, far))
+    assert "dashed: deadline" not in page
+    assert "Its deadline, 16 min 40 s, is further off than the figure goes" in page
+
+
+def test_the_order_is_the_plan_s_and_of_many_clients_every_ending_is_seen(tmp_path: Path) -> None:
+    clients = [client(n, "counted", 0, 1, None, 2, 3) for n in range(500, 200, -1)]
+    clients += [client(n, "lost", 0, None, None, None, 3) for n in range(5)]
+    clients += [client(900, "declined"), client(901, "refused")]
+    found = timeline(make(tmp_path, [record(1, 30.0)], clients))
+    assert len(found.rows) == MOST_ROWS
+    assert found.more == 305 - MOST_ROWS
+    assert [row.client for row in found.rows] == [*range(500, 445, -1), *range(5)]
+    assert found.unasked == 1  # 901 was no part of the plan
+    assert draw_timeline(found).count("<svg") == 1
+
+
+def test_without_a_choice_the_round_is_one_of_median_duration(tmp_path: Path) -> None:
+    durations = [9.0, 1.0, 5.0, 5.0, 2.0]
+    rounds = [record(n, took) for n, took in enumerate(durations, start=1)]
+    clients = [client(n, "counted", 0, 1, None, 2, 3, round=n) for n in range(1, 6)]
+    run = make(tmp_path, rounds, clients)
+    assert (timeline(run).round, timeline(run, 2).round) == (4, 2)
+    assert "Timeline of round 4" in page_of(run)
+    assert "Timeline of round 2" in page_of(run, round=2)
+    shorter = make(tmp_path, rounds[:1], clients[:1])
+    assert page_of(run, shorter, round=2).count("<h2>Timeline of round 2 of ") == 1
+
+
+def test_a_round_that_is_not_there_is_one_line(tmp_path: Path) -> None:
+    run = make(tmp_path, [record(1, 9.0)], [client(1, "counted", 0, 1, None, 2, 3)])
+    with pytest.raises(RunError, match="there is no round 7; it has 1"):
+        page_of(run, round=7)
+    old = make(tmp_path, [record(1, None)], [client(1, "counted")])
+    with pytest.raises(RunError, match="no times of clients were recorded in round 1"):
+        page_of(old, round=1)
+    assert "Timeline" not in page_of(old)
+
+
+def test_a_user_chooses_the_round_by_its_number(tmp_path: Path) -> None:
+    clients = [client(1, "counted", 0, 1, None, 2, 3, round=n) for n in (1, 2)]
+    run = make(tmp_path, [record(1, 9.0), record(2, 9.0)], clients)
+    assert fedmx("report", run.path, "--round", "1", cwd=tmp_path).code == 0
+    assert "Timeline of round 1" in run.report_path.read_text(encoding="utf-8")
+    assert "no round 3" in fedmx("report", run.path, "--round", "3", cwd=tmp_path).complaint
+
+
+def test_a_round_that_failed_shows_how_far_it_came(tmp_path: Path) -> None:
+    clients = [client(1, "lost", 0, 4, None, None, 9, round=2)]
+    run = make(tmp_path, [record(1, 9.0)], clients)
+    assert "The round failed." in page_of(run, round=2)
+    assert timeline(run, 2).rows[0].end_s == 9
+
+
+moment = st.none() | st.floats() | st.integers(-5, 50) | st.text(max_size=2)
+someone = st.fixed_dictionaries(
+    {"round": st.just(1), "client": st.integers(0, 3) | st.text(max_size=2)},
+    optional={
+        "status": st.sampled_from(["counted", "declined", "lost", "refused", "$x^"]),
+        **dict.fromkeys(("asked_s", "trained_s", "decided_s", "sending_s", "ended_s"), moment),
+    },
+)
+
+
+@pytest.mark.filterwarnings("error")
+@settings(deadline=None, max_examples=12)
+@given(clients=st.lists(someone, max_size=4), clock_s=moment)
+def test_any_moments_give_a_page_whose_bars_never_overlap(
+    tmp_path_factory: pytest.TempPathFactory, clients: list[dict[str, Any]], clock_s: Any
+) -> None:
+    run = make(tmp_path_factory.mktemp("any"), [record(1, clock_s)], clients)
+    found = timeline_of(run, summarise(run))
+    for row in found.rows if found else ():
+        ends = [0.0, *(t for part in row.segments for t in (part.begin_s, part.end_s)), row.end_s]
+        assert ends == sorted(ends)
+    assert "</html>" in page_of(run)

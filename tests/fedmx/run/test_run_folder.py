@@ -1,0 +1,282 @@
+"""The run folder keeps what happened, whole, and says plainly when it cannot."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedmx.run import RunError, RunFolder, export_weights, gather_facts, load_weights
+from fedmx.run.json_lines import JsonLines, plain
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    return RunFolder.create(tmp_path, "digits", "name: digits\n", {"seed": 1})
+
+
+def run_python(code: str, *arguments: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", code, *map(str, arguments)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_a_run_folder_opens_as_it_was_created(tmp_path: Path) -> None:
+    facts = gather_facts(seed=3, mode="simulation", digest="abc", portable=False)
+    made = RunFolder.create(tmp_path / "a" / "runs", "digits", "seed: 3\n", facts)
+    opened = RunFolder.open(made.path)
+    assert opened.experiment_yaml == "seed: 3\n"
+    assert opened.facts == made.facts
+    assert facts.items() <= opened.facts.items()
+    assert opened.facts["numpy"] == np.__version__
+    assert opened.facts["started"]
+    assert opened.rounds() == []
+    assert list(opened.clients()) == []
+    assert opened.latest_checkpoint() is None
+
+
+def test_two_runs_never_share_a_folder(tmp_path: Path) -> None:
+    paths = {RunFolder.create(tmp_path, "x", "", {}).path for _ in range(4)}
+    assert len(paths) == 4
+    assert all(re.fullmatch(r"x-\d{8}-\d{6}(-\d)?", path.name) for path in paths)
+
+
+@settings(deadline=None)
+@given(name=st.text(max_size=300))
+def test_no_name_leaves_the_parent_folder(
+    tmp_path_factory: pytest.TempPathFactory, name: str
+) -> None:
+    parent = tmp_path_factory.mktemp("runs")
+    made = RunFolder.create(parent, name, "", {}).path
+    assert made.parent == parent
+    assert list(parent.iterdir()) == [made]
+    assert not made.name.startswith((".", "-"))
+
+
+def test_what_is_no_run_is_refused_in_one_line_that_says_why(
+    tmp_path: Path, folder: RunFolder
+) -> None:
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    half = RunFolder.create(tmp_path, "half", "", {}).path
+    (half / "run.json").unlink()
+    broken = RunFolder.create(tmp_path, "broken", "", {}).path
+    (broken / "run.json").write_text("{")
+    foreign = RunFolder.create(tmp_path, "foreign", "", {}).path
+    (foreign / "run.json").write_text("[1]")
+    newer = RunFolder.create(tmp_path, "newer", "", {}).path
+    (newer / "run.json").write_text('{"format": 99, "facts": {}}')
+    bare = RunFolder.create(tmp_path, "bare", "", {}).path
+    (bare / "experiment.yaml").unlink()
+    for path, reason in {
+        tmp_path / "nowhere": "there is no such folder",
+        folder.path / "run.json": "is a file",
+        empty: "not a run folder",
+        tmp_path: "but it holds",
+        half: "incomplete",
+        broken: "cannot read it",
+        foreign: "not written by fedmx",
+        newer: "format 99",
+        bare: "incomplete",
+    }.items():
+        with pytest.raises(RunError, match=reason) as caught:
+            RunFolder.open(path)
+        assert str(path) in str(caught.value)
+        assert "\n" not in str(caught.value)
+
+
+def test_a_parent_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RunError, match="cannot make a run folder"):
+        RunFolder.create(tmp_path / "file", "x", "", {})
+
+
+def test_records_are_strict_json_and_come_back(folder: RunFolder) -> None:
+    record = {"round": 1, "loss": float("nan"), "rate": np.float32(0.5), "participants": (1, 2)}
+    folder.append_round(record)
+    folder.append_clients([{"round": 1, "client": np.int64(7)}, {"round": 2, "client": 8}])
+    line = (folder.path / "rounds.jsonl").read_text()
+    json.loads(line, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+    assert folder.rounds() == [{"round": 1, "loss": None, "rate": 0.5, "participants": [1, 2]}]
+    assert list(folder.clients(2)) == [{"round": 2, "client": 8}]
+    assert len(list(folder.clients())) == 2
+
+
+def test_a_record_that_json_does_not_know_adds_nothing(folder: RunFolder) -> None:
+    with pytest.raises(RunError, match="secret"):
+        folder.append_clients([{"round": 1}, {"round": 1, "secret": object()}])
+    assert list(folder.clients()) == []
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters()),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=10,
+)
+
+
+@settings(deadline=None)
+@given(values=st.lists(json_values, max_size=4), torn=st.binary(max_size=30))
+def test_every_record_survives_a_line_that_was_cut(
+    tmp_path_factory: pytest.TempPathFactory, values: list[object], torn: bytes
+) -> None:
+    lines = JsonLines(tmp_path_factory.mktemp("lines") / "x.jsonl")
+    records = [{"value": value} for value in values]
+    lines.append(records)
+    with open(lines.path, "ab") as file:
+        file.write(torn.replace(b"\n", b""))
+    assert list(lines.read()) == plain(records, "")
+    lines.append([{"value": "after"}])
+    assert list(lines.read()) == [*plain(records, ""), {"value": "after"}]
+
+
+def test_a_damaged_line_is_named_by_its_number(folder: RunFolder) -> None:
+    (folder.path / "rounds.jsonl").write_bytes(b'{"round": 1}\n{"rou\n{"round": 3}\n')
+    with pytest.raises(RunError, match=r"rounds\.jsonl:2"):
+        folder.rounds()
+
+
+def test_resuming_forgets_what_came_after_the_checkpoint(folder: RunFolder) -> None:
+    for number in (1, 2, 3):
+        folder.append_round({"round": number})
+        folder.append_clients([{"round": number, "client": 0}, {"round": number, "client": 1}])
+        folder.save_checkpoint(number, {"round": number}, keep=3)
+    with open(folder.path / "rounds.jsonl", "ab") as file:
+        file.write(b'{"round": 4, "acc')
+    folder.finish("interrupted", "Ctrl-C")
+    folder.truncate_after(2)
+    assert [record["round"] for record in folder.rounds()] == [1, 2]
+    assert [record["round"] for record in folder.clients()] == [1, 1, 2, 2]
+    assert (folder.path / "rounds.jsonl").read_bytes().endswith(b'{"round": 2}\n')
+    checkpoint = folder.latest_checkpoint()
+    assert checkpoint is not None
+    assert checkpoint.round == 2
+    with folder.lock():
+        assert folder.status == "running"
+
+
+def test_a_full_disk_leaves_whole_lines_and_says_so(folder: RunFolder) -> None:
+    result = run_python(
+        """
+import resource, sys
+from fedmx.run import RunError, RunFolder
+folder = RunFolder.open(sys.argv[1])
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+try:
+    for number in range(100):
+        folder.append_round({"round": number, "text": "x" * 100})
+except RunError as error:
+    print(number, error)
+""",
+        folder.path,
+    )
+    number, _, message = result.stdout.partition(" ")
+    assert "rounds.jsonl: cannot write (File too large)" in message, result.stderr
+    assert [record["round"] for record in folder.rounds()] == list(range(int(number)))
+    assert (folder.path / "rounds.jsonl").read_bytes().endswith(b"}\n")
+
+
+def test_the_ending_and_its_reason_are_kept(folder: RunFolder) -> None:
+    assert (folder.status, folder.reason) == (
+        "interrupted",
+        "its process ended before the run did",
+    )
+    with folder.lock():
+        assert folder.status == "running"
+    folder.finish("stopped", "accuracy 0.98 reached")
+    again = RunFolder.open(folder.path)
+    assert (again.status, again.reason) == ("stopped", "accuracy 0.98 reached")
+    with pytest.raises(RunError, match="unknown ending 'dead'; there are done"):
+        folder.finish("dead")  # type: ignore[arg-type]
+
+
+def test_a_second_process_is_refused_by_the_pid_of_the_first(folder: RunFolder) -> None:
+    code = """
+import sys
+from fedmx.run import RunError, RunFolder
+try:
+    with RunFolder.open(sys.argv[1]).lock():
+        print("locked")
+except RunError as error:
+    print(error)
+"""
+    with folder.lock():
+        assert f"in use by process {os.getpid()};" in run_python(code, folder.path).stdout
+        with pytest.raises(RunError, match=str(os.getpid())), folder.lock():
+            pytest.fail("the same process locked twice")
+        assert "in use" in run_python(code, folder.path).stdout
+    assert run_python(code, folder.path).stdout == "locked\n"
+
+
+def test_a_killed_process_gives_up_the_lock_though_its_worker_lives(folder: RunFolder) -> None:
+    code = """
+import os, signal, sys
+from fedmx.run import RunFolder
+with RunFolder.open(sys.argv[1]).lock():
+    if os.fork() == 0:
+        print(os.getpid(), flush=True)
+        sys.stdin.read()  # until the test closes the pipe
+        os._exit(0)
+    signal.pause()
+"""
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, str(folder.path)],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        worker = int(process.stdout.readline())
+        with pytest.raises(RunError, match=f"process {process.pid}"), folder.lock():
+            pytest.fail("locked twice")
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        os.kill(worker, 0)
+        assert folder.status == "interrupted"
+        with folder.lock():
+            assert folder.status == "running"
+        process.stdin.close()
+
+
+def test_exported_weights_come_back_and_fit_only_their_layout(tmp_path: Path) -> None:
+    layout = [("dense.weight", (3, 2)), ("dense.bias", (3,)), ("scale", ()), ("none", (0, 4))]
+    vector = np.linspace(-1, 1, 10, dtype=np.float32)
+    path = tmp_path / "model.safetensors"
+    export_weights(path, layout, vector)
+    first = path.read_bytes()
+    export_weights(path, layout, vector)
+    assert path.read_bytes() == first
+    np.testing.assert_array_equal(load_weights(path, layout), vector)
+    for wrong, reason in (
+        (layout[:-1], "'none' not in the model"),
+        ([*layout, ("more", (1,))], "'more' missing"),
+        ([("dense.weight", (2, 3)), *layout[1:]], "'dense.weight' is float32"),
+    ):
+        with pytest.raises(RunError, match=reason):
+            load_weights(path, wrong)
+    with pytest.raises(RunError, match="the layout has 10 numbers"):
+        export_weights(path, layout, vector[:-1])
+    with pytest.raises(RunError, match="'a' twice"):
+        export_weights(path, [("a", (5,)), ("a", (5,))], vector)
+    assert path.read_bytes() == first
+    path.write_bytes(first[:40])
+    with pytest.raises(RunError, match="cannot read the model"):
+        load_weights(path, layout)

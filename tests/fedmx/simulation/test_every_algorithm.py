@@ -1,0 +1,165 @@
+"""Every hook, aggregator and preset: the same bits in simulation, resumed, and over mutual TLS.
+
+Also when a client is killed between two rounds and started again, of those with memory on clients.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from fedmx.deployment.serve import serve
+from fedmx.experiment.model import Experiment
+from fedmx.server.round import Round
+from fedmx.simulation.simulate import simulate
+from layers.logic import AGGREGATORS, HOOKS, PRESETS, RoundReport
+from tests.fedmx.algorithms import BY_NAME, CLIENTS, LOGIC, experiment
+from tests.fedmx.fleet import Fleet
+from tests.network.conftest import Certificates
+
+WITH_MEMORY = (
+    "hook dgc",
+    "hook quantise",
+    "hook scaffold",
+    "hook selective-sgd",
+    "hook sign-sgd",
+    "hook stc",
+    "hook top-k",
+    "several at once",
+)
+
+
+def deployed(name: str, certificates: Certificates) -> Experiment:
+    tls = certificates.server
+    files = {"ca": tls.ca, "certificate": tls.certificate, "key": tls.key}
+    network = {
+        "address": "127.0.0.1:0",
+        "heartbeat_s": 30,
+        "tls": {kind: str(file) for kind, file in files.items()},
+    }
+    return experiment(LOGIC[name], network=network)
+
+
+@dataclass(frozen=True)
+class Result:
+    """What must be the same: everything but the time that it took."""
+
+    weights: bytes
+    reports: tuple[RoundReport, ...]
+    quality: tuple[tuple[float | None, float | None], ...]
+
+    @classmethod
+    def of(cls, weights: bytes, rounds: list[Round]) -> Result:
+        return cls(
+            weights,
+            tuple(round.report for round in rounds),
+            tuple((round.accuracy, round.loss) for round in rounds),
+        )
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """A simulation's result, and whether a client's hooks remember anything."""
+
+    result: Result
+    remembers: bool
+
+
+@functools.cache
+def simulated(name: str) -> Simulated:
+    simulation = simulate(experiment(LOGIC[name]))
+    with simulation:
+        rounds = list(simulation)
+    ledgers: Mapping[int, Any] = simulation.checkpoint()["clients"]["ledgers"]
+    kept = [ledger["pending"]["memory"] for ledger in ledgers.values()]
+    return Simulated(Result.of(simulation.weights.tobytes(), rounds), any(kept))
+
+
+@pytest.fixture(scope="module")
+def fleet(certificates: Certificates) -> Iterator[Fleet]:
+    fleet = Fleet(CLIENTS, certificates)
+    yield fleet
+    fleet.end()
+
+
+def test_every_name_is_here() -> None:
+    for kind, table in (("hook", HOOKS), ("aggregator", AGGREGATORS), ("preset", PRESETS)):
+        assert set(BY_NAME[kind]) == set(table)
+
+
+@pytest.mark.parametrize("name", LOGIC)
+def test_it_learns_and_a_resumed_run_ends_in_the_same_bits(name) -> None:
+    expected = simulated(name).result
+    first, second = (simulate(experiment(LOGIC[name])) for _ in range(2))
+    with first:
+        rounds = first.rounds()
+        next(rounds), next(rounds)
+        second.restore(first.checkpoint())
+    with second:
+        (last,) = second
+    assert second.weights.tobytes() == expected.weights
+    assert last.report == expected.reports[-1]
+    assert last.accuracy > 0.15, "a tenth would be chance"
+
+
+@pytest.mark.parametrize("name", LOGIC)
+def test_over_tls_it_ends_in_the_same_bits_as_in_simulation(
+    name, fleet, certificates, tmp_path
+) -> None:
+    server = serve(deployed(name, certificates), "run")
+    rounds = list(fleet.run(server, tmp_path))
+    assert Result.of(server.weights.tobytes(), rounds) == simulated(name).result
+
+
+def test_every_hook_with_memory_on_clients_has_one_killed() -> None:
+    hooks = [name for name in LOGIC if not name.startswith("preset")]
+    assert tuple(name for name in hooks if simulated(name).remembers) == WITH_MEMORY
+
+
+def victim_of(expected: Result) -> int:
+    """Return a client that remembers something after round 1, and needs it in round 2."""
+    first, second = (set(report.of("counted")) for report in expected.reports[:2])
+    return min(first & second)
+
+
+@pytest.mark.parametrize("name", WITH_MEMORY)
+def test_a_client_that_is_killed_and_started_again_goes_on_in_the_same_bits(
+    name, fleet, certificates, tmp_path
+) -> None:
+    expected = simulated(name).result
+    victim = victim_of(expected)
+    server = serve(deployed(name, certificates), "run")
+    rounds = []
+    for round in fleet.run(server, tmp_path):
+        rounds.append(round)
+        if round.round == 1:
+            assert list((tmp_path / f"{victim}").iterdir()), "its memory is in a file"
+            fleet.start_again(server, victim, tmp_path / f"{victim}")
+    assert Result.of(server.weights.tobytes(), rounds) == expected
+
+
+def test_a_client_that_is_started_again_without_its_memory_gets_the_model(
+    fleet, certificates, tmp_path
+) -> None:
+    expected = simulated("hook stc").result
+    victim = victim_of(expected)
+    server = serve(deployed("hook stc", certificates), "run")
+    rounds = []
+    for round in fleet.run(server, tmp_path):
+        rounds.append(round)
+        if round.round == 1:
+            fleet.start_again(server, victim, tmp_path / "elsewhere")
+    assert [r.participants for r in rounds] == [r.of("counted") for r in expected.reports]
+    down = {
+        client.client: (client.traffic.down_bytes, undisturbed.traffic.down_bytes)
+        for client, undisturbed in zip(
+            rounds[1].report.clients, expected.reports[1].clients, strict=True
+        )
+    }
+    got, undisturbed = down.pop(victim)
+    assert got > server.weights.nbytes > undisturbed
+    assert all(got == undisturbed for got, undisturbed in down.values())

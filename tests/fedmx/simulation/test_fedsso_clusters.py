@@ -1,0 +1,29 @@
+"""On real images FedSSO finds the strata that its paper does, by whole steps and by sketches."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).resolve().parents[3] / "experiments" / "fedsso_clusters.py"
+
+
+@pytest.mark.parametrize("sketch", [0, 64])
+@pytest.mark.parametrize(
+    ("partition", "least", "most"), [("IID", 1, 1), ("two classes", 25, 35), ("one class", 10, 10)]
+)
+def test_it_finds_as_many_clusters_of_mnist_as_the_paper(
+    partition: str,
+    least: int,
+    most: int,
+    sketch: int,
+    data_root: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("FEDMX_DATA", str(data_root))
+    script = runpy.run_path(str(SCRIPT))
+    labels = script["strata"](script["PARTITIONS"][partition], 1, sketch)
+    assert labels.shape == (100,)
+    assert least <= labels.max() + 1 <= most

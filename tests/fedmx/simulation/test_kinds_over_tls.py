@@ -1,0 +1,43 @@
+"""One experiment of each kind between a server and client processes: the bits of the simulation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fedmx.deployment.serve import serve
+from fedmx.simulation.simulate import simulate
+from tests.fedmx.fleet import Fleet
+from tests.fedmx.kinds import KINDS, TREE, experiment, outcome_of
+from tests.network.conftest import Certificates
+
+# Whoever is granted in the online knapsack depends on real time over sockets.
+SAME_OVER_SOCKETS = [kind for kind in KINDS if kind != "online knapsack"]
+
+
+@pytest.fixture(scope="module")
+def fleet(certificates: Certificates) -> Iterator[Fleet]:
+    fleet = Fleet(TREE["clients"], certificates)
+    yield fleet
+    fleet.end()
+
+
+@pytest.mark.parametrize("kind", SAME_OVER_SOCKETS)
+def test_over_tls_it_ends_in_the_bits_of_the_simulation(
+    kind: str, fleet: Fleet, certificates: Certificates, tmp_path: Path, kind_folder: Path
+) -> None:
+    tls = certificates.server
+    files = {"ca": tls.ca, "certificate": tls.certificate, "key": tls.key}
+    network = {
+        "address": "127.0.0.1:0",
+        "heartbeat_s": 30,
+        "tls": {name: str(file) for name, file in files.items()},
+    }
+    server = serve(experiment(kind_folder, **KINDS[kind], network=network), "run")
+    list(fleet.run(server, tmp_path, kind_folder))
+    alone = simulate(experiment(kind_folder, **KINDS[kind]))
+    outcome_of(alone)
+    assert server.weights.tobytes() == alone.weights.tobytes()
+    assert server.state.buffers.tobytes() == alone.state.buffers.tobytes()

@@ -1,0 +1,166 @@
+"""Ray: a head and two nodes, each with processes of its own; the same bits, also if one is lost."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedmx.errors import FedmxError
+from fedmx.experiment.model import Experiment
+from fedmx.simulation.executors.ray_backend import RayActors
+from fedmx.simulation.simulate import simulate
+from tests.fedmx import kinds
+from tests.fedmx.command_line import ROOT, fedmx
+from tests.fedmx.kinds import KINDS
+
+pytest.importorskip("ray", reason='needs Ray: pip install "fedmx[ray]"')
+
+PATIENCE_S = 120.0
+PARTS = """
+import os, signal
+from dataclasses import dataclass
+from pathlib import Path
+
+from layers.logic import ClientHalf, Hook
+
+
+class _Waits(ClientHalf):
+    def __init__(self, flag):
+        self.flag = Path(flag)
+
+    def send(self, update, context):
+        if (update.client, update.round) == (3, 2) and not self.flag.exists():
+            import ray
+
+            found = self.flag.with_suffix(".new")
+            found.write_text(ray.get_runtime_context().get_node_id())
+            found.rename(self.flag)
+            while True:
+                signal.pause()
+        return update
+
+
+@dataclass(frozen=True)
+class WaitsForItsEnd(Hook):
+    flag: str = ""
+
+    def client(self):
+        return _Waits(self.flag)
+"""
+TREE: dict[str, Any] = {
+    "rounds": 3,
+    "clients": 6,
+    "compute": {
+        "model": "2nn",
+        "data": "digits",
+        "normalise": {"scale": 16},
+        "partition": "dirichlet",
+        "train": {"batch_size": 20, "rate": 0.05},
+        "evaluate": {"batch_size": 50},
+    },
+    "logic": {"preset": {"name": "stc", "fraction": 1.0}},
+}
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    """A head without a core for workers, and two nodes with one each."""
+    from ray.cluster_utils import Cluster
+
+    before = dict(os.environ)
+    os.environ.update(PYTHONPATH=str(ROOT), RAY_USAGE_STATS_ENABLED="0", OMP_NUM_THREADS="1")
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0})
+    cluster.nodes = [cluster.add_node(num_cpus=1) for _ in range(2)]
+    cluster.wait_for_nodes()
+    yield cluster
+    cluster.shutdown()
+    os.environ.clear()
+    os.environ.update(before)
+
+
+def experiment(folder: Path, **changed: Any) -> Experiment:
+    return Experiment.parse(json.dumps({**TREE, **changed}), "ray.yaml", folder=folder)
+
+
+def outcome(given: Experiment) -> list[Any]:
+    with simulate(given) as simulation:
+        rounds = [(one.accuracy, one.loss, one.report.traffic) for one in simulation]
+        return [*rounds, simulation.weights.tobytes()]
+
+
+def test_two_nodes_give_the_bits_of_one_process_for_every_kind(
+    cluster: Any, kind_folder: Path
+) -> None:
+    crew = RayActors(None, cluster.address)
+    try:
+        for kind, changed in KINDS.items():
+            given = kinds.experiment(kind_folder, **changed)
+            assert kinds.outcome(given, crew) == kinds.outcome(given), kind
+    finally:
+        crew.close()  # its cores are for the next test
+
+
+def test_two_nodes_give_the_bits_of_one_process_also_when_one_is_killed_in_mid_round(
+    cluster: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "ray_parts.py").write_text(PARTS)
+    flag = tmp_path / "waits"
+    hook = {"name": "ray_parts:WaitsForItsEnd", "flag": str(flag)}
+    logic = {**TREE["logic"], "hooks": [hook]}
+    flag.write_text("")
+    serial = outcome(experiment(tmp_path, logic=logic))
+    on_ray = experiment(tmp_path, logic=logic, engine={"ray": {"address": cluster.address}})
+    assert outcome(on_ray) == serial
+    flag.unlink()
+    killer = threading.Thread(target=_kill_the_node_named_in, args=(cluster, flag))
+    killer.start()
+    with caplog.at_level(logging.WARNING, "fedmx.executors"):
+        assert outcome(on_ray) == serial
+    killer.join()
+    said = [record.getMessage() for record in caplog.records if record.name == "fedmx.executors"]
+    assert any("client 3 in round 2" in one and "another does it" in one for one in said), said
+
+
+def _kill_the_node_named_in(cluster: Any, flag: Path) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not flag.exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    named = flag.read_text()
+    (node,) = [node for node in cluster.nodes if node.node_id == named]
+    cluster.worker_nodes.discard(node)
+    node.kill_raylet()
+
+
+def test_ray_is_started_on_this_machine_where_no_cluster_is_named(tmp_path: Path) -> None:
+    (tmp_path / "plain.yaml").write_text(json.dumps(TREE))
+    model = []
+    for engine in ("serial", "ray"):
+        said = fedmx("run", "plain.yaml", "--engine", engine, cwd=tmp_path, PYTHONWARNINGS="ignore")
+        assert said.code == 0, said.err
+        lines = said.err.splitlines()
+        assert all(line.startswith(("round ", "run folder")) for line in lines), said.err
+        path = said.out.split("model:")[1].split()[0]
+        model.append((tmp_path / path).read_bytes())
+    assert model[0] == model[1]
+
+
+def test_a_cluster_that_is_not_there_is_one_line() -> None:
+    with pytest.raises(FedmxError, match=r"engine ray: no cluster at 127.0.0.1:1") as raised:
+        RayActors(address="127.0.0.1:1")
+    assert len(str(raised.value).splitlines()) == 1
+
+
+def test_without_ray_one_line_says_what_to_install(tmp_path: Path) -> None:
+    (tmp_path / "plain.yaml").write_text(json.dumps(TREE))
+    (tmp_path / "ray.py").write_text("raise ImportError('no Ray here')")
+    code = "import sys; sys.path.insert(0, '.'); import fedmx.cli as c; sys.exit(c.main())"
+    said = fedmx("run", "plain.yaml", "--engine", "ray", cwd=tmp_path, code=code)
+    assert said.complaint == 'engine ray: Ray is not installed; pip install "fedmx[ray]"'

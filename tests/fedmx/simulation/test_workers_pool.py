@@ -1,0 +1,174 @@
+"""The pool of workers: any order of replies, and any deaths, give the bits of one process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedmx.experiment.model import Experiment
+from fedmx.protocol.messages import CODEC
+from fedmx.simulation.executors import pool as pools
+from fedmx.simulation.executors.backend import Died
+from fedmx.simulation.executors.jobs import JOBS, Train
+from fedmx.simulation.executors.shared_memory import Arena, Block, read
+from fedmx.simulation.executors.worker import Worker
+from fedmx.simulation.simulate import simulate
+from layers.network import wire_size
+
+TREE: dict[str, Any] = {
+    "rounds": 3,
+    "clients": 5,
+    "compute": {
+        "model": "2nn",
+        "data": "digits",
+        "normalise": {"scale": 16},
+        "partition": "dirichlet",
+        "train": {"batch_size": 50, "rate": 0.05},
+        "evaluate": {"batch_size": 100, "every": 2},
+    },
+    "logic": {"preset": {"name": "scaffold", "fraction": 1.0}},
+}
+
+
+class MemoryCrew:
+    """Workers that are called when they are waited for, in an order that `choose` draws.
+
+    Args:
+        choose: takes a number n and returns one of 0 to n - 1.
+        deaths: how many workers die, each at its first job.
+    """
+
+    def __init__(self, size: int, choose: Callable[[int], int], deaths: int = 0) -> None:
+        self.size = size
+        self.given: list[Any] = []
+        self.shared: dict[int, bytes] = {}
+        self.put = 0
+        self._choose = choose
+        self._deaths = deaths
+        self._worker = Worker()
+        self._doing: dict[int, Sequence[Any]] = {}
+
+    def open(self, build: bytes) -> None:
+        self._worker.do([build])
+
+    def ready(self, worker: int) -> bool:
+        return True
+
+    def share(self, data: memoryview) -> int:
+        self.put += 1
+        self.shared[self.put] = bytes(data)
+        return self.put
+
+    def holds(self, shared: int, data: memoryview) -> bool:
+        return self.shared[shared] == bytes(data)
+
+    def give_back(self, shared: int) -> None:
+        del self.shared[shared]
+
+    def give(self, worker: int, parts: Sequence[Any]) -> None:
+        assert worker not in self._doing
+        self._doing[worker] = [self.shared[p] if isinstance(p, int) else p for p in parts]
+        self.given.append(JOBS.decode(b"".join(self._doing[worker])))
+
+    def wait(self) -> tuple[int, bytes | Died | None]:
+        worker = sorted(self._doing)[self._choose(len(self._doing))]
+        parts = self._doing.pop(worker)
+        if self._deaths:
+            self._deaths -= 1
+            return worker, Died("a worker", "died")
+        return worker, bytes(self._worker.do(parts) or b"")
+
+    def close(self) -> None:
+        assert not self._doing
+
+
+def outcome(crew: MemoryCrew | None = None) -> list[Any]:
+    with simulate(Experiment(**TREE), crew) as simulation:
+        rounds = [(one.accuracy, one.loss, one.report.traffic) for one in simulation]
+        return [*rounds, simulation.weights.tobytes()]
+
+
+@pytest.fixture(scope="module")
+def serial() -> list[Any]:
+    return outcome()
+
+
+@settings(max_examples=8)
+@given(size=st.integers(1, 4), deaths=st.integers(0, 2), draw=st.randoms(use_true_random=False))
+def test_any_order_of_replies_and_any_deaths_give_the_same_bits(
+    serial: list[Any], size: int, deaths: int, draw: Any
+) -> None:
+    crew = MemoryCrew(size, draw.randrange, deaths)
+    assert outcome(crew) == serial
+    assert not crew.shared, "what was shared is given back"
+
+
+def test_the_longest_task_is_begun_first() -> None:
+    crew = MemoryCrew(2, lambda number: 0)
+    outcome(crew)
+    sizes = simulate(Experiment(**TREE))._clients.population()
+    tasks = [job.task for job in crew.given if isinstance(job, Train)]
+    for round in (1, 2, 3):
+        begun = [sizes[task.client] for task in tasks if task.round == round]
+        assert begun == sorted(sizes.values(), reverse=True)
+
+
+def test_the_model_is_shared_once_a_round() -> None:
+    crew = MemoryCrew(2, lambda number: 0)
+    outcome(crew)
+    tasks = [job.task for job in crew.given if isinstance(job, Train)]
+    assert len(tasks) == 15
+    model = 3 + 1  # each round's, and the last one's to be evaluated
+    variate = 2  # SCAFFOLD's c, from round 2 on
+    kept = 5 + 10  # a client's own c: none, one, and also the one before it, since it may count
+    assert crew.put == model + variate + kept
+
+
+def test_when_many_replies_wait_only_what_is_wanted_is_begun(
+    serial: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pools, "HELD_BYTES", 0)
+    assert outcome(MemoryCrew(2, lambda number: number - 1)) == serial
+
+
+def test_the_bytes_of_a_task_are_those_of_the_message_on_the_wire() -> None:
+    crew = MemoryCrew(1, lambda number: 0)
+    with simulate(Experiment(**TREE), crew) as simulation:
+        first = next(simulation.rounds())
+    down = {
+        job.task.client: wire_size(CODEC.encode(job.task).size)
+        for job in crew.given
+        if isinstance(job, Train)
+    }
+    assert {one.client: one.traffic.down_bytes for one in first.report.clients} == down
+
+
+@settings(max_examples=50)
+@given(st.lists(st.one_of(st.integers(0, 200_000), st.none()), max_size=40), st.randoms())
+def test_shared_memory_holds_what_was_put_until_it_is_given_back(
+    steps: list[int | None], draw: Any
+) -> None:
+    arena = Arena()
+    held: dict[Block, bytes] = {}
+    for number, size in enumerate(steps):
+        if size is not None:
+            data = np.full(size, number % 251, np.uint8).tobytes()
+            held[arena.put(memoryview(data))] = data
+        elif held:
+            block = draw.choice(sorted(held))
+            del held[block]
+            arena.give_back(block)
+        for block, data in held.items():
+            found = bytearray(block.size)
+            read(arena.descriptor, block, memoryview(found))
+            assert bytes(found) == data
+            assert arena.holds(block, memoryview(data))
+    for block in held:
+        arena.give_back(block)
+    assert arena._free == [(0, arena.size)]
+    arena.close()

@@ -1,0 +1,207 @@
+"""Astraea: mediators whose clients have balanced data together, and classes that are brought up."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from layers.logic import LogicError, Training, run_round
+from layers.logic.algorithms.astraea.ratios import ratios
+from layers.logic.algorithms.astraea.rebalance import Rebalance
+from layers.logic.algorithms.astraea.selector import Astraea
+from layers.logic.algorithms.mediators.schedule import (
+    at_random,
+    balanced,
+    even,
+    greedy_fill,
+    lines_of,
+)
+from layers.logic.selectors.uniform import Uniform
+from tests.logic.label_counts import EVEN, ONE_CLASS, counted, labels_of
+from tests.logic.memory_peers import MemoryPeers, a_logic, a_state, run_rounds
+from tests.logic.points import Points, PointsEngine
+from tests.logic.vector_files import CLOSE, vectors
+
+CLIENTS = counted([EVEN, ONE_CLASS[0], ONE_CLASS[9], ONE_CLASS[4], ONE_CLASS[5]])
+
+
+def an_astraea(**settings):
+    selector = Astraea(**{"gamma": 2, **settings})
+    return a_logic(selector, training=Training(steps=2, rate=0.1))
+
+
+@pytest.mark.parametrize("gamma", ["3", "7"])
+def test_the_mediators_are_as_worked_out(gamma) -> None:
+    told = vectors("astraea")
+    logic = an_astraea(gamma=int(gamma))
+    clients = counted(told["inputs"]["counts"])
+    state, report = run_round(a_state(logic), MemoryPeers(logic, clients), logic)
+    lines = [list(line) for line in lines_of(state.memory["select"])]
+    assert lines == told["expected"]["mediators"][gamma]
+    assert report.of("counted") == tuple(client for line in lines for client in line)
+
+
+@pytest.mark.parametrize("case", range(3))
+def test_the_ratios_are_as_worked_out(case) -> None:
+    told = vectors("astraea")
+    asked = told["inputs"]["zscore"][case]
+    found = ratios(np.array(asked["num"]), asked["td"], asked.get("ta"))
+    expected = np.ones(10)
+    for kind, ratio in told["expected"]["zscore"][case].items():
+        expected[int(kind)] = ratio
+    np.testing.assert_allclose(found, expected, atol=1e-9)
+
+
+def test_histograms_that_are_absurd_let_nobody_train_without_end() -> None:
+    def forge(answer):
+        if answer.client > 1:
+            return [answer]
+        absurd = np.bincount([answer.client], minlength=10) << 52
+        return [replace(answer, values={"histogram": absurd})]
+
+    clients = {k: Points.of(list(range(10))) for k in range(4)}
+    logic = a_logic(Astraea(gamma=2, above=3.0), 2, hooks=[Rebalance()])
+    peers = MemoryPeers(logic, clients, forge_answer=forge)
+    peers.engine = PointsEngine(2)
+    _, report = run_round(a_state(logic), peers, logic)
+    assert set(report.of("counted")) == set(clients)
+    assert all(10 < told.samples <= 1000 for told in report.clients)
+
+
+def test_the_model_is_the_mediators_mean_by_samples() -> None:
+    clients = counted([EVEN, ONE_CLASS[0], [2] * 10])
+    logic = an_astraea()
+    moved = {}
+    start = a_state(logic, [1.0, 2.0, 3.0])
+    peers = MemoryPeers(logic, clients, forge=lambda u: [moved.setdefault(u.client, u)])
+    state, _ = run_round(start, peers, logic)
+    lines = lines_of(state.memory["select"])
+    assert sorted(len(line) for line in lines) == [1, 2]
+    deltas = [sum(moved[client].delta for client in line) for line in lines]
+    samples = [sum(len(clients[client]) for client in line) for line in lines]
+    by_hand = start.weights + np.average(deltas, axis=0, weights=samples)
+    np.testing.assert_allclose(state.weights, by_hand, **CLOSE)
+
+
+def test_the_lines_are_made_again_when_a_client_joins_and_by_histograms_alone() -> None:
+    logic = an_astraea()
+    peers = MemoryPeers(logic, {k: data for k, data in CLIENTS.items() if k != 3})
+    early, _ = run_rounds(2, a_state(logic), peers)
+    peers.clients = CLIENTS
+    late, report = run_round(early, peers, logic)
+    at_once, _ = run_round(a_state(logic), MemoryPeers(logic, CLIENTS), logic)
+    assert lines_of(late.memory["select"]) == lines_of(at_once.memory["select"])
+    assert set(report.of("counted")) == set(CLIENTS)
+
+
+def test_who_tells_no_histogram_takes_no_part() -> None:
+    def forge(answer):
+        return [replace(answer, values={}) if answer.client == 2 else answer]
+
+    logic = an_astraea()
+    _, report = run_round(a_state(logic), MemoryPeers(logic, CLIENTS, forge_answer=forge), logic)
+    assert set(report.of("counted")) == {0, 1, 3, 4}
+
+
+@given(
+    counts=st.lists(
+        st.lists(st.integers(0, 9), min_size=3, max_size=3).filter(any), min_size=1, max_size=20
+    ),
+    mediators=st.integers(1, 5),
+)
+def test_however_mediators_are_filled_everybody_stands_in_one_line(counts, mediators) -> None:
+    counts = np.array(counts, float)
+    sizes = even(len(counts), mediators)
+
+    def away(pooled):
+        return np.abs(pooled / pooled.sum(-1, keepdims=True) - 1 / 3).sum(-1)
+
+    for lines in (
+        greedy_fill(counts, sizes, away),
+        balanced(counts, sizes, away),
+        at_random(range(len(counts)), sizes),
+    ):
+        assert [len(line) for line in lines] == sizes
+        assert sorted(row for line in lines for row in line) == list(range(len(counts)))
+    greedy = greedy_fill(counts, sizes, away)
+    assert greedy == slow_greedy_fill(counts, sizes, away)
+
+
+def slow_greedy_fill(counts, sizes, away):
+    left, lines = list(range(len(counts))), []
+    for size in sizes:
+        line, pooled = [], np.zeros(counts.shape[1])
+        for _ in range(size):
+            row = min(left, key=lambda row: (round(float(away(pooled + counts[row])), 9), row))
+            line.append(row)
+            left.remove(row)
+            pooled = pooled + counts[row]
+        lines.append(line)
+    return lines
+
+
+NUMBERS = [[60, 0, 2, 0, 100], [0, 60, 0, 60, 50]]  # class 2 is rare, class 4 frequent
+
+
+def test_clients_train_on_more_of_the_rare_and_fewer_of_the_frequent_classes() -> None:
+    clients = {k: Points.of(labels_of(counts)) for k, counts in enumerate(NUMBERS)}
+    selector = Astraea(gamma=1, classes=5, above=1.2)
+    logic = a_logic(selector, 2, hooks=[Rebalance(1.2)], training=Training(steps=1))
+    peers = MemoryPeers(logic, clients)
+    peers.engine = PointsEngine(2)
+    _, reports = run_rounds(2, a_state(logic), peers)
+    factors = ratios(np.sum(NUMBERS, 0), 1.2)
+    assert factors[4] < 1 < factors[2]
+    for had, seen, again in zip(NUMBERS, *np.split(np.array(peers.engine.trained), 2), strict=True):
+        assert seen.x.tobytes() == again.x.tobytes(), "the same in every round"
+        got = np.bincount(seen.y, minlength=5)
+        assert got[[0, 1, 3]].tolist() == [had[0], had[1], had[3]]
+        assert had[2] * int(factors[2]) <= got[2] <= had[2] * int(factors[2] + 1)
+        assert 0 < got[4] < had[4]
+    trained = [len(seen) for seen in peers.engine.trained[:2]]
+    for report in reports:
+        assert [trained[told.client] for told in report.clients] == [
+            told.samples for told in report.clients
+        ]
+
+
+def test_a_client_has_something_left_to_train_on() -> None:
+    """Of a class that is far too frequent, nearly everything is left out."""
+    clients = {k: Points.of([0] * 3000) for k in range(8)}
+    clients |= {k: Points.of([0]) for k in range(8, 40)}
+    clients |= {40: Points.of([1, 2, 3])}
+    logic = a_logic(Astraea(gamma=1, classes=60), 2, hooks=[Rebalance(3.0)])
+    peers = MemoryPeers(logic, clients)
+    peers.engine = PointsEngine(2)
+    _, report = run_round(a_state(logic), peers, logic)
+    assert set(report.of("counted")) == set(clients)
+    assert {told.samples for told in report.clients if 8 <= told.client < 40} == {1}
+    assert all(1500 < told.samples < 2500 for told in report.clients if told.client < 8)
+
+
+def test_balanced_classes_are_left_alone_and_nothing_is_sent() -> None:
+    logic = a_logic(Astraea(gamma=2, classes=2), 2, hooks=[Rebalance()])
+    clients = {k: Points.of([0, 1] * 5) for k in range(2)}
+    peers = MemoryPeers(logic, clients)
+    peers.engine = PointsEngine(2)
+    _, report = run_round(a_state(logic), peers, logic)
+    assert [told.samples for told in report.clients] == [10, 10]
+    assert all(not task.slots for task in peers.tasks)
+
+
+def test_rebalancing_needs_a_selector_that_knows_the_labels() -> None:
+    with pytest.raises(LogicError, match="astraea"):
+        a_logic(Uniform(1.0), hooks=[Rebalance()])
+
+
+@pytest.mark.parametrize(
+    ("make", "settings"),
+    [(Astraea, {"gamma": 0}), (Astraea, {"classes": 1}), (Rebalance, {"above": 0.0})],
+)
+def test_settings_that_cannot_be_are_refused_by_name(make, settings) -> None:
+    with pytest.raises(LogicError, match=next(iter(settings))):
+        make(**settings)

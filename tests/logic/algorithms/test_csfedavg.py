@@ -1,0 +1,201 @@
+"""CSFedAvg: the clients with the smallest divergence become candidates, and then the cohort."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from layers.logic import LogicError, Training, run_round
+from layers.logic.algorithms.csfedavg.divergence import Divergence
+from layers.logic.algorithms.csfedavg.selector import CsFedAvg
+from layers.logic.core.plan import Population
+from layers.logic.core.state import ServerState
+from layers.logic.hooks.stc import Stc
+from tests.logic.memory_peers import (
+    MemoryPeers,
+    a_logic,
+    a_state,
+    alone,
+    lying,
+    run_rounds,
+    same_bits,
+)
+from tests.logic.quadratic import QuadraticEngine, bowl, bowls
+from tests.logic.vector_files import CLOSE, vectors
+
+TRAINING = Training(steps=2, rate=0.1)
+CLIENTS = bowls(10)
+
+
+@dataclass
+class Auxiliary:
+    """A server's own samples; says how often it trained, and from what."""
+
+    data: object
+    calls: list = field(default_factory=list)
+
+    def __call__(self, weights, buffers, training, seed) -> np.ndarray:
+        self.calls.append((weights.copy(), seed))
+        engine = QuadraticEngine(weights.size)
+        engine.load(weights, buffers)
+        engine.train(self.data, training, seed)
+        return engine.weights
+
+
+def a_csfedavg(auxiliary=None, clients=CLIENTS, **selection):
+    auxiliary = auxiliary or Auxiliary(bowl(np.zeros(3), noise=0.1))
+    selector = CsFedAvg(**{"count": 4, "candidates": 0.4, "entering": 0.5, **selection})
+    return a_logic(selector, hooks=[Divergence()], training=TRAINING, auxiliary=auxiliary, seed=11)
+
+
+def omega(state: ServerState) -> list[int]:
+    return state.memory.get("select", {}).get("omega", np.zeros(0)).tolist()
+
+
+def test_the_divergence_and_who_enters_are_as_worked_out() -> None:
+    told = vectors("csfedavg_divergence")
+    models = np.array(told["inputs"]["client_models"], np.float32)
+    w_aux = np.array(told["inputs"]["auxiliary_model"], np.float32)
+    clients = {k: bowl(model) for k, model in enumerate(models)}  # one step of rate 1 goes there
+    take = told["inputs"]["take"]
+    logic = a_logic(
+        CsFedAvg(1.0, candidates=1.0, entering=take / len(models)),
+        len(w_aux),
+        hooks=[Divergence()],
+        training=Training(steps=1, rate=1.0),
+        auxiliary=lambda weights, buffers, training, seed: w_aux,
+    )
+    start = a_state(logic, np.full(len(w_aux), 0.5))
+    state, report = run_round(start, MemoryPeers(logic, clients), logic)
+    found = [client.metrics["divergence"] for client in report.clients]
+    np.testing.assert_allclose(found, told["expected"]["divergence"], **CLOSE)
+    assert np.argsort(found).tolist() == told["expected"]["lowest_first"]
+    assert omega(state) == told["expected"]["candidates_added"]
+
+
+def test_everybody_takes_part_until_there_are_candidates_enough_and_then_they_alone() -> None:
+    logic = a_csfedavg()
+    state, peers = a_state(logic), MemoryPeers(logic, CLIENTS)
+    full, cohorts = [], []
+    for _ in range(8):
+        full.append(len(omega(state)) >= 4)
+        state, report = run_round(state, peers, logic)
+        cohorts.append(report.of("counted"))
+    assert full == [False] * 2 + [True] * 6, "2 of the 4 that took part enter each round"
+    assert len({*cohorts[0], *cohorts[1]} - set(omega(state)[:4])) > 0
+    assert set(cohorts[2:]) == {tuple(sorted(omega(state)[:4]))}
+
+
+def test_those_with_the_smallest_divergence_enter() -> None:
+    logic = a_csfedavg(fraction=1.0, count=None, entering=0.3)
+    state, report = run_round(a_state(logic), MemoryPeers(logic, CLIENTS), logic)
+    away = {told.client: told.metrics["divergence"] for told in report.clients}
+    assert omega(state) == sorted(away, key=away.__getitem__)[:3]
+    state, report = run_round(state, MemoryPeers(logic, CLIENTS), logic)
+    away = {told.client: told.metrics["divergence"] for told in report.clients}
+    for client in omega(state)[:3]:
+        del away[client]
+    assert omega(state)[3:] == sorted(away, key=away.__getitem__)[:3]
+
+
+def test_the_auxiliary_model_is_trained_once_a_round_from_the_global_model() -> None:
+    auxiliary = Auxiliary(bowl(np.zeros(3)))
+    logic = a_csfedavg(auxiliary)
+    state, peers = a_state(logic, np.ones(3)), MemoryPeers(logic, CLIENTS)
+    for round in range(1, 4):
+        before = state.weights
+        state, _ = run_round(state, peers, logic)
+        assert len(auxiliary.calls) == round
+        assert same_bits(auxiliary.calls[-1][0], before)
+    assert len({seed for _, seed in auxiliary.calls}) == 3
+
+
+@settings(max_examples=10)
+@given(order=st.permutations(range(10)))
+def test_any_order_of_arrival_gives_the_same_candidates(order) -> None:
+    logic = a_csfedavg()
+    one, reports = run_rounds(4, a_state(logic), MemoryPeers(logic, CLIENTS, order=order))
+    other, again = run_rounds(4, a_state(logic), MemoryPeers(logic, CLIENTS))
+    assert omega(one) == omega(other)
+    assert [r.clients for r in reports] == [r.clients for r in again]
+    assert same_bits(one.weights, other.weights)
+
+
+def test_a_state_that_was_kept_goes_on_with_the_same_cohorts() -> None:
+    logic = a_csfedavg()
+    state, _ = run_rounds(1, a_state(logic), MemoryPeers(logic, CLIENTS))
+    one, _ = run_rounds(3, state, MemoryPeers(logic, CLIENTS))
+    other, _ = run_rounds(3, ServerState.of_tree(state.tree()), MemoryPeers(logic, CLIENTS))
+    assert same_bits(one.weights, other.weights)
+    assert omega(one) == omega(other)
+
+
+def select(population, omega, **selection):
+    selector = CsFedAvg(**selection)
+    everyone = Population(dict.fromkeys(population, 10))
+    memory = {"omega": np.array(omega, np.int64)}
+    return set(selector.select(everyone, memory, 5, np.random.default_rng(2)).clients)
+
+
+def test_candidates_that_are_not_there_are_not_asked() -> None:
+    assert select(range(5, 15), [1, 2, 7, 8], count=4, candidates=0.4) == {7, 8}
+    gone = select(range(5, 15), [1, 2, 3, 4], count=4, candidates=0.4)
+    assert len(gone) == 4, "a random round, since none is there"
+
+
+def test_a_part_of_the_cohort_goes_on_exploring_if_so_wished() -> None:
+    cohort = select(range(10), [1, 2, 7, 8], count=4, candidates=0.4, exploring=0.5)
+    assert len(cohort) == 4
+    assert len(cohort & {1, 2, 7, 8}) == 2
+
+
+def test_a_lie_of_another_length_is_refused_and_the_others_count() -> None:
+    logic = a_csfedavg()
+    forge = lying(3, delta=np.zeros(7, np.float32))
+    state, report = run_round(a_state(logic), MemoryPeers(logic, CLIENTS, forge=forge), logic)
+    statuses = {told.client: told.status for told in report.clients}
+    assert statuses.pop(3, "refused") == "refused"
+    assert set(statuses.values()) == {"counted"}
+    assert 3 not in omega(state)
+
+
+def test_a_server_without_samples_of_its_own_is_told_before_anything_is_sent() -> None:
+    logic = a_logic(alone(0), hooks=[Divergence()])
+    peers = MemoryPeers(logic, CLIENTS)
+    with pytest.raises(LogicError, match="auxiliary"):
+        run_round(a_state(logic), peers, logic)
+    assert not peers.tasks
+
+
+def test_it_works_before_an_encoder_and_is_refused_behind() -> None:
+    auxiliary = Auxiliary(bowl(np.zeros(3)))
+    logic = a_logic(
+        alone(0, 1), hooks=[Divergence(), Stc(0.5)], auxiliary=auxiliary, training=TRAINING
+    )
+    _, reports = run_rounds(2, a_state(logic, np.ones(3)), MemoryPeers(logic, CLIENTS))
+    assert all("divergence" in told.metrics for report in reports for told in report.clients)
+    with pytest.raises(LogicError, match="that Stc has"):
+        a_logic(alone(0, 1), hooks=[Stc(0.5), Divergence()])
+
+
+def test_a_selection_by_a_divergence_that_nobody_measures_is_refused() -> None:
+    with pytest.raises(LogicError, match="divergence"):
+        a_logic(CsFedAvg())
+
+
+@pytest.mark.parametrize(
+    ("make", "settings"),
+    [
+        (CsFedAvg, {"candidates": 0.0}),
+        (CsFedAvg, {"entering": 1.5}),
+        (CsFedAvg, {"exploring": -0.1}),
+        (Divergence, {"held_out": 0.0}),
+    ],
+)
+def test_settings_that_cannot_be_are_refused_by_name(make, settings) -> None:
+    with pytest.raises(LogicError, match=next(iter(settings))):
+        make(**settings)

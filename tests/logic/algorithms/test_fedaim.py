@@ -1,0 +1,408 @@
+"""FedAIM: who is biased, who stands at which mediator, and when the servers exchange models."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from layers.logic import LogicError, Plan, Training, run_round
+from layers.logic.aggregators.mean import Mean
+from layers.logic.algorithms.fedaim.aggregator import FedAim
+from layers.logic.algorithms.fedaim.entropy import entropy, share
+from layers.logic.algorithms.fedaim.selector import FedAimSplit
+from layers.logic.algorithms.fedaim.split import EBS, NEBS, Split
+from layers.logic.core.plan import Population
+from layers.logic.core.state import ServerState
+from layers.logic.hooks.stc import Stc
+from tests.logic.label_counts import EVEN, ONE_CLASS, counted, labels_of
+from tests.logic.memory_peers import (
+    Fixed,
+    MemoryPeers,
+    a_logic,
+    a_state,
+    of_client,
+    run_rounds,
+    same_bits,
+)
+from tests.logic.quadratic import Quadratic
+from tests.logic.vector_files import CLOSE, vectors
+
+MIXED = counted([EVEN, ONE_CLASS[0], EVEN, ONE_CLASS[9], ONE_CLASS[1], ONE_CLASS[8], EVEN])
+
+
+def a_fedaim(selector: FedAimSplit | None = None, size: int = 3, **settings):
+    selector = selector or FedAimSplit(mediators=2)
+    given = {"aggregator": FedAim(), "training": Training(steps=2, rate=0.1), "seed": 5}
+    return a_logic(selector, size, **{**given, **settings})
+
+
+def split_of(state: ServerState) -> Split:
+    return Split.of(state.memory["select"])
+
+
+def after_one_round(clients, selector, size: int = 3) -> ServerState:
+    logic = a_fedaim(selector, size)
+    state, _ = run_round(a_state(logic, np.ones(size)), MemoryPeers(logic, clients), logic)
+    return state
+
+
+def biased(state: ServerState) -> list[int]:
+    return sorted(client for line in split_of(state).mediators for client in line)
+
+
+@pytest.mark.parametrize("distance", ["emd", "l1"])
+@pytest.mark.parametrize("reveal", ["histogram", "distance"])
+def test_who_is_extremely_biased_is_as_worked_out(distance, reveal) -> None:
+    told = vectors("fedaim_emd_split")
+    selector = FedAimSplit(distance=distance, reveal=reveal)
+    state = after_one_round(counted(told["inputs"]["counts"]), selector)
+    name = {"emd": "wasserstein1d", "l1": "l1"}[distance]
+    expected = told["expected"]
+    np.testing.assert_allclose(split_of(state).emd, expected[f"{name}_vs_uniform"], atol=1e-9)
+    assert biased(state) == expected[f"ebc_{name}"]
+    assert list(split_of(state).unbiased) == expected[f"nebc_{name}"]
+
+
+@pytest.mark.parametrize("distance", ["emd", "l1"])
+def test_the_distance_from_what_all_have_together_is_as_worked_out(distance) -> None:
+    told = vectors("fedaim_emd_split")
+    selector = FedAimSplit(distance=distance, reference="pooled")
+    state = after_one_round(counted(told["inputs"]["counts"]), selector)
+    name = {"emd": "wasserstein1d", "l1": "l1"}[distance]
+    expected = told["expected"][f"{name}_vs_global"]
+    np.testing.assert_allclose(split_of(state).emd, expected, atol=1e-9)
+
+
+@pytest.mark.parametrize("schedule", ["greedy", "balanced"])
+@pytest.mark.parametrize("case", range(3))
+def test_the_mediators_and_their_weights_are_as_worked_out(schedule, case) -> None:
+    told = vectors("fedaim_mediators")
+    expected = told["expected"]["cases"][case]
+    selector = FedAimSplit(mediators=told["inputs"]["cases"][case]["M"], threshold=0.1)
+    logic = a_fedaim(replace(selector, schedule=schedule))
+    clients = counted(told["inputs"]["cases"][case]["counts"])
+    moved: dict[int, np.ndarray] = {}
+
+    def watch(update):
+        moved[update.client] = update.delta
+        return [update]
+
+    start = a_state(logic, [1.0, 2.0, 3.0])
+    state, _ = run_round(start, MemoryPeers(logic, clients, forge=watch), logic)
+    lines = [list(line) for line in split_of(state).mediators]
+    assert lines == expected["greedy_fill" if schedule == "greedy" else "balanced"]
+    np.testing.assert_allclose(split_of(state).emd, expected["client_emd"], atol=1e-9)
+    if schedule == "greedy":
+        models = [start.weights + sum(moved[client] for client in line) for line in lines]
+        by_hand = np.average(models, axis=0, weights=expected["weight_m"])
+        np.testing.assert_allclose(state.weights, by_hand, **CLOSE)
+
+
+def test_entropies_and_shares_are_as_worked_out() -> None:
+    told = vectors("fedaim_entropy_alpha")
+    models, alphas = told["inputs"]["models"], told["inputs"]["alpha_inputs"]
+    for model, expected in zip(models, told["expected"]["entropy"], strict=True):
+        found = entropy(np.array(model["params"]), told["inputs"]["bins"])
+        assert found == pytest.approx(expected["H_log10"], abs=1e-9)
+    for asked, expected in zip(alphas, told["expected"]["alpha"], strict=True):
+        found = share(asked["H_nebs"], asked["H_ebs"], asked["A"], asked["c"])
+        assert found == pytest.approx(expected["alpha"], abs=1e-9)
+
+
+@pytest.mark.parametrize(("divergence", "trace"), [(0.015, "rounds"), (0.4, "rounds_theta_wd_0_4")])
+def test_whole_rounds_are_as_worked_out(divergence, trace) -> None:
+    told = vectors("fedaim_rounds")
+    asked, expected = told["inputs"], told["expected"]
+    clients = {
+        k: Quadratic(np.array(A), np.array(b), n=sum(n), c=asked["c"], labels=labels_of(n))
+        for k, (A, b, n) in enumerate(zip(asked["A"], asked["b"], asked["counts"], strict=True))
+    }
+    classes = len(asked["counts"][0])
+    selector = FedAimSplit(asked["M"], classes, threshold=asked["theta_emd"])
+    aggregator = FedAim(divergence, asked["theta_loss"], asked["A_alpha"], asked["c_alpha"])
+    training = Training(steps=asked["local_steps"], rate=asked["lr"])
+    size = len(asked["w0"])
+    logic = a_fedaim(selector, size, aggregator=aggregator, training=training)
+    state, peers = a_state(logic, asked["w0"]), MemoryPeers(logic, clients)
+    exchanges = 0
+    for round in expected[trace]:
+        state, report = run_round(state, peers, logic)
+        assert [list(line) for line in split_of(state).mediators] == expected["mediators"]
+        kept = state.memory["aggregate"]
+        assert kept["last_loss"] == pytest.approx(round["loss"], rel=1e-5)
+        exchanges += round["exchange"]
+        assert kept.get("exchanges", 0) == exchanges
+        np.testing.assert_allclose(state.weights, round["w_c"], **CLOSE)
+        if round["exchange"]:
+            assert kept["alpha"] == pytest.approx(round["alpha"], abs=1e-6)
+        else:
+            np.testing.assert_allclose(kept["nebs"], round["w_nebs"], **CLOSE)
+            np.testing.assert_allclose(kept["ebs"], round["w_ebs"], **CLOSE)
+        assert report.of("counted") == (*expected["nebc"], *expected["ebc"])
+    assert 0 < exchanges <= len(expected[trace])
+
+
+def test_without_extremely_biased_clients_it_is_fedavg() -> None:
+    clients = counted([EVEN] * 4)
+    logic = a_fedaim()
+    averaging = a_fedaim(aggregator=Mean())
+    one, _ = run_rounds(3, a_state(logic), MemoryPeers(logic, clients))
+    other, _ = run_rounds(3, a_state(averaging), MemoryPeers(averaging, clients))
+    assert same_bits(one.weights, other.weights)
+
+
+def test_with_nobody_else_it_is_the_mediators_mean() -> None:
+    clients = counted([ONE_CLASS[0], ONE_CLASS[9]])
+    state = after_one_round(clients, FedAimSplit(mediators=1))
+    assert biased(state) == [0, 1]
+    logic = a_logic(Fixed((split_of(state).mediators[0],)), training=Training(steps=2, rate=0.1))
+    alone, _ = run_round(a_state(logic, np.ones(3)), MemoryPeers(logic, clients), logic)
+    assert same_bits(state.weights, alone.weights)
+
+
+@pytest.mark.parametrize("gone", [(0, 2, 6), (1, 3, 4, 5)], ids=["nebs", "ebs"])
+def test_a_server_of_which_nobody_came_back_stays_where_it_is(gone) -> None:
+    logic = a_fedaim(aggregator=FedAim(divergence=1e9))  # so that nothing is exchanged
+    peers = MemoryPeers(logic, MIXED)
+    state, _ = run_rounds(2, a_state(logic, np.ones(3)), peers)
+    peers.lost = gone
+    after, report = run_round(state, peers, logic)
+    assert set(report.of("lost")) == set(gone)
+    stays, moves = (NEBS, EBS) if gone == (0, 2, 6) else (EBS, NEBS)
+    before, kept = state.memory["aggregate"], after.memory["aggregate"]
+    assert same_bits(kept[stays], before[stays])
+    assert not same_bits(kept[moves], before[moves])
+    assert (kept["last_loss"] == before["last_loss"]) == (stays == NEBS)
+    assert same_bits(after.weights, state.weights)
+
+
+@pytest.mark.parametrize("left", [NEBS, EBS])
+@pytest.mark.parametrize("divergence", [0.015, 1e9], ids=["exchanged", "apart"])
+def test_when_the_clients_of_one_server_have_left_the_model_is_that_of_the_other(
+    left, divergence
+) -> None:
+    logic = a_fedaim(aggregator=FedAim(divergence))
+    peers = MemoryPeers(logic, MIXED)
+    state, _ = run_rounds(2, a_state(logic, np.ones(3)), peers)
+    gone = (0, 2, 6) if left == NEBS else (1, 3, 4, 5)
+    peers.clients = {client: data for client, data in MIXED.items() if client not in gone}
+    before = state.memory["aggregate"]
+    for _ in range(3):
+        last = state.weights
+        state, report = run_round(state, peers, logic)
+        kept = state.memory["aggregate"]
+        assert not same_bits(state.weights, last)
+        assert ({NEBS, EBS} & set(kept)) == ({left} & set(before))
+    if left in before:
+        assert same_bits(kept[left], before[left])
+    peers.clients = MIXED
+    state, report = run_round(state, peers, logic)
+    assert set(report.of("counted")) == set(MIXED)
+
+
+def test_a_mediator_counts_by_those_of_its_clients_that_counted() -> None:
+    clients = counted([EVEN, ONE_CLASS[0], ONE_CLASS[1], ONE_CLASS[9]])
+    logic = a_fedaim(aggregator=FedAim(divergence=1e9))
+    peers = MemoryPeers(logic, clients)
+    start, _ = run_round(a_state(logic, np.ones(3)), peers, logic)
+    assert split_of(start).mediators == ((2, 3), (1,))
+    moved = {}
+    peers.lost, peers.forge = [3], lambda update: [moved.setdefault(update.client, update)]
+    state, _ = run_round(start, peers, logic)
+    bias = split_of(start).bias
+    weights = [40 / bias[2], 40 / bias[1]]
+    by_hand = np.average([moved[2].delta, moved[1].delta], axis=0, weights=weights)
+    before, after = (kept.memory["aggregate"]["ebs"] for kept in (start, state))
+    np.testing.assert_allclose(after - before, by_hand, **CLOSE)
+
+
+@pytest.mark.parametrize(
+    ("rule", "losses", "exchanges"),
+    [
+        # The first round exchanges; then: 12 % up, down by half, 5 % up.
+        ("signed_rel", [1.0, 1.12, 0.56, 0.588], [1, 1, 2, 3]),
+        ("abs_rel", [1.0, 1.12, 0.56, 0.588], [1, 1, 1, 2]),
+        # By 0.12 up, and by 0.09.
+        ("signed_abs", [0.1, 0.22, 0.31], [1, 1, 2]),
+        ("signed_rel", [0.1, 0.22, 0.31], [1, 1, 1]),
+        # Where there is nothing to divide by.
+        ("signed_rel", [0.0, 0.001, -1.0, -1.0, -0.9], [1, 1, 2, 3, 3]),
+    ],
+)
+def test_an_exchange_waits_until_the_loss_is_stable(rule, losses, exchanges) -> None:
+    logic = a_fedaim(aggregator=FedAim(divergence=0.0, loss_rule=rule))
+    peers = MemoryPeers(logic, MIXED)
+    state = a_state(logic, np.ones(3))
+    for loss, expected in zip(losses, exchanges, strict=True):
+        peers.forge = lambda update, loss=loss: [replace(update, metrics={"loss": loss})]
+        state, _ = run_round(state, peers, logic)
+        assert state.memory["aggregate"]["last_loss"] == pytest.approx(loss)
+        assert state.memory["aggregate"]["exchanges"] == expected
+
+
+def test_without_sync_back_each_server_goes_on_from_its_own_model() -> None:
+    logic = a_fedaim(aggregator=FedAim(sync_back=False))
+    peers = MemoryPeers(logic, MIXED)
+    state, _ = run_round(a_state(logic, np.ones(3)), peers, logic)
+    kept = state.memory["aggregate"]
+    assert kept["exchanges"] == 1
+    alpha, lines = kept["alpha"], split_of(state).mediators
+    np.testing.assert_allclose(
+        state.weights, alpha * kept["nebs"] + (1 - alpha) * kept["ebs"], **CLOSE
+    )
+    peers.tasks.clear()
+    run_round(state, peers, logic)
+    starts = {task.client: task.weights for task in peers.tasks}
+    assert all(same_bits(starts[client], kept["nebs"]) for client in split_of(state).unbiased)
+    assert all(same_bits(starts[line[0]], kept["ebs"]) for line in lines)
+
+
+@settings(max_examples=10)
+@given(order=st.permutations(range(7)))
+def test_any_order_of_arrival_gives_the_same_bits(order) -> None:
+    logic = a_fedaim()
+    one, _ = run_rounds(3, a_state(logic), MemoryPeers(logic, MIXED, order=order))
+    other, _ = run_rounds(3, a_state(logic), MemoryPeers(logic, MIXED))
+    assert same_bits(one.weights, other.weights)
+
+
+@pytest.mark.parametrize("divergence", [0.015, 1e9])
+@pytest.mark.parametrize("hooks", [(), (Stc(0.5, 0.5),)], ids=["dense", "stc"])
+def test_a_state_that_was_kept_goes_on_in_the_same_bits(divergence, hooks) -> None:
+    logic = a_fedaim(
+        FedAimSplit(mediators=2, shuffle=True), aggregator=FedAim(divergence), hooks=hooks
+    )
+    peers = MemoryPeers(logic, MIXED)
+    state, _ = run_rounds(3, a_state(logic), peers)
+    one, reports = run_rounds(2, state, MemoryPeers(logic, MIXED, ledgers=dict(peers.ledgers)))
+    kept = ServerState.of_tree(state.tree())
+    other, again = run_rounds(2, kept, MemoryPeers(logic, MIXED, ledgers=dict(peers.ledgers)))
+    assert same_bits(one.weights, other.weights)
+    assert reports == again
+    assert reports[-1].of("counted") == tuple(c.client for c in reports[-1].clients)
+
+
+def test_the_clients_of_a_mediator_keep_their_places_unless_they_are_shuffled() -> None:
+    clients = counted([ONE_CLASS[0], ONE_CLASS[9], ONE_CLASS[1], ONE_CLASS[8], EVEN])
+    for shuffle in (False, True):
+        logic = a_fedaim(FedAimSplit(mediators=1, shuffle=shuffle))
+        _, reports = run_rounds(6, a_state(logic), MemoryPeers(logic, clients))
+        orders = {report.of("counted") for report in reports}
+        assert all(order[0] == 4 and set(order[1:]) == {0, 1, 2, 3} for order in orders)
+        assert (len(orders) > 1) == shuffle
+
+
+def test_by_the_distance_alone_mediators_are_as_equal_in_size_and_no_histogram_is_told() -> None:
+    clients = counted([ONE_CLASS[k % 2 * 9] for k in range(20)] + [EVEN])
+    logic = a_fedaim(FedAimSplit(mediators=3, reveal="distance"))
+    told = []
+    peers = MemoryPeers(logic, clients, forge_answer=lambda answer: [told.append(answer) or answer])
+    state, _ = run_round(a_state(logic), peers, logic)
+    assert all(set(answer.values) == {"distance"} for answer in told)
+    lines = split_of(state).mediators
+    assert [len(line) for line in lines] == [7, 7, 6]
+    assert biased(state) == list(range(20))
+    assert lines != tuple(tuple(sorted(line)) for line in lines), "at random"
+
+
+BAD = {
+    "of another length": np.array([1, 2, 3]),
+    "with less than nothing": np.array([-1, *[4] * 9]),
+    "of nothing": np.zeros(10, np.int64),
+    "of fractions": np.full(10, 0.5),
+    "beyond counting": np.full(10, 2**62, np.int64),
+    "of text": "ten",
+    "missing": None,
+}
+
+
+@pytest.mark.parametrize("histogram", BAD.values(), ids=BAD)
+def test_who_tells_no_histogram_takes_no_part_and_is_asked_again(histogram) -> None:
+    def forge(answer):
+        return [replace(answer, values={"histogram": histogram}) if answer.client == 1 else answer]
+
+    logic = a_fedaim()
+    peers = MemoryPeers(logic, MIXED, forge_answer=forge)
+    state, report = run_round(a_state(logic), peers, logic)
+    assert report.of("counted") == tuple(c.client for c in report.clients)
+    assert set(report.of("counted")) == {0, 2, 3, 4, 5, 6}
+    peers.forge_answer = lambda answer: [answer]
+    state, report = run_round(state, peers, logic)
+    assert peers.asked[-1] == ("labels", (1,))
+    assert set(report.of("counted")) == set(MIXED)
+    assert biased(state) == [1, 3, 4, 5]
+
+
+@pytest.mark.parametrize("distance", [-1.0, float("nan"), float("inf"), "far", None])
+def test_who_tells_no_distance_takes_no_part(distance) -> None:
+    def forge(answer):
+        return [replace(answer, values={"distance": distance}) if answer.client == 1 else answer]
+
+    logic = a_fedaim(FedAimSplit(reveal="distance"))
+    _, report = run_round(a_state(logic), MemoryPeers(logic, MIXED, forge_answer=forge), logic)
+    assert set(report.of("counted")) == {0, 2, 3, 4, 5, 6}
+
+
+@pytest.mark.parametrize("reveal", ["histogram", "distance"])
+def test_what_an_answer_holds_besides_is_not_kept(reveal) -> None:
+    def forge(answer):
+        return [replace(answer, values={**answer.values, "more": np.zeros(1000)})]
+
+    logic = a_fedaim(FedAimSplit(reveal=reveal))
+    state, _ = run_round(a_state(logic), MemoryPeers(logic, MIXED, forge_answer=forge), logic)
+    (answers,) = state.memory["survey"].values()
+    assert set(answers) == set(MIXED)
+    assert all(set(told) == {reveal} for told in answers.values())
+
+
+def test_an_update_without_the_received_models_loss_is_refused() -> None:
+    logic = a_fedaim()
+    peers = MemoryPeers(logic, MIXED, forge=of_client(2, lambda u: [replace(u, metrics={})]))
+    _, report = run_round(a_state(logic), peers, logic)
+    (refused,) = [told for told in report.clients if told.status == "refused"]
+    assert refused.client == 2
+    assert "loss" in refused.reason
+
+
+def test_a_group_that_it_does_not_know_is_refused_by_name() -> None:
+    class Strata(Fixed):
+        def select(self, population, memory, round, rng) -> Plan:
+            return Plan(self.lanes, groups=("stratum 1",) * len(self.lanes))
+
+    logic = a_fedaim(Strata(((0,), (1,))))
+    with pytest.raises(LogicError, match="'stratum 1'"):
+        run_round(a_state(logic), MemoryPeers(logic, MIXED), logic)
+
+
+@pytest.mark.parametrize(
+    ("make", "settings"),
+    [
+        (FedAimSplit, {"mediators": 0}),
+        (FedAimSplit, {"classes": 1}),
+        (FedAimSplit, {"threshold": 0.0}),
+        (FedAimSplit, {"distance": "l2"}),
+        (FedAimSplit, {"schedule": "best"}),
+        (FedAimSplit, {"reveal": "distance", "reference": "pooled"}),
+        (FedAim, {"divergence": -0.1}),
+        (FedAim, {"amplitude": 1.1}),
+        (FedAim, {"bins": 1}),
+        (FedAim, {"loss_rule": "none"}),
+    ],
+)
+def test_settings_that_cannot_be_are_refused_by_name(make, settings) -> None:
+    with pytest.raises(LogicError, match=next(iter(settings))):
+        make(**settings)
+
+
+def test_a_selection_is_one_of_those_who_are_there() -> None:
+    state = after_one_round(MIXED, FedAimSplit(mediators=2))
+    there = Population({client: 40 for client in MIXED if client not in (0, 1, 3)})
+    plan = FedAimSplit(mediators=2).select(
+        there, state.memory["select"], 2, np.random.default_rng(1)
+    )
+    assert set(plan.clients) == {2, 4, 5, 6}
+    assert plan.groups.count(NEBS) == 2

@@ -1,0 +1,294 @@
+"""FedSSO: one survey makes the strata and the first model; each round draws from every stratum."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from layers.logic import LogicError, Population, ServerState, Training, run_round
+from layers.logic.algorithms.fedsso.preset import fedsso
+from layers.logic.algorithms.fedsso.selector import FedSSO
+from layers.logic.seeds import generator
+from tests.logic.memory_peers import MemoryPeers, a_logic, a_state, run_rounds, same_bits
+from tests.logic.quadratic import bowl
+from tests.logic.vector_files import CLOSE, vectors
+
+CENTRES = {0: [10.0, 0, 0], 1: [0, 10.0, 0], 2: [0, 0, 10.0]}
+STILL = Training(rate=1e-9, steps=1)
+
+
+def clients_of(*groups: int, size: int = 4, **settings):
+    """Return `size` clients of each group, in turn, whose steps are the same within a group."""
+    return {
+        client: bowl(CENTRES[groups[client % len(groups)]], 10 * (1 + client), **settings)
+        for client in range(size * len(groups))
+    }
+
+
+def after_a_round(clients, selector: FedSSO | None = None, **settings):
+    """Return the state after round 1, its report, and the peers."""
+    selector = FedSSO(rate=1.0) if selector is None else selector
+    logic = a_logic(selector, training=STILL, **settings)
+    peers = MemoryPeers(logic, clients)
+    state, report = run_round(a_state(logic), peers, logic)
+    return state, report, peers
+
+
+def plan_of(selector: FedSSO, samples: Mapping[int, int], memory, round: int = 1, **settings):
+    population = Population(samples, **settings)
+    return selector.select(population, memory, round, generator(0, "select", round))
+
+
+def test_clients_whose_steps_are_alike_are_a_stratum() -> None:
+    state, _, _ = after_a_round(clients_of(0, 1, 2))
+    memory = state.memory["select"]
+    labels = memory["labels"]
+    assert memory["clients"].tolist() == list(range(12))
+    assert [len(set(labels[group::3])) for group in range(3)] == [1, 1, 1]
+    assert len(set(labels)) == 3
+    assert memory["points"].shape == (12, 2)
+    assert sum(s["clients"] for s in memory["strata"].values()) == 12
+    assert memory["strata"][str(labels[0])]["samples"] == 10 + 40 + 70 + 100
+
+
+@pytest.mark.parametrize("case", range(5))
+def test_the_survey_gives_the_labels_that_were_worked_out(case) -> None:
+    file = vectors("optics_labels")
+    cases = [
+        (given, expected)
+        for given, expected in zip(file["inputs"]["cases"], file["expected"]["cases"], strict=True)
+        if "xi" in given["params"]
+    ]
+    given, expected = cases[case]
+    points = given["points"]
+    params = given["params"]
+    selector = FedSSO(rate=1.0, min_samples=params["min_samples"], xi=params["xi"])
+    logic = a_logic(selector, size=len(points[0]), training=STILL)
+    peers = MemoryPeers(logic, {client: bowl(point) for client, point in enumerate(points)})
+    state, _ = run_round(a_state(logic), peers, logic)
+    assert state.memory["select"]["labels"].tolist() == expected["labels"]
+
+
+def test_round_one_starts_from_the_mean_of_all_steps_by_samples() -> None:
+    clients = clients_of(0, 1, size=3)
+    _, _, peers = after_a_round(clients, FedSSO(rate=0.5))
+    total = sum(data.n for data in clients.values())
+    expected = sum(data.n / total * 0.5 * data.b for data in clients.values())
+    for task in peers.tasks:
+        np.testing.assert_allclose(task.weights, expected, **CLOSE)
+
+
+def test_steps_are_forgotten_once_they_are_clustered_and_nobody_is_asked_again() -> None:
+    state, _, peers = after_a_round(clients_of(0, 1))
+    assert set(state.memory["survey"]["step"]) == set(range(8))
+    assert not any(state.memory["survey"]["step"].values())
+    labels = state.memory["select"]["labels"]
+    state, _ = run_rounds(2, state, peers)
+    assert [name for name, _ in peers.asked] == ["step"]
+    np.testing.assert_array_equal(state.memory["select"]["labels"], labels)
+
+
+LIES = {
+    "nan": {"weights": np.full(3, np.nan, np.float32)},
+    "inf": {"weights": np.array([1, np.inf, 0], np.float32)},
+    "shape": {"weights": np.zeros(4, np.float32)},
+    "scalar": {"weights": np.float32(3)},
+    "type": {"weights": np.zeros(3, np.int64)},
+    "text": {"weights": "a model"},
+    "nothing": {},
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_an_answer_that_is_no_model_makes_noise_and_is_not_in_the_first_model(lie) -> None:
+    clients = clients_of(0, 1)
+    honest = {client: data for client, data in clients.items() if client != 2}
+    logic = a_logic(FedSSO(rate=1.0), training=STILL)
+
+    def lying(answer):
+        return [replace(answer, values=LIES[lie]) if answer.client == 2 else answer]
+
+    peers = MemoryPeers(logic, clients, forge_answer=lying)
+    state, _ = run_round(a_state(logic), peers, logic)
+    _, _, others = after_a_round(honest)
+    memory = state.memory["select"]
+    assert [
+        c for c, label in zip(memory["clients"], memory["labels"], strict=True) if label < 0
+    ] == [2]
+    assert np.isnan(memory["points"][2]).all()
+    assert np.isfinite(memory["points"][[0, 1, 3, 4, 5, 6, 7]]).all()
+    assert same_bits(peers.tasks[0].weights, others.tasks[0].weights)
+    assert memory["strata"]["noise"] == {"clients": 1, "samples": 30}
+
+
+def test_when_nobody_answers_everybody_is_one_stratum() -> None:
+    logic = a_logic(FedSSO(beta=0.5, rate=1.0), training=STILL)
+    peers = MemoryPeers(logic, clients_of(0, 1), forge_answer=lambda answer: [])
+    state, report = run_round(a_state(logic), peers, logic)
+    assert report.selected == 4
+    assert not peers.tasks[0].weights.any()
+    assert "select" not in state.memory
+
+
+def test_a_sketch_makes_the_same_strata_and_leaves_the_first_model_alone() -> None:
+    clients = {
+        client: bowl(np.repeat(data.b, 50), data.n) for client, data in clients_of(0, 1, 2).items()
+    }
+    whole, _, _ = after_a_round(clients, size=150)
+    logic = a_logic(FedSSO(rate=1.0, sketch=64), size=150, training=STILL)
+    sent = []
+
+    def watched(answer):
+        sent.append(answer.values)
+        return [answer]
+
+    peers = MemoryPeers(logic, clients, forge_answer=watched)
+    state, _ = run_round(a_state(logic), peers, logic)
+    assert {key: value.shape for values in sent for key, value in values.items()} == {
+        "sketch": (64,)
+    }
+    one, other = whole.memory["select"], state.memory["select"]
+    np.testing.assert_array_equal(one["labels"], other["labels"])
+    assert not peers.tasks[0].weights.any()
+
+
+def test_a_sketch_longer_than_the_model_is_refused() -> None:
+    with pytest.raises(LogicError, match="a sketch of 4 values of a model that has 3"):
+        a_logic(FedSSO(sketch=4), size=3)
+
+
+def test_a_single_client_is_a_cluster() -> None:
+    state, report, _ = after_a_round({7: bowl([1.0, 2, 3])})
+    assert state.memory["select"]["labels"].tolist() == [0]
+    assert report.of("counted") == (7,)
+
+
+def test_who_joins_later_is_among_the_noise_and_leaves_the_model_alone() -> None:
+    clients = clients_of(0, 1)
+    late = {20: bowl([5.0, 5, 5])}
+    state, _, peers = after_a_round(clients, FedSSO(beta=0.1, rate=1.0))
+    before = state.memory["select"]
+    peers.clients = {**clients, **late}
+    peers.tasks.clear()
+    state, report = run_round(state, peers, peers.logic)
+    memory = state.memory["select"]
+    assert peers.asked[1:] == [("step", (20,))]
+    assert memory["clients"].tolist() == [*range(8), 20]
+    assert memory["labels"].tolist() == [*before["labels"].tolist(), -1]
+    np.testing.assert_array_equal(memory["points"][:8], before["points"])
+    assert np.isnan(memory["points"][8]).all()
+    assert 20 in report.of("counted"), "it is alone in its stratum"
+    assert len(report.of("counted")) == 3
+    assert not any(state.memory["survey"]["step"].values())
+
+
+def test_a_client_that_lost_its_connection_in_the_survey_takes_part_all_the_same() -> None:
+    clients = clients_of(0, 1)
+    logic = a_logic(FedSSO(rate=1.0), training=STILL)
+    peers = MemoryPeers(logic, clients, lost=[3])
+    state, _ = run_round(a_state(logic), peers, logic)
+    peers.lost = ()
+    _, reports = run_rounds(1, state, peers)
+    assert 3 in reports[0].of("counted")
+
+
+def memory_of(labels: list[int], n: int = 10) -> dict:
+    clients = np.arange(len(labels))
+    return {"clients": clients, "labels": np.array(labels), "samples": np.full(clients.size, n)}
+
+
+@pytest.mark.parametrize(
+    ("noise", "strata"),
+    [
+        ("stratum", {"0": 2, "1": 1, "noise": 1}),
+        ("drop", {"0": 2, "1": 1}),
+        ("singletons", {"0": 2, "1": 1, "client 25": 1, "client 26": 1, "client 27": 1}),
+    ],
+)
+def test_noise_is_a_stratum_or_nobody_or_each_alone(noise, strata) -> None:
+    memory = memory_of([0] * 20 + [1] * 5 + [-1] * 3)
+    plan = plan_of(FedSSO(noise=noise), dict.fromkeys(range(28), 10), memory)
+    assert Counter(plan.groups) == strata
+    assert plan.enough == sum(strata.values()) == len(plan.lanes)
+
+
+@pytest.mark.parametrize("noise", ["stratum", "drop", "singletons"])
+def test_nothing_but_noise_is_one_stratum(noise) -> None:
+    plan = plan_of(FedSSO(noise=noise), dict.fromkeys(range(20), 10), memory_of([-1] * 20))
+    assert plan.groups == ("noise", "noise")
+
+
+def test_a_strata_share_is_drawn_from_those_that_are_there() -> None:
+    memory = memory_of([0] * 20 + [1] * 20 + [2] * 20)
+    there = dict.fromkeys([*range(12), 20, *range(70, 75)], 10)
+    plan = plan_of(FedSSO(beta=0.5), there, memory)
+    assert Counter(plan.groups) == {"0": 10, "1": 1, "noise": 3}
+    assert set(plan.clients) <= set(there)
+
+
+def test_more_are_asked_of_the_same_stratum() -> None:
+    memory = memory_of([0] * 20 + [1] * 20)
+    there = dict.fromkeys(range(40), 10)
+    plan = plan_of(FedSSO(beta=0.5), there, memory, over_select=1.3)
+    assert Counter(plan.groups) == {"0": 13, "1": 13}
+    assert plan.enough == 20
+
+
+def test_every_stratum_takes_part_in_every_round_and_every_client_in_some() -> None:
+    memory = memory_of([0] * 34 + [1] * 5 + [2] + [-1] * 4)
+    samples = dict.fromkeys(range(44), 10)
+    seen = set()
+    for round in range(1, 200):
+        plan = plan_of(FedSSO(), samples, memory, round)
+        assert Counter(plan.groups) == {"0": 3, "1": 1, "2": 1, "noise": 1}
+        for client, group in zip(plan.clients, plan.groups, strict=True):
+            label = memory["labels"][client]
+            assert group == ("noise" if label < 0 else str(label))
+        seen |= set(plan.clients)
+    assert seen == set(samples)
+
+
+def test_an_empty_population_is_an_empty_plan() -> None:
+    assert plan_of(FedSSO(), {}, {}).lanes == ()
+    assert plan_of(FedSSO(), {}, memory_of([0, 0, 1, -1])).lanes == ()
+
+
+def test_a_selection_hangs_on_memory_population_and_seed_alone() -> None:
+    memory = memory_of([0] * 20 + [1] * 5 + [-1] * 3)
+    samples = dict.fromkeys(range(28), 10)
+    backwards = dict(reversed(samples.items()))
+    assert plan_of(FedSSO(), samples, memory) == plan_of(FedSSO(), backwards, memory)
+    assert plan_of(FedSSO(), samples, memory) != plan_of(FedSSO(), samples, memory, round=2)
+
+
+def test_a_resumed_run_selects_and_ends_in_the_same_bits() -> None:
+    preset = fedsso(beta=0.3, mean="stratified")
+    logic = a_logic(preset.selector, aggregator=preset.aggregator, training=Training(steps=2))
+    clients = clients_of(0, 1, 2, noise=0.1)
+    one, reports = run_rounds(4, a_state(logic), MemoryPeers(logic, clients))
+    half, _ = run_rounds(2, a_state(logic), MemoryPeers(logic, clients))
+    other, resumed = run_rounds(2, ServerState.of_tree(half.tree()), MemoryPeers(logic, clients))
+    assert same_bits(one.weights, other.weights)
+    assert [r.of("counted") for r in reports[2:]] == [r.of("counted") for r in resumed]
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"beta": 1.5}, "beta must be between 0 and 1, not 1.5"),
+        ({"beta": float("nan")}, "beta"),
+        ({"rate": 0.0}, "rate must be above 0"),
+        ({"rate": float("inf")}, "rate"),
+        ({"min_samples": 1}, "min_samples must be 2 or more, not 1"),
+        ({"xi": 1.0}, "xi must be between 0 and 1"),
+        ({"sketch": -1}, "sketch must be 0 or more values, not -1"),
+        ({"noise": "loud"}, "stratum, drop or singletons, not 'loud'"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(settings, reason) -> None:
+    with pytest.raises(LogicError, match=reason):
+        FedSSO(**settings)

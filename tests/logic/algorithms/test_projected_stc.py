@@ -1,0 +1,81 @@
+"""Projected STC: each step of its algorithm, in its order, through the code that a round runs."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from layers.logic import PRESETS, Training, run_round
+from layers.logic.aggregators.fedfv import FedFV
+from layers.logic.compression.packed import unpack
+from layers.logic.core.aggregator import AGGREGATE
+from layers.logic.hooks.stc import Stc
+from tests.logic.memory_peers import MemoryPeers, a_logic, a_state, alone, run_rounds, same_bits
+from tests.logic.quadratic import Quadratic, bowls
+from tests.logic.vector_files import CLOSE, vectors
+
+KEY = "0:Stc"
+
+
+def test_four_rounds_give_the_numbers_worked_out() -> None:
+    file = vectors("projected_stc_alg4")
+    inputs, rounds = file["inputs"], file["expected"]["configs"]["alpha=0.5,tau=1"]
+    clients = {
+        k: Quadratic(np.array(A), np.array(b), n=10)
+        for k, (A, b) in enumerate(zip(inputs["A"], inputs["b"], strict=True))
+    }
+    state, ledgers, losses = None, {}, {}
+
+    def watch(update):
+        losses[update.client] = update.metrics["loss"]
+        return [update]
+
+    for selected, expected in zip(inputs["selected"], rounds, strict=True):
+        logic = a_logic(
+            alone(*selected),
+            size=inputs["dim"],
+            aggregator=FedFV(alpha=0.5, tau=1),
+            hooks=[Stc(inputs["p_up"], inputs["p_down"])],
+            training=Training(steps=inputs["local_steps"], rate=inputs["local_lr"]),
+        )
+        start = a_state(logic, inputs["w0"]) if state is None else state
+        np.testing.assert_allclose(start.weights, expected["w_start"], **CLOSE)
+        peers = MemoryPeers(logic, clients, forge=watch, ledgers=ledgers)
+        # In the order of the plan, which the trace keeps, too.
+        state, report = run_round(start, peers, logic)
+        assert len(report.of("counted")) == len(selected)
+        for client in expected["clients"]:
+            number = client["id"]
+            np.testing.assert_allclose(losses[number], client["loss"], **CLOSE)
+            sent = -unpack(state.memory[AGGREGATE]["history"][number])
+            assert (np.flatnonzero(sent) == np.flatnonzero(client["compressed"])).all()
+            np.testing.assert_allclose(sent, client["compressed"], **CLOSE)
+            residual = peers.memory(number, state).memory[KEY]["residual"]
+            np.testing.assert_allclose(-residual, client["error"], **CLOSE)
+        moved = start.weights - state.weights
+        assert (np.flatnonzero(moved) == np.flatnonzero(expected["gbar"])).all()
+        np.testing.assert_allclose(moved, expected["gbar"], **CLOSE)
+        np.testing.assert_allclose(
+            -state.memory[KEY]["residual"], expected["server_error"], **CLOSE
+        )
+        np.testing.assert_allclose(state.weights, expected["w_end"], **CLOSE)
+
+
+def test_the_preset_is_stc_both_ways_around_fedfv() -> None:
+    preset = PRESETS["projected-stc"](p=0.25, alpha=0.5, tau=3)
+    assert preset.aggregator == FedFV(0.5, 3)
+    assert preset.hooks == (Stc(0.25, 0.25),)
+
+
+def test_any_order_of_arrival_and_a_resumed_run_give_the_same_bits() -> None:
+    clients = bowls(5, size=40, noise=0.3)
+    preset = PRESETS["projected-stc"](fraction=0.6, tau=2)
+    logic = a_logic(
+        preset.selector, size=40, aggregator=preset.aggregator, hooks=preset.hooks, seed=3
+    )
+    states = []
+    for order in ((0, 1, 2, 3, 4), (4, 1, 3, 0, 2)):
+        peers = MemoryPeers(logic, clients, order=order)
+        state, _ = run_rounds(4, a_state(logic), peers)
+        state, _ = run_rounds(4, type(state).of_tree(state.tree()), peers)
+        states.append(state)
+    assert same_bits(states[0].weights, states[1].weights)

@@ -1,0 +1,190 @@
+"""SCAFFOLD's variates estimate the clients' gradients, live where they belong, and are not lost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from layers.logic import PRESETS, Hook, LogicError, Training, run_round
+from layers.logic.aggregators.mean import Mean
+from layers.logic.algorithms.scaffold.hook import Scaffold
+from layers.logic.hooks.clip import Clip
+from layers.logic.hooks.gradient_reply import GradientReply
+from tests.logic.memory_peers import (
+    MemoryPeers,
+    a_logic,
+    a_state,
+    alone,
+    of_client,
+    run_rounds,
+    same_bits,
+)
+from tests.logic.quadratic import bowls
+from tests.logic.vector_files import CLOSE, quadratics, vectors
+
+KEY = "0:Scaffold"
+VARIANTS = {
+    "uniform": (Mean("uniform"), 1.0),
+    "weighted_by_n": (Mean("samples"), 1.0),
+    "uniform_eta_g_0.5": (Mean("uniform"), 0.5),
+}
+
+
+def server_variate(state, clients: int) -> np.ndarray:
+    return state.memory[KEY]["sum"] / clients
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_three_rounds_give_the_numbers_worked_out(variant) -> None:
+    file = vectors("scaffold")
+    aggregator, rate = VARIANTS[variant]
+    state, ledgers, local = None, {}, {}
+
+    def watch(update):
+        local[update.client] = start.weights + update.delta
+        return [update]
+
+    for given_round, expected in zip(
+        file["inputs"]["rounds"], file["expected"]["variants"][variant], strict=True
+    ):
+        selected, steps = given_round["selected"], [0, 0, 0]
+        for client, number in zip(selected, given_round["steps"], strict=True):
+            steps[client] = number
+        logic = a_logic(
+            alone(*selected),
+            aggregator=aggregator,
+            hooks=[Scaffold(rate=rate)],
+            training=Training(rate=file["inputs"]["lr"]),
+        )
+        start = a_state(logic, file["inputs"]["w0"]) if state is None else state
+        clients = quadratics(file["inputs"], steps)
+        peers = MemoryPeers(logic, clients, forge=watch, ledgers=ledgers)
+        state, _ = run_round(start, peers, logic)
+        for client in expected["clients"]:
+            number = client["client"]
+            np.testing.assert_allclose(local[number], client["y"], **CLOSE)
+            own = peers.memory(number, state).memory[KEY]["own"]
+            np.testing.assert_allclose(own, client["c_plus"], **CLOSE)
+        np.testing.assert_allclose(state.weights, expected["w"], **CLOSE)
+        np.testing.assert_allclose(server_variate(state, 3), expected["c"], **CLOSE)
+
+
+@given(
+    option=st.sampled_from(["I", "II"]),
+    cohorts=st.lists(st.sets(st.integers(0, 4), min_size=1), min_size=1, max_size=5),
+    lost=st.integers(0, 4),
+)
+def test_the_servers_variate_is_the_mean_of_all_clients(option, cohorts, lost) -> None:
+    """Whoever takes part, and when a client is lost; those that never did count as zero."""
+    clients = bowls(5)
+    state, ledgers = None, {}
+    for place, cohort in enumerate(cohorts):
+        logic = a_logic(alone(*sorted(cohort)), hooks=[Scaffold(option)], min_updates=0)
+        peers = MemoryPeers(logic, clients, ledgers=ledgers, lost=[lost] if place == 1 else [])
+        state = a_state(logic) if state is None else state
+        state, _ = run_round(state, peers, logic)
+    own = [
+        peers.memory(client, state).memory.get(KEY, {}).get("own", np.zeros(3))
+        for client in clients
+    ]
+    total = state.memory[KEY]["sum"]
+    np.testing.assert_allclose(total, np.sum(own, axis=0), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_a_variate_estimates_the_gradient_also_with_momentum(momentum) -> None:
+    clients = bowls(1)
+    training = Training(steps=20, rate=1e-5, momentum=momentum)
+    logic = a_logic(alone(0), hooks=[Scaffold()], training=training)
+    peers = MemoryPeers(logic, clients)
+    state, _ = run_rounds(2, a_state(logic), peers)
+    own = peers.memory(0, state).memory[KEY]["own"]
+    np.testing.assert_allclose(own, -clients[0].b, rtol=1e-2)
+
+
+def test_option_one_keeps_the_received_models_gradient() -> None:
+    clients = bowls(3)
+    logic = a_logic(alone(0, 1, 2), hooks=[Scaffold("I")], training=Training(steps=5))
+    peers = MemoryPeers(logic, clients)
+    state, _ = run_round(a_state(logic), peers, logic)
+    for client, data in clients.items():
+        own = peers.memory(client, state).memory[KEY]["own"]
+        np.testing.assert_allclose(own, -data.b, rtol=1e-5)
+    np.testing.assert_allclose(
+        server_variate(state, 3), -np.mean([data.b for data in clients.values()], axis=0), rtol=1e-5
+    )
+
+
+def test_it_finds_the_optimum_where_fedavg_stands_still_beside_it() -> None:
+    """Clients with different curvature and many local steps: the drift that it is made for."""
+    clients = {k: replace(data, A=np.diag([1.0, 3.0][k] * np.ones(3)))
+               for k, data in bowls(2).items()}  # fmt: skip
+    A = np.mean([data.A for data in clients.values()], axis=0)
+    b = np.mean([data.A @ data.b for data in clients.values()], axis=0)
+    optimum, away = np.linalg.solve(A, b), {}
+    for name, hooks in (("fedavg", []), ("scaffold", [Scaffold()])):
+        logic = a_logic(
+            alone(0, 1),
+            aggregator=Mean("uniform"),
+            hooks=hooks,
+            training=Training(steps=10, rate=0.05),
+        )
+        state, _ = run_rounds(60, a_state(logic), MemoryPeers(logic, clients))
+        away[name] = float(np.linalg.norm(state.weights - optimum))
+    assert away["scaffold"] < 1e-4 < away["fedavg"]
+
+
+def test_what_is_sent_does_not_depend_on_who_has_answered() -> None:
+    logic = a_logic(alone(0, 1, 2), hooks=[Scaffold()], training=Training(steps=3))
+    states = [
+        run_rounds(3, a_state(logic), MemoryPeers(logic, bowls(3, noise=0.3), order=order))[0]
+        for order in ((0, 1, 2), (2, 0, 1))
+    ]
+    assert same_bits(states[0].weights, states[1].weights)
+    assert same_bits(states[0].memory[KEY]["sum"], states[1].memory[KEY]["sum"])
+
+
+@pytest.mark.parametrize("change", [None, 3.0, np.zeros(2, np.float32), np.zeros(3),
+                                    np.full(3, np.inf, np.float32)])  # fmt: skip
+def test_an_update_without_a_sound_variate_is_refused(change) -> None:
+    def forge(update):
+        slot = {} if change is None else {"change": change}
+        return [replace(update, slots={KEY: slot})]
+
+    logic = a_logic(alone(0, 1), hooks=[Scaffold()])
+    peers = MemoryPeers(logic, bowls(2), forge=of_client(1, forge))
+    state, report = run_round(a_state(logic), peers, logic)
+    assert report.of("refused") == (1,)
+    assert "control variate" in report.clients[1].reason
+    assert np.isfinite(state.memory[KEY]["sum"]).all()
+
+
+@dataclass(frozen=True)
+class Codec(Hook):
+    encodes_update = True
+
+
+def test_what_would_spoil_the_variates_is_refused_when_the_logic_is_built() -> None:
+    with pytest.raises(LogicError, match="put it before GradientReply"):
+        a_logic(alone(0), hooks=[GradientReply(), Scaffold()])
+    with pytest.raises(LogicError, match="put scaffold before it"):
+        a_logic(alone(0), hooks=[Codec(), Scaffold(dense=True)])
+    with pytest.raises(LogicError, match="Codec makes the update smaller, but not Scaffold's"):
+        a_logic(alone(0), hooks=[Scaffold(), Codec()])
+    a_logic(alone(0), hooks=[Scaffold(dense=True), Codec()])
+    a_logic(alone(0), hooks=[Clip(), Scaffold(), GradientReply()])
+    with pytest.raises(LogicError, match="I or II"):
+        Scaffold("III")
+    with pytest.raises(LogicError, match="greater than 0"):
+        Scaffold(rate=0.0)
+
+
+def test_the_preset_averages_alike_or_by_samples() -> None:
+    preset = PRESETS["scaffold"](option="I", rate=0.5, weights="samples")
+    assert preset.aggregator == Mean("samples")
+    assert preset.hooks == (Scaffold("I", 0.5),)
+    assert PRESETS["scaffold"]().aggregator == Mean("uniform")

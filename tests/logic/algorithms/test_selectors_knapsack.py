@@ -1,0 +1,369 @@
+"""FedCS, OfflineKP-FL and OnlineKP-FL select, and take the time, that was worked out for them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from layers.logic import (
+    Bids,
+    LogicError,
+    Offer,
+    Population,
+    RoundReport,
+    Selector,
+    ServerState,
+    run_round,
+)
+from layers.logic.algorithms.knapsack.fedcs import FedCS
+from layers.logic.algorithms.knapsack.offline_kp import OfflineKP
+from layers.logic.algorithms.knapsack.online_kp import OnlineKP, threshold
+from layers.logic.numeric.knapsack import solve_exact
+from tests.logic.memory_peers import a_logic, a_state
+from tests.logic.quadratic import bowls
+from tests.logic.timed_peers import TimedPeers
+from tests.logic.vector_files import vectors
+
+KNAPSACKS = (FedCS(), OfflineKP(), OnlineKP())
+
+
+def peers_of(selector: Selector, case: Mapping[str, Any], **settings) -> TimedPeers:
+    """Return clients 0, 1, ... with the times and norms of a case."""
+    logic = a_logic(selector, deadline_s=case["T_round"], min_updates=0, **settings)
+    number = len(case["t_uc"])
+    return TimedPeers(
+        logic,
+        bowls(number),
+        train_s=dict(enumerate(case["t_uc"])),
+        upload_s=dict(enumerate(case["t_ul"])),
+        norms=dict(enumerate(case.get("norms", [1.0] * number))),
+    )
+
+
+def played(
+    selector: Selector, case: Mapping[str, Any], largest: float = 0.0
+) -> tuple[ServerState, RoundReport]:
+    peers = peers_of(selector, case)
+    start = a_state(peers.logic)
+    if largest:
+        start = replace(start, memory={"select": {"largest": largest}})
+    return run_round(start, peers, peers.logic)
+
+
+def cases(name: str) -> list[tuple[Mapping[str, Any], Mapping[str, Any], float]]:
+    file = vectors(name)
+    pairs = zip(file["inputs"]["cases"], file["expected"]["cases"], strict=True)
+    return [(case, expected, file["tolerance"]) for case, expected in pairs]
+
+
+# --- FedCS ----------------------------------------------------------------------------------
+
+
+def test_fedcs_takes_clients_in_the_order_and_the_time_that_were_worked_out() -> None:
+    for case, expected, tolerance in cases("fedcs_greedy"):
+        _, report = played(FedCS(), case)
+        assert [client.client for client in report.clients] == expected["selected_in_order"]
+        assert report.of("counted") == tuple(expected["selected_in_order"])
+        assert report.took_s == pytest.approx(expected["T_cost"], abs=tolerance)
+
+
+def greedy(train: list[int], upload: list[int], deadline: int) -> list[int]:
+    """The rule as it is written, in quadratic time."""
+    left, taken, elapsed = list(range(len(train))), [], 0
+    while left:
+        cost, best = min((upload[k] + max(0, train[k] - elapsed), k) for k in left)
+        left.remove(best)
+        if elapsed + cost < deadline:
+            taken.append(best)
+            elapsed += cost
+    return taken
+
+
+@given(
+    times=st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=12),
+    deadline=st.integers(1, 40),
+)
+def test_fedcs_is_the_greedy_rule(times, deadline) -> None:
+    train, upload = [t for t, _ in times], [u for _, u in times]
+    answers = {k: {"train_s": float(t), "upload_s": float(u)} for k, (t, u) in enumerate(times)}
+    population = Population(
+        dict.fromkeys(range(len(times)), 5), {"times": answers}, deadline_s=float(deadline)
+    )
+    plan = FedCS().select(population, {}, 1, np.random.default_rng(0))
+    assert list(plan.clients) == greedy(train, upload, deadline)
+    assert plan.in_turn
+
+
+def test_fedcs_asks_a_share_of_the_clients_and_takes_none_but_these() -> None:
+    case = {"t_uc": [1.0] * 10, "t_ul": [1.0] * 10, "T_round": 100.0}
+    peers = peers_of(FedCS(candidates=0.3), case)
+    asked = set()
+    state = a_state(peers.logic)
+    for _ in range(3):
+        state, report = run_round(state, peers, peers.logic)
+        question, candidates = peers.asked[-1]
+        assert question == "times"
+        assert set(report.of("counted")) == set(candidates)
+        assert len(candidates) == 3
+        asked.add(candidates)
+    assert len(asked) > 1, "each round draws its own"
+
+
+def test_fedcs_leaves_out_who_does_not_say_how_long_it_takes() -> None:
+    case = {"t_uc": [1.0] * 4, "t_ul": [1.0] * 4, "T_round": 100.0}
+    peers = peers_of(FedCS(), case)
+    peers.mute = [2]
+    _, report = run_round(a_state(peers.logic), peers, peers.logic)
+    assert report.of("counted") == (0, 1, 3)
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        {},
+        {"train_s": 1.0},
+        {"train_s": -1.0, "upload_s": 1.0},
+        {"train_s": 1.0, "upload_s": float("nan")},
+        {"train_s": True, "upload_s": "1"},
+    ],
+)
+@pytest.mark.parametrize("selector", KNAPSACKS)
+def test_times_that_cannot_be_are_as_good_as_none(selector, lie) -> None:
+    good = {"train_s": 1.0, "upload_s": 1.0}
+    answers = {"times": {0: good, 1: lie, 2: good}}
+    population = Population({0: 5, 1: 5, 2: 5}, answers, deadline_s=50.0)
+    plan = selector.select(population, {}, 1, np.random.default_rng(0))
+    assert plan.clients == (0, 2)
+
+
+# --- OfflineKP-FL ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "selector"),
+    [
+        ("recommended", OfflineKP()),
+        ("printed_non_increase", OfflineKP(stop="non_increase", output="last")),
+        ("causal_last_solve", OfflineKP(output="last")),
+    ],
+)
+def test_offline_kp_grants_the_set_and_takes_the_time_that_were_worked_out(name, selector) -> None:
+    for case, expected, tolerance in cases("offline_kp"):
+        _, report = played(selector, case)
+        assert list(report.of("counted")) == expected[name]["S"]
+        assert report.took_s == pytest.approx(expected[name]["T_cost"], abs=tolerance)
+        others = set(range(len(case["t_uc"]))) - set(expected[name]["S"])
+        assert set(report.of("declined")) == others
+
+
+def test_offline_kp_by_table_is_never_worth_more_and_always_in_time() -> None:
+    for case, expected, _ in cases("offline_kp"):
+        for resolution_s in (0.02, 1.0, 10.0):
+            _, report = played(OfflineKP(solver="dp", resolution_s=resolution_s), case)
+            worth = sum(case["norms"][client] for client in report.of("counted"))
+            assert worth <= expected["recommended"]["V"] + 1e-9
+            assert report.took_s <= case["T_round"]
+            if resolution_s == 1.0 and case["name"] in ("hand5", "plateau_then_gain"):
+                assert list(report.of("counted")) == expected["recommended"]["S"]
+
+
+seconds = st.integers(1, 60)
+offers = st.lists(st.tuples(seconds, seconds, st.integers(0, 4)), min_size=1, max_size=7)
+
+
+def as_printed(case: Mapping[str, Any]) -> tuple[list[int], float]:
+    """Algorithm 1 with the exact solver: the best set, and T_cost by equation 6."""
+    order = sorted(range(len(case["t_uc"])), key=lambda k: (case["t_uc"][k], k))
+    best: tuple[float, list[int], float] = (0.0, [], case["T_round"])
+    previous = 0.0
+    for n in range(1, len(order) + 1):
+        finished = sorted(order[:n])
+        latest = case["t_uc"][order[n - 1]]
+        if case["T_round"] - latest <= 0:
+            break
+        norms, uploads = (np.array([case[key][k] for k in finished]) for key in ("norms", "t_ul"))
+        choice = solve_exact(norms, uploads, case["T_round"] - latest)
+        if choice.value > best[0]:
+            best = (choice.value, [finished[k] for k in choice.items], latest + choice.weight)
+        if choice.value < previous:
+            break
+        previous = choice.value
+    return best[1], best[2]
+
+
+@given(clients=offers, deadline=st.integers(20, 150))
+def test_offline_kp_is_algorithm_1_in_any_case(clients, deadline) -> None:
+    train, upload, norms = ([float(x) for x in column] for column in zip(*clients, strict=True))
+    case = {"t_uc": train, "t_ul": upload, "norms": norms, "T_round": float(deadline)}
+    expected, cost = as_printed(case)
+    _, report = played(OfflineKP(), case)
+    assert list(report.of("counted")) == expected
+    assert report.took_s == cost
+
+
+def test_offline_kp_decides_without_a_client_that_is_lost_after_its_offer() -> None:
+    case = {"t_uc": [1.0, 2.0, 3.0], "t_ul": [50.0, 50.0, 50.0], "norms": [9.0, 1.0, 2.0]}
+    peers = peers_of(OfflineKP(), {**case, "T_round": 104.0})
+    selector = OfflineKP()
+    _, report = run_round(a_state(peers.logic), peers, peers.logic)
+    assert report.of("counted") == (0, 2)
+    population = Population(dict.fromkeys(range(3), 5), deadline_s=104.0)
+    given = [Offer(1, k, 5, case["norms"][k], 50.0, at_s=k + 1.0) for k in range(3)]
+    so_far = None
+    for known in (1, 2):
+        verdicts, so_far = selector.admit(
+            Bids(given[:known], {1, 2} if known == 1 else {2}, population=population), so_far
+        )
+        assert verdicts == []
+    verdicts, _ = selector.admit(Bids(given[1:], (), population=population), so_far)
+    assert {v.client: v.granted for v in verdicts} == {1: True, 2: True}
+
+
+def test_offline_kp_declines_those_that_still_train_when_the_value_falls() -> None:
+    case = {
+        "t_uc": [10.0, 20.0, 90.0, 95.0],
+        "t_ul": [40.0, 40.0, 40.0, 1.0],
+        "norms": [1.0, 1.0, 1.0, 9.0],
+        "T_round": 100.0,
+    }
+    _, report = played(OfflineKP(), case)
+    assert report.of("counted") == (0, 1)
+    reasons = {client.client: client.reason for client in report.clients}
+    assert report.of("declined") == (2, 3)
+    assert reasons[3] == "declined before it offered"
+    assert report.took_s == 100.0
+
+
+# --- OnlineKP-FL ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("name", "value"), [("recommended", "raw"), ("normalized", "normalised")])
+def test_online_kp_grants_whom_and_takes_the_time_that_was_worked_out(name, value) -> None:
+    for case, expected, tolerance in cases("online_kp"):
+        selector = OnlineKP(L0=case["L0"], U=case["U"], value=value)
+        state, report = played(selector, case, case["prev_max"])
+        granted = {line["client"] for line in expected[name]["trace"] if line["selected"]}
+        assert granted == set(expected[name]["S"])
+        assert set(report.of("counted")) == granted
+        assert report.took_s == pytest.approx(expected[name]["T_cost"], abs=tolerance)
+        offered = [c.client for c in report.clients if c.client not in granted]
+        assert set(report.of("declined")) == set(offered)
+        assert state.memory["select"]["largest"] == max(case["norms"])
+
+
+def test_the_threshold_is_the_one_that_was_worked_out() -> None:
+    file = vectors("online_kp")
+    given, expected = file["inputs"]["psi"], file["expected"]["psi"]
+    for z, psi in zip(given["z"], expected, strict=True):
+        assert threshold(z, given["L"], given["U"]) == pytest.approx(psi, abs=file["tolerance"])
+
+
+def test_the_threshold_alone_is_the_known_online_knapsack() -> None:
+    file = vectors("online_kp")
+    given, psi = file["inputs"]["classic_items"], file["inputs"]["psi"]
+    taken, used = [], 0.0
+    for place, (weight, density) in enumerate(given["weight_density"]):
+        fits = used + weight <= given["capacity"]
+        if fits and density >= threshold(used / given["capacity"], psi["L"], psi["U"]):
+            taken.append(place)
+            used += weight
+    assert taken == file["expected"]["classic_selected"]
+
+
+@given(
+    z=st.floats(0, 2),
+    lowest=st.floats(1e-300, 1e300),
+    highest=st.floats(1e-300, 1e300),
+)
+def test_the_threshold_rises_from_the_lowest_to_the_highest(z, lowest, highest) -> None:
+    lowest = min(lowest, highest)
+    now, later = threshold(z, lowest, highest), threshold(z + 0.01, lowest, highest)
+    assert lowest <= now * (1 + 1e-9)
+    assert now <= later * (1 + 1e-9)
+    assert later <= highest * (1 + 1e-9)
+    assert threshold(1.0, lowest, highest) == highest
+
+
+def test_online_kp_leaves_out_who_will_not_have_trained_in_time() -> None:
+    case = {"t_uc": [1.0, 200.0, 3.0], "t_ul": [1.0] * 3, "T_round": 100.0}
+    _, report = played(OnlineKP(), case)
+    assert [client.client for client in report.clients] == [0, 2]
+    _, report = played(OnlineKP(ask_times=False), case)
+    assert report.of("lost") == (1,)
+    assert report.took_s == 100.0
+
+
+@pytest.mark.parametrize(("value", "unit"), [("raw", 1.0), ("normalised", 6.0)])
+def test_online_kp_takes_whoever_fits_first_and_its_thresholds_from_them(value, unit) -> None:
+    case = {"t_uc": [1.0, 2.0, 3.0], "t_ul": [4.0, 2.0, 400.0], "norms": [3.0, 0.5, 6.0]}
+    peers = peers_of(OnlineKP(value=value), {**case, "T_round": 100.0})
+    state, report = run_round(a_state(peers.logic), peers, peers.logic)
+    assert report.of("counted") == (0, 1)
+    kept = state.memory["select"]
+    assert kept["U"] == pytest.approx(3.0 / 4.0 / unit)
+    assert kept["L0"] == pytest.approx(0.5 / 2.0 / unit)
+    after, report = run_round(state, peers, peers.logic)
+    assert (after.memory["select"]["L0"], after.memory["select"]["U"]) == (kept["L0"], kept["U"])
+
+
+def test_online_kp_remembers_the_largest_norm_of_those_that_were_declined_too() -> None:
+    case = {"t_uc": [1.0, 2.0], "t_ul": [1.0, 500.0], "norms": [1.0, 7.0], "T_round": 100.0}
+    state, report = played(OnlineKP(), case)
+    assert report.of("declined") == (1,)
+    assert state.memory["select"]["largest"] == 7.0
+
+
+# --- all three ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("selector", KNAPSACKS)
+def test_a_round_without_a_deadline_is_refused_with_what_to_do(selector) -> None:
+    with pytest.raises(LogicError, match=r"set clock\.deadline_s"):
+        a_logic(selector)
+    with pytest.raises(LogicError, match="over_select to 1"):
+        a_logic(selector, deadline_s=10.0, over_select=1.3)
+
+
+@pytest.mark.parametrize("selector", KNAPSACKS)
+def test_a_round_into_which_nobody_fits_keeps_the_model_and_lasts_as_long_as_it_may(
+    selector,
+) -> None:
+    case = {"t_uc": [10.0] * 3, "t_ul": [95.0] * 3, "T_round": 100.0}
+    state, report = played(selector, case)
+    assert report.of("counted") == ()
+    assert state.round == 1
+    assert not state.weights.any()
+    assert report.took_s == 100.0
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: FedCS(candidates=1.5), "candidates"),
+        (lambda: OfflineKP(resolution_s=0.0), "resolution_s"),
+        (lambda: OnlineKP(L0=0.0, U=1.0), "L0"),
+        (lambda: OnlineKP(L0=0.1), "together"),
+        (lambda: OnlineKP(L0=2.0, U=1.0), "L0"),
+        (
+            lambda: a_logic(OfflineKP(solver="dp", resolution_s=1e-3), deadline_s=1e3),
+            "set resolution_s to 0.01",
+        ),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(make, said) -> None:
+    with pytest.raises(LogicError, match=said):
+        make()
+
+
+@pytest.mark.filterwarnings("error")
+def test_times_beyond_reason_are_taken_for_too_long_without_a_word() -> None:
+    answers = {0: {"train_s": 1e308, "upload_s": 1e308}, 1: {"train_s": 1.0, "upload_s": 2.0}}
+    population = Population({0: 10, 1: 10}, {"times": answers}, deadline_s=10.0)
+    plan = FedCS().select(population, {}, 1, np.random.default_rng(0))
+    assert plan.lanes == ((1,),)

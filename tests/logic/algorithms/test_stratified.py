@@ -1,0 +1,118 @@
+"""The stratified mean gives each stratum its share of the data, whoever returned."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+
+from layers.logic import LogicError, Plan, Selector, ServerState, run_round
+from layers.logic.algorithms.fedsso.aggregator import Stratified
+from layers.logic.algorithms.fedsso.preset import fedsso
+from tests.logic.given_updates import Given
+from tests.logic.memory_peers import MemoryPeers, a_logic
+from tests.logic.quadratic import Quadratic
+from tests.logic.vector_files import CLOSE, vectors
+
+W0 = np.array([0.5, -0.25, 1.0], np.float32)
+
+
+@dataclass(frozen=True)
+class InGroups(Selector):
+    """Clients 0, 1, ... in lanes of these groups."""
+
+    groups: Sequence[str]
+
+    def select(self, population, memory, round, rng) -> Plan:
+        lanes = tuple((client,) for client in range(len(self.groups)))
+        return Plan(lanes, groups=tuple(self.groups))
+
+
+@dataclass
+class Round:
+    """Clients that come back with these models, and the strata that are known."""
+
+    models: Sequence[Sequence[float]]
+    samples: Sequence[int]
+    groups: Sequence[str]
+    strata: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    lost: Sequence[int] = ()
+
+    def run(self, aggregator, start: np.ndarray = W0) -> ServerState:
+        deltas = {
+            (1, client): (np.array(model) - start).astype(np.float32)
+            for client, model in enumerate(self.models)
+        }
+        logic = a_logic(InGroups(self.groups), aggregator=aggregator, hooks=[Given(deltas)])
+        memory = {"select": {"strata": self.strata}}
+        state = ServerState(0, start, np.zeros(1, np.float32), memory)
+        clients = {
+            client: Quadratic(np.eye(3), np.zeros(3), n) for client, n in enumerate(self.samples)
+        }
+        peers = MemoryPeers(logic, clients, lost=self.lost)
+        return run_round(state, peers, logic)[0]
+
+
+@pytest.mark.parametrize(
+    ("mean", "expected"),
+    [("normalised", "normalised"), ("stratified", "stratified"), ("literal", "literal_eq3")],
+)
+def test_the_three_means_are_those_that_were_worked_out(mean, expected) -> None:
+    file = vectors("fedsso_aggregate")
+    given = file["inputs"]
+    sizes = given["cluster_n"]
+    strata = {name: {"clients": 3, "samples": n} for name, n in sizes.items()}
+    rest = {
+        "clients": given["N"] - 3 * len(sizes),
+        "samples": given["n_total"] - sum(sizes.values()),
+    }
+    groups = [str(cluster) for cluster in given["cluster_of"]]
+    of = Round(given["client_models"], given["n_k"], groups, {**strata, "noise": rest})
+    aggregator = fedsso(mean=mean).aggregator
+    np.testing.assert_allclose(of.run(aggregator).weights, file["expected"][expected], **CLOSE)
+
+
+@pytest.mark.parametrize("mean", ["normalised", "literal"])
+def test_with_equal_samples_the_printed_mean_is_the_normalised_one(mean) -> None:
+    file = vectors("fedsso_aggregate")
+    balanced = file["inputs"]["balanced"]
+    strata = {"0": {"clients": file["inputs"]["N"], "samples": balanced["n_total"]}}
+    of = Round(file["inputs"]["client_models"], balanced["n_k"], ["0"] * 4, strata)
+    aggregator = fedsso(mean=mean).aggregator
+    expected = file["expected"][f"balanced_{mean}"]
+    np.testing.assert_allclose(of.run(aggregator).weights, expected, **CLOSE)
+
+
+MODELS = [[1.0, 0, 0], [3.0, 0, 0], [0, 2.0, 0], [0, 0, 4.0]]
+
+
+def test_a_stratum_that_did_not_return_leaves_its_share_to_the_others() -> None:
+    strata = {name: {"clients": 5, "samples": n} for name, n in (("a", 300), ("b", 100), ("c", 9))}
+    of = Round(MODELS, [10, 30, 10, 10], ["a", "a", "b", "c"], strata, lost=[3])
+    expected = 0.75 * np.array([2.5, 0, 0]) + 0.25 * np.array([0, 2.0, 0])
+    np.testing.assert_allclose(of.run(Stratified()).weights, expected, **CLOSE)
+
+
+@pytest.mark.parametrize("mean", ["stratified", "literal"])
+def test_without_strata_it_is_the_mean_by_samples(mean) -> None:
+    of = Round(MODELS, [10, 30, 10, 50], ["", "", "", ""])
+    expected = np.average(MODELS, axis=0, weights=[10, 30, 10, 50])
+    np.testing.assert_allclose(of.run(Stratified(mean)).weights, expected, **CLOSE)
+
+
+def test_a_stratum_that_is_not_known_counts_by_what_it_brought() -> None:
+    of = Round(MODELS, [10, 30, 10, 40], ["a", "a", "b", "noise"], {"a": {"samples": 50}})
+    expected = np.average([[2.5, 0, 0], [0, 2, 0], [0, 0, 4]], axis=0, weights=[50, 10, 40])
+    np.testing.assert_allclose(of.run(Stratified()).weights, expected, **CLOSE)
+
+
+def test_a_plan_that_comes_back_to_a_stratum_is_refused() -> None:
+    with pytest.raises(LogicError, match="comes back to the stratum 'a'"):
+        Round(MODELS, [1, 1, 1, 1], ["a", "b", "a", "b"]).run(Stratified())
+
+
+def test_a_mean_that_there_is_not_is_refused() -> None:
+    with pytest.raises(LogicError, match="stratified or literal, not 'median'"):
+        Stratified("median")

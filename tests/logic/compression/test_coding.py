@@ -1,0 +1,139 @@
+"""What codecs go with, what they refuse, and what the server makes of forged payloads."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from layers.logic import Hook, LogicError, Training, run_round
+from layers.logic.catalogue import HOOKS, PRESETS
+from layers.logic.hooks.clip import Clip
+from layers.logic.hooks.dgc import Dgc
+from layers.logic.hooks.gradient_reply import GradientReply
+from layers.logic.hooks.quantise import Quantise
+from layers.logic.hooks.selective_sgd import SelectiveSgd
+from layers.logic.hooks.sign_sgd import SignSgd
+from layers.logic.hooks.stc import Stc
+from layers.logic.hooks.top_k import TopK
+from tests.logic.given_updates import Given, peers_of
+from tests.logic.memory_peers import MemoryPeers, a_logic, a_state, alone, of_client, run_rounds
+from tests.logic.quadratic import bowl, bowls
+
+UP = {"stc", "top-k", "dgc", "selective-sgd", "sign-sgd", "quantise"}
+NAN = np.full(3, np.nan, np.float32)
+
+
+@pytest.mark.parametrize("other", [TopK(), GradientReply(), Stc()])
+def test_two_hooks_that_encode_the_update_are_refused(other) -> None:
+    with pytest.raises(LogicError, match="each encode the update"):
+        a_logic(alone(0), hooks=[Stc(), other])
+    with pytest.raises(LogicError, match="each encode the update"):
+        a_logic(alone(0), hooks=[other, Stc()])
+
+
+def test_two_hooks_that_encode_the_model_are_refused() -> None:
+    with pytest.raises(LogicError, match="Stc and Quantise each encode the model"):
+        a_logic(alone(0), hooks=[Stc(None, 0.1), Quantise(up=False, down=True)])
+    a_logic(alone(0), hooks=[Stc(0.1, None), Quantise(up=False, down=True)])
+
+
+def test_a_hook_that_would_find_an_empty_update_is_refused() -> None:
+    with pytest.raises(LogicError, match="put it before Stc"):
+        a_logic(alone(0), hooks=[Stc(), Given({})])
+    a_logic(alone(0), hooks=[Given({}), Stc(), Clip()])
+    a_logic(alone(0), hooks=[Stc(None, 0.1), Given({})])
+
+
+def test_one_codec_up_and_another_down_go_together() -> None:
+    clients = bowls(3, size=30)
+    logic = a_logic(
+        alone(0, 1, 2), size=30, hooks=[Stc(None, 0.2), Quantise(16)], training=Training(epochs=2)
+    )
+    peers = MemoryPeers(logic, clients)
+    _, reports = run_rounds(4, a_state(logic), peers)
+    assert all(report.of("counted") == (0, 1, 2) for report in reports)
+    assert sum(task.weights.size == 0 for task in peers.tasks) == 9
+
+
+def test_every_codec_says_what_it_encodes_and_hooks_without_one_nothing() -> None:
+    assert {name for name, hook in HOOKS.items() if name in UP and hook().encodes_update} == UP
+    assert not Hook().encodes_update
+    assert not Hook().encodes_model
+    assert not Clip().encodes_update
+
+
+HOOKS_UP = [Stc(), TopK(0.3), Dgc(), SelectiveSgd(clip=None), SignSgd(), Quantise()]
+each = pytest.mark.parametrize("hook", HOOKS_UP, ids=lambda hook: type(hook).__name__)
+
+
+def sent_by_one(hook: Hook, change):
+    """Return the report of a round in which client 1's slot was changed."""
+    key = f"0:{type(hook).__name__}"
+    logic = a_logic(alone(0, 1), hooks=[hook])
+
+    def forge(update):
+        slot = change(dict(update.slots[key]))
+        return [replace(update, slots={key: slot} if slot is not None else {})]
+
+    peers = MemoryPeers(logic, bowls(2), forge=of_client(1, forge))
+    return run_round(a_state(logic), peers, logic)
+
+
+@each
+@given(st.binary(max_size=60))
+@settings(max_examples=40, deadline=None)
+def test_any_bytes_count_or_are_refused_and_the_others_count(hook, payload) -> None:
+    state, report = sent_by_one(
+        hook, lambda slot: {**slot, "update": np.frombuffer(payload, np.uint8)}
+    )
+    assert 0 in report.of("counted")
+    assert report.of("counted") + report.of("refused") in ((0, 1), (1, 0))
+    assert np.isfinite(state.weights).all()
+
+
+@each
+@pytest.mark.parametrize(
+    "slot",
+    [None, {}, {"update": None}, {"update": b"123"}, {"update": np.zeros(3)}, {"update": "x"}],
+)
+def test_an_update_without_a_payload_is_refused(hook, slot) -> None:
+    _, report = sent_by_one(hook, lambda _: slot)
+    assert report.of("refused") == (1,)
+    assert "where an encoded vector should be" in report.clients[1].reason
+
+
+@each
+def test_a_client_that_diverged_is_refused_and_goes_on_from_before(hook) -> None:
+    rng = np.random.default_rng(1)
+    good = rng.normal(size=3).astype(np.float32)
+    deltas = {(1, 0): good, (1, 1): good, (2, 0): good, (2, 1): NAN, (3, 0): good, (3, 1): good}
+    peers = peers_of(hook, deltas, [3])
+    state, reports = run_rounds(3, a_state(peers.logic), peers)
+    assert [report.of("counted") for report in reports] == [(0, 1), (0,), (0, 1)]
+    assert "3 values not finite" in reports[1].clients[1].reason
+    assert np.isfinite(state.weights).all()
+
+
+@pytest.mark.parametrize("name", ["stc", "top-k", "dgc", "signsgd", "quantised", "selective-sgd"])
+def test_every_preset_runs_and_learns_something(name) -> None:
+    size = 60
+    target = np.random.default_rng(4).normal(size=size)
+    clients = {client: bowl(target) for client in range(4)}
+    settings_ = {"clip": None} if name == "selective-sgd" else {"fraction": 0.5}
+    if name in ("stc", "top-k", "dgc"):
+        settings_["p"] = 0.2
+    preset = PRESETS[name](**settings_)
+    logic = a_logic(
+        preset.selector,
+        size=size,
+        aggregator=preset.aggregator,
+        hooks=preset.hooks,
+        training=Training(rate=0.05),
+    )
+    peers = MemoryPeers(logic, clients)
+    state, _ = run_rounds(40, a_state(logic), peers)
+    assert np.linalg.norm(state.weights - target) < 0.8 * np.linalg.norm(target)

@@ -1,0 +1,246 @@
+"""Whatever a client missed or lost, it trains from exactly the server's model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from layers.logic import (
+    ClientLedger,
+    Hook,
+    LogicError,
+    Plan,
+    Selector,
+    ServerHalf,
+    ServerState,
+    Training,
+    run_round,
+)
+from layers.logic.catalogue import HOOKS
+from layers.logic.core.aggregator import Aggregator
+from layers.logic.hooks.clip import Clip
+from layers.logic.hooks.dgc import Dgc
+from layers.logic.hooks.quantise import Quantise
+from layers.logic.hooks.sign_sgd import SignSgd
+from layers.logic.hooks.stc import Stc
+from layers.logic.hooks.top_k import TopK
+from tests.logic.given_updates import Witness
+from tests.logic.memory_peers import MemoryPeers, a_logic, a_state, alone, run_rounds, same_bits
+from tests.logic.quadratic import bowls
+
+SIZE = 400
+CLIENTS = bowls(5, size=SIZE, noise=0.1)
+CODED = {
+    "stc": Stc(0.05, 0.05),
+    "stc flat": Stc(0.05, 0.05, flat=True),
+    "stc down only": Stc(None, 0.05),
+    "top-k": TopK(0.05, 0.05),
+    "dgc": Dgc(0.02, warmup=0),
+    "sign-sgd": SignSgd(),
+    "8 bit": Quantise(8, down=True),
+}
+
+
+@dataclass(frozen=True)
+class Pattern(Selector):
+    """Round r has these lanes."""
+
+    rounds: tuple[tuple[tuple[int, ...], ...], ...]
+
+    def select(self, population, memory, round, rng) -> Plan:
+        return Plan(self.rounds[round - 1])
+
+
+def a_run(hook: Hook, rounds, hooks=(), **settings):
+    witness = Witness()
+    logic = a_logic(
+        Pattern(tuple(rounds)),
+        size=SIZE,
+        hooks=[*hooks, witness, hook],
+        training=Training(epochs=2),
+        min_updates=0,
+        **settings,
+    )
+    return MemoryPeers(logic, CLIENTS), witness
+
+
+def check(witness: Witness) -> None:
+    assert witness.models
+    for sent, received in witness.models:
+        assert same_bits(sent, received)
+
+
+def lane_of_its_own(*clients: int):
+    return tuple((client,) for client in clients)
+
+
+cohorts = st.lists(
+    st.sets(st.integers(0, 4), max_size=3).map(lambda clients: lane_of_its_own(*sorted(clients))),
+    min_size=1,
+    max_size=12,
+)
+
+
+@pytest.mark.parametrize("hook", CODED.values(), ids=CODED)
+@given(rounds=cohorts, data=st.data())
+@settings(max_examples=25, deadline=None)
+def test_after_any_pattern_of_participation_clients_have_the_servers_model(
+    hook, rounds, data
+) -> None:
+    peers, witness = a_run(hook, rounds)
+    state = a_state(peers.logic)
+    for _ in rounds:
+        what = data.draw(st.sampled_from(["well", "well", "lost", "forgets", "again", "saved"]))
+        client = data.draw(st.integers(0, 4))
+        peers.lost = [client] if what == "lost" else ()
+        if what == "forgets":
+            peers.ledgers.pop(client, None)
+        if what == "again":  # as a server that was killed before it could save the round
+            run_round(state, peers, peers.logic)
+        if what == "saved":
+            state = ServerState.of_tree(state.tree())
+            peers.ledgers = {k: ClientLedger.of_tree(v.tree()) for k, v in peers.ledgers.items()}
+        state, _ = run_round(state, peers, peers.logic)
+    for sent, received in witness.models:
+        assert same_bits(sent, received)
+
+
+def dense_tasks(peers: MemoryPeers) -> list[tuple[int, int]]:
+    return [(task.round, task.client) for task in peers.tasks if task.weights.size]
+
+
+@pytest.mark.parametrize("hook", CODED.values(), ids=CODED)
+def test_who_is_up_to_date_but_for_a_round_gets_no_model(hook) -> None:
+    peers, witness = a_run(hook, [lane_of_its_own(0, 1)] * 4)
+    run_rounds(4, a_state(peers.logic), peers)
+    assert dense_tasks(peers) == [(1, 0), (1, 1)]
+    check(witness)
+
+
+def test_who_missed_rounds_gets_what_was_missed_until_the_model_is_smaller() -> None:
+    """A payload of 8 bit is a little more than a quarter of the model: three are less."""
+    for missed, dense in ((1, False), (2, False), (3, True), (6, True)):
+        absent = [lane_of_its_own(1)] * missed
+        rounds = [lane_of_its_own(0, 1), *absent, lane_of_its_own(0, 1)]
+        peers, witness = a_run(Quantise(8, down=True), rounds)
+        run_rounds(len(rounds), a_state(peers.logic), peers)
+        assert ((len(rounds), 0) in dense_tasks(peers)) == dense
+        check(witness)
+
+
+def test_what_is_kept_for_those_who_were_away_is_less_than_the_model() -> None:
+    for hook in (Quantise(8, down=True), Stc(0.5, 0.5)):
+        peers, _ = a_run(hook, [lane_of_its_own(0)] * 30)
+        state, _ = run_rounds(30, a_state(peers.logic), peers)
+        (memory,) = (kept for kept in state.memory.values() if "payloads" in kept)
+        payloads = memory["payloads"]
+        assert 0 < sum(payload.nbytes for payload in payloads.values()) < 4 * SIZE
+        assert sorted(payloads) == list(range(31 - len(payloads), 31)), "the last ones"
+
+
+def test_a_client_that_lost_its_memory_gets_the_model() -> None:
+    peers, witness = a_run(Stc(), [lane_of_its_own(0, 1)] * 4)
+    state, _ = run_rounds(3, a_state(peers.logic), peers)
+    del peers.ledgers[1]
+    run_rounds(1, state, peers)
+    assert dense_tasks(peers) == [(1, 0), (1, 1), (4, 1)]
+    check(witness)
+
+
+def test_in_a_lane_of_several_clients_the_next_gets_the_weights_of_the_one_before() -> None:
+    rounds = [((0, 1), (2,)), ((1, 0), (2,)), lane_of_its_own(0, 1, 2), ((0, 2), (1,))]
+    peers, witness = a_run(Stc(0.05, 0.05), rounds)
+    run_rounds(4, a_state(peers.logic), peers)
+    check(witness)
+    first = [(1, 0), (1, 2), (1, 1)]
+    # Who had the weights of another client does not keep the server's model.
+    assert dense_tasks(peers) == [*first, (2, 1), (2, 0), (3, 0), (4, 2)]
+
+
+def test_a_round_without_updates_changes_no_model() -> None:
+    peers, witness = a_run(Stc(), [lane_of_its_own(0, 1)] * 4)
+    state, _ = run_rounds(2, a_state(peers.logic), peers)
+    peers.lost = [0, 1]
+    after, _ = run_rounds(1, state, peers)
+    assert same_bits(after.weights, state.weights)
+    assert same_bits(after.memory["1:Stc"]["residual"], state.memory["1:Stc"]["residual"])
+    peers.lost = ()
+    run_rounds(1, after, peers)
+    assert dense_tasks(peers) == [(1, 0), (1, 1)]
+    check(witness)
+
+
+@dataclass(frozen=True)
+class Shrinking(Hook):
+    """Changes the model after aggregation."""
+
+    def server(self) -> ServerHalf:
+        return _Shrinking()
+
+
+class _Shrinking(ServerHalf):
+    def conclude(self, state, context):
+        return replace(state, weights=state.weights * np.float32(0.9))
+
+
+def test_a_hook_that_changes_the_model_before_it_is_encoded_goes_with_it() -> None:
+    peers, witness = a_run(Stc(), [lane_of_its_own(0, 1)] * 3, hooks=[Shrinking()])
+    run_rounds(3, a_state(peers.logic), peers)
+    assert dense_tasks(peers) == [(1, 0), (1, 1)]
+    check(witness)
+
+
+def test_a_model_that_was_changed_behind_the_codec_goes_down_dense() -> None:
+    witness = Witness()
+    logic = a_logic(alone(0, 1), size=SIZE, hooks=[witness, Stc(), Shrinking()])
+    peers = MemoryPeers(logic, CLIENTS)
+    run_rounds(3, a_state(logic), peers)
+    assert len(dense_tasks(peers)) == 6
+    check(witness)
+
+
+def test_a_client_whose_memory_is_not_what_the_server_thinks_says_so() -> None:
+    peers, _ = a_run(Stc(), [lane_of_its_own(0, 1)] * 3)
+    state, _ = run_rounds(2, a_state(peers.logic), peers)
+    tree = peers.ledgers[0].tree()
+    memory = tree["pending"]["memory"]["1:Stc"]
+    memory["model"] = memory["model"] + np.float32(1)
+    peers.ledgers[0] = ClientLedger.of_tree(tree)
+    with pytest.raises(LogicError, match="is not the server's model"):
+        run_round(state, peers, peers.logic)
+    del memory["model"]
+    peers.ledgers[0] = ClientLedger.of_tree(tree)
+    with pytest.raises(LogicError, match="this client keeps no model"):
+        run_round(state, peers, peers.logic)
+
+
+@dataclass(frozen=True)
+class Exploding(Aggregator):
+    """The model is not finite."""
+
+    def init(self, state):
+        return None
+
+    def add(self, total, contribution):
+        return None
+
+    def finish(self, total, state):
+        return replace(state, weights=state.weights + np.float32(np.inf))
+
+
+def test_a_model_that_is_not_finite_is_not_hidden_by_its_encoding() -> None:
+    peers, _ = a_run(Stc(), [lane_of_its_own(0)], aggregator=Exploding())
+    with pytest.raises(LogicError, match="the aggregated model is not finite"):
+        run_round(a_state(peers.logic), peers, peers.logic)
+
+
+def test_codecs_work_with_what_comes_before_them() -> None:
+    for name in ("stc", "top-k", "dgc", "sign-sgd", "quantise"):
+        peers, witness = a_run(HOOKS[name](), [lane_of_its_own(0, 1, 2)] * 3, hooks=[Clip(0.5)])
+        _, reports = run_rounds(3, a_state(peers.logic), peers)
+        assert all(report.of("counted") == (0, 1, 2) for report in reports)
+        check(witness)

@@ -1,0 +1,107 @@
+"""Selective SGD: each client shares a part of its own model, as was worked out."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from layers.logic import LogicError, run_round
+from layers.logic.compression.sparse import decode_sparse
+from layers.logic.hooks.selective_sgd import SelectiveSgd, most_updated
+from layers.logic.selectors.round_robin import RoundRobin
+from tests.logic.given_updates import kept, peers_of
+from tests.logic.memory_peers import a_state, alone, run_rounds
+from tests.logic.vector_files import CLOSE, vectors
+
+
+def test_a_run_in_turns_is_what_was_worked_out() -> None:
+    file = vectors("dssgd_selective_sgd")
+    given, trace = file["inputs"], file["expected"]["trace"]
+    n = given["n"]
+    deltas = {
+        (r + 1, step["client"]): np.array(given["deltas"][r], np.float32)
+        for r, step in enumerate(trace)
+    }
+    hook = SelectiveSgd(download=given["theta_d"], upload=given["theta_u"], clip=given["gamma"])
+    sent = []
+    peers = peers_of(hook, deltas, [n], selector=RoundRobin(count=1))
+    peers.forge = lambda update: [sent.append(update.slots["1:SelectiveSgd"]["update"]) or update]
+    state = a_state(peers.logic)
+    for step in trace:
+        updated = state.memory.get("1:SelectiveSgd", {}).get("updated", np.zeros(n, np.int32))
+        chosen = most_updated(updated, 4)
+        assert chosen.tolist() == step["download_idx"]
+        np.testing.assert_allclose(state.weights[chosen], step["download_val"], **CLOSE)
+        state, report = run_rounds(1, state, peers)
+        assert report[0].of("counted") == (step["client"],)
+        if peers.tasks[-1].counted:  # the first time a client gets the whole model
+            news = peers.tasks[-1].slots["1:SelectiveSgd"]["most updated"]
+            positions, values = decode_sparse(news, n)
+            assert positions.tolist() == step["download_idx"]
+            np.testing.assert_allclose(values, step["download_val"], **CLOSE)
+        positions, values = decode_sparse(sent[-1], n)
+        assert positions.tolist() == step["upload_idx"]
+        np.testing.assert_allclose(values, step["upload_val"], **CLOSE)
+        np.testing.assert_allclose(state.weights, step["w"], **CLOSE)
+        assert state.memory["1:SelectiveSgd"]["updated"].tolist() == step["stat"]
+
+
+def test_a_client_keeps_a_model_of_its_own_where_it_downloads_nothing() -> None:
+    deltas = {
+        (1, 0): np.array([1, 0, 0, 0.5], np.float32),
+        (2, 1): np.array([0, 0, 3, 0], np.float32),
+        (3, 0): np.array([0, 0, 0, 0.25], np.float32),
+    }
+    hook = SelectiveSgd(download=0.5, upload=0.25, clip=None)
+    peers = peers_of(hook, deltas, [4], selector=RoundRobin(count=1))
+    state, _ = run_rounds(3, a_state(peers.logic), peers)
+    assert state.weights.tolist() == [1, 0, 3, 0.25]
+    # The third value, which client 1 updated, came down; the last is what client 0 has made.
+    assert kept(peers, 0, state, "1:SelectiveSgd")["model"].tolist() == [1, 0, 3, 0.75]
+
+
+def test_changes_can_be_drawn_from_those_above_the_threshold() -> None:
+    delta = np.array([9, 0.5, 2, -2, 0.1, 3], np.float32)
+    seen = set()
+    for seed in range(20):
+        hook = SelectiveSgd(upload=0.3, choice="random", threshold=1.0, clip=None)
+        peers = peers_of(hook, {(1, 0): delta}, [6], seed=seed)
+        state, _ = run_rounds(1, a_state(peers.logic), peers)
+        positions = np.flatnonzero(state.weights)
+        assert positions.size == 2
+        assert set(positions) <= {0, 2, 3, 5}
+        seen.add(tuple(positions))
+        again, _ = run_round(a_state(peers.logic), peers, peers.logic)
+        assert again.weights.tolist() == state.weights.tolist()
+    assert len(seen) > 2
+
+
+def test_fewer_changes_go_up_where_fewer_are_above_the_threshold() -> None:
+    hook = SelectiveSgd(upload=1.0, choice="random", threshold=1.0, clip=None)
+    peers = peers_of(hook, {(1, 0): np.array([1, -5, 0.5], np.float32)}, [3])
+    state, _ = run_rounds(1, a_state(peers.logic), peers)
+    assert state.weights.tolist() == [0, -5, 0]
+
+
+def test_a_client_that_lost_its_memory_gets_the_model() -> None:
+    deltas = {(r, 0): np.ones(4, np.float32) for r in range(1, 4)}
+    peers = peers_of(SelectiveSgd(download=0.5, clip=None), deltas, [4], selector=alone(0))
+    state, _ = run_rounds(2, a_state(peers.logic), peers)
+    del peers.ledgers[0]
+    run_rounds(1, state, peers)
+    assert [task.weights.size for task in peers.tasks] == [4, 0, 4]
+
+
+@pytest.mark.parametrize(
+    ("values", "reason"),
+    [
+        ({"download": 0}, "download must be more than 0"),
+        ({"upload": 1.5}, "upload must be more than 0"),
+        ({"choice": "best"}, "choice must be"),
+        ({"threshold": -1}, "threshold must be at least 0"),
+        ({"clip": 0}, "clip must be greater than 0"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(values, reason) -> None:
+    with pytest.raises(LogicError, match=reason):
+        SelectiveSgd(**values)

@@ -1,0 +1,44 @@
+"""Who answered a round's inquiry and then left for good is not selected."""
+
+from __future__ import annotations
+
+import pytest
+
+from layers.logic import Answer, run_round
+from layers.logic.algorithms.knapsack.fedcs import FedCS
+from layers.logic.algorithms.knapsack.offline_kp import OfflineKP
+from layers.logic.algorithms.knapsack.online_kp import OnlineKP
+from layers.logic.selectors.power_of_choice import PowerOfChoice
+from tests.logic.memory_peers import MemoryPeers, a_logic, a_state
+from tests.logic.quadratic import bowls
+
+CLIENTS = bowls(4)
+
+
+class Leaving(MemoryPeers):
+    """Client 2 leaves for good as soon as it has answered."""
+
+    def ask(self, question, clients):
+        replies = super().ask(question, clients)
+        self.clients = {client: data for client, data in self.clients.items() if client != 2}
+        return replies
+
+
+def known_times(reply: Answer) -> list[Answer]:
+    if reply.question != "times":
+        return [reply]
+    return [Answer(reply.client, "times", {"train_s": 1.0, "upload_s": 1.0})]
+
+
+@pytest.mark.parametrize(
+    "selector",
+    [FedCS(), OfflineKP(), OnlineKP(), PowerOfChoice(1.0)],
+    ids=lambda s: type(s).__name__,
+)
+def test_who_left_after_its_answer_is_not_selected(selector) -> None:
+    deadline_s = None if isinstance(selector, PowerOfChoice) else 100.0
+    logic = a_logic(selector, deadline_s=deadline_s)
+    peers = Leaving(logic, CLIENTS, forge_answer=known_times)
+    _, report = run_round(a_state(logic), peers, logic)
+    assert {2} & {client.client for client in report.clients} == set()
+    assert report.of("counted") == (0, 1, 3)

@@ -1,0 +1,261 @@
+"""Who offers an update sends it when it is granted, and always gets a verdict in the end."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from layers.logic import Bids, Lost, Offer, Plan, Selector, Verdict, run_round
+from layers.logic.hooks.gradient_reply import GradientReply
+from tests.logic.memory_peers import MemoryPeers, a_logic, a_state, alone, same_bits
+from tests.logic.quadratic import bowls
+
+CLIENTS = bowls(5)
+Admit = Callable[[Sequence[Offer], int], Sequence[Verdict]]
+
+
+def verdict(offer: Offer, granted: bool) -> Verdict:
+    return Verdict(offer.round, offer.client, granted)
+
+
+@dataclass(frozen=True)
+class Asking(Selector):
+    """Everybody offers; `choose` decides."""
+
+    choose: Admit
+    cohort: tuple[int, ...] = (0, 1, 2, 3, 4)
+
+    def select(self, population, memory, round, rng) -> Plan:
+        return Plan(tuple((client,) for client in self.cohort), offers=True)
+
+    def admit(self, bids, so_far):
+        return self.choose(bids.offers, len(bids.waiting)), None
+
+
+def largest(number: int) -> Admit:
+    """Return a choice of the largest norms, once everybody has offered."""
+
+    def choose(offers, waiting):
+        if waiting:
+            return []
+        ranked = sorted(offers, key=lambda offer: offer.norm, reverse=True)
+        return [verdict(offer, place < number) for place, offer in enumerate(ranked)]
+
+    return choose
+
+
+def verdicts(peers: MemoryPeers) -> dict[int, bool]:
+    assert len({v.client for v in peers.verdicts}) == len(peers.verdicts), "one verdict each"
+    return {v.client: v.granted for v in peers.verdicts}
+
+
+@given(order=st.permutations(range(5)))
+def test_granted_offers_count_and_declined_ones_do_not(order) -> None:
+    logic = a_logic(Asking(largest(2)))
+    start = a_state(logic)
+    peers = MemoryPeers(logic, CLIENTS, order)
+    state, report = run_round(start, peers, logic)
+    norms = {client: np.linalg.norm(0.1 * data.b) for client, data in CLIENTS.items()}
+    best = set(sorted(norms, key=norms.get)[-2:])
+    assert set(report.of("counted")) == best
+    assert set(report.of("declined")) == set(CLIENTS) - best
+    assert verdicts(peers) == {client: client in best for client in CLIENTS}
+    only = a_logic(alone(*best))
+    expected, _ = run_round(start, MemoryPeers(only, CLIENTS), only)
+    assert same_bits(state.weights, expected.weights)
+
+
+def test_everything_is_granted_unless_a_selector_says_otherwise() -> None:
+    logic = a_logic(
+        Asking(lambda offers, waiting: Selector.admit(logic.selector, Bids(offers, ()), None)[0])
+    )
+    peers = MemoryPeers(logic, CLIENTS)
+    _, report = run_round(a_state(logic), peers, logic)
+    assert report.of("counted") == (0, 1, 2, 3, 4)
+
+
+def test_what_stays_undecided_is_declined_when_nobody_is_waited_for() -> None:
+    def first_only(offers, waiting):
+        return [verdict(offer, True) for offer in offers if offer.client == 0]
+
+    logic = a_logic(Asking(first_only))
+    peers = MemoryPeers(logic, CLIENTS)
+    _, report = run_round(a_state(logic), peers, logic)
+    assert report.of("counted") == (0,)
+    assert report.of("declined") == (1, 2, 3, 4)
+    assert all(client.reason for client in report.clients if client.status == "declined")
+    assert set(verdicts(peers)) == set(CLIENTS)
+
+
+@given(
+    order=st.permutations(range(5)),
+    lost=st.sets(st.integers(0, 4)),
+    silent=st.sets(st.integers(0, 4)),
+    deadline=st.none() | st.integers(0, 8),
+    moods=st.lists(st.sampled_from([True, False, None]), min_size=1, max_size=9),
+)
+def test_a_round_of_offers_always_ends_with_everybody_accounted_for(
+    order, lost, silent, deadline, moods
+) -> None:
+    """A selector that grants, declines and hesitates as it likes."""
+    turns = iter(moods * 100)
+
+    def moody(offers, waiting):
+        said = [(offer, next(turns)) for offer in offers]
+        return [verdict(offer, mood) for offer, mood in said if mood is not None]
+
+    logic = a_logic(Asking(moody), min_updates=0)
+    peers = MemoryPeers(logic, CLIENTS, order, lost, silent, deadline=deadline)
+    state, report = run_round(a_state(logic), peers, logic)
+    assert [client.client for client in report.clients] == [0, 1, 2, 3, 4]
+    granted = {client for client, yes in verdicts(peers).items() if yes}
+    declined = {client for client, yes in verdicts(peers).items() if not yes}
+    assert set(report.of("declined")) == declined
+    assert set(report.of("counted")) <= granted
+    if deadline is None:
+        assert set(report.of("counted")) == granted
+    assert set(state.counted) == set(report.of("counted"))
+
+
+def test_a_selector_is_told_how_many_may_still_offer() -> None:
+    told: list[tuple[int, int]] = []
+
+    def note(offers, waiting):
+        told.append((len(offers), waiting))
+        return [verdict(offer, True) for offer in offers if offer.client == 0]
+
+    logic = a_logic(Asking(note))
+    run_round(a_state(logic), MemoryPeers(logic, CLIENTS, order=(0, 1, 2, 3, 4)), logic)
+    assert told[:5] == [(1, 4), (1, 3), (2, 2), (3, 1), (4, 0)]
+
+
+def test_a_lost_client_is_not_waited_for() -> None:
+    logic = a_logic(Asking(largest(5)))
+    peers = MemoryPeers(logic, CLIENTS, order=(0, 1, 2, 4, 3), lost=[3])
+    _, report = run_round(a_state(logic), peers, logic)
+    assert report.of("counted") == (0, 1, 2, 4)
+
+
+def test_a_client_that_is_lost_with_an_open_offer_is_lost() -> None:
+    logic = a_logic(Asking(largest(5)))
+
+    def gone_again(offer):
+        return [offer, Lost(1, 2, "power cut")] if offer.client == 2 else [offer]
+
+    peers = MemoryPeers(logic, CLIENTS, forge_offer=gone_again)
+    _, report = run_round(a_state(logic), peers, logic)
+    assert report.of("counted") == (0, 1, 3, 4)
+    assert report.clients[2].reason == "power cut"
+
+
+def test_a_deadline_declines_the_open_offers() -> None:
+    logic = a_logic(Asking(largest(2)), min_updates=0)
+    peers = MemoryPeers(logic, CLIENTS, order=(0, 1, 2, 4, 3), silent=[3])
+    _, report = run_round(a_state(logic), peers, logic)
+    assert report.of("declined") == (0, 1, 2, 4)
+    assert report.of("lost") == (3,)
+    assert verdicts(peers) == dict.fromkeys((0, 1, 2, 4), False)
+
+
+def test_offers_of_strangers_and_of_other_rounds_are_ignored() -> None:
+    seen: set[int] = set()
+
+    def note(offers, waiting):
+        seen.update(offer.client for offer in offers)
+        return [verdict(offer, True) for offer in offers]
+
+    def also(offer):
+        old, stranger = replace(offer, round=0), replace(offer, client=4)
+        return [old, stranger, replace(stranger, client=99), offer]
+
+    logic = a_logic(Asking(note, cohort=(0, 1)))
+    peers = MemoryPeers(logic, CLIENTS, forge_offer=also)
+    _, report = run_round(a_state(logic), peers, logic)
+    assert seen == {0, 1}
+    assert set(verdicts(peers)) == {0, 1}
+    assert [client.client for client in report.clients] == [0, 1]
+
+
+def test_offers_that_nobody_asked_for_are_ignored() -> None:
+    logic = a_logic(alone(0, 1))
+
+    def offering(update):
+        return [Offer(update.round, update.client, 10, 1.0), update]
+
+    peers = MemoryPeers(logic, CLIENTS, forge=offering)
+    _, report = run_round(a_state(logic), peers, logic)
+    assert report.of("counted") == (0, 1)
+    assert peers.verdicts == []
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"norm": math.nan},
+        {"norm": math.inf},
+        {"norm": -1.0},
+        {"samples": 0},
+        {"samples": -3},
+        {"metrics": {"loss": math.nan}},
+    ],
+)
+def test_an_offer_that_cannot_be_is_refused_before_a_selector_sees_it(values) -> None:
+    seen: set[int] = set()
+
+    def note(offers, waiting):
+        seen.update(offer.client for offer in offers)
+        return [verdict(offer, True) for offer in offers]
+
+    def lie(offer):
+        return [replace(offer, **values)] if offer.client == 1 else [offer]
+
+    logic = a_logic(Asking(note))
+    peers = MemoryPeers(logic, CLIENTS, forge_offer=lie)
+    _, report = run_round(a_state(logic), peers, logic)
+    assert report.of("refused") == (1,)
+    assert verdicts(peers)[1] is False
+    assert seen == {0, 2, 3, 4}
+
+
+@pytest.mark.parametrize("offers_first", [True, False])
+def test_an_update_that_does_not_wait_for_its_verdict_is_refused(offers_first) -> None:
+    sent = {}
+
+    def hasty(offer):
+        update = sent[offer.client] = peers._offered[offer.client]
+        if offer.client != 1:
+            return [offer]
+        return [offer, update] if offers_first else [update]
+
+    logic = a_logic(Asking(largest(5)))
+    peers = MemoryPeers(logic, CLIENTS, forge_offer=hasty)
+    _, report = run_round(a_state(logic), peers, logic)
+    assert report.of("counted") == (0, 2, 3, 4)
+    assert report.clients[1].reason == "an update whose offer was not granted"
+
+
+def test_a_granted_client_that_comes_back_is_granted_again() -> None:
+    logic = a_logic(Asking(lambda offers, waiting: [verdict(offer, True) for offer in offers]))
+    peers = MemoryPeers(logic, CLIENTS, forge_offer=lambda offer: [offer, offer])
+    _, report = run_round(a_state(logic), peers, logic)
+    assert report.of("counted") == (0, 1, 2, 3, 4)
+    assert [(v.client, v.granted) for v in peers.verdicts[:2]] == [(0, True), (0, True)]
+
+
+def test_the_norm_of_an_offer_is_that_of_the_update_before_any_hook_encoded_it() -> None:
+    norms: dict[int, float] = {}
+
+    def note(offers, waiting):
+        norms.update({offer.client: offer.norm for offer in offers})
+        return [verdict(offer, True) for offer in offers]
+
+    logic = a_logic(Asking(note), hooks=[GradientReply()])
+    run_round(a_state(logic), MemoryPeers(logic, CLIENTS), logic)
+    for client, data in CLIENTS.items():
+        assert norms[client] == pytest.approx(np.linalg.norm(0.1 * data.b), rel=1e-5)

@@ -1,0 +1,123 @@
+"""A survey is asked once, before a client's first round, and answered without the data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+
+from layers.logic import LogicError, Plan, Question, Selector, answer_question, run_round
+from layers.logic.core.plan import single_lanes
+from layers.logic.core.state import ServerState
+from tests.logic.memory_peers import MemoryPeers, a_logic, a_state, run_rounds
+from tests.logic.quadratic import QuadraticEngine, bowl
+
+LABELS = {0: (0, 0, 1), 1: (2,), 2: (1, 1)}
+CLIENTS = {
+    client: bowl([1.0, client, -1.0], n=len(labels), labels=labels)
+    for client, labels in LABELS.items()
+}
+
+
+@dataclass(frozen=True)
+class Surveying(Selector):
+    """Select everybody who has answered."""
+
+    questions: tuple[Question, ...] = (Question("labels", classes=3),)
+
+    def surveys(self):
+        return self.questions
+
+    def select(self, population, memory, round, rng) -> Plan:
+        answered = set(population.clients)
+        for question in self.questions:
+            answered &= set(population.answers.get(question.name, {}))
+        return Plan(single_lanes(tuple(answered)))
+
+
+def histograms(state: ServerState) -> dict[int, list[int]]:
+    answers = state.memory["survey"]["labels"]
+    return {client: told["histogram"].tolist() for client, told in answers.items()}
+
+
+def test_every_client_is_asked_once_before_its_first_round() -> None:
+    logic = a_logic(Surveying())
+    peers = MemoryPeers(logic, CLIENTS)
+    state, reports = run_rounds(3, a_state(logic), peers)
+    assert peers.asked == [("labels", (0, 1, 2))]
+    assert histograms(state) == {0: [2, 1, 0], 1: [0, 0, 1], 2: [0, 2, 0]}
+    assert reports[0].of("counted") == (0, 1, 2)
+
+
+def test_a_late_joiner_is_asked_in_its_first_round() -> None:
+    logic = a_logic(Surveying())
+    peers = MemoryPeers(logic, {0: CLIENTS[0]})
+    state, _ = run_rounds(2, a_state(logic), peers)
+    peers.clients = CLIENTS
+    _, reports = run_rounds(2, state, peers)
+    assert peers.asked == [("labels", (0,)), ("labels", (1, 2))]
+    assert reports[0].of("counted") == (0, 1, 2)
+
+
+def test_who_did_not_answer_is_asked_again() -> None:
+    logic = a_logic(Surveying())
+    peers = MemoryPeers(logic, CLIENTS, lost=[1])
+    state, reports = run_rounds(1, a_state(logic), peers)
+    assert reports[0].of("counted") == (0, 2)
+    peers.lost = ()
+    _, reports = run_rounds(1, state, peers)
+    assert peers.asked == [("labels", (0, 1, 2)), ("labels", (1,))]
+    assert reports[0].of("counted") == (0, 1, 2)
+
+
+def test_answers_that_nobody_asked_for_are_not_kept() -> None:
+    def also(told):
+        return [told, replace(told, client=77), replace(told, question="step")]
+
+    logic = a_logic(Surveying())
+    peers = MemoryPeers(logic, CLIENTS, forge_answer=also)
+    state, _ = run_rounds(1, a_state(logic), peers)
+    assert set(histograms(state)) == {0, 1, 2}
+    assert set(state.memory["survey"]) == {"labels"}
+
+
+def test_a_later_answer_for_another_client_does_not_replace_its_own() -> None:
+    logic = a_logic(Surveying())
+    peers = MemoryPeers(logic, {0: CLIENTS[0]})
+    state, _ = run_rounds(1, a_state(logic), peers)
+    peers.clients = CLIENTS
+    peers.forge_answer = lambda told: [told, replace(told, client=0)]
+    state, _ = run_rounds(1, state, peers)
+    assert histograms(state)[0] == [2, 1, 0]
+
+
+def test_a_question_about_a_step_gets_the_global_model_and_changes_nothing() -> None:
+    logic = a_logic(Surveying((Question("step", rate=0.5), Question("labels", classes=3))))
+    start = a_state(logic, [1, 2, 3])
+    peers = MemoryPeers(logic, CLIENTS)
+    state, _ = run_rounds(1, start, peers)
+    assert [name for name, _ in peers.asked] == ["step", "labels"]
+    for client, data in CLIENTS.items():
+        told = state.memory["survey"]["step"][client]["weights"]
+        np.testing.assert_allclose(told, 0.5 * start.weights + 0.5 * data.b, rtol=1e-6)
+    assert start.weights.tolist() == [1, 2, 3]
+
+
+def test_a_question_that_nobody_knows_is_refused_by_name() -> None:
+    with pytest.raises(LogicError, match="'lables'; there are emd, l1, labels, loss, step"):
+        Question("lables")
+
+
+def test_a_label_outside_the_classes_is_refused() -> None:
+    client = bowl(0.0, n=2, labels=(0, 3))
+    with pytest.raises(LogicError, match="a label of 3 where there are 3"):
+        answer_question(0, Question("labels", classes=3), QuadraticEngine(1), client)
+
+
+def test_a_selector_without_surveys_asks_nothing() -> None:
+    logic = a_logic(Surveying(()))
+    peers = MemoryPeers(logic, CLIENTS)
+    state, _ = run_round(a_state(logic), peers, logic)
+    assert peers.asked == []
+    assert "survey" not in state.memory
