@@ -32,12 +32,12 @@ import numpy as np
 from layers.network import (
     CHUNK_BYTES,
     ClientTLS,
-    Codec,
     Connected,
     Connector,
     Joined,
     Limits,
     Listener,
+    MessageCodec,
     Received,
     ServerTLS,
     make_ca,
@@ -62,7 +62,7 @@ class Report:
     peak_bytes: int
 
 
-CODEC = Codec({1: Model, 2: Report})
+CODEC = MessageCodec({1: Model, 2: Report})
 
 
 def memory_bytes(key: str) -> int:

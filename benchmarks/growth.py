@@ -1,6 +1,6 @@
 """What 1,000 rounds leave behind: memory, open files and processes, as they were after 100.
 
-    python benchmarks/growth.py [--engine processes:2] [--rounds 1000] [--preset stc]
+    python benchmarks/growth.py [--executor processes:2] [--rounds 1000] [--preset stc]
 
 Small rounds of a 2NN on the digits, all clients, with a preset whose clients keep a residual, and
 an evaluation every ten rounds. Memory is what the processes hold themselves or share with each
@@ -14,14 +14,14 @@ import json
 import os
 from pathlib import Path
 
-from fedmx.cli.terminal.options import engine_override
+from fedmx.cli.terminal.options import executor_override
 from fedmx.experiment.model import Experiment
 from fedmx.simulation.simulate import simulate
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--engine", default="processes:2")
+    parser.add_argument("--executor", default="processes:2")
     parser.add_argument("--rounds", type=int, default=1000)
     parser.add_argument("--preset", default="stc")
     options = parser.parse_args()
@@ -37,7 +37,7 @@ def main() -> None:
         },
         "logic": {"preset": {"name": options.preset, "fraction": 1.0}},
     }
-    overrides = engine_override(options.engine)
+    overrides = executor_override(options.engine)
     print("| after round | MB | open files | processes |\n|--:|--:|--:|--:|", flush=True)
     with simulate(Experiment.parse(json.dumps(tree), "growth", overrides)) as simulation:
         for round in simulation:

@@ -53,17 +53,17 @@ def stretches_us(train: Callable[[int], None], steps: int) -> list[float]:
 def fedmx_us(model: str, steps: int) -> list[float]:
     import numpy as np
 
-    from layers.compute.engines.mxnet.engine import Engine
+    from layers.compute.engines.mxnet.engine import MXNetEngine
     from layers.compute.engines.mxnet.models import build_model
 
     rng = np.random.default_rng(1)
     samples = SimpleNamespace(
         x=rng.random((IMAGES, 1, 28, 28), dtype="f"), y=rng.integers(0, 10, IMAGES)
     )
-    engine = Engine(build_model(model), (1, 28, 28), 10)
+    engine = MXNetEngine(build_model(model), (1, 28, 28), 10)
 
     def train(n: int) -> None:
-        plan = {"epochs": 1, "batch_size": BATCH, "rate": 0.01, "momentum": 0.0}
+        plan = {"epochs": 1, "batch_size": BATCH, "learning_rate": 0.01, "momentum": 0.0}
         engine.train(samples, SimpleNamespace(**plan, steps=n, weight_decay=0.0), seed=1)
 
     return stretches_us(train, steps)

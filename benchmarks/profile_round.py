@@ -42,10 +42,10 @@ def main() -> None:
             "model": options.model,
             "data": "mnist_shaped:images",
             "normalise": {"scale": 255},
-            "train": {"epochs": 5, "batch_size": 10, "rate": 0.04},
+            "train": {"epochs": 5, "batch_size": 10, "learning_rate": 0.04},
             "evaluate": {"every": options.rounds + 2},
         },
-        "logic": {"select": {"name": "uniform", "count": 10}},
+        "logic": {"selector": {"name": "uniform", "count": 10}},
     }
     with simulate(Experiment.parse(json.dumps(tree), "profile", folder=HERE)) as simulation:
         rounds = iter(simulation)

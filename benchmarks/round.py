@@ -41,10 +41,10 @@ def measure(model: str, rounds: int) -> None:
             "model": model,
             "data": images,
             "normalise": {"scale": 255},
-            "train": {"epochs": 5, "batch_size": 10, "rate": 0.04},
+            "train": {"epochs": 5, "batch_size": 10, "learning_rate": 0.04},
             "evaluate": {"every": rounds + 2},
         },
-        logic={"select": {"name": "uniform", "count": COHORT}},
+        logic={"selector": {"name": "uniform", "count": COHORT}},
     )
     assembly = Assembly(experiment)
     simulation = simulate(assembly)

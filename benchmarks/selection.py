@@ -28,9 +28,9 @@ from layers.logic import (
     SELECT,
     SELECTORS,
     SURVEY,
-    Bids,
     ClientReport,
     Offer,
+    PendingOffers,
     Plan,
     Population,
     RoundReport,
@@ -89,9 +89,9 @@ def verdicts_on(
     for offer in offers:
         del waiting[offer.client]
         open_offers.append(offer)
-        bids = Bids(open_offers, waiting.keys(), offer.at_s, population, memory)
+        bids = PendingOffers(open_offers, waiting.keys(), offer.at_s, population, memory)
         began = time.thread_time()
-        verdicts, so_far = selector.admit(bids, so_far)
+        verdicts, so_far = selector.on_offers(bids, so_far)
         took_s += time.thread_time() - began
         if len(verdicts) > 1:
             break  # decided
@@ -106,7 +106,7 @@ def report_of(plan: Plan, population: Population) -> RoundReport:
     clients = tuple(
         ClientReport(
             k,
-            "counted",
+            "accepted",
             samples=600,
             steps=50,
             metrics={"loss": 1.0 + k % 7, "norm": 1.0, "divergence": 0.1},
@@ -128,7 +128,7 @@ def surveyed(selector: Selector, population: Population) -> Mapping[str, Any]:
         return {"clients": clients, "labels": labels, "samples": np.full(clients.size, 600)}
     survey = {name: population.answers[name] for name in questions}
     state = ServerState(0, np.zeros(1, np.float32), np.zeros(0, np.float32), {SURVEY: survey})
-    return selector.absorb(state, population).memory.get(SELECT, {})
+    return selector.on_survey(state, population).memory.get(SELECT, {})
 
 
 def round_s(selector: Selector, population: Population, memory: Mapping[str, Any]) -> float:
@@ -141,7 +141,7 @@ def round_s(selector: Selector, population: Population, memory: Mapping[str, Any
         took_s += verdicts_on(selector, offers_of(population, plan), population, memory)
     report = report_of(plan, population)
     began = time.thread_time()
-    selector.learn(memory, report)
+    selector.on_round_end(memory, report)
     return took_s + time.thread_time() - began
 
 
@@ -165,7 +165,7 @@ def main() -> None:
             once = f"({1000 * (time.thread_time() - began):,.0f})" if memory else ""
             if not memory:  # as after a round in which everybody took part
                 everybody = Plan(tuple((k,) for k in range(number)))
-                memory = selector.learn({}, report_of(everybody, population))
+                memory = selector.on_round_end({}, report_of(everybody, population))
             best_s = min(round_s(selector, population, memory) for _ in range(given.repeats))
             line += f"{1000 * best_s:>14,.1f}{once:>10}"
         print(line)

@@ -1,7 +1,7 @@
 """Seconds a round of a simulation, its memory and its start-up, on one process or several.
 
-    python benchmarks/simulate.py [--model lenet5] [--engine processes:2] [--rounds 5] [--json]
-    python benchmarks/simulate.py --scale [--engine processes:2]
+    python benchmarks/simulate.py [--model lenet5] [--executor processes:2] [--rounds 5] [--json]
+    python benchmarks/simulate.py --scale [--executor processes:2]
 
 The work: 100 clients of 600 images of 28 x 28 (random), 10 clients a round, 5 epochs in batches of
 10, plain SGD at 0.04, no evaluation. `--scale` instead lets the population grow, and then the
@@ -51,7 +51,7 @@ def main() -> int:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--model", choices=["2nn", "lenet5"], default="2nn")
-    parser.add_argument("--engine", default="serial", help="serial, processes:N or ray")
+    parser.add_argument("--executor", default="serial", help="serial, processes:N or ray")
     parser.add_argument("--rounds", type=int, default=5, help="measured, after the first")
     parser.add_argument("--clients", type=int, default=CLIENTS, help="in the population")
     parser.add_argument("--cohort", type=int, default=COHORT, help="a round")
@@ -65,7 +65,7 @@ def _options() -> argparse.Namespace:
 
 def simulate(options: argparse.Namespace) -> None:
     """Do the work in this process and its workers, and print what it took."""
-    from fedmx.cli.terminal.options import engine_override
+    from fedmx.cli.terminal.options import executor_override
     from fedmx.experiment.model import Experiment
     from fedmx.simulation.simulate import simulate
     from fedmx.version import __version__
@@ -82,12 +82,12 @@ def simulate(options: argparse.Namespace) -> None:
                 "per_client": options.images,
             },
             "normalise": {"scale": 255},
-            "train": {"epochs": options.epochs, "batch_size": BATCH, "rate": RATE},
+            "train": {"epochs": options.epochs, "batch_size": BATCH, "learning_rate": RATE},
             "evaluate": {"every": clock.rounds + 1},
         },
-        "logic": {"select": {"name": "uniform", "count": options.cohort}},
+        "logic": {"selector": {"name": "uniform", "count": options.cohort}},
     }
-    overrides = engine_override(options.engine)
+    overrides = executor_override(options.engine)
     experiment = Experiment.parse(json.dumps(tree), "benchmark", overrides, folder=HERE)
     with simulate(experiment) as simulation:
         for _, _ in zip(range(clock.rounds), simulation, strict=False):
@@ -98,7 +98,7 @@ def simulate(options: argparse.Namespace) -> None:
 def measure(model: str, engine: str, rounds: int, more: Sequence[str] = ()) -> dict[str, Any]:
     """Run the work in processes of its own; return what it says, with its peak memory."""
     command = [sys.executable, str(Path(__file__).resolve()), "--json", "--model", model]
-    command += ["--engine", engine, "--rounds", str(rounds), *more]
+    command += ["--executor", engine, "--rounds", str(rounds), *more]
     family = Family(command, os.environ)
     try:
         code = family.wait(TIMEOUT_S)

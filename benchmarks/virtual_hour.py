@@ -59,10 +59,10 @@ def measure(clients: int) -> None:
             "model": "2nn",
             "data": lambda: images(clients),
             "normalise": {"scale": 255},
-            "train": {"epochs": 5, "batch_size": 10, "rate": 0.04},
+            "train": {"epochs": 5, "batch_size": 10, "learning_rate": 0.04},
             "evaluate": {"every": 10},
         },
-        logic={"select": {"name": "uniform", "count": COHORT}},
+        logic={"selector": {"name": "uniform", "count": COHORT}},
         clock={
             "deadline_s": 120,
             "devices": {"name": "range", "samples_per_s": [1, 10], "up_bytes_per_s": [1e4, 1e5]},

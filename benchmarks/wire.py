@@ -59,7 +59,7 @@ def experiment(folder: Path, clients: int, rounds: int) -> Experiment:
             "train": {"steps": 0},
             "evaluate": {"every": rounds},
         },
-        logic={"select": {"name": "uniform", "fraction": 1.0}},
+        logic={"selector": {"name": "uniform", "fraction": 1.0}},
         network={
             "address": "127.0.0.1:0",
             "tls": {

@@ -15,8 +15,8 @@ COHORT = 8
 
 
 def main(updates: int = 160) -> None:
-    fedavg = ["logic.preset=fedavg", f"logic.select={{name: uniform, count: {COHORT}}}"]
-    fedsgd = ["logic.preset=fedsgd", "logic.select=null"]
+    fedavg = ["logic.preset=fedavg", f"logic.selector={{name: uniform, count: {COHORT}}}"]
+    fedsgd = ["logic.preset=fedsgd", "logic.selector=null"]
     print(f"after {updates} updates:")
     finished("FedAvg", updates // COHORT, fedavg)
     finished("FedSGD", updates, fedsgd)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from layers.logic import ClientHalf, Hook, Logic, Refused, ServerHalf
+from layers.logic import ClientHalf, Hook, Logic, Rejected, ServerHalf
 from layers.logic.compression.halves import CodedClient, CodedServer, check_coding
 
 
@@ -17,12 +17,12 @@ class UpperHalf:
     def decode(self, payload: np.ndarray, parts: np.ndarray) -> np.ndarray:
         size = int(parts[-1])  # both ends know the model's tensors: any bytes, one length
         if payload.size != 2 * size:
-            raise Refused(f"{payload.size} bytes for {size} values of 2")
+            raise Rejected(f"{payload.size} bytes for {size} values of 2")
         halves = np.zeros(2 * size, "<u2")
         halves[1::2] = np.frombuffer(payload.tobytes(), "<u2")
         vector = halves.view("<f4").astype(np.float32)
         if not np.isfinite(vector).all():
-            raise Refused("values that are not finite")
+            raise Rejected("values that are not finite")
         return vector
 
 

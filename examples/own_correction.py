@@ -35,7 +35,7 @@ class Dynamic(ClientHalf):  # g - h_k + alpha (w' - w), then h_k <- h_k - alpha 
 
 
 class Drift(ServerHalf):  # s <- s + (m / N) mean_k delta_k, then w <- w + mean_k delta_k + s
-    def count(self, update: Update, context: Context) -> None:
+    def on_accepted(self, update: Update, context: Context) -> None:
         context.keep(m=context.memory.get("m", 0) + 1)
 
     def conclude(self, state: ServerState, context: Context) -> ServerState:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from layers.logic import ClientHalf, Context, Hook, Refused, ServerHalf, Update
+from layers.logic import ClientHalf, Context, Hook, Rejected, ServerHalf, Update
 
 
 @dataclass(frozen=True)
@@ -40,4 +40,4 @@ class Decode(ServerHalf):
         match context.slot:
             case {"codes": np.ndarray() as codes, "scale": float(scale)}:
                 return replace(update, delta=codes * np.float32(scale))
-        raise Refused("an update without codes and scale")
+        raise Rejected("an update without codes and scale")

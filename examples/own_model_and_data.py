@@ -35,9 +35,9 @@ def main() -> None:
             "model": Net,
             "data": blobs,
             "partition": {"name": "dirichlet", "alpha": 1.0},
-            "train": {"epochs": 2, "batch_size": 16, "rate": 0.02, "momentum": 0.9},
+            "train": {"epochs": 2, "batch_size": 16, "learning_rate": 0.02, "momentum": 0.9},
         },
-        logic={"select": {"name": "uniform", "fraction": 0.5}},
+        logic={"selector": {"name": "uniform", "fraction": 0.5}},
     )
     for round in simulate(experiment):
         print(f"round {round.round}: accuracy {round.accuracy:.3f}, clients {round.participants}")

@@ -29,17 +29,19 @@ class LargeFirst(Selector):
         in_time = told.train_s + told.upload_s < population.deadline_s
         return Plan(single_lanes(told.clients[in_time].tolist()), offers=True)
 
-    def admit(self, bids, so_far):  # whenever an offer has come, or a client was lost
+    def on_offers(self, pending, so_far):  # whenever an offer has come, or a client was lost
         left = self.count if so_far is None else so_far
         verdicts = []
-        for offer in bids.offers:
-            granted = left > 0 and offer.norm >= bids.memory.get("enough", 0.0)
+        for offer in pending.offers:
+            granted = left > 0 and offer.norm >= pending.memory.get("enough", 0.0)
             left -= granted
             verdicts.append(Verdict(offer.round, offer.client, granted))
-        if bids.offers and not left:  # nobody need go on training
-            verdicts += [Verdict(bids.offers[0].round, client, False) for client in bids.waiting]
+        if pending.offers and not left:  # nobody need go on training
+            verdicts += [
+                Verdict(pending.offers[0].round, client, False) for client in pending.waiting
+            ]
         return verdicts, left
 
-    def learn(self, memory, report):  # after the round
+    def on_round_end(self, memory, report):  # after the round
         norms = [one.metrics["norm"] for one in report.clients if "norm" in one.metrics]
         return {"enough": self.least * float(np.mean(norms))} if norms else memory

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from fedmx.assembly.assembly import Assembly
     from fedmx.client.client import Client
     from fedmx.deployment.join import OwnPart, join
-    from fedmx.deployment.remote_clients import SocketClients
+    from fedmx.deployment.remote_clients import RemoteClients
     from fedmx.deployment.serve import serve
     from fedmx.errors import ExperimentError, FedmxError
     from fedmx.experiment import Experiment
@@ -33,7 +33,7 @@ __all__ = [
     "RunFolder",
     "Server",
     "SimulatedClients",
-    "SocketClients",
+    "RemoteClients",
     "Stop",
     "__version__",
     "join",
@@ -53,7 +53,7 @@ _HOMES = {
     "RunFolder": "run",
     "Server": "server.server",
     "SimulatedClients": "simulation.simulated_clients",
-    "SocketClients": "deployment.remote_clients",
+    "RemoteClients": "deployment.remote_clients",
     "Stop": "server.server",
     "join": "deployment.join",
     "recorded": "server.recorder",

@@ -36,7 +36,7 @@ class Contender(NamedTuple):
     options: tuple[str, ...] = ()
 
 
-FEDMX = Contender("fedmx", "", "../simulate.py", ("--engine", "processes:2", "--json"))
+FEDMX = Contender("fedmx", "", "../simulate.py", ("--executor", "processes:2", "--json"))
 CONTENDERS = {
     "fedmx": FEDMX,
     "flower": Contender("flower", "flower", "with_flower.py"),

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from fedmx.assembly.asset_file import SharedSamples
+from fedmx.assembly.asset_file import AssetFile
 from fedmx.components.build import bind, build, resolve
-from fedmx.components.catalogue import KINDS
+from fedmx.components.catalogue import CATALOGUE
 from fedmx.components.settings import signature_of
 from fedmx.errors import ExperimentError
 from fedmx.experiment import Experiment
@@ -20,10 +20,10 @@ from layers.compute.data.datasets import DataError, Dataset, Files, as_dataset
 from layers.compute.data.datasets.arrays import Arrays
 from layers.compute.data.datasets.normalise import Normalise, materialise
 from layers.compute.data.partitions import divide
-from layers.compute.data.partitions.held_back import Withdrawn, withdraw
+from layers.compute.data.partitions.held_back import HeldBack, hold_back
 from layers.compute.data.samples import Samples
 from layers.compute.engines.compute import Compute
-from layers.compute.engines.mxnet.engine import Engine
+from layers.compute.engines.mxnet.engine import MXNetEngine
 from layers.compute.engines.mxnet.models.zoo import ZOOS
 from layers.logic import Logic, LogicError, Preset, Selector, Training
 from layers.logic.aggregators.mean import Mean
@@ -56,7 +56,7 @@ class Assembly:
             ExperimentError, DataError: it cannot be had.
         """
         reference = self.experiment.compute.data
-        found = build("data set", reference, KINDS["data"])
+        found = build("data set", reference, CATALOGUE["data"])
         if isinstance(found, Dataset):
             return found
         if hasattr(found, "load"):
@@ -77,12 +77,12 @@ class Assembly:
     def parts(self) -> tuple[list[np.ndarray], list[np.ndarray]]:
         """Each client's rows of the training and of the test split."""
         experiment = self.experiment
-        partition = build("partition", experiment.compute.partition, KINDS["partitions"])
+        partition = build("partition", experiment.compute.partition, CATALOGUE["partitions"])
         seed = derive(experiment.seed, "partition")
-        return divide(self.dataset, partition, experiment.clients, seed, self.withdrawn.rest)
+        return divide(self.dataset, partition, experiment.clients, seed, self.held_back.rest)
 
     @cached_property
-    def withdrawn(self) -> Withdrawn:
+    def held_back(self) -> HeldBack:
         """What hooks take out of the training split before it is divided.
 
         Raises:
@@ -90,23 +90,23 @@ class Assembly:
         """
         seed, labels = self.experiment.seed, self.dataset.train.y
         if not any(hook.shared or hook.held_out for hook in self.preset.hooks):
-            return withdraw(labels, 0, 0, 0, 0)  # without the logic, which has the model made
+            return hold_back(labels, 0, 0, 0, 0)  # without the logic, which has the model made
         logic = self.logic
         seeds = derive(seed, "shared"), derive(seed, "held-out")
-        withdrawn = withdraw(labels, logic.shared, logic.held_out, *seeds)
-        if withdrawn.rest is not None and not len(withdrawn.rest):
+        held_back = hold_back(labels, logic.shared, logic.held_out, *seeds)
+        if held_back.rest is not None and not len(held_back.rest):
             raise ExperimentError(
                 f"logic: hooks take all of the {len(labels)} training samples (shared "
                 f"{logic.shared:g}, held_out {logic.held_out:g}); leave the clients some"
             )
-        return withdrawn
+        return held_back
 
     @cached_property
-    def shared(self) -> SharedSamples | None:
+    def shared(self) -> AssetFile | None:
         """What every client is given, if a hook asked for it."""
         if not self.logic.shared:
             return None
-        return SharedSamples.of(self.dataset.train, self.withdrawn.shared, self.normalise)
+        return AssetFile.of(self.dataset.train, self.held_back.shared, self.normalise)
 
     @property
     def shared_samples(self) -> Samples | None:
@@ -120,7 +120,7 @@ class Assembly:
         return None if given is None else Normalise(given.scale, given.mean, given.std)
 
     @cached_property
-    def engine(self) -> Engine:
+    def engine(self) -> MXNetEngine:
         """The engine, with the experiment's model."""
         shape = self.dataset.shape if self.shape is None else self.shape
         classes = self.dataset.classes if self.classes is None else self.classes
@@ -130,10 +130,10 @@ class Assembly:
             settings = {**reference.settings, "classes": classes}
             reference = dataclasses.replace(reference, settings=settings)
         provided: dict[str, Any] = {"classes": classes}
-        if "words" in signature_of(resolve("model", reference, KINDS["models"])).settings:
+        if "words" in signature_of(resolve("model", reference, CATALOGUE["models"])).settings:
             provided["words"] = self.words
-        make = bind("model", reference, KINDS["models"], **provided)
-        return Engine(make, shape, classes, seed=self.experiment.seed)
+        make = bind("model", reference, CATALOGUE["models"], **provided)
+        return MXNetEngine(make, shape, classes, seed=self.experiment.seed)
 
     @cached_property
     def preset(self) -> Preset:
@@ -145,13 +145,13 @@ class Assembly:
         section = self.experiment.logic
         preset = Preset(Uniform(), Mean())
         if section.preset is not None:
-            preset = build("preset", section.preset, KINDS["presets"])
+            preset = build("preset", section.preset, CATALOGUE["presets"])
         selector, aggregator = preset.selector, preset.aggregator
-        if section.select is not None:
-            selector = build("selector", section.select, KINDS["selectors"])
-        if section.aggregate is not None:
-            aggregator = build("aggregator", section.aggregate, KINDS["aggregators"])
-        hooks = [build("hook", hook, KINDS["hooks"]) for hook in section.hooks]
+        if section.selector is not None:
+            selector = build("selector", section.selector, CATALOGUE["selectors"])
+        if section.aggregator is not None:
+            aggregator = build("aggregator", section.aggregator, CATALOGUE["aggregators"])
+        hooks = [build("hook", hook, CATALOGUE["hooks"]) for hook in section.hooks]
         return Preset(selector, aggregator, preset.joined(hooks))
 
     @cached_property
@@ -159,7 +159,7 @@ class Assembly:
         """The logic; it must be the same value at both ends."""
         experiment, preset = self.experiment, self.preset
         section, train = experiment.logic, experiment.compute.train
-        schedule = build("schedule", train.schedule, KINDS["schedules"])
+        schedule = build("schedule", train.schedule, CATALOGUE["schedules"])
         self._check_labels(preset.selector)
         try:
             return Logic(
@@ -171,11 +171,13 @@ class Assembly:
                     epochs=train.epochs,
                     steps=train.steps,
                     batch_size=train.batch_samples,
-                    rate=train.rate,
+                    learning_rate=train.learning_rate,
                     momentum=train.momentum,
                     weight_decay=train.weight_decay,
                 ),
-                rate=lambda round: schedule.rate(train.rate, round - 1, experiment.rounds),
+                learning_rate=lambda round: schedule.learning_rate(
+                    train.learning_rate, round - 1, experiment.rounds
+                ),
                 seed=experiment.seed,
                 min_updates=section.min_updates,
                 deadline_s=experiment.clock.deadline_s,
@@ -205,7 +207,7 @@ class Assembly:
         logic, engine = self.logic, self.engine
         if not logic.held_out:
             return logic
-        held_out = materialise(self.dataset.train, self.withdrawn.held_out, self.normalise)
+        held_out = materialise(self.dataset.train, self.held_back.held_out, self.normalise)
 
         def auxiliary(
             weights: np.ndarray, buffers: np.ndarray, training: Training, seed: int
@@ -229,9 +231,9 @@ class Assembly:
             return VirtualClock(
                 experiment.clients,
                 derive(experiment.seed, "clock"),
-                build("devices", clock.devices, KINDS["devices"]),
-                build("uploads", clock.uploads, KINDS["uploads"]),
-                build("availability", clock.availability, KINDS["availabilities"]),
+                build("devices", clock.devices, CATALOGUE["devices"]),
+                build("uploads", clock.uploads, CATALOGUE["uploads"]),
+                build("availability", clock.availability, CATALOGUE["availabilities"]),
                 clock.dropout,
                 clock.deadline_s,
             )
@@ -280,7 +282,9 @@ class Assembly:
         own = Arrays(str(path)).load(self.files)
         rows = None
         if part is not None:
-            partition = build("partition", self.experiment.compute.partition, KINDS["partitions"])
+            partition = build(
+                "partition", self.experiment.compute.partition, CATALOGUE["partitions"]
+            )
             seed = derive(self.experiment.seed, "partition")
             rows = divide(own, partition, part[1], seed)[0][part[0]]
         return Compute(self.engine, materialise(own.train, rows, self.normalise))

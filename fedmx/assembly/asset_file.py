@@ -23,7 +23,7 @@ from layers.network import file_wire_size
 
 
 @dataclass(frozen=True)
-class SharedSamples:
+class AssetFile:
     """A file in the safetensors format; the same samples give the same bytes.
 
     It holds `x` (n, ...) as the data set stores it, labels `y` (n,) in int64, and, where stored
@@ -37,9 +37,7 @@ class SharedSamples:
     content: bytes
 
     @classmethod
-    def of(
-        cls, raw: Raw, rows: npt.NDArray[np.int64], normalise: Normalise | None
-    ) -> SharedSamples:
+    def of(cls, raw: Raw, rows: npt.NDArray[np.int64], normalise: Normalise | None) -> AssetFile:
         """Make the file of some rows of a data set."""
         arrays = {
             "x": np.ascontiguousarray(raw.x[rows]),

@@ -15,7 +15,7 @@ from typer.exceptions import TyperException
 
 from fedmx.cli.commands import certs, client, data, explain, listing, report, server
 from fedmx.cli.commands import run as simulation
-from fedmx.cli.terminal.error_text import complaint, printable
+from fedmx.cli.terminal.error_text import error_text, printable
 from fedmx.cli.terminal.interrupts import Interrupted
 from fedmx.cli.terminal.options import help_if_alone
 
@@ -75,7 +75,7 @@ def run(arguments: Sequence[str]) -> int:
     except BrokenPipeError:
         return _end_quietly()
     except Exception as error:  # noqa: BLE001, the last place that can say it in one line
-        text = complaint(error)
+        text = error_text(error)
         if text is None:
             traceback.print_exc()
             return _end("this is a fault of fedmx, or of code of yours above", FAULT, False)

@@ -8,11 +8,11 @@ import tempfile
 import weakref
 from pathlib import Path
 
-from fedmx.assembly.asset_file import SharedSamples, file_name
+from fedmx.assembly.asset_file import AssetFile, file_name
 from fedmx.protocol.messages import Setup
 
 
-class SharedCopy:
+class AssetReceiver:
     """The file that the server sends to a client that lacks it.
 
     Args:
@@ -33,13 +33,13 @@ class SharedCopy:
         """Return where a run's file is, once it is there."""
         return self.folder / file_name(setup.shared_sha256, setup.client)
 
-    def load(self, setup: Setup) -> SharedSamples | None:
+    def load(self, setup: Setup) -> AssetFile | None:
         """Return what the setup announces; None if it is not there, or something else is."""
         try:
             path = self.path(setup)
             if path.stat().st_size != setup.shared_bytes:
                 return None
-            found = SharedSamples(path.read_bytes())
+            found = AssetFile(path.read_bytes())
         except OSError:
             return None
         return found if found.sha256 == setup.shared_sha256 else None

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedmx.client.asset_receiver import SharedCopy
+from fedmx.client.asset_receiver import AssetReceiver
 from fedmx.client.memory import ClientMemory
 from fedmx.client.participant import Participant
-from fedmx.client.speed_estimate import Reckoning
+from fedmx.client.speed_estimate import SpeedEstimate
 from fedmx.components.text import first_line, shown
 from fedmx.errors import FedmxError
 from fedmx.protocol.messages import CODEC, CannotTakePart, Failed, Finished, Lacking, Ready, Setup
@@ -64,7 +64,7 @@ class Client:
     compute: Compute | None = None
     learn: Callable[[Setup], tuple[Logic, Compute]] | None = None
     memory: Path | None = None
-    shared: SharedCopy | None = None
+    shared: AssetReceiver | None = None
     reason: str = ""
 
     def __post_init__(self) -> None:
@@ -77,7 +77,7 @@ class Client:
         self._participant: Participant | None = None
         self._made: tuple[Task, Update] | None = None
         self._waiting: deque[NetworkEvent] = deque()
-        self._reckoning = Reckoning()
+        self._speed = SpeedEstimate()
 
     def __enter__(self) -> Client:
         self.network.start()
@@ -118,7 +118,7 @@ class Client:
                 raise ServerRefusedError(event.reason)
             elif isinstance(event, Sent):
                 if event.message == Update.__name__:
-                    self._reckoning.sent()
+                    self._speed.sent()
             elif isinstance(event, FileReceived | FileFailed):
                 self._go_on(event)
             elif isinstance(event, Received):
@@ -221,7 +221,7 @@ class Client:
             reply = participant.reply(question)
             if question.name == "times":
                 samples = len(participant.compute.samples)
-                reply = self._reckoning.improve(reply, question, samples)
+                reply = self._speed.improve(reply, question, samples)
             self._send(reply)
         except Exception as error:
             log.exception("the survey %r failed", question.name)
@@ -240,7 +240,7 @@ class Client:
                 began = time.monotonic()
                 with one_blas_thread():
                     made = (task, participant.take(task))
-                self._reckoning.trained(*made, time.monotonic() - began)
+                self._speed.trained(*made, time.monotonic() - began)
                 CODEC.encode(made[1])  # what cannot travel is this client's failure, too
         except Exception as error:
             log.exception("round %d failed", task.round)
@@ -252,7 +252,7 @@ class Client:
         if any(_is_refusal(event, task.round) for event in self._waiting):
             log.info("round %d: the update is not wanted any more", task.round)
         elif task.offer:
-            self._send(offer_of(update, self._reckoning.upload_s))
+            self._send(offer_of(update, self._speed.upload_s))
         else:
             self._send_update(update)
         return update
@@ -267,7 +267,7 @@ class Client:
             self._waiting.append(event)
 
     def _send_update(self, update: Update) -> None:
-        self._reckoning.sending(wire_size(CODEC.encode(update).size))
+        self._speed.sending(wire_size(CODEC.encode(update).size))
         self._send(update)
 
     def _send(self, message: object) -> None:
@@ -303,6 +303,10 @@ def _is_refusal(event: NetworkEvent, round: int) -> bool:
 
 def _same(one: Task, other: Task) -> bool:
     """Whether two tasks are equal, so that the answer to one is the answer to the other."""
-    if (one.round, one.seed, one.counted) != (other.round, other.seed, other.counted):
+    if (one.round, one.seed, one.last_accepted_round) != (
+        other.round,
+        other.seed,
+        other.last_accepted_round,
+    ):
         return False
     return bytes(CODEC.encode(one)) == bytes(CODEC.encode(other))

@@ -42,7 +42,7 @@ class Participant:
 
     def take(self, task: Task) -> Update:
         """Train, and note the memory that holds if the update counts."""
-        ledger = self.ledger.settle(task.counted)
+        ledger = self.ledger.settle(task.last_accepted_round)
         compute = self.compute
         update, after = answer(
             task, ledger.settled, compute.engine, compute.samples, self.logic, self.shared

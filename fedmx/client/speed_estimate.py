@@ -12,7 +12,7 @@ WEIGHT = 0.5  # of the last measurement against those before it
 
 
 @dataclass
-class Reckoning:
+class SpeedEstimate:
     """Moving averages of what was measured; None: nothing was yet.
 
     Attributes:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from fedmx.components.component import Component
+from fedmx.components.renamed import new_setting
 from fedmx.components.settings import Signature, signature_of
 from fedmx.components.text import first_line, unknown
 from fedmx.components.user_code import UserCodeError, imported, place_of
@@ -92,6 +93,8 @@ def _arguments(
                 arguments[key] = known[key].checked(value)
             except ValueError as error:
                 problems[key] = str(error)
+        elif (renamed := new_setting(key, known)) is not None:
+            problems[key] = f"is called {renamed} now; write {renamed}"
         elif signature.open:
             arguments[key] = value
         else:

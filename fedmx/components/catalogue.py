@@ -13,7 +13,7 @@ from layers.compute.schedule import SCHEDULES
 from layers.logic import AGGREGATORS, HOOKS, PRESETS, SELECTORS
 from layers.logic.clock import AVAILABILITIES, DEVICES, UPLOADS
 
-KINDS: Mapping[str, Mapping[str, Callable[..., Any]]] = {
+CATALOGUE: Mapping[str, Mapping[str, Callable[..., Any]]] = {
     "presets": PRESETS,
     "selectors": SELECTORS,
     "aggregators": AGGREGATORS,

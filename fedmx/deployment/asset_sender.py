@@ -7,11 +7,11 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from fedmx.assembly.asset_file import SharedSamples, file_name
+from fedmx.assembly.asset_file import AssetFile, file_name
 from layers.network import Listener, NotConnected
 
 
-class Handout:
+class AssetSender:
     """Knows who is being sent the file: the network takes a broken transfer up again by itself.
 
     Args:
@@ -22,7 +22,7 @@ class Handout:
         path: of the file; None: a temporary one, as long as this is open.
     """
 
-    def __init__(self, shared: SharedSamples, listener: Listener) -> None:
+    def __init__(self, shared: AssetFile, listener: Listener) -> None:
         self.shared = shared
         self.path: Path | None = None
         self._listener = listener

@@ -9,7 +9,7 @@ from layers.logic import Question, Task, Traffic, Verdict
 DOWN = frozenset({Task.__name__, Verdict.__name__, Question.__name__})
 
 
-class MessageBytes:
+class ByteCounter:
     """Counts what is queued as sent, and takes back what a lost connection never sent."""
 
     def __init__(self) -> None:

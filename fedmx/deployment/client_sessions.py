@@ -10,15 +10,15 @@ import time
 from collections import deque
 from typing import TypeAlias
 
-from fedmx.assembly.asset_file import SharedSamples
-from fedmx.deployment.asset_sender import Handout
-from fedmx.deployment.byte_counter import MessageBytes
-from fedmx.deployment.membership import Attendance
-from fedmx.deployment.rejections import Refusals
+from fedmx.assembly.asset_file import AssetFile
+from fedmx.deployment.asset_sender import AssetSender
+from fedmx.deployment.byte_counter import ByteCounter
+from fedmx.deployment.membership import Membership
+from fedmx.deployment.rejections import Rejections
 from fedmx.protocol.messages import CannotTakePart, Failed, Finished, Lacking, Ready, Setup
-from layers.logic import Answer, Forgot, Lost, Offer, Question, Task, Update, Verdict
-from layers.network import Event as NetworkEvent
+from layers.logic import Answer, ClientLost, Offer, Question, StateLost, Task, Update, Verdict
 from layers.network import (
+    ConnectionRejected,
     FileFailed,
     FileSent,
     Joined,
@@ -28,9 +28,9 @@ from layers.network import (
     NetworkError,
     NotConnected,
     Received,
-    Refused,
     Sent,
 )
+from layers.network import Event as NetworkEvent
 
 log = logging.getLogger("fedmx.server")
 TICK_S = 0.5  # how often a wait looks at its limits
@@ -39,7 +39,7 @@ MOST_SAMPLES = 1 << 53
 REASON_LENGTH = 500
 TRACEBACK_LENGTH = 20_000
 
-Arrival: TypeAlias = "Offer | Update | Lost | Forgot | Answer"
+ClientEvent: TypeAlias = "Offer | Update | ClientLost | StateLost | Answer"
 
 
 def identity(client: int) -> str:
@@ -47,7 +47,7 @@ def identity(client: int) -> str:
     return f"client-{client}"
 
 
-class Reception:
+class ClientSessions:
     """Where clients come in and go out, and get what is wanted of them, again when they are back.
 
     Args:
@@ -60,11 +60,11 @@ class Reception:
     Attributes:
         there: who is ready, and who may still come back.
         bytes: of the messages that came and went.
-        refusals: what was refused, and who offended.
+        rejections: what was refused, and who offended.
         kept: after which rounds each client has its memory.
         tasks: what is outstanding in the round under way, by client.
         questions: what is outstanding in the survey under way, by client.
-        handout: sends the shared samples to those who lack them, if there are any.
+        asset_sender: sends the shared samples to those who lack them, if there are any.
     """
 
     def __init__(
@@ -73,24 +73,24 @@ class Reception:
         setup: Setup,
         clients: int | None,
         rejoin_s: float,
-        shared: SharedSamples | None = None,
+        shared: AssetFile | None = None,
     ) -> None:
         self.listener = listener
         self.clients = clients
-        self.there = Attendance(rejoin_s)
-        self.bytes = MessageBytes()
-        self.refusals = Refusals()
+        self.there = Membership(rejoin_s)
+        self.bytes = ByteCounter()
+        self.rejections = Rejections()
         self.kept: dict[int, set[int]] = {}
         self.tasks: dict[int, Task] = {}
         self.questions: dict[int, Question] = {}
-        self.handout: Handout | None = None
+        self.asset_sender: AssetSender | None = None
         if shared is not None:
-            self.handout = Handout(shared, listener)
+            self.asset_sender = AssetSender(shared, listener)
             setup = dataclasses.replace(
                 setup, shared_sha256=shared.sha256, shared_bytes=shared.size_bytes
             )
         self._setup = setup
-        self._arrived: deque[Arrival] = deque()
+        self._arrived: deque[ClientEvent] = deque()
         self._blamed: dict[int, str] = {}  # why a client's connection is about to be closed
         self._finished: str | None = None  # why the run is over, once it is
         self._told: set[int] = set()  # the clients that know it
@@ -107,10 +107,10 @@ class Reception:
             self.pump()  # tells those who have come since
         reason = f"the run is over: {self._finished}" if over else "the server closes"
         self.listener.close(linger_s, reason, final=over)
-        if self.handout is not None:
-            self.handout.close()
+        if self.asset_sender is not None:
+            self.asset_sender.close()
 
-    def next(self, wait_s: float) -> Arrival | None:
+    def next(self, wait_s: float) -> ClientEvent | None:
         """Return what arrived, waiting for one event of the network at most."""
         if self._arrived:
             return self._arrived.popleft()
@@ -143,7 +143,7 @@ class Reception:
     def offence(self, client: int, what: str) -> None:
         """Report what no honest client does; one that goes on is disconnected."""
         self._report(f"client {client}", what)
-        if self.refusals.offend(client):
+        if self.rejections.offend(client):
             reason = f"{what}, and the like more often than the server bears"
             self.listener.disconnect(identity(client), reason, final=True)
 
@@ -169,7 +169,7 @@ class Reception:
             self._join(event)
         elif isinstance(event, Left):
             self._leave(event)
-        elif isinstance(event, Refused):
+        elif isinstance(event, ConnectionRejected):
             self._refuse(event)
         elif isinstance(event, Sent):
             client = self._client_of(event.peer)
@@ -210,7 +210,7 @@ class Reception:
             # Its connection was closed for what it sent: there is nothing to wait for.
             self._void(client, event.reason)
 
-    def _refuse(self, event: Refused) -> None:
+    def _refuse(self, event: ConnectionRejected) -> None:
         who = event.address if event.peer is None else f"{event.peer} at {event.address}"
         self._report(who, event.reason)
         client = self._client_of(event.peer or "")
@@ -243,25 +243,25 @@ class Reception:
             reason = message.reason[:REASON_LENGTH]
             log.warning("client %d, round %d: %s", client, message.round, reason)
             trace = message.traceback[-TRACEBACK_LENGTH:]
-            self._arrived.append(Lost(message.round, client, reason, trace))
+            self._arrived.append(ClientLost(message.round, client, reason, trace))
         else:
             self._arrived.append(message)
 
     def _hand_out(self, peer: str, client: int) -> None:
         """Send a client the shared samples; when it has them it says that it is ready."""
-        if self.handout is None or client in self.there.ready:
+        if self.asset_sender is None or client in self.there.ready:
             self.offence(client, "lacks shared samples that it needs not, or has")
-        elif self.handout.give(peer, client):
+        elif self.asset_sender.give(peer, client):
             self.offence(client, "lacks the shared samples that it had; it gets them again")
         else:
             log.info("client %d is sent the shared samples, if it is not already", client)
 
     def _note(self, event: FileSent | FileFailed) -> None:
-        if self.handout is None:
+        if self.asset_sender is None:
             return
         if isinstance(event, FileSent):
-            self.handout.arrived(event.peer)
-        elif self.handout.failed(event.peer):
+            self.asset_sender.arrived(event.peer)
+        elif self.asset_sender.failed(event.peer):
             self._report(event.peer, f"does not get the shared samples: {event.reason}")
 
     def _welcome(self, client: int, ready: Ready) -> None:
@@ -287,8 +287,12 @@ class Reception:
         if client in self.questions:
             self.send(client, self.questions[client])
         task = self.tasks.get(client)
-        if task is not None and task.counted and task.counted not in ready.kept:
-            self._arrived.append(Forgot(task.round, client))
+        if (
+            task is not None
+            and task.last_accepted_round
+            and task.last_accepted_round not in ready.kept
+        ):
+            self._arrived.append(StateLost(task.round, client))
         elif task is not None:
             self.send(client, task)
 
@@ -296,12 +300,12 @@ class Reception:
         """Let the logic know that what was asked of a client will not be had."""
         if client in self.tasks:
             round = self.tasks[client].round
-            self._arrived.append(Lost(round, client, reason, refused=True))
+            self._arrived.append(ClientLost(round, client, reason, rejected=True))
         elif client in self.questions:
-            self._arrived.append(Lost(0, client, reason, refused=True))
+            self._arrived.append(ClientLost(0, client, reason, rejected=True))
 
     def _report(self, who: str, reason: str) -> None:
-        self.refusals.add(f"{who}: {reason}")
+        self.rejections.add(f"{who}: {reason}")
         log.warning("%s: %s", who, reason[:REASON_LENGTH])
 
     def _dismiss(self, peer: str) -> None:

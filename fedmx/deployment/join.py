@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fedmx.assembly.assembly import Assembly
-from fedmx.client.asset_receiver import SharedCopy
+from fedmx.client.asset_receiver import AssetReceiver
 from fedmx.client.client import Client
 from fedmx.deployment.client_sessions import identity
 from fedmx.errors import FedmxError
@@ -80,7 +80,7 @@ def join(
     give_up_s: float | None = None,
 ) -> Client:
     """Return a client that learns its experiment from the server at `address`; run it."""
-    shared = SharedCopy(memory)
+    shared = AssetReceiver(memory)
     connector = Connector(
         address,
         identity(client),

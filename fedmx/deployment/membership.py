@@ -9,7 +9,7 @@ SHOWN = 20  # clients that a message names one by one
 
 
 @dataclass
-class Attendance:
+class Membership:
     """Who is ready, and who was.
 
     Attributes:

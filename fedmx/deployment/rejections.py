@@ -8,7 +8,7 @@ MOST_REASONS = 100  # different ones that a round's record has
 MOST_OFFENCES = 10  # of one client in a round, before its connection is closed
 
 
-class Refusals:
+class Rejections:
     """The reasons of a round, each once with how often, and the offences of each client."""
 
     def __init__(self) -> None:

@@ -9,18 +9,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeGuard
 
-from fedmx.assembly.asset_file import SharedSamples
-from fedmx.deployment.client_sessions import TICK_S, Arrival, Reception
+from fedmx.assembly.asset_file import AssetFile
+from fedmx.deployment.client_sessions import TICK_S, ClientEvent, ClientSessions
 from fedmx.deployment.membership import Reminder, named
 from fedmx.errors import FedmxError
 from fedmx.protocol.messages import Setup
 from layers.logic import (
     Answer,
-    Forgot,
-    Lost,
+    ClientLost,
     Offer,
     Plan,
     Question,
+    StateLost,
     Task,
     Times,
     Traffic,
@@ -34,7 +34,7 @@ log = logging.getLogger("fedmx.server")
 REMIND_S = 60.0  # after which a round says whom it waits for
 
 
-class SocketClients:
+class RemoteClients:
     """Clients that connect to `listener`; may be entered again inside of a with statement.
 
     Args:
@@ -62,9 +62,9 @@ class SocketClients:
         at_least: int = 1,
         rejoin_s: float = 60.0,
         deadline_s: float | None = None,
-        shared: SharedSamples | None = None,
+        shared: AssetFile | None = None,
     ) -> None:
-        self._reception = Reception(listener, setup, clients, rejoin_s, shared)
+        self._sessions = ClientSessions(listener, setup, clients, rejoin_s, shared)
         self._wait_for = wait_for
         self._at_least = at_least
         self._deadline_s = deadline_s
@@ -75,26 +75,26 @@ class SocketClients:
         self._survey_began: float | None = None  # if one is under way
         self._clock = RealClock()
 
-    def __enter__(self) -> SocketClients:
+    def __enter__(self) -> RemoteClients:
         if self._entered == 0:
-            self._reception.open()
+            self._sessions.open()
         self._entered += 1
         return self
 
     def __exit__(self, *exc_info: object) -> None:
         self._entered -= 1
         if self._entered == 0:
-            self._reception.close(0.5 if any(exc_info) else 5.0)
+            self._sessions.close(0.5 if any(exc_info) else 5.0)
 
     @property
     def listener(self) -> Listener:
         """The listener that clients connect to."""
-        return self._reception.listener
+        return self._sessions.listener
 
     @property
     def address(self) -> str:
         """Where clients connect."""
-        return self._reception.listener.address
+        return self._sessions.listener.address
 
     # --- what the logic layer asks -----------------------------------------------------------
 
@@ -112,45 +112,45 @@ class SocketClients:
         self._pump()
         reminder = Reminder(0.0)
         while True:
-            for client in self._reception.there.expire():
+            for client in self._sessions.there.expire():
                 log.warning("client %d is not back; going on without it", client)
             needed = self._at_least if self._assembled else self._wait_for
-            if len(self._reception.there.samples) >= needed:
+            if len(self._sessions.there.samples) >= needed:
                 self._assembled = True
-                return dict(self._reception.there.samples)
+                return dict(self._sessions.there.samples)
             if reminder.due():
                 self._say_who_is_missing(needed)
             self._unasked(self._next(TICK_S))
 
     def remembers(self, client: int, round: int) -> bool:
         """Return whether the client has what its hooks kept after this round, as it says."""
-        return round in self._reception.kept.get(client, ())
+        return round in self._sessions.kept.get(client, ())
 
     def ask(self, question: Question, clients: Sequence[int]) -> Sequence[Answer]:
         """Ask clients at the same time; return the answers of those that answered in time."""
         answers: list[Answer] = []
-        there, refusals = self._reception.there, self._reception.refusals
-        asked = self._reception.questions = dict.fromkeys(clients, question)
+        there, rejections = self._sessions.there, self._sessions.rejections
+        asked = self._sessions.questions = dict.fromkeys(clients, question)
         self._survey_began = time.monotonic()
         reminder = Reminder(REMIND_S)
         for client in clients:
-            self._reception.send(client, question)
+            self._sessions.send(client, question)
         while asked and self._left_s() > 0:
-            arrival = self._next(self._left_s())
-            if _replies(arrival, question) and arrival.client in asked:
-                del asked[arrival.client]
-                if isinstance(arrival, Answer):
-                    answers.append(arrival)
+            event = self._next(self._left_s())
+            if _replies(event, question) and event.client in asked:
+                del asked[event.client]
+                if isinstance(event, Answer):
+                    answers.append(event)
                 else:
-                    refusals.add(f"client {arrival.client}: no answer: {arrival.reason}")
+                    rejections.add(f"client {event.client}: no answer: {event.reason}")
             else:
-                self._unasked(arrival)
+                self._unasked(event)
             for client in there.expire():
                 asked.pop(client, None)
             if reminder.due():
                 log.info("waiting for the answers of clients %s", named(set(asked)))
         for client in asked:
-            refusals.add(f"client {client}: no answer within {self._deadline_s:g} s")
+            rejections.add(f"client {client}: no answer within {self._deadline_s:g} s")
         asked.clear()
         self._survey_began = None
         return sorted(answers, key=lambda answer: answer.client)
@@ -166,39 +166,39 @@ class SocketClients:
         for task in tasks:
             if self._over.get(task.client) == task.round:
                 del self._over[task.client]  # the round is run again
-            if task.client not in self._reception.tasks:
+            if task.client not in self._sessions.tasks:
                 self._clock.ask(task.client)
-            self._reception.tasks[task.client] = task
-            self._reception.send(task.client, task)
+            self._sessions.tasks[task.client] = task
+            self._sessions.send(task.client, task)
 
     def answer(self, verdicts: Sequence[Verdict]) -> None:
         """Tell clients what became of their offers."""
         for verdict in verdicts:
-            self._reception.send(verdict.client, verdict)
+            self._sessions.send(verdict.client, verdict)
             self._clock.note(verdict.client, "decided_s")
             if verdict.granted:
                 self._clock.note(verdict.client, "sending_s")
             else:
                 self._done_with(verdict.client)
 
-    def events(self) -> Iterator[Offer | Update | Lost | Forgot]:
+    def events(self) -> Iterator[Offer | Update | ClientLost | StateLost]:
         """Yield what arrives, until nothing is outstanding or the deadline has passed."""
         reminder = Reminder(REMIND_S)
-        there, tasks = self._reception.there, self._reception.tasks
+        there, tasks = self._sessions.there, self._sessions.tasks
         while tasks and self._left_s() > 0:
-            arrival = self._fitting(self._next(self._left_s()))
-            if isinstance(arrival, Update | Lost):
-                self._done_with(arrival.client)
-            if isinstance(arrival, Offer):
-                self._clock.note(arrival.client, "trained_s")
-                arrival = replace(arrival, at_s=self._clock.elapsed_s)
-            if arrival is not None:
-                yield arrival
+            event = self._fitting(self._next(self._left_s()))
+            if isinstance(event, Update | ClientLost):
+                self._done_with(event.client)
+            if isinstance(event, Offer):
+                self._clock.note(event.client, "trained_s")
+                event = replace(event, at_s=self._clock.elapsed_s)
+            if event is not None:
+                yield event
             for client in there.expire():
                 task = self._done_with(client)
                 if task is not None:
                     reason = f"disconnected, and not back within {there.rejoin_s:g} s"
-                    yield Lost(task.round, client, reason)
+                    yield ClientLost(task.round, client, reason)
             if tasks and reminder.due():
                 who = named(set(tasks))
                 log.info("round %d: waiting for clients %s", self._round, who)
@@ -216,30 +216,30 @@ class SocketClients:
 
     def traffic(self) -> Mapping[int, Traffic]:
         """Return the bytes of messages since the last call."""
-        return self._reception.bytes.take()
+        return self._sessions.bytes.take()
 
     # --- what the server asks ----------------------------------------------------------------
 
     def control_bytes(self) -> int:
         """Return the bytes since the last call that were no message of a round, and no file."""
-        traffic = self._reception.listener.traffic()
+        traffic = self._sessions.listener.traffic()
         files = traffic.file_bytes_sent + traffic.file_bytes_received
         total = traffic.sent_bytes + traffic.received_bytes
-        return self._reception.bytes.control(total - files)
+        return self._sessions.bytes.control(total - files)
 
     def file_bytes(self) -> int:
         """Return the bytes of files since the last call, in both directions together."""
-        traffic = self._reception.listener.traffic()
-        return self._reception.bytes.files(traffic.file_bytes_sent + traffic.file_bytes_received)
+        traffic = self._sessions.listener.traffic()
+        return self._sessions.bytes.files(traffic.file_bytes_sent + traffic.file_bytes_received)
 
     def share_from(self, path: Path) -> None:
         """Keep the file of the samples that clients are given, if there are any, at `path`."""
-        if self._reception.handout is not None:
-            self._reception.handout.path = path
+        if self._sessions.asset_sender is not None:
+            self._sessions.asset_sender.path = path
 
-    def refusals(self) -> tuple[str, ...]:
+    def rejections(self) -> tuple[str, ...]:
         """Return what was refused since the last call, besides updates that a round reports."""
-        return self._reception.refusals.take()
+        return self._sessions.rejections.take()
 
     def tree(self) -> dict[str, Any]:
         """Return nothing: deployed clients keep their own memory."""
@@ -251,59 +251,59 @@ class SocketClients:
     def finish(self, reason: str) -> None:
         """Tell every client that the run is over, also those that are about to come back."""
         # Unassembled: an earlier process ran the last round and told perhaps nobody.
-        self._reception.farewell(reason, everyone=not self._assembled)
+        self._sessions.farewell(reason, everyone=not self._assembled)
 
     # --- what of all that arrives is for the logic -------------------------------------------
 
-    def _next(self, wait_s: float) -> Arrival | None:
+    def _next(self, wait_s: float) -> ClientEvent | None:
         """Return what arrived, waiting for one event of the network at most."""
-        return self._reception.next(wait_s)
+        return self._sessions.next(wait_s)
 
     def _pump(self) -> None:
         """Learn who has come and gone."""
-        self._reception.pump()
+        self._sessions.pump()
 
-    def _fitting(self, arrival: Arrival | None) -> Offer | Update | Lost | Forgot | None:
+    def _fitting(self, event: ClientEvent | None) -> Offer | Update | ClientLost | StateLost | None:
         """Return what the round under way has to see; report the rest."""
-        if arrival is None or isinstance(arrival, Answer):
-            self._unasked(arrival)
+        if event is None or isinstance(event, Answer):
+            self._unasked(event)
             return None
-        client, task = arrival.client, self._reception.tasks.get(arrival.client)
-        if task is not None and arrival.round == task.round and _answers(arrival, task):
-            if isinstance(arrival, Offer | Update):
-                self._reception.kept[client] = {task.counted, task.round}
-            return arrival
-        if isinstance(arrival, Forgot):
+        client, task = event.client, self._sessions.tasks.get(event.client)
+        if task is not None and event.round == task.round and _answers(event, task):
+            if isinstance(event, Offer | Update):
+                self._sessions.kept[client] = {task.last_accepted_round, task.round}
+            return event
+        if isinstance(event, StateLost):
             return None  # that task is over
-        if arrival.round == self._over.get(client) and (task or arrival.round != self._round):
-            self._unasked(arrival)
+        if event.round == self._over.get(client) and (task or event.round != self._round):
+            self._unasked(event)
             return None
-        if isinstance(arrival, Update) and (task or not self._reception.refusals.offend(client)):
-            return arrival  # the logic refuses it, and its report says why
-        self._unasked(arrival)
+        if isinstance(event, Update) and (task or not self._sessions.rejections.offend(client)):
+            return event  # the logic refuses it, and its report says why
+        self._unasked(event)
         if task is None:
             return None
-        reason = f"sent an {_kind(arrival)} of round {arrival.round}, not its update"
-        return Lost(task.round, client, reason, refused=True)
+        reason = f"sent an {_kind(event)} of round {event.round}, not its update"
+        return ClientLost(task.round, client, reason, rejected=True)
 
-    def _unasked(self, arrival: Arrival | None) -> None:
+    def _unasked(self, event: ClientEvent | None) -> None:
         """Report what nobody waits for (any more)."""
-        if arrival is None or isinstance(arrival, Forgot):
+        if event is None or isinstance(event, StateLost):
             return
-        what = _kind(arrival)
-        if not isinstance(arrival, Answer) and arrival.round == self._over.get(arrival.client):
+        what = _kind(event)
+        if not isinstance(event, Answer) and event.round == self._over.get(event.client):
             # As it comes from a client that is slow, or was asked twice when it came back.
-            what = f"its {what} of round {arrival.round} came too late, or again"
-            log.info("client %d: %s", arrival.client, what)
-            self._reception.refusals.add(f"client {arrival.client}: {what}")
-            if self._reception.refusals.offend(arrival.client):
-                self._reception.offence(arrival.client, "sent too much that it was not asked for")
+            what = f"its {what} of round {event.round} came too late, or again"
+            log.info("client %d: %s", event.client, what)
+            self._sessions.rejections.add(f"client {event.client}: {what}")
+            if self._sessions.rejections.offend(event.client):
+                self._sessions.offence(event.client, "sent too much that it was not asked for")
         else:
-            self._reception.offence(arrival.client, f"sent an {what} that it was not asked for")
+            self._sessions.offence(event.client, f"sent an {what} that it was not asked for")
 
     def _done_with(self, client: int) -> Task | None:
         """Wait for nothing more of a client's task; return it."""
-        task = self._reception.tasks.pop(client, None)
+        task = self._sessions.tasks.pop(client, None)
         if task is not None:
             self._over[client] = task.round
             self._clock.note(client, "ended_s")
@@ -311,7 +311,7 @@ class SocketClients:
 
     def _give_up(self) -> None:
         """Stop waiting; what still comes for this round is too late."""
-        for client in list(self._reception.tasks):
+        for client in list(self._sessions.tasks):
             self._done_with(client)
 
     def _left_s(self) -> float:
@@ -323,7 +323,7 @@ class SocketClients:
         return self._deadline_s - self._clock.elapsed_s if self._clock.running else TICK_S
 
     def _say_who_is_missing(self, needed: int) -> None:
-        ready, number = set(self._reception.there.samples), self._reception.clients
+        ready, number = set(self._sessions.there.samples), self._sessions.clients
         text = f"waiting for clients: {len(ready)} of {needed} are ready"
         if number is not None:
             missing = set(range(number)) - ready
@@ -331,16 +331,16 @@ class SocketClients:
         log.info("%s", text)
 
 
-def _kind(arrival: Arrival) -> str:
-    return "update" if isinstance(arrival, Lost) else type(arrival).__name__.lower()
+def _kind(event: ClientEvent) -> str:
+    return "update" if isinstance(event, ClientLost) else type(event).__name__.lower()
 
 
-def _replies(arrival: Arrival | None, question: Question) -> TypeGuard[Answer | Lost]:
+def _replies(event: ClientEvent | None, question: Question) -> TypeGuard[Answer | ClientLost]:
     """Whether this is about the question, and not about an earlier one or a task."""
-    if isinstance(arrival, Answer):
-        return (arrival.question, arrival.round) == (question.name, question.round)
-    return isinstance(arrival, Lost) and arrival.round == 0
+    if isinstance(event, Answer):
+        return (event.question, event.round) == (question.name, question.round)
+    return isinstance(event, ClientLost) and event.round == 0
 
 
-def _answers(arrival: Arrival, task: Task) -> bool:
-    return task.offer or not isinstance(arrival, Offer)
+def _answers(event: ClientEvent, task: Task) -> bool:
+    return task.offer or not isinstance(event, Offer)

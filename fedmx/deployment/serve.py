@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fedmx.assembly.assembly import Assembly
-from fedmx.deployment.remote_clients import SocketClients
+from fedmx.deployment.remote_clients import RemoteClients
 from fedmx.deployment.token import read_token
 from fedmx.experiment import Experiment
 from fedmx.protocol.messages import CODEC, Setup
@@ -41,7 +41,7 @@ def serve(experiment: Experiment | Assembly, run: str) -> Server:
         shape=assembly.dataset.shape,
         classes=assembly.dataset.classes,
     )
-    clients = SocketClients(
+    clients = RemoteClients(
         listener,
         setup,
         clients=experiment.clients,

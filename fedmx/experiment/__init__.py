@@ -5,6 +5,6 @@ from __future__ import annotations
 from fedmx.components.component import Component
 from fedmx.experiment.model import Experiment
 from fedmx.experiment.overrides import apply_overrides
-from fedmx.experiment.sections import Engine
+from fedmx.experiment.sections import ExecutorSection
 
-__all__ = ["Component", "Engine", "Experiment", "apply_overrides"]
+__all__ = ["Component", "ExecutorSection", "Experiment", "apply_overrides"]

@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from fedmx.components.component import Component
+from fedmx.components.renamed import new_key
 from fedmx.components.source import Where, dotted
 from fedmx.components.text import unknown
 
@@ -37,7 +38,9 @@ def keys_of(schema: type[BaseModel], above: Where = ()) -> Iterator[Where]:
 
 def unknown_key(where: Where, keys: Iterable[str], root: type[BaseModel]) -> str:
     """What to say of the last part of ``where``, which is none of ``keys``."""
-    name = str(where[-1])
+    name, renamed = str(where[-1]), new_key(where)
+    if renamed is not None:
+        return f"is called {renamed} now; write {dotted((*where[:-1], renamed))}"
     elsewhere = [dotted(place) for place in keys_of(root) if place[-1] == name]
     if elsewhere:
         return f"is not a key here; did you mean {' or '.join(elsewhere)}?"

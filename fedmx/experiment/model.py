@@ -18,15 +18,15 @@ from fedmx.experiment.overrides import apply_overrides
 from fedmx.experiment.problems import PlacedError, translated
 from fedmx.experiment.reader import parse_text, read_text
 from fedmx.experiment.sections import (
-    Clock,
-    Compute,
+    ClockSection,
+    ComputeSection,
     Count,
-    Engine,
-    Logic,
-    Network,
-    Run,
+    ExecutorSection,
+    LogicSection,
+    NetworkSection,
+    RunSection,
     Section,
-    Stop,
+    StopSection,
 )
 
 
@@ -46,13 +46,13 @@ class Experiment(Section):
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
     rounds: Count
     clients: Count
-    stop: Stop = Stop()
-    compute: Compute
-    logic: Logic = Logic()
-    clock: Clock = Clock()
-    engine: Engine = Engine()
-    network: Network = Network()
-    run: Run = Run()
+    stop: StopSection = StopSection()
+    compute: ComputeSection
+    logic: LogicSection = LogicSection()
+    clock: ClockSection = ClockSection()
+    executor: ExecutorSection = ExecutorSection()
+    network: NetworkSection = NetworkSection()
+    run: RunSection = RunSection()
 
     def __init__(self, **values: Any) -> None:
         self._fill(values, Source())

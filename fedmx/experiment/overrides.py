@@ -1,4 +1,4 @@
-"""``--set logic.select.fraction=0.2``: puts single values into an experiment's mapping."""
+"""``--set logic.selector.fraction=0.2``: puts single values into an experiment's mapping."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def apply_overrides(
         where = tuple(path.strip().split("."))
         if not equals or not all(where) or len(where) > _DEPTH_LIMIT:
             raise ExperimentError(
-                f"--set {shown(override)}: must be PATH=VALUE, as logic.select.fraction=0.2"
+                f"--set {shown(override)}: must be PATH=VALUE, as logic.selector.fraction=0.2"
             )
         value = parse_value(text, f"--set {dotted(where)}")
         place, changed = _Override(where, value, schema).put(changed, (), schema)

@@ -52,16 +52,16 @@ class Loader(yaml.SafeLoader):
         line = event.start_mark.line + 1
         self._values += 1
         if isinstance(event, yaml.AliasEvent) or event.anchor is not None:
-            raise _Refused(
+            raise _NotAllowed(
                 line, "anchors and aliases (& and *) are not allowed; write the value out"
             )
         if event.tag is not None:
             tag = shown(str(event.tag).replace(_TAG, "!!"))
-            raise _Refused(line, f"the tag {tag} is not allowed; write the plain value")
+            raise _NotAllowed(line, f"the tag {tag} is not allowed; write the plain value")
         if self._depth >= _DEPTH_LIMIT:
-            raise _Refused(line, f"nested more than {_DEPTH_LIMIT} deep")
+            raise _NotAllowed(line, f"nested more than {_DEPTH_LIMIT} deep")
         if self._values > _VALUES_LIMIT:
-            raise _Refused(
+            raise _NotAllowed(
                 line, f"more than {_VALUES_LIMIT} values; keep data in files of their own"
             )
         self._depth += 1
@@ -92,7 +92,7 @@ for _name, _pattern, _first in _SCALARS:
     Dumper.add_implicit_resolver(_TAG + _name, _pattern, _first)
 
 
-class _Refused(Exception):
+class _NotAllowed(Exception):
     def __init__(self, line: int | None, text: str) -> None:
         super().__init__(text)
         self.line = line
@@ -149,7 +149,7 @@ def _parsed(text: str, name: str, lines: dict[Where, int] | None) -> Any:
         finally:
             loader.dispose()
         return None if node is None else _value(node, (), {} if lines is None else lines)
-    except _Refused as error:
+    except _NotAllowed as error:
         line, said = error.line, str(error)
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
@@ -178,12 +178,12 @@ def _value(node: yaml.Node, where: Where, lines: dict[Where, int]) -> Any:
             line = key_node.start_mark.line + 1
             key = _value(key_node, where, {})
             if not isinstance(key, str):
-                raise _Refused(
+                raise _NotAllowed(
                     line, f"a key must be a word, not {shown(key)}; quote it if it is meant"
                 )
             if key in mapping:
                 there = f"in {dotted(where)} " if where else ""
-                raise _Refused(line, f"the key {shown(key)} is {there}twice; remove one")
+                raise _NotAllowed(line, f"the key {shown(key)} is {there}twice; remove one")
             below = (*where, key)
             lines[below] = line
             mapping[key] = _value(value_node, below, lines)
@@ -202,13 +202,13 @@ def _scalar(node: yaml.Node) -> Any:
         return text.lower() == "true"
     if kind == "int":
         if len(text) > 20 or not -(2**63) <= int(text) < 2**64:
-            raise _Refused(line, "a whole number has more than 64 bits")
+            raise _NotAllowed(line, "a whole number has more than 64 bits")
         return int(text)
     if kind == "float":
         number = float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
         if math.isnan(number):
-            raise _Refused(line, ".nan is not a setting; give a number")
+            raise _NotAllowed(line, ".nan is not a setting; give a number")
         return number
     if any("\ud800" <= character <= "\udfff" for character in text):
-        raise _Refused(line, "text holds half of a surrogate pair; write the character itself")
+        raise _NotAllowed(line, "text holds half of a surrogate pair; write the character itself")
     return text

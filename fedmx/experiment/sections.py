@@ -78,7 +78,7 @@ class Section(BaseModel):
         return value
 
 
-class Stop(Section):
+class StopSection(Section):
     """When a run ends before its last round; whichever comes first."""
 
     accuracy: Annotated[float, Field(gt=0, le=1)] | None = None
@@ -88,7 +88,7 @@ class Stop(Section):
     client_accuracy: Annotated[float, Field(gt=0, le=1)] | None = None
 
 
-class Normalise(Section):
+class NormaliseSection(Section):
     """What the model gets for a stored value x: (x / scale - mean) / std, per channel."""
 
     scale: Positive = 1.0
@@ -96,13 +96,13 @@ class Normalise(Section):
     std: Positive | tuple[Positive, ...] = 1.0
 
 
-class Train(Section):
+class TrainSection(Section):
     """The local training of a client in one round."""
 
     epochs: Count = 1
     steps: WholeNumber | None = None
     batch_size: CountOrAll = 10
-    rate: Positive = 0.1
+    learning_rate: Positive = 0.1
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
     weight_decay: NotNegative = 0.0
     schedule: Annotated[Component, component_at("compute", "train", "schedule")] = Component(
@@ -115,7 +115,7 @@ class Train(Section):
         return 0 if self.batch_size == "all" else self.batch_size
 
 
-class Evaluate(Section):
+class EvaluateSection(Section):
     """How often, and on how much of the test set, the global model is evaluated."""
 
     every: Count = 1
@@ -124,27 +124,29 @@ class Evaluate(Section):
     per_client: bool = False
 
 
-class Compute(Section):
+class ComputeSection(Section):
     """The model, the data, and how a client trains."""
 
     model: Annotated[Component, component_at("compute", "model")]
     data: Annotated[Component, component_at("compute", "data")]
-    normalise: Normalise | None = None
+    normalise: NormaliseSection | None = None
     partition: Annotated[Component, component_at("compute", "partition")] = Component(
         "iid", where=("compute", "partition")
     )
-    train: Train = Train()
-    evaluate: Evaluate = Evaluate()
+    train: TrainSection = TrainSection()
+    evaluate: EvaluateSection = EvaluateSection()
 
 
-class Logic(Section):
+class LogicSection(Section):
     """Who takes part, what happens to an update on its way, and how updates become a model."""
 
     preset: Annotated[Component | None, component_at("logic", "preset", optional=True)] = Component(
         "fedavg", where=("logic", "preset")
     )
-    select: Annotated[Component | None, component_at("logic", "select", optional=True)] = None
-    aggregate: Annotated[Component | None, component_at("logic", "aggregate", optional=True)] = None
+    selector: Annotated[Component | None, component_at("logic", "selector", optional=True)] = None
+    aggregator: Annotated[Component | None, component_at("logic", "aggregator", optional=True)] = (
+        None
+    )
     hooks: Annotated[
         tuple[Annotated[Component, component_at("logic", "hooks")], ...], AfterValidator(_numbered)
     ] = ()
@@ -152,7 +154,7 @@ class Logic(Section):
     over_select: Annotated[float, Field(ge=1, le=100)] = 1.0
 
 
-class Clock(Section):
+class ClockSection(Section):
     """How long a round may take; and in a simulation, how long everything takes."""
 
     deadline_s: Positive | None = None
@@ -166,7 +168,7 @@ class Clock(Section):
     dropout: Annotated[float, Field(ge=0, le=1)] = 0.0
 
 
-class Tls(Section):
+class TlsSection(Section):
     """The files of one end of a mutual TLS connection (PEM)."""
 
     ca: PathText
@@ -174,12 +176,12 @@ class Tls(Section):
     key: PathText
 
 
-class Network(Section):
+class NetworkSection(Section):
     """How the server and its clients reach each other in a deployment."""
 
     address: Annotated[str, AfterValidator(_address)] = "127.0.0.1:7070"
     insecure: bool = False
-    tls: Tls | None = None
+    tls: TlsSection | None = None
     token_file: PathText | None = None
     heartbeat_s: Positive = 5.0
     rejoin_s: NotNegative = 60.0
@@ -196,44 +198,44 @@ class Network(Section):
         return int(self.address.rpartition(":")[2])
 
 
-class Checkpoint(Section):
+class CheckpointSection(Section):
     """How often the state is saved, in rounds, and how many of the last are kept."""
 
     every: Count = 1
     keep: Count = 2
 
 
-class Run(Section):
+class RunSection(Section):
     """What a run leaves on disk, and where."""
 
     folder: PathText = Path("runs")
-    checkpoint: Checkpoint = Checkpoint()
+    checkpoint: CheckpointSection = CheckpointSection()
 
 
-class Ray(Section):
-    """Workers on a Ray cluster, or on one that is started here."""
+class RaySection(Section):
+    """Executor on a Ray cluster, or on one that is started here."""
 
     address: str | None = None
     workers: Count | None = None
 
 
-class Engine(Section):
+class ExecutorSection(Section):
     """Who does the clients' work in a simulation: this process, or others; not what comes of it."""
 
     processes: CountOrAll | None = None
-    ray: Ray | None = None
+    ray: RaySection | None = None
 
     @model_validator(mode="before")
     @classmethod
     def _a_name_alone(cls, value: Any) -> Any:
         if isinstance(value, str):
-            if value not in ENGINES:
-                raise ValueError(unknown("engine", value, ENGINES))
-            return ENGINES[value]
+            if value not in EXECUTORS:
+                raise ValueError(unknown("executor", value, EXECUTORS))
+            return EXECUTORS[value]
         return value
 
     @model_validator(mode="after")
-    def _one_of_them(self) -> Engine:
+    def _one_of_them(self) -> ExecutorSection:
         if self.processes is not None and self.ray is not None:
             raise ValueError("has both processes and ray; leave one of them out")
         return self
@@ -253,7 +255,7 @@ class Engine(Section):
         return len(os.sched_getaffinity(0))
 
 
-ENGINES: dict[str, dict[str, Any]] = {
+EXECUTORS: dict[str, dict[str, Any]] = {
     "serial": {},
     "processes": {"processes": "all"},
     "ray": {"ray": {}},

@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from fedmx.components.component import Component
 from fedmx.experiment.reader import Dumper
 
-_NOT_OF_THE_RESULT = ("name", "engine", "network", "run")
+_NOT_OF_THE_RESULT = ("name", "executor", "network", "run")
 
 
 def tree_of(section: BaseModel, spell: Callable[[Component], Any]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from layers.logic import Answer, Offer, Question, Task, Update, Verdict
-from layers.network import Codec
+from layers.network import MessageCodec
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class Finished:
     reason: str
 
 
-CODEC = Codec(
+CODEC = MessageCodec(
     {
         1: Setup,
         2: Ready,

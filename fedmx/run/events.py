@@ -18,14 +18,14 @@ SCALARS = {
     "client_accuracy/mean": "client_accuracy_mean",
     "client_accuracy/variance": "client_accuracy_variance",
     "train_loss": "train_loss",
-    "rate": "rate",
+    "learning_rate": "learning_rate",
     "bytes/up": "up_bytes",
     "bytes/down": "down_bytes",
     "bytes/control": "control_bytes",
     "bytes/files": "file_bytes",
     "seconds": "seconds",
     "clients/participants": "participants",
-    "clients/refused": "refused",
+    "clients/rejected": "rejected",
     "clients/lost": "lost",
 }
 

@@ -23,7 +23,7 @@ class Round:
         virtual: whether that clock's time is virtual.
         control_bytes: handshakes, heartbeats and the like, besides the messages in `report`.
         file_bytes: samples that every client was given, in both directions together.
-        refused_connections: peers that were turned away since the round before.
+        rejected_connections: peers that were turned away since the round before.
         client_accuracy_mean: mean over clients of the accuracy on a client's own test samples; None
             where it was not evaluated.
         client_accuracy_variance: likewise, the variance.
@@ -38,7 +38,7 @@ class Round:
     virtual: bool = False
     control_bytes: int = 0
     file_bytes: int = 0
-    refused_connections: tuple[str, ...] = ()
+    rejected_connections: tuple[str, ...] = ()
     client_accuracy_mean: float | None = None
     client_accuracy_variance: float | None = None
 
@@ -50,7 +50,7 @@ class Round:
     @property
     def participants(self) -> tuple[int, ...]:
         """The clients whose updates counted."""
-        return self.report.of("counted")
+        return self.report.of("accepted")
 
     @property
     def train_loss(self) -> float | None:
@@ -75,7 +75,7 @@ class Round:
     @property
     def updates(self) -> int:
         """Number of updates that came up, whether they counted or were refused."""
-        return sum(client.status in ("counted", "refused") for client in self.report.clients)
+        return sum(client.status in ("accepted", "rejected") for client in self.report.clients)
 
     def record(self) -> dict[str, Any]:
         """Return the round's line of rounds.jsonl."""
@@ -90,20 +90,20 @@ class Round:
             "selected": self.report.selected,
             "tasks": self.tasks,
             "updates": self.updates,
-            "refused": len(self.report.of("refused")),
+            "rejected": len(self.report.of("rejected")),
             "declined": len(self.report.of("declined")),
             "lost": len(self.report.of("lost")),
             "up_bytes": self.up_bytes,
             "down_bytes": self.down_bytes,
             "control_bytes": self.control_bytes,
             "file_bytes": self.file_bytes,
-            "refused_connections": list(self.refused_connections),
+            "rejected_connections": list(self.rejected_connections),
             "seconds": self.seconds,
             "elapsed_s": self.elapsed_s,
             "clock_s": self.report.took_s,
             "clock_elapsed_s": self.clock_elapsed_s,
             "virtual": self.virtual,
-            "rate": self.report.rate,
+            "learning_rate": self.report.learning_rate,
         }
 
     def client_records(self) -> list[dict[str, Any]]:

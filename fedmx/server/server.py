@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
-from fedmx.deployment.remote_clients import SocketClients
+from fedmx.deployment.remote_clients import RemoteClients
 from fedmx.protocol.messages import Setup
 from fedmx.server.evaluation import Evaluation, Rows, evaluate
 from fedmx.server.round import Round
@@ -54,7 +54,7 @@ class Clients(Peers, Protocol):
     def share_from(self, path: Path) -> None:
         """Keep the file of the samples that clients are given, if there are any, at `path`."""
 
-    def refusals(self) -> tuple[str, ...]:
+    def rejections(self) -> tuple[str, ...]:
         """Return why peers were turned away, since the last call."""
 
     def finish(self, reason: str) -> None:
@@ -149,7 +149,7 @@ class Server:
         if isinstance(network, Listener):
             # Both ends were built in Python: there is no experiment file to tell clients about.
             setup = Setup(uuid.uuid4().hex, "", "", 0, engine.example_shape, 0)
-            self._clients: Clients = SocketClients(
+            self._clients: Clients = RemoteClients(
                 network,
                 setup,
                 wait_for=self.wait_for,
@@ -175,7 +175,7 @@ class Server:
     def address(self) -> str:
         """Where clients connect, with the real port once it listens; empty in a simulation."""
         clients = self._clients
-        return clients.address if isinstance(clients, SocketClients) else ""
+        return clients.address if isinstance(clients, RemoteClients) else ""
 
     @property
     def weights(self) -> np.ndarray:
@@ -224,7 +224,7 @@ class Server:
                 virtual=self._clients.virtual,
                 control_bytes=self._clients.control_bytes(),
                 file_bytes=self._clients.file_bytes(),
-                refused_connections=self._clients.refusals(),
+                rejected_connections=self._clients.rejections(),
                 client_accuracy_mean=found.client_accuracy_mean if found else None,
                 client_accuracy_variance=found.client_accuracy_variance if found else None,
             )

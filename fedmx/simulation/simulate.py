@@ -5,13 +5,13 @@ from __future__ import annotations
 from fedmx.assembly.assembly import Assembly
 from fedmx.experiment import Experiment
 from fedmx.server.server import Scorer, Server, Stop
-from fedmx.simulation.executors import Pool, Serial, Workers
-from fedmx.simulation.executors.backend import Crew
-from fedmx.simulation.executors.build import build_of, crew_of, require_portable
+from fedmx.simulation.executors import Executor, ParallelExecutor, SerialExecutor
+from fedmx.simulation.executors.backend import Backend
+from fedmx.simulation.executors.build import backend_of, build_of, require_portable
 from fedmx.simulation.simulated_clients import SimulatedClients
 
 
-def simulate(experiment: Experiment | Assembly, crew: Crew | None = None) -> Server:
+def simulate(experiment: Experiment | Assembly, backend: Backend | None = None) -> Server:
     """Return the server of a simulation; iterate over it to run it.
 
     ::
@@ -21,28 +21,28 @@ def simulate(experiment: Experiment | Assembly, crew: Crew | None = None) -> Ser
                 print(round.round, round.accuracy)
         simulation.weights
 
-    The clients' work is done where the experiment's `engine` says: in this process, one after the
+    The clients' work is done where the experiment's `executor` says: in this process, one after the
     other, so that a breakpoint in a hook works; or by workers, which end with the simulation. It
     changes no bit of the result.
 
     Args:
         experiment: what to simulate.
-        crew: workers in place of the engine's, for several simulations one after the other; whoever
-            made them closes them.
+        backend: runs the workers of several simulations one after the other, in place of a new
+            one; whoever made it closes it.
 
     Raises:
         ExperimentError: a part of the experiment cannot be had, or not by workers.
     """
     assembly = experiment if isinstance(experiment, Assembly) else Assembly(experiment)
-    engine = assembly.experiment.engine
-    if crew is None and engine.name == "serial":
-        return _simulation(assembly, Serial.of(assembly))
+    executor = assembly.experiment.executor
+    if backend is None and executor.name == "serial":
+        return _simulation(assembly, SerialExecutor.of(assembly))
     require_portable(assembly.experiment)
     own = None
-    if crew is None:
-        crew = own = crew_of(engine)
+    if backend is None:
+        backend = own = backend_of(executor)
     try:
-        pool = _pool(assembly, crew, own is not None)
+        pool = _pool(assembly, backend, own is not None)
         return _simulation(assembly, pool, pool.scores)
     except BaseException:
         if own is not None:
@@ -50,12 +50,12 @@ def simulate(experiment: Experiment | Assembly, crew: Crew | None = None) -> Ser
         raise
 
 
-def _pool(assembly: Assembly, crew: Crew, closes: bool) -> Pool:
+def _pool(assembly: Assembly, backend: Backend, closes: bool) -> ParallelExecutor:
     build, sizes = build_of(assembly), assembly.sizes()
-    return Pool(crew, build, sizes, len(assembly.test_rows), closes)
+    return ParallelExecutor(backend, build, sizes, len(assembly.test_rows), closes)
 
 
-def _simulation(assembly: Assembly, workers: Workers, scores: Scorer | None = None) -> Server:
+def _simulation(assembly: Assembly, workers: Executor, scores: Scorer | None = None) -> Server:
     shared, sizes = assembly.shared, assembly.sizes()
     file_bytes = 0 if shared is None else sum(map(shared.wire_bytes, sizes))
     clients = SimulatedClients(workers, sizes, assembly.clock(), file_bytes)

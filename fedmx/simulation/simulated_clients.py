@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from fedmx.protocol.loopback import carried
-from fedmx.simulation.executors import Made, Workers
+from fedmx.simulation.executors import Executor, TrainResult
 from layers.logic import (
     Answer,
     ClientLedger,
-    Lost,
+    ClientLost,
     Offer,
     Plan,
     Question,
@@ -23,7 +23,7 @@ from layers.logic import (
     Verdict,
     offer_of,
 )
-from layers.logic.clock import Happening, RealClock, VirtualClock
+from layers.logic.clock import ClockEvent, RealClock, VirtualClock
 
 Message = TypeVar("Message")
 
@@ -46,7 +46,7 @@ class SimulatedClients:
 
     def __init__(
         self,
-        workers: Workers,
+        workers: Executor,
         samples: Mapping[int, int],
         clock: VirtualClock | None = None,
         file_bytes: int = 0,
@@ -59,7 +59,7 @@ class SimulatedClients:
         self._file_bytes = file_bytes  # that no round has reported yet
         self._ledgers: dict[int, ClientLedger] = {}
         self._tasks: dict[int, Task] = {}
-        self._made: dict[int, Made] = {}
+        self._made: dict[int, TrainResult] = {}
         self._traffic: dict[int, Traffic] = {}
 
     def __enter__(self) -> SimulatedClients:
@@ -132,10 +132,10 @@ class SimulatedClients:
             else:
                 self._drop(client)
 
-    def events(self) -> Iterator[Offer | Update | Lost]:
+    def events(self) -> Iterator[Offer | Update | ClientLost]:
         """Yield what the clients send, in virtual order, until nobody has anything left to do."""
-        while (happening := self._clock.next()) is not None:
-            event = self._event_of(happening)
+        while (happened := self._clock.next()) is not None:
+            event = self._event_of(happened)
             if event is not None:
                 yield event
         for client in list(self._tasks):
@@ -183,7 +183,7 @@ class SimulatedClients:
     def share_from(self, path: Path) -> None:
         """Do nothing: simulated clients need no file."""
 
-    def refusals(self) -> tuple[str, ...]:
+    def rejections(self) -> tuple[str, ...]:
         """Return nothing: nobody knocks at a simulation."""
         return ()
 
@@ -192,13 +192,13 @@ class SimulatedClients:
 
     # --- inside ------------------------------------------------------------------------------
 
-    def _event_of(self, happening: Happening) -> Offer | Update | Lost | None:
-        client = happening.client
+    def _event_of(self, event: ClockEvent) -> Offer | Update | ClientLost | None:
+        client = event.client
         task = self._tasks[client]
-        if happening.kind == "dropped":
+        if event.kind == "dropped":
             self._drop(client)
-            return Lost(task.round, client, f"{happening.reason} after {happening.at_s:g} s")
-        if happening.kind == "arrived":
+            return ClientLost(task.round, client, f"{event.reason} after {event.at_s:g} s")
+        if event.kind == "arrived":
             self._watch.note(client, "ended_s")
             made = self._made.pop(client)
             del self._tasks[client]

@@ -13,7 +13,7 @@ from layers.compute.errors import ComputeError
 class Schedule(Protocol):
     """What a schedule can do."""
 
-    def rate(self, base: float, t: int, rounds: int) -> float:
+    def learning_rate(self, base: float, t: int, rounds: int) -> float:
         """Return the rate of round `t` (from 0) of `rounds`, for the base rate `base`."""
 
 
@@ -21,7 +21,7 @@ class Schedule(Protocol):
 class Constant:
     """The base rate in every round."""
 
-    def rate(self, base: float, t: int, rounds: int) -> float:
+    def learning_rate(self, base: float, t: int, rounds: int) -> float:
         """Return `base`."""
         return base
 
@@ -39,7 +39,7 @@ class Step:
         if not (isfinite(self.gamma) and self.gamma > 0):
             raise ComputeError(f"schedule step: gamma={self.gamma} is not a positive number")
 
-    def rate(self, base: float, t: int, rounds: int) -> float:
+    def learning_rate(self, base: float, t: int, rounds: int) -> float:
         """Return `base * gamma ** (t // every)`."""
         return float(base * self.gamma ** (t // self.every))
 
@@ -57,7 +57,7 @@ class Inverse:
         if self.start < 0:
             raise ComputeError(f"schedule inverse: start={self.start} is not 0 or more")
 
-    def rate(self, base: float, t: int, rounds: int) -> float:
+    def learning_rate(self, base: float, t: int, rounds: int) -> float:
         """Return `base / (1 + start + t)`."""
         return base / (1 + self.start + t)
 
@@ -72,7 +72,7 @@ class Cosine:
         if not 0 <= self.floor <= 1:
             raise ComputeError(f"schedule cosine: floor={self.floor} is not between 0 and 1")
 
-    def rate(self, base: float, t: int, rounds: int) -> float:
+    def learning_rate(self, base: float, t: int, rounds: int) -> float:
         """Return the rate; from round `rounds` on it stays at the floor."""
         done = min(1.0, t / rounds) if rounds > 0 else 1.0
         return base * (self.floor + (1 - self.floor) * (1 + cos(pi * done)) / 2)

@@ -12,7 +12,7 @@ class LogicError(Exception):
     """Something that the logic layer was given cannot be right; the message says what and where."""
 
 
-class Refused(LogicError):
+class Rejected(LogicError):
     """One update (or task) cannot be used; it is reported and the round goes on without it."""
 
 

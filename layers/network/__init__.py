@@ -1,6 +1,6 @@
 """Bytes between a server and its clients: messages, files, sessions, TLS. Knows no models."""
 
-from layers.network.encoding.codec import Codec
+from layers.network.encoding.codec import MessageCodec
 from layers.network.encoding.payload import Payload
 from layers.network.errors import (
     AddressError,
@@ -20,7 +20,7 @@ from layers.network.errors import (
 from layers.network.files.file_size import file_wire_size
 from layers.network.protocol.frames import CHUNK_BYTES, wire_size
 from layers.network.protocol.limits import Limits
-from layers.network.protocol.traffic import Traffic
+from layers.network.protocol.traffic import ConnectionTraffic
 from layers.network.transport.address import Address
 from layers.network.transport.backoff import Backoff
 from layers.network.transport.certificates import (
@@ -31,6 +31,7 @@ from layers.network.transport.certificates import (
 from layers.network.transport.connector import Connector
 from layers.network.transport.events import (
     Connected,
+    ConnectionRejected,
     Disconnected,
     Event,
     FileFailed,
@@ -40,7 +41,6 @@ from layers.network.transport.events import (
     Joined,
     Left,
     Received,
-    Refused,
     Retrying,
     Sent,
 )
@@ -55,7 +55,7 @@ __all__ = [
     "CHUNK_BYTES",
     "CertificateError",
     "ClientTLS",
-    "Codec",
+    "MessageCodec",
     "Connected",
     "Connector",
     "Disconnected",
@@ -78,11 +78,11 @@ __all__ = [
     "Payload",
     "ProtocolError",
     "Received",
-    "Refused",
+    "ConnectionRejected",
     "Retrying",
     "Sent",
     "ServerTLS",
-    "Traffic",
+    "ConnectionTraffic",
     "TransferError",
     "VersionMismatch",
     "file_wire_size",

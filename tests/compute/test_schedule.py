@@ -16,23 +16,23 @@ ROUNDS = st.integers(1, 1000)
 
 @given(st.sampled_from(sorted(SCHEDULES)), st.floats(1e-4, 10), ROUNDS)
 def test_every_schedule_starts_at_the_base_rate(name: str, base: float, rounds: int) -> None:
-    assert SCHEDULES[name]().rate(base, 0, rounds) == pytest.approx(base)
+    assert SCHEDULES[name]().learning_rate(base, 0, rounds) == pytest.approx(base)
 
 
 @given(st.sampled_from(sorted(SCHEDULES)), ROUNDS)
 def test_no_schedule_ever_rises_or_goes_below_zero(name: str, rounds: int) -> None:
-    rates = [SCHEDULES[name]().rate(0.1, t, rounds) for t in range(rounds)]
+    rates = [SCHEDULES[name]().learning_rate(0.1, t, rounds) for t in range(rounds)]
     assert all(a >= b >= 0 for a, b in pairwise(rates))
 
 
 def test_schedules_follow_their_formulas() -> None:
-    assert Constant().rate(0.3, 7, 10) == 0.3
-    assert [Step(2, 0.5).rate(1, t, 9) for t in range(5)] == [1, 1, 0.5, 0.5, 0.25]
-    assert [Inverse().rate(1, t, 9) for t in range(4)] == [1, 1 / 2, 1 / 3, 1 / 4]
-    assert [Inverse(start=1).rate(1, t, 9) for t in range(3)] == [1 / 2, 1 / 3, 1 / 4]
-    assert Cosine().rate(1, 5, 10) == pytest.approx(0.5)
-    assert Cosine(0.2).rate(1, 10, 10) == pytest.approx(0.2)
-    assert Cosine().rate(1, 50, 10) == pytest.approx(0)
+    assert Constant().learning_rate(0.3, 7, 10) == 0.3
+    assert [Step(2, 0.5).learning_rate(1, t, 9) for t in range(5)] == [1, 1, 0.5, 0.5, 0.25]
+    assert [Inverse().learning_rate(1, t, 9) for t in range(4)] == [1, 1 / 2, 1 / 3, 1 / 4]
+    assert [Inverse(start=1).learning_rate(1, t, 9) for t in range(3)] == [1 / 2, 1 / 3, 1 / 4]
+    assert Cosine().learning_rate(1, 5, 10) == pytest.approx(0.5)
+    assert Cosine(0.2).learning_rate(1, 10, 10) == pytest.approx(0.2)
+    assert Cosine().learning_rate(1, 50, 10) == pytest.approx(0)
 
 
 @pytest.mark.parametrize(

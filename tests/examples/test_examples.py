@@ -199,7 +199,7 @@ def test_your_own_parts_give_the_same_model_and_bytes_over_sockets(
     file: str, modules: tuple[str, ...], smaller: float, tmp_path: Path, start: Start
 ) -> None:
     own = EXAMPLES / file
-    given = ["--set", "rounds=3", "--set", "clients=2", "--set", "logic.select.fraction=1.0"]
+    given = ["--set", "rounds=3", "--set", "clients=2", "--set", "logic.selector.fraction=1.0"]
     simulated = start([*FEDMX, "run", str(own), *given], tmp_path)
     away = tmp_path / "server"
     away.mkdir()

@@ -23,7 +23,7 @@ BY_NAME: dict[str, dict[str, dict[str, Any]]] = {
         "gradient-reply": {},
         "quantise": {"down": True, "feedback": True},
         "rebalance": {"above": 0.5},
-        "scaffold": {"rate": 0.5},
+        "scaffold": {"server_learning_rate": 0.5},
         "selective-sgd": {"download": 0.5},
         "sign-sgd": {},
         "stc": {},
@@ -61,7 +61,7 @@ BY_NAME: dict[str, dict[str, dict[str, Any]]] = {
         "fedprox": {"fraction": 0.75},
         "fedsgd": {"reply": "gradient"},
         "fedshare": {"fraction": 0.75, "shared": 0.1},
-        "fedsso": {"beta": 0.75, "rate": 0.05, "mean": "stratified"},
+        "fedsso": {"beta": 0.75, "learning_rate": 0.05, "mean": "stratified"},
         "fedyogi": {"fraction": 0.75},
         # Everybody fits, and is worth it, however long it takes.
         "offline-kp": {"solver": "dp", "output": "last"},
@@ -81,13 +81,13 @@ BY_NAME: dict[str, dict[str, dict[str, Any]]] = {
 SELECT: dict[str, Any] = {"rebalance": {"name": "astraea", "gamma": 2}}  # where THREE will not do
 LOGIC: dict[str, dict[str, Any]] = {
     **{
-        f"hook {name}": {"select": SELECT.get(name, THREE), "hooks": [{"name": name, **settings}]}
+        f"hook {name}": {"selector": SELECT.get(name, THREE), "hooks": [{"name": name, **settings}]}
         for name, settings in BY_NAME["hook"].items()
     },
     **{
         f"aggregator {name}": {
-            "select": THREE,
-            "aggregate": {"name": name, **settings},
+            "selector": THREE,
+            "aggregator": {"name": name, **settings},
             "min_updates": 3,
         }
         for name, settings in BY_NAME["aggregator"].items()
@@ -97,8 +97,8 @@ LOGIC: dict[str, dict[str, Any]] = {
         for name, settings in BY_NAME["preset"].items()
     },
     "several at once": {
-        "select": THREE,
-        "aggregate": {"name": "fedfv", "tau": 2},
+        "selector": THREE,
+        "aggregator": {"name": "fedfv", "tau": 2},
         "hooks": [
             {"name": "fedprox", "mu": 0.1},
             {"name": "scaffold", "option": "I", "dense": True},
@@ -120,7 +120,7 @@ def experiment(logic: Mapping[str, Any], **changed: Any) -> Experiment:
             "normalise": {"scale": 16},
             "evaluate": {"every": 3},
             "partition": "dirichlet",
-            "train": {"batch_size": 20, "rate": 0.05},
+            "train": {"batch_size": 20, "learning_rate": 0.05},
         },
         "logic": dict(logic),
         "clock": {"deadline_s": 600},

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from fedmx.deployment.client_sessions import identity
-from fedmx.deployment.remote_clients import SocketClients
+from fedmx.deployment.remote_clients import RemoteClients
 from fedmx.server.round import Round
 from fedmx.server.server import Server
 from tests.fedmx.client_process import ClientProcess
@@ -36,7 +36,7 @@ class Fleet:
 
     def start_again(self, server: Server, client: int, memory: Path) -> None:
         """Kill a client; when the server has seen that it is gone, start it in a new process."""
-        assert isinstance(server.network, SocketClients)
+        assert isinstance(server.network, RemoteClients)
         listener = server.network.listener
         self._running[client].kill()
         # A task that was on its way to the dead client would have been sent, and counted, twice.

@@ -8,7 +8,7 @@ from typing import Any
 
 from fedmx.experiment.model import Experiment
 from fedmx.server.server import Server
-from fedmx.simulation.executors.backend import Crew
+from fedmx.simulation.executors.backend import Backend
 from fedmx.simulation.simulate import simulate
 
 TREE: dict[str, Any] = {
@@ -19,14 +19,14 @@ TREE: dict[str, Any] = {
         "data": "digits",
         "normalise": {"scale": 16},
         "partition": "dirichlet",
-        "train": {"batch_size": 20, "rate": 0.05},
+        "train": {"batch_size": 20, "learning_rate": 0.05},
         "evaluate": {"batch_size": 50},
     },
 }
-ALL = {"select": {"name": "uniform", "fraction": 1.0}}
+ALL = {"selector": {"name": "uniform", "fraction": 1.0}}
 DEVICES = {"deadline_s": 4, "devices": "lognormal", "uploads": "serial"}
 KINDS: dict[str, dict[str, Any]] = {
-    "fedavg": {"logic": {"select": {"name": "uniform", "fraction": 0.7}}},
+    "fedavg": {"logic": {"selector": {"name": "uniform", "fraction": 0.7}}},
     "projected stc": {"logic": {"preset": {"name": "projected-stc", "fraction": 0.7, "p": 0.1}}},
     "scaffold": {"logic": {"preset": {"name": "scaffold", "fraction": 0.7}}},
     "lanes": {"logic": {"preset": {"name": "astraea", "gamma": 2, "rebalance": 0.5}}},
@@ -37,7 +37,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "dropout": {"compute": {**TREE["compute"], "model": "kind_models:Dropping"}},
     "batch norm": {"compute": {**TREE["compute"], "model": "kind_models:Normed"}},
     "shared samples": {
-        "logic": {"select": {"name": "uniform", "fraction": 0.7}, "hooks": ["fedshare"]}
+        "logic": {"selector": {"name": "uniform", "fraction": 0.7}, "hooks": ["fedshare"]}
     },
 }
 MODELS = """
@@ -67,9 +67,9 @@ def experiment(folder: Path, **changed: Any) -> Experiment:
     return Experiment.parse(text, "kinds.yaml", folder=folder)
 
 
-def outcome(given: Experiment, crew: Crew | None = None) -> list[Any]:
+def outcome(given: Experiment, backend: Backend | None = None) -> list[Any]:
     """Everything that a run says of its rounds but the time, and the model's bytes."""
-    return outcome_of(simulate(given, crew))
+    return outcome_of(simulate(given, backend))
 
 
 def outcome_of(server: Server) -> list[Any]:

@@ -21,12 +21,12 @@ from fedmx.protocol.messages import CODEC, Finished, Ready, Setup
 from fedmx.server.server import Server
 from layers.compute.data.samples import Samples
 from layers.compute.engines.compute import Compute
-from layers.compute.engines.mxnet.engine import Engine
-from layers.logic import Bids, Logic, Task, Update, Verdict
+from layers.compute.engines.mxnet.engine import MXNetEngine
+from layers.logic import Logic, PendingOffers, Task, Update, Verdict
 from layers.logic.core.plan import Plan, single_lanes
 from layers.logic.core.selector import Selector
 from layers.logic.selectors.uniform import Uniform
-from layers.network import ClientTLS, Codec, Listener
+from layers.network import ClientTLS, Listener, MessageCodec
 from layers.network.protocol.roles import ClientSession
 from layers.network.protocol.session_events import Arrived, Ended, Opened
 from tests.network.conftest import Certificates
@@ -53,7 +53,7 @@ class Scripted:
         script: Callable[[Scripted], None],
         *,
         name: str | None = None,
-        codec: Codec = CODEC,
+        codec: MessageCodec = CODEC,
         samples: int = 10,
     ) -> None:
         host, _, port = address.rpartition(":")
@@ -226,7 +226,7 @@ class Least(Selector):
     def select(self, population, memory, round, rng) -> Plan:  # type: ignore[no-untyped-def]
         return Plan(single_lanes(population.clients), offers=True)
 
-    def admit(self, bids: Bids, so_far: Any) -> tuple[Sequence[Verdict], Any]:
+    def admit(self, bids: PendingOffers, so_far: Any) -> tuple[Sequence[Verdict], Any]:
         if bids.waiting:
             return [], None
         best = sorted(bids.offers, key=lambda offer: offer.norm)[: self.grants]
@@ -244,7 +244,7 @@ def compute() -> Compute:
     """A real engine with a model of 15 parameters, and some samples."""
     rng = np.random.default_rng(1)
     samples = Samples(rng.random((12, 4), dtype=np.float32), rng.integers(0, 3, 12))
-    return Compute(Engine(tiny, (4,), 3), samples)
+    return Compute(MXNetEngine(tiny, (4,), 3), samples)
 
 
 def listening(certificates: Certificates, *, last: int = 1, **settings: Any) -> Server:

@@ -10,9 +10,9 @@ import numpy as np
 from layers.logic import (
     Answer,
     ClientLedger,
+    ClientLost,
     ClientState,
     Logic,
-    Lost,
     Offer,
     Question,
     RoundReport,
@@ -134,7 +134,7 @@ class MemoryPeers:
             if item.client in self.silent:
                 continue
             if item.client in self.lost:
-                yield Lost(item.round, item.client, "cable cut")
+                yield ClientLost(item.round, item.client, "cable cut")
             elif item.client in self._declined:
                 continue
             elif isinstance(item, Update):
@@ -152,7 +152,7 @@ class MemoryPeers:
         return place, client
 
     def _train(self, task: Task) -> Update:
-        ledger = self.ledgers.get(task.client, ClientLedger()).settle(task.counted)
+        ledger = self.ledgers.get(task.client, ClientLedger()).settle(task.last_accepted_round)
         data = self.clients[task.client]
         update, after = answer(task, ledger.settled, self.engine, data, self.logic)
         self.ledgers[task.client] = ClientLedger(ledger.settled, after)
@@ -161,7 +161,7 @@ class MemoryPeers:
     def memory(self, client: int, state: ServerState) -> ClientState:
         """Return what the client would start its next task from."""
         ledger = self.ledgers.get(client, ClientLedger())
-        return ledger.settle(state.counted.get(client, 0)).settled
+        return ledger.settle(state.last_accepted.get(client, 0)).settled
 
 
 @dataclass(frozen=True)

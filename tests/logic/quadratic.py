@@ -101,7 +101,7 @@ class QuadraticEngine:
                 gradient(g, self.weights)
             g += np.float32(plan.weight_decay) * self.weights
             velocity = np.float32(plan.momentum) * velocity + g
-            self.weights -= np.float32(plan.rate) * velocity
+            self.weights -= np.float32(plan.learning_rate) * velocity
             self.buffers += 1
         return Trained(steps, float(np.mean(losses)) if losses else float("nan"))
 

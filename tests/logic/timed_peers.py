@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from layers.logic import Answer, Lost, Question, Task, Times, Update, Verdict, offer_of
+from layers.logic import Answer, ClientLost, Question, Task, Times, Update, Verdict, offer_of
 from layers.logic.clock import Devices, Fleet, Serial, VirtualClock
 from layers.logic.core.messages import Event, Training
 from layers.logic.core.plan import Plan
@@ -94,7 +94,7 @@ class TimedPeers(MemoryPeers):
             work = self._work[client]
             if client in self.lost:
                 self.clock.decide(client, granted=False)
-                yield Lost(work.round, client, "cable cut")
+                yield ClientLost(work.round, client, "cable cut")
             elif isinstance(work, Update):
                 yield work
             else:

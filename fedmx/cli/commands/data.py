@@ -71,12 +71,12 @@ def available() -> None:
     """Say which data sets are on this machine."""
     from rich.table import Table
 
-    from fedmx.cli.commands.dataset_locations import places
+    from fedmx.cli.commands.dataset_locations import dataset_locations
 
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
-    for name, place in places():
+    for name, place in dataset_locations():
         table.add_row(name, place)
     show_table(table)
 

@@ -36,7 +36,7 @@ class _Scout(Files):
         raise _AskedError(f"would be downloaded from {host} into {self.folders(data_set)[-1]}")
 
 
-def places(files: Files | None = None) -> Iterator[tuple[str, str]]:
+def dataset_locations(files: Files | None = None) -> Iterator[tuple[str, str]]:
     """Yield each data set's name, and where it is or would come from.
 
     Raises:

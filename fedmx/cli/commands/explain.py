@@ -45,13 +45,13 @@ def explanation(name: str) -> list[str]:
     Raises:
         FedmxError: nothing does.
     """
-    from fedmx.components.catalogue import KINDS
+    from fedmx.components.catalogue import CATALOGUE
     from fedmx.components.text import unknown
     from fedmx.errors import FedmxError
 
     lines: list[str] = []
     parts: list[object] = []  # of the preset: what is told there is not told again
-    for kind, entries in KINDS.items():
+    for kind, entries in CATALOGUE.items():
         known = _key(name, entries)
         entry = entries.get(known)
         if entry is None or entry in parts:
@@ -68,8 +68,10 @@ def explanation(name: str) -> list[str]:
             hook = _made(entry)
             lines += ["", *_ends(hook)] if hook is not None else []
     if not lines:
-        families = [f"{one}NAME" for entries in KINDS.values() for one in entries if one[-1] == ":"]
-        plain = [one for entries in KINDS.values() for one in entries if one[-1] != ":"]
+        families = [
+            f"{one}NAME" for entries in CATALOGUE.values() for one in entries if one[-1] == ":"
+        ]
+        plain = [one for entries in CATALOGUE.values() for one in entries if one[-1] != ":"]
         raise FedmxError(unknown("name", name, {*plain, *families}))
     return lines
 
@@ -77,8 +79,8 @@ def explanation(name: str) -> list[str]:
 def by_hand(preset: Preset) -> dict[str, Any]:
     """Return the logic section of an experiment file that says what a preset stands for."""
     section: dict[str, Any] = {
-        "select": _reference("selectors", preset.selector),
-        "aggregate": _reference("aggregators", preset.aggregator),
+        "selector": _reference("selectors", preset.selector),
+        "aggregator": _reference("aggregators", preset.aggregator),
     }
     if preset.hooks:
         section["hooks"] = [_reference("hooks", hook) for hook in preset.hooks]
@@ -126,10 +128,10 @@ def _taken_apart(preset: Preset) -> Iterator[str]:
 
 
 def _name(kind: str, part: object) -> str:
-    from fedmx.components.catalogue import KINDS
+    from fedmx.components.catalogue import CATALOGUE
     from fedmx.components.component import Component
 
-    known = {entry: name for name, entry in KINDS[kind].items()}
+    known = {entry: name for name, entry in CATALOGUE[kind].items()}
     return known.get(type(part)) or Component.of(part).name
 
 

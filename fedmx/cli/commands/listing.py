@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 # Where an experiment file names one of each kind, and how it names one of the user's own.
 PLACES = {
     "presets": ("logic.preset", "preset: 'my_module:function'"),
-    "selectors": ("logic.select", "select: {name: 'my_module:Select', fraction: 0.5}"),
-    "aggregators": ("logic.aggregate", "aggregate: 'my_module:Median'"),
+    "selectors": ("logic.selector", "select: {name: 'my_module:Select', fraction: 0.5}"),
+    "aggregators": ("logic.aggregator", "aggregate: 'my_module:Median'"),
     "hooks": ("logic.hooks", "hooks: [{name: 'my_module:Noise', sigma: 0.01}]"),
     "models": ("compute.model", "model: 'my_module:Net'"),
     "data": ("compute.data", "data: 'my_module:load'"),
@@ -37,16 +37,16 @@ def show(
     ] = None,
 ) -> None:
     """List what an experiment file can name, with its settings."""
-    from fedmx.components.catalogue import KINDS
+    from fedmx.components.catalogue import CATALOGUE
     from fedmx.components.text import unknown
     from fedmx.errors import FedmxError
 
-    if kind is not None and kind not in KINDS:
-        raise FedmxError(unknown("kind", kind, list(KINDS)))
+    if kind is not None and kind not in CATALOGUE:
+        raise FedmxError(unknown("kind", kind, list(CATALOGUE)))
     if kind is not None:
-        show_table(_table(kind, KINDS[kind], settings=True))
+        show_table(_table(kind, CATALOGUE[kind], settings=True))
         return
-    for name, entries in KINDS.items():
+    for name, entries in CATALOGUE.items():
         show_table(_table(name, entries, settings=False))
         typer.echo()
     typer.echo("with their settings: fedmx list KIND, as in fedmx list hooks")

@@ -9,19 +9,19 @@ from typing import Annotated
 import typer
 
 from fedmx.cli.commands.server import check
-from fedmx.cli.terminal.options import EngineName, ExperimentFile, Overrides, engine_override
+from fedmx.cli.terminal.options import ExecutorName, ExperimentFile, Overrides, executor_override
 
 
-def run(file: ExperimentFile, set_: Overrides = None, engine: EngineName = None) -> None:
+def run(file: ExperimentFile, set_: Overrides = None, engine: ExecutorName = None) -> None:
     """Simulate an experiment on this machine."""
     from fedmx.experiment import Experiment
 
-    experiment = Experiment.read(file, [*(set_ or []), *engine_override(engine)])
+    experiment = Experiment.read(file, [*(set_ or []), *executor_override(engine)])
 
     from fedmx.assembly.assembly import (
         Assembly,  # MXNet takes two seconds: what is wrong is said before
     )
-    from fedmx.cli.commands.run_loop import drive
+    from fedmx.cli.commands.run_loop import run_loop
     from fedmx.cli.terminal.downloads import files_with_progress
     from fedmx.run import RunFolder, gather_facts
     from fedmx.simulation.simulate import simulate
@@ -40,12 +40,12 @@ def run(file: ExperimentFile, set_: Overrides = None, engine: EngineName = None)
         )
         return RunFolder.create(experiment.run.folder, experiment.name, experiment.to_yaml(), facts)
 
-    drive(server, make, experiment, every=experiment.run.checkpoint.every)
+    run_loop(server, make, experiment, every=experiment.run.checkpoint.every)
 
 
 def resume(
     path: Annotated[Path, typer.Argument(metavar="RUN", help="The run folder.")],
-    engine: EngineName = None,
+    engine: ExecutorName = None,
 ) -> None:
     """Go on with a run that was interrupted, as if it had not been."""
     from fedmx.experiment import Experiment
@@ -64,7 +64,7 @@ def resume(
         # Where its clients look for it, also if the system chose the port.
         [
             *([f"network.address={json.dumps(address)}"] if isinstance(address, str) else []),
-            *engine_override(engine),
+            *executor_override(engine),
         ],
         folder=Path(modules) if isinstance(modules, str) else None,
     )
@@ -78,7 +78,7 @@ def resume(
         check(experiment.network)
 
     from fedmx.assembly.assembly import Assembly  # as above
-    from fedmx.cli.commands.run_loop import drive
+    from fedmx.cli.commands.run_loop import run_loop
     from fedmx.cli.terminal.downloads import files_with_progress
     from fedmx.deployment.serve import serve
     from fedmx.simulation.simulate import simulate
@@ -87,4 +87,4 @@ def resume(
         assembly = Assembly(experiment, files)
         server = serve(assembly, str(folder.facts["run"])) if deployed else simulate(assembly)
     # A deployed client keeps what the last round left it with, and no more.
-    drive(server, folder, experiment, every=1 if deployed else experiment.run.checkpoint.every)
+    run_loop(server, folder, experiment, every=1 if deployed else experiment.run.checkpoint.every)

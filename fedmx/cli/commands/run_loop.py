@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import typer
 
-from fedmx.cli.terminal.error_text import complaint
+from fedmx.cli.terminal.error_text import error_text
 from fedmx.cli.terminal.interrupts import Interrupted
 from fedmx.cli.terminal.progress import RoundProgress
 from fedmx.errors import FedmxError
@@ -19,7 +19,7 @@ from fedmx.server.round import Round
 from fedmx.server.server import Server
 
 
-def drive(
+def run_loop(
     server: Server,
     folder: RunFolder | Callable[[], RunFolder],
     experiment: Experiment,
@@ -61,7 +61,7 @@ def drive(
             ) from None
         raise
     except Exception as error:
-        text = complaint(error)
+        text = error_text(error)
         if text is None or not opened or server.keeper is None:
             raise  # a fault, or it did not begin
         raise FedmxError(f"{text}; go on with: fedmx resume {opened[0].path}") from error

@@ -21,7 +21,7 @@ from fedmx.cli.terminal.options import (
 )
 
 if TYPE_CHECKING:
-    from fedmx.experiment.sections import Network
+    from fedmx.experiment.sections import NetworkSection
 
 
 def server(
@@ -58,7 +58,7 @@ def server(
     from fedmx.assembly.assembly import (
         Assembly,  # MXNet takes two seconds: what is wrong is said before
     )
-    from fedmx.cli.commands.run_loop import drive
+    from fedmx.cli.commands.run_loop import run_loop
     from fedmx.cli.terminal.downloads import files_with_progress
     from fedmx.deployment.serve import serve
     from fedmx.run import RunFolder, gather_facts
@@ -81,10 +81,10 @@ def server(
         return RunFolder.create(experiment.run.folder, experiment.name, experiment.to_yaml(), facts)
 
     # A deployed client keeps what the last round left it with, and no more.
-    drive(deployed, make, experiment, every=1)
+    run_loop(deployed, make, experiment, every=1)
 
 
-def check(network: Network) -> None:
+def check(network: NetworkSection) -> None:
     """Look at the address and the certificates before anything that takes time.
 
     Raises:

@@ -7,7 +7,7 @@ import sys
 _NUMPY_IS_TOO_NEW = "module 'numpy' has no attribute"
 
 
-def complaint(error: BaseException) -> str | None:
+def error_text(error: BaseException) -> str | None:
     """Return an error's text for the user, or None where only a traceback can help.
 
     Only what is loaded can have been raised, so that nothing is imported here.

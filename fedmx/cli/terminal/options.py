@@ -20,13 +20,13 @@ Overrides = Annotated[
     typer.Option(
         "--set",
         metavar="PATH=VALUE",
-        help="Override a value, e.g. logic.select.fraction=0.2; may be repeated.",
+        help="Override a value, e.g. logic.selector.fraction=0.2; may be repeated.",
     ),
 ]
-EngineName = Annotated[
+ExecutorName = Annotated[
     str | None,
     typer.Option(
-        "--engine",
+        "--executor",
         metavar="ENGINE",
         help="Who trains: serial, processes[:N] or ray[:ADDRESS]; it changes no bit of the result.",
         show_default=False,
@@ -48,7 +48,7 @@ TokenFile = Annotated[
 Insecure = Annotated[bool, typer.Option("--insecure", help="Allow plain TCP beyond this machine.")]
 
 
-def engine_override(name: str | None) -> list[str]:
+def executor_override(name: str | None) -> list[str]:
     """Return what puts an engine into an experiment, as ``--set`` does.
 
     Raises:
@@ -64,7 +64,7 @@ def engine_override(name: str | None) -> list[str]:
         return [f"engine={{ray: {{address: {json.dumps(of)}}}}}"]
     if name in ("serial", "processes", "ray"):
         return [f"engine={name}"]
-    raise FedmxError(f"--engine {shown(name)}: must be serial, processes[:N] or ray[:ADDRESS]")
+    raise FedmxError(f"--executor {shown(name)}: must be serial, processes[:N] or ray[:ADDRESS]")
 
 
 def three_files(

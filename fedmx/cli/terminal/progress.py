@@ -160,7 +160,7 @@ def _missing(round: Round) -> str:
     selected = len(round.report.clients)
     reasons = [
         f"{number} {status}"
-        for status in ("refused", "declined", "lost")
+        for status in ("rejected", "declined", "lost")
         if (number := len(round.report.of(status)))
     ]
     if not reasons:

@@ -47,9 +47,9 @@ class Mark(NamedTuple):
 
 
 MARKS = {
-    "counted": Mark("counted", "●", "o", False),
+    "accepted": Mark("accepted", "●", "o", False),
     "declined": Mark("declined", "◇", "D", True),
-    "refused": Mark("refused", "■", "s", False),
+    "rejected": Mark("rejected", "■", "s", False),
     "lost": Mark("lost", "✕", "x", False),
 }
 _DEADLINE_WITHIN = 1.6  # times what was needed; further off, it would leave the bars no room

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-STATUSES = ("counted", "refused", "lost", "declined")
+STATUSES = ("accepted", "rejected", "lost", "declined")
 _MOST_REASONS = 50
 
 
@@ -24,7 +24,7 @@ class ClientTally:
     @property
     def failures(self) -> int:
         """In how many rounds its update was refused or it was lost."""
-        return self.times["refused"] + self.times["lost"]
+        return self.times["rejected"] + self.times["lost"]
 
 
 @dataclass
@@ -48,7 +48,7 @@ class Participation:
 
     def spread(self) -> tuple[int, float, int]:
         """Least, median and most updates that a client had counted; of those that took part."""
-        counted = [client.times["counted"] for client in self.clients] or [0]
+        counted = [client.times["accepted"] for client in self.clients] or [0]
         return min(counted), statistics.median(counted), max(counted)
 
 
@@ -65,7 +65,7 @@ def tally(records: Iterable[Mapping[str, Any]]) -> Participation:
         client.samples = _whole(record.get("samples")) or client.samples
         client.up_bytes += _whole(record.get("up_bytes")) or 0
         client.down_bytes += _whole(record.get("down_bytes")) or 0
-        if status in ("refused", "lost"):
+        if status in ("rejected", "lost"):
             reason = str(record.get("reason") or "no reason given")
             if (status, reason) not in failures and len(failures) >= _MOST_REASONS:
                 reason = "other reasons"
@@ -74,7 +74,7 @@ def tally(records: Iterable[Mapping[str, Any]]) -> Participation:
             failure.client, failure.round = name, str(record.get("round", "?"))
             failure.traceback = str(record.get("traceback") or failure.traceback)
     return Participation(
-        sorted(clients.values(), key=lambda c: (-c.failures, -c.times["counted"])),
+        sorted(clients.values(), key=lambda c: (-c.failures, -c.times["accepted"])),
         sorted(failures.values(), key=lambda f: -f.times),
     )
 

@@ -12,7 +12,7 @@ from fedmx.report.records.summary import RunSummary
 from fedmx.run import RunError, RunFolder
 
 NOISE = -1
-_WHERE = ("server", "memory", "select")
+_WHERE = ("server", "memory", "selector")
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +49,7 @@ class Strata:
 def strata_of(run: RunFolder, summary: RunSummary) -> Strata | None:
     """Return the clusters; None where there are none, or no checkpoint that can be read."""
     # A checkpoint may be as large as all that the clients remember: it is read where it may tell.
-    named = (summary.settings.get(path) for path in ("logic.preset", "logic.select"))
+    named = (summary.settings.get(path) for path in ("logic.preset", "logic.selector"))
     if not any("fedsso" in str(name).lower() for name in named):
         return None
     try:

@@ -115,7 +115,7 @@ def timeline_of(run: RunFolder, summary: RunSummary, round: int | None = None) -
         more=len(asked) - len(rows),
         # Nothing that comes from a stranger to the plan is anything but refused.
         unasked=sum(
-            1 for r in records if _moment(r, ASKED) is None and r.get("status") != "refused"
+            1 for r in records if _moment(r, ASKED) is None and r.get("status") != "rejected"
         ),
         took_s=took_s,
         deadline_s=next((deadline for deadline in deadlines if deadline is not None), None),
@@ -151,7 +151,7 @@ def _row(record: Mapping[str, Any], over_s: float, told: Told) -> Row:
     assert asked is not None
     status = str(record.get("status"))
     end = max(asked, over_s if ended is None else ended)
-    came = status in ("counted", "refused")
+    came = status in ("accepted", "rejected")
     steps: list[tuple[Kind, float | None]]
     if trained is None:
         cut_short = not came and (told.virtual or told.training)

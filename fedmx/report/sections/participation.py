@@ -18,7 +18,7 @@ def participation_section(run: RunSummary, label: str | None) -> Html | None:
         return None
     least, median, most = people.spread()
     total = run.settings.get("clients", len(people.clients))
-    counted = sum(1 for client in people.clients if client.times["counted"])
+    counted = sum(1 for client in people.clients if client.times["accepted"])
     said = f"{counted} of {total} clients had updates counted"
     said += f", between {least} and {most} each (median {median:g})."
     troubled = sum(1 for client in people.clients if client.failures)
@@ -48,8 +48,8 @@ def _which_clients(people: Participation, troubled: int) -> str:
 def _clients(people: Participation) -> Html:
     head: list[Child] = [
         "client",
-        "counted",
-        "refused",
+        "accepted",
+        "rejected",
         "lost",
         "declined",
         "samples",

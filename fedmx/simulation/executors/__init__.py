@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from fedmx.simulation.executors.executor import Made, Workers
-from fedmx.simulation.executors.pool import Pool
-from fedmx.simulation.executors.serial import Serial
+from fedmx.simulation.executors.executor import Executor, TrainResult
+from fedmx.simulation.executors.pool import ParallelExecutor
+from fedmx.simulation.executors.serial import SerialExecutor
 
-__all__ = ["Made", "Pool", "Serial", "Workers"]
+__all__ = ["TrainResult", "ParallelExecutor", "SerialExecutor", "Executor"]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 Part: TypeAlias = "bytes | Any"
-"""Bytes that travel with a job, or what `Crew.share` returned, in their place."""
+"""Bytes that travel with a job, or what `Backend.share` returned, in their place."""
 
 
 @dataclass(frozen=True)
@@ -23,8 +23,8 @@ class Died:
     how: str
 
 
-class Crew(Protocol):
-    """Workers by number, each of which does one job at a time."""
+class Backend(Protocol):
+    """Executor by number, each of which does one job at a time."""
 
     @property
     def size(self) -> int:
@@ -52,7 +52,7 @@ class Crew(Protocol):
         """Wait until a worker has done its job, died or become ready (None); return who.
 
         Raises:
-            WorkersFailed: workers die as soon as they start.
+            ExecutorFailed: workers die as soon as they start.
         """
 
     def close(self) -> None:

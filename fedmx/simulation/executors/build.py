@@ -1,24 +1,24 @@
-"""From an experiment's ``engine`` to the workers that it names."""
+"""From an experiment's ``executor`` to the workers that it names."""
 
 from __future__ import annotations
 
 from fedmx.assembly.assembly import Assembly
 from fedmx.errors import ExperimentError
-from fedmx.experiment import Engine, Experiment
-from fedmx.simulation.executors.backend import Crew
+from fedmx.experiment import ExecutorSection, Experiment
+from fedmx.simulation.executors.backend import Backend
 from fedmx.simulation.executors.jobs import JOBS, Build
-from fedmx.simulation.executors.process_backend import Processes
-from fedmx.simulation.executors.ray_backend import RayActors
+from fedmx.simulation.executors.process_backend import ProcessBackend
+from fedmx.simulation.executors.ray_backend import RayBackend
 from layers.compute.engines.mxnet.runtime import one_thread
 
 
-def crew_of(engine: Engine) -> Crew:
+def backend_of(executor: ExecutorSection) -> Backend:
     """Return the workers, which are started at once and load while this process does."""
-    if engine.ray is not None:
+    if executor.ray is not None:
         with one_thread():
             pass  # Ray forks, for which MXNet starts, and it starts quietly in here only
-        return RayActors(engine.ray.workers, engine.ray.address)
-    return Processes(engine.number)
+        return RayBackend(executor.ray.workers, executor.ray.address)
+    return ProcessBackend(executor.number)
 
 
 def require_portable(experiment: Experiment) -> None:
@@ -26,7 +26,7 @@ def require_portable(experiment: Experiment) -> None:
     try:
         experiment.require_portable()
     except ExperimentError as error:
-        lines = [f"{problem} (or run it with engine: serial)" for problem in error.problems]
+        lines = [f"{problem} (or run it with executor: serial)" for problem in error.problems]
         raise ExperimentError.of("experiment", lines) from None
 
 

@@ -17,5 +17,5 @@ class RaisedElsewhere(Exception):
         self.place = place
 
 
-class WorkersFailed(FedmxError):
+class ExecutorFailed(FedmxError):
     """The workers cannot work, whatever they are given; the text says why."""

@@ -10,7 +10,7 @@ from layers.logic import Answer, ClientLedger, Question, Task, Traffic, Update
 
 
 @dataclass(frozen=True, eq=False)
-class Made:
+class TrainResult:
     """What became of a task.
 
     Attributes:
@@ -24,7 +24,7 @@ class Made:
     ledger: ClientLedger
 
 
-class Workers(Protocol):
+class Executor(Protocol):
     """They take tasks in the order in which they are wanted, and any of them can take any."""
 
     def __enter__(self) -> Any: ...
@@ -33,7 +33,7 @@ class Workers(Protocol):
     def begin(self, task: Task, ledger: ClientLedger) -> int:
         """Take a task, which may be worked on at once; return its bytes on the wire."""
 
-    def made(self, client: int) -> Made:
+    def made(self, client: int) -> TrainResult:
         """Return what became of a client's task, when it is done.
 
         Raises:

@@ -8,7 +8,7 @@ import numpy as np
 
 from fedmx.run import state_tree
 from layers.logic import Answer, ClientLedger, Question, Task, Update
-from layers.network import Codec
+from layers.network import MessageCodec
 
 
 @dataclass(frozen=True)
@@ -33,14 +33,14 @@ class Build:
 
 
 @dataclass(frozen=True, eq=False)
-class Kept:
+class EncodedState:
     """A client's ledger on its way: a state tree's text, and its arrays by name."""
 
     text: str
     arrays: dict[str, np.ndarray]
 
     @classmethod
-    def of(cls, ledger: ClientLedger) -> Kept:
+    def of(cls, ledger: ClientLedger) -> EncodedState:
         """Return the ledger as it travels.
 
         Raises:
@@ -58,7 +58,7 @@ class Train:
     """Out: a client's task, and what its hooks kept."""
 
     task: Task
-    kept: Kept
+    kept: EncodedState
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +67,7 @@ class Trained:
 
     update: Update
     up_bytes: int
-    kept: Kept
+    kept: EncodedState
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,7 +127,7 @@ class Raised:
     client: int | None = field(default=None)
 
 
-JOBS = Codec(
+JOBS = MessageCodec(
     {
         1: Build,
         2: Train,

@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 
 from fedmx.protocol.messages import CODEC
-from fedmx.simulation.executors.backend import Crew, Died, Part
-from fedmx.simulation.executors.errors import RaisedElsewhere, WorkersFailed
-from fedmx.simulation.executors.executor import Made
+from fedmx.simulation.executors.backend import Backend, Died, Part
+from fedmx.simulation.executors.errors import ExecutorFailed, RaisedElsewhere
+from fedmx.simulation.executors.executor import TrainResult
 from fedmx.simulation.executors.jobs import (
     JOBS,
     Answered,
     Ask,
-    Kept,
+    EncodedState,
     Raised,
     Score,
     Scored,
@@ -68,17 +68,17 @@ class _Shared:
 class _Buffers:
     """What was shared: the same bytes once, as long as a job needs them or may soon."""
 
-    crew: Crew
+    backend: Backend
     recent: deque[_Shared] = field(default_factory=deque)
 
     def share(self, data: memoryview) -> _Shared:
         """Return shared bytes: what they are counts, since arrays may change in place."""
         for shared in self.recent:
-            if shared.size == data.nbytes and self.crew.holds(shared.handle, data):
+            if shared.size == data.nbytes and self.backend.holds(shared.handle, data):
                 self.recent.remove(shared)
                 break
         else:
-            shared = _Shared(self.crew.share(data), data.nbytes, users=1)  # the next job's hope
+            shared = _Shared(self.backend.share(data), data.nbytes, users=1)  # the next job's hope
         self.recent.append(shared)
         shared.users += 1
         if len(self.recent) > RECENT:
@@ -94,51 +94,51 @@ class _Buffers:
         """Say that one user less needs it."""
         shared.users -= 1
         if not shared.users:
-            self.crew.give_back(shared.handle)
+            self.backend.give_back(shared.handle)
 
 
-class Pool:
-    """Workers of a simulation that work on several tasks at once.
+class ParallelExecutor:
+    """Executor of a simulation that work on several tasks at once.
 
     Args:
-        crew: runs the workers.
+        backend: runs the workers.
         build: what the workers make the experiment's parts from.
         samples: number of samples by client, by which a task's length is estimated.
         rows: number of the server's samples.
-        closes: whether the crew ends with this, or is another's to end.
+        closes: whether the backend ends with this, or is another's to end.
     """
 
     def __init__(
         self,
-        crew: Crew,
+        backend: Backend,
         build: bytes,
         samples: Mapping[int, int],
         rows: int,
         closes: bool = True,
     ) -> None:
-        self._crew = crew
+        self._backend = backend
         self._closes = closes
         self._samples = samples
         self._rows = rows
-        self._buffers = _Buffers(crew)
+        self._buffers = _Buffers(backend)
         self._queue: list[_Job] = []
         self._running: dict[int, _Job] = {}
         self._tasks: dict[int, _Job] = {}
         self._held_bytes = 0
-        crew.open(build)
+        backend.open(build)
 
-    def __enter__(self) -> Pool:
+    def __enter__(self) -> ParallelExecutor:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
         if self._closes:
-            self._crew.close()
+            self._backend.close()
             return
         for job in [*self._queue, *self._running.values()]:
             self._forget(job)
         self._tasks.clear()
         while self._running:  # nobody else may find their replies
-            self._note(*self._crew.wait())
+            self._note(*self._backend.wait())
         self._buffers.clear()
 
     # --- what simulated clients ask ----------------------------------------------------------
@@ -148,12 +148,12 @@ class Pool:
         client = task.client
         cost = trained_samples(self._samples[client], task.training)
         name = f"client {client} in round {task.round}"
-        job = self._job(name, cost, Train(task, Kept.of(ledger)))
+        job = self._job(name, cost, Train(task, EncodedState.of(ledger)))
         job.client, job.round = client, task.round
         self._tasks[client] = job
         return wire_size(CODEC.encode(task).size)
 
-    def made(self, client: int) -> Made:
+    def made(self, client: int) -> TrainResult:
         """Return what became of a client's task, when it is done.
 
         Raises:
@@ -163,7 +163,7 @@ class Pool:
         reply = self._result(job)
         del self._tasks[client]
         assert isinstance(reply, Trained)
-        return Made(reply.update, reply.up_bytes, reply.kept.ledger())
+        return TrainResult(reply.update, reply.up_bytes, reply.kept.ledger())
 
     def forget(self, client: int) -> None:
         """Let go of a task; a worker that is at it goes on for nothing."""
@@ -173,7 +173,7 @@ class Pool:
 
     def ask(self, question: Question, clients: Sequence[int]) -> Sequence[tuple[Answer, Traffic]]:
         """Ask clients, some at a time."""
-        together = min(-(-len(clients) // (4 * self._crew.size)), ASKED_TOGETHER)
+        together = min(-(-len(clients) // (4 * self._backend.size)), ASKED_TOGETHER)
         jobs = []
         for start in range(0, len(clients), together or 1):
             some = tuple(clients[start : start + together])
@@ -202,7 +202,7 @@ class Pool:
     def scores(self, weights: np.ndarray, buffers: np.ndarray, batch_size: int) -> Scores | None:
         """Try a model on the server's samples; None: they are so few that it does not pay."""
         batches = -(-self._rows // batch_size)
-        pieces = min(2 * self._crew.size, batches)
+        pieces = min(2 * self._backend.size, batches)
         if pieces < 2:
             return None
         ends = [batches * piece // pieces * batch_size for piece in range(pieces)] + [self._rows]
@@ -248,7 +248,7 @@ class Pool:
         """Wait for a job; return its reply, or raise what it says."""
         while job.reply is None:
             self._hand_out(job)
-            self._note(*self._crew.wait())
+            self._note(*self._backend.wait())
         reply, job.reply = job.reply, None
         self._held_bytes -= len(reply)
         message = JOBS.decode(reply)
@@ -257,15 +257,15 @@ class Pool:
         known = bool(message.traceback)
         cause = RaisedElsewhere(message.traceback, message.place) if known else None
         if message.client is None:
-            raise WorkersFailed(message.what) from cause
+            raise ExecutorFailed(message.what) from cause
         raise ClientFailed(message.client, job.round, message.what) from cause
 
     def _hand_out(self, wanted: _Job) -> None:
         """Give free workers work: the longest first, so that none is left over with it alone."""
-        for worker in range(self._crew.size):
+        for worker in range(self._backend.size):
             if not self._queue:
                 return
-            if worker in self._running or not self._crew.ready(worker):
+            if worker in self._running or not self._backend.ready(worker):
                 continue
             job = max(self._queue, key=lambda job: job.cost)
             if self._held_bytes > HELD_BYTES:
@@ -274,7 +274,7 @@ class Pool:
                 job = wanted
             self._queue.remove(job)
             self._running[worker] = job
-            self._crew.give(worker, job.parts)
+            self._backend.give(worker, job.parts)
 
     def _note(self, worker: int, reply: bytes | Died | None) -> None:
         if reply is None:

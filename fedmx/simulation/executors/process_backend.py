@@ -1,4 +1,4 @@
-"""Workers that are processes of this machine: started once, and given jobs over pipes."""
+"""Executor that are processes of this machine: started once, and given jobs over pipes."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from typing import Any
 import msgpack
 
 from fedmx.simulation.executors.backend import Died, Part
-from fedmx.simulation.executors.errors import WorkersFailed
-from fedmx.simulation.executors.shared_memory import Arena, Block
+from fedmx.simulation.executors.errors import ExecutorFailed
+from fedmx.simulation.executors.shared_memory import Block, SharedMemory
 
 STILLBORN = 3  # deaths of workers without any job, after which no more are started
 PATIENCE_S = 5.0  # for a process whose pipe is closed to end
@@ -40,7 +40,7 @@ class _Process:
     broken: bool = False  # a message was left in the middle
 
 
-class Processes:
+class ProcessBackend:
     """Worker processes with one thread each; the first thing that they do is to import MXNet.
 
     They end when this process does, however it ends, and whatever they are doing.
@@ -48,19 +48,19 @@ class Processes:
 
     def __init__(self, size: int) -> None:
         self.size = size
-        self._arena = Arena()
+        self._memory = SharedMemory()
         self._build: bytes | None = None
         self._stillborn = 0
         self._processes: list[_Process] = []
         self._busy: set[int] = set()
-        self._end = weakref.finalize(self, _end, self._processes, self._arena)
+        self._end = weakref.finalize(self, _end, self._processes, self._memory)
         for _ in range(size):
-            self._processes.append(_start(self._arena))
+            self._processes.append(_start(self._memory))
 
     @property
     def shared_bytes(self) -> int:
         """Size of the memory that is shared with the processes."""
-        return self._arena.size
+        return self._memory.size
 
     def open(self, build: bytes) -> None:
         """Let every process make an experiment's parts."""
@@ -74,16 +74,16 @@ class Processes:
 
     def share(self, data: memoryview) -> Block:
         """Write bytes into the shared memory."""
-        return self._arena.put(data)
+        return self._memory.put(data)
 
     def holds(self, shared: Block, data: memoryview) -> bool:
         """Return whether these very bytes are there."""
-        return self._arena.holds(shared, data)
+        return self._memory.holds(shared, data)
 
     def give_back(self, shared: Block) -> None:
         """Let go of bytes in the shared memory."""
         if self._end.alive:
-            self._arena.give_back(shared)
+            self._memory.give_back(shared)
 
     def give(self, worker: int, parts: Sequence[Part]) -> None:
         """Send a job."""
@@ -113,18 +113,18 @@ class Processes:
         if number not in self._busy:
             self._stillborn += 1
             if self._stillborn > STILLBORN:
-                raise WorkersFailed(
+                raise ExecutorFailed(
                     f"worker processes end before they have any work; the last one {death.how}"
                 )
-        self._processes[number] = _start(self._arena)
+        self._processes[number] = _start(self._memory)
         if self._build is not None:
             _send(self._processes[number], self._build)
 
 
-def _start(arena: Arena) -> _Process:
+def _start(memory: SharedMemory) -> _Process:
     ours, theirs = Pipe()
     with theirs:
-        given = [theirs.fileno(), arena.descriptor]
+        given = [theirs.fileno(), memory.descriptor]
         process = subprocess.Popen(
             [sys.executable, "-c", START, *map(str, given), *sys.path],
             stdin=subprocess.DEVNULL,
@@ -176,10 +176,10 @@ def _how(code: int) -> str:
     return f"was ended by {name}{hint}"
 
 
-def _end(processes: list[Any], arena: Arena) -> None:
+def _end(processes: list[Any], memory: SharedMemory) -> None:
     for one in processes:
         one.pipe.close()  # which a worker notices, whatever it is doing
     for one in processes:
         _code(one.process)
     processes.clear()
-    arena.close()
+    memory.close()

@@ -1,4 +1,4 @@
-"""Workers that are actors of Ray: on this machine, or on all nodes of a cluster."""
+"""Executor that are actors of Ray: on this machine, or on all nodes of a cluster."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from typing import Any
 
 from fedmx.errors import FedmxError
 from fedmx.simulation.executors.backend import Died, Part
-from fedmx.simulation.executors.errors import WorkersFailed
+from fedmx.simulation.executors.errors import ExecutorFailed
 
 log = logging.getLogger("fedmx.executors")
 
-MISSING = 'engine ray: Ray is not installed; pip install "fedmx[ray]"'
+MISSING = 'executor ray: Ray is not installed; pip install "fedmx[ray]"'
 STILLBORN = 3  # actors that end before they have any work, after which no more are started
 CONNECT_S = 10.0
 PATIENCE_S = 30.0  # without any worker, after which the log says what is waited for
@@ -33,7 +33,7 @@ class _Put:
     data: bytes
 
 
-class RayActors:
+class RayBackend:
     """Actors of one core each; one that is lost, with its node or alone, is started elsewhere.
 
     Where no core is free for it, the others do its work, until one is.
@@ -150,7 +150,9 @@ class RayActors:
         if opened:
             self._stillborn += 1
             if self._stillborn > STILLBORN:
-                raise WorkersFailed(f"Ray's workers end before they have any work; the last: {how}")
+                raise ExecutorFailed(
+                    f"Ray's workers end before they have any work; the last: {how}"
+                )
         death = Died(self._names[worker], f"was lost ({how})")
         self._names[worker] = "a worker"
         self._actors[worker] = self._start()
@@ -173,7 +175,7 @@ def _begin(ray: Any, size: int | None, address: str | None) -> None:
         what = f"no cluster at {address}" if address else "it cannot be started here"
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         said = lines[0] if lines else type(error).__name__
-        raise FedmxError(f"engine ray: {what}: {said}") from error
+        raise FedmxError(f"executor ray: {what}: {said}") from error
     finally:
         with contextlib.suppress(ValueError):  # not in the main thread, where Ray changes nothing
             signal.signal(signal.SIGTERM, ended)

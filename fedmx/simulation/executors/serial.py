@@ -9,16 +9,16 @@ from fedmx.assembly.assembly import Assembly
 from fedmx.client.participant import Participant
 from fedmx.protocol.loopback import carried
 from fedmx.protocol.messages import CODEC
-from fedmx.simulation.executors.executor import Made
+from fedmx.simulation.executors.executor import TrainResult
 from layers.compute.data.samples import Samples
 from layers.compute.engines.compute import Compute
-from layers.compute.engines.mxnet.engine import Engine
+from layers.compute.engines.mxnet.engine import MXNetEngine
 from layers.logic import Answer, ClientFailed, ClientLedger, Logic, Question, Task, Traffic
 from layers.logic.core.messages import EMPTY
 from layers.network import wire_size
 
 
-class Serial:
+class SerialExecutor:
     """Trains when it is asked what became of a task, not before.
 
     Args:
@@ -31,7 +31,7 @@ class Serial:
     def __init__(
         self,
         logic: Logic,
-        engine: Engine,
+        engine: MXNetEngine,
         samples_of: Callable[[int], Samples],
         shared: Samples | None = None,
     ) -> None:
@@ -43,12 +43,12 @@ class Serial:
         self._weights = EMPTY
 
     @classmethod
-    def of(cls, assembly: Assembly) -> Serial:
+    def of(cls, assembly: Assembly) -> SerialExecutor:
         """Return what does the work of an experiment's clients."""
         shared = assembly.shared_samples
         return cls(assembly.logic, assembly.engine, assembly.samples_of, shared)
 
-    def __enter__(self) -> Serial:
+    def __enter__(self) -> SerialExecutor:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
@@ -60,7 +60,7 @@ class Serial:
         self._tasks[task.client] = received, ledger
         return size
 
-    def made(self, client: int) -> Made:
+    def made(self, client: int) -> TrainResult:
         """Train, and return what came of it."""
         task, ledger = self._tasks.pop(client)
         participant = self.participant(client, ledger)
@@ -69,7 +69,7 @@ class Serial:
         except Exception as error:
             what = f"{type(error).__name__}: {error}"
             raise ClientFailed(client, task.round, what) from error
-        return Made(update, size, participant.ledger)
+        return TrainResult(update, size, participant.ledger)
 
     def forget(self, client: int) -> None:
         """Let go of a task."""

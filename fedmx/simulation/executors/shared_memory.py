@@ -24,7 +24,7 @@ class Block(NamedTuple):
         return -(-max(self.size, 1) // PAGE_BYTES) * PAGE_BYTES
 
 
-class Arena:
+class SharedMemory:
     """Blocks are written by one process and read by others, which were given the descriptor.
 
     The file has no name, so that nothing is left behind however the processes end.

@@ -17,14 +17,14 @@ from fedmx.simulation.executors.jobs import (
     Answered,
     Ask,
     Build,
-    Kept,
+    EncodedState,
     Raised,
     Score,
     Scored,
     Train,
     Trained,
 )
-from fedmx.simulation.executors.serial import Serial
+from fedmx.simulation.executors.serial import SerialExecutor
 from layers.compute.blas import one_blas_thread
 from layers.compute.data.datasets import Files
 from layers.compute.data.samples import Samples
@@ -37,7 +37,7 @@ class Worker:
 
     def __init__(self) -> None:
         self._raised = Raised("it was never told what to work for", "", "")
-        self._serial: Serial | None = None
+        self._serial: SerialExecutor | None = None
 
     def do(self, parts: Iterable[bytes | bytearray | memoryview]) -> Payload | None:
         """Do one job and return the reply; there is none to `Build`."""
@@ -75,7 +75,7 @@ class Worker:
         try:
             experiment = Experiment.parse(build.experiment, build.source, folder=folder)
             self._assembly = Assembly(experiment, Files(data, cache, build.download))
-            serial = Serial.of(self._assembly)
+            serial = SerialExecutor.of(self._assembly)
             _ = self._assembly.parts
         except BaseException as error:  # noqa: BLE001 - as above
             self._raised = _raised(error)
@@ -89,7 +89,7 @@ class Worker:
     def _train(self, job: Train) -> Trained:
         participant = self._of(job.task.client, job.kept.ledger())
         update = participant.take(job.task)
-        return Trained(update, _wire_bytes(update), Kept.of(participant.ledger))
+        return Trained(update, _wire_bytes(update), EncodedState.of(participant.ledger))
 
     def _score(self, job: Score) -> Scored:
         engine = self._assembly.engine

@@ -60,4 +60,4 @@ def _end_with(pipe: int) -> None:
 
 def no_breakpoint(*args: object, **keywords: object) -> NoReturn:
     """Refuse to stop where nobody could go on."""
-    raise RuntimeError("a breakpoint needs this process's terminal: run with engine: serial")
+    raise RuntimeError("a breakpoint needs this process's terminal: run with executor: serial")

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from layers.compute.data.samples import Samples
-from layers.compute.engines.mxnet.engine import Engine
+from layers.compute.engines.mxnet.engine import MXNetEngine
 
 
 @dataclass(frozen=True)
 class Compute:
     """An engine and samples: the test set on a server, its own samples on a client."""
 
-    engine: Engine
+    engine: MXNetEngine
     samples: Samples

@@ -14,7 +14,7 @@ from layers.logic.compression.packed import pack, unpack
 from layers.logic.core.aggregator import AGGREGATE, Aggregator, Contribution
 from layers.logic.core.messages import Update
 from layers.logic.core.state import Memory, ServerState, frozen
-from layers.logic.errors import LogicError, Refused
+from layers.logic.errors import LogicError, Rejected
 from layers.logic.numeric.projection import (
     combine,
     inner_product,
@@ -70,7 +70,9 @@ class FedFV(Aggregator):
     def inspect(self, update: Update) -> None:
         """Refuse an update without the loss by which updates are ordered."""
         if "loss" not in update.metrics:
-            raise Refused("an update without the received model's loss, by which FedFV orders them")
+            raise Rejected(
+                "an update without the received model's loss, by which FedFV orders them"
+            )
 
     def init(self, state: ServerState) -> _Updates:
         """Start with nothing."""

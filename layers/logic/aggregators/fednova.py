@@ -68,8 +68,11 @@ class FedNova(Aggregator):
             raise LogicError(
                 "FedNova has no normalisation for momentum together with mu; set one of them to 0"
             )
-        if logic.training.rate * self.mu >= 1:
-            raise LogicError(f"FedNova: rate {logic.training.rate} times mu {self.mu} is 1 or more")
+        if logic.training.learning_rate * self.mu >= 1:
+            raise LogicError(
+                f"FedNova: learning_rate {logic.training.learning_rate} times mu {self.mu} "
+                "is 1 or more"
+            )
 
     def init(self, state: ServerState) -> _Sum:
         """Start with nothing."""
@@ -81,7 +84,7 @@ class FedNova(Aggregator):
         weight = float(contribution.samples)
         total.buffers.add(contribution)
         total.samples += weight
-        a = accumulation(update.steps, training.rate, training.momentum, self.mu)
+        a = accumulation(update.steps, training.learning_rate, training.momentum, self.mu)
         if a > 0:  # a client that took no step has no direction
             total.unit = total.unit or a
             total.accumulated += weight * (a / total.unit)

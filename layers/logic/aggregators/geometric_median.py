@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 
 from layers.logic.aggregators.median import coordinate_median
-from layers.logic.aggregators.stored_updates import Kept
+from layers.logic.aggregators.stored_updates import StoredUpdates
 from layers.logic.aggregators.sums import add_scaled
 from layers.logic.core.aggregator import Aggregator, Contribution
 from layers.logic.core.state import ServerState
@@ -47,15 +47,15 @@ class GeometricMedian(Aggregator):
         if not 0 < self.nu < math.inf:
             raise LogicError(f"nu must be greater than 0, not {self.nu}")
 
-    def init(self, state: ServerState) -> Kept:
+    def init(self, state: ServerState) -> StoredUpdates:
         """Start with nothing."""
-        return Kept.of(state)
+        return StoredUpdates.of(state)
 
-    def add(self, total: Kept, contribution: Contribution) -> Kept:
+    def add(self, total: StoredUpdates, contribution: Contribution) -> StoredUpdates:
         """Keep one update."""
         return total.add(contribution)
 
-    def finish(self, total: Kept, state: ServerState) -> ServerState:
+    def finish(self, total: StoredUpdates, state: ServerState) -> ServerState:
         """Return the state with the geometric median applied."""
         shares = np.array(total.samples if self.weights == "samples" else [1.0] * len(total.deltas))
         shares = shares / shares.sum()

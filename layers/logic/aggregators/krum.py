@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from layers.logic.aggregators.stored_updates import Kept, blocks
+from layers.logic.aggregators.stored_updates import StoredUpdates, blocks
 from layers.logic.core.aggregator import Aggregator, Contribution
 from layers.logic.core.state import ServerState
 from layers.logic.errors import LogicError
@@ -40,15 +40,15 @@ class Krum(Aggregator):
         """Refuse rounds in which f arbitrary clients could outvote the others."""
         _check_round(self, self.byzantine, logic)
 
-    def init(self, state: ServerState) -> Kept:
+    def init(self, state: ServerState) -> StoredUpdates:
         """Start with nothing."""
-        return Kept.of(state)
+        return StoredUpdates.of(state)
 
-    def add(self, total: Kept, contribution: Contribution) -> Kept:
+    def add(self, total: StoredUpdates, contribution: Contribution) -> StoredUpdates:
         """Keep one update."""
         return total.add(contribution)
 
-    def finish(self, total: Kept, state: ServerState) -> ServerState:
+    def finish(self, total: StoredUpdates, state: ServerState) -> ServerState:
         """Return the state with the update of the least score applied."""
         best = int(np.argmin(scores(total.deltas, self.byzantine)))
         return total.applied(total.deltas[best], state)
@@ -78,15 +78,15 @@ class MultiKrum(Aggregator):
         """Refuse rounds in which f arbitrary clients could outvote the others."""
         _check_round(self, self.byzantine, logic)
 
-    def init(self, state: ServerState) -> Kept:
+    def init(self, state: ServerState) -> StoredUpdates:
         """Start with nothing."""
-        return Kept.of(state)
+        return StoredUpdates.of(state)
 
-    def add(self, total: Kept, contribution: Contribution) -> Kept:
+    def add(self, total: StoredUpdates, contribution: Contribution) -> StoredUpdates:
         """Keep one update."""
         return total.add(contribution)
 
-    def finish(self, total: Kept, state: ServerState) -> ServerState:
+    def finish(self, total: StoredUpdates, state: ServerState) -> ServerState:
         """Return the state with the mean of the best updates applied."""
         most = len(total.deltas) - self.byzantine
         number = most if self.keep is None else min(self.keep, most)

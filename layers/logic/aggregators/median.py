@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from layers.logic.aggregators.stored_updates import Kept, blocks
+from layers.logic.aggregators.stored_updates import StoredUpdates, blocks
 from layers.logic.core.aggregator import Aggregator, Contribution
 from layers.logic.core.state import ServerState
 
@@ -23,15 +23,15 @@ class Median(Aggregator):
 
     each_client = True
 
-    def init(self, state: ServerState) -> Kept:
+    def init(self, state: ServerState) -> StoredUpdates:
         """Start with nothing."""
-        return Kept.of(state)
+        return StoredUpdates.of(state)
 
-    def add(self, total: Kept, contribution: Contribution) -> Kept:
+    def add(self, total: StoredUpdates, contribution: Contribution) -> StoredUpdates:
         """Keep one update."""
         return total.add(contribution)
 
-    def finish(self, total: Kept, state: ServerState) -> ServerState:
+    def finish(self, total: StoredUpdates, state: ServerState) -> ServerState:
         """Return the state with the median applied."""
         return total.applied(coordinate_median(total.deltas), state)
 

@@ -12,7 +12,7 @@ from layers.logic.aggregators.sums import add_scaled, moved
 from layers.logic.core.aggregator import Aggregator, Contribution
 from layers.logic.core.messages import Update
 from layers.logic.core.state import ServerState
-from layers.logic.errors import LogicError, Refused
+from layers.logic.errors import LogicError, Rejected
 from layers.logic.numeric.norm import norm
 
 LEAST_LOSS = 1e-10  # added to every loss, so that its power is defined
@@ -69,7 +69,7 @@ class QFedAvg(Aggregator):
         power = math.exp(exponent - total.scale)
         add_scaled(total.delta, contribution.delta, power)
         length = norm(contribution.delta)
-        lipschitz = 1 / contribution.training.rate
+        lipschitz = 1 / contribution.training.learning_rate
         total.weight += power * (1 + self.q * lipschitz * (length * length) / loss)
         total.buffers.add(contribution)
         return total
@@ -85,7 +85,7 @@ class QFedAvg(Aggregator):
 
 
 def check_loss(update: Update) -> None:
-    """Raise `Refused` for an update without the received model's loss, or with a negative one."""
+    """Raise `Rejected` for an update without the received model's loss, or with a negative one."""
     loss = update.metrics.get("loss")
     if loss is None or loss < 0:
-        raise Refused(f"a loss of {loss}; the aggregator needs the received model's, 0 or more")
+        raise Rejected(f"a loss of {loss}; the aggregator needs the received model's, 0 or more")

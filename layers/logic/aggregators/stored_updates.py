@@ -16,7 +16,7 @@ BLOCK = 1 << 12  # values of each update at a time, so that some dozens stay in 
 
 
 @dataclass
-class Kept:
+class StoredUpdates:
     """The fold of a rule that cannot work on a sum.
 
     Attributes:
@@ -29,11 +29,11 @@ class Kept:
     samples: list[int] = field(default_factory=list)
 
     @classmethod
-    def of(cls, state: ServerState) -> Kept:
+    def of(cls, state: ServerState) -> StoredUpdates:
         """Return the fold before the first update."""
         return cls(BufferMean(state))
 
-    def add(self, contribution: Contribution) -> Kept:
+    def add(self, contribution: Contribution) -> StoredUpdates:
         """Keep one more."""
         self.buffers.add(contribution)
         self.deltas.append(contribution.delta)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from layers.logic.aggregators.median import mean_of_sorted
-from layers.logic.aggregators.stored_updates import Kept
+from layers.logic.aggregators.stored_updates import StoredUpdates
 from layers.logic.core.aggregator import Aggregator, Contribution
 from layers.logic.core.state import ServerState
 from layers.logic.errors import LogicError
@@ -31,15 +31,15 @@ class TrimmedMean(Aggregator):
         if not 0 <= self.trim < 0.5:
             raise LogicError(f"trim must be at least 0 and below 0.5, not {self.trim}")
 
-    def init(self, state: ServerState) -> Kept:
+    def init(self, state: ServerState) -> StoredUpdates:
         """Start with nothing."""
-        return Kept.of(state)
+        return StoredUpdates.of(state)
 
-    def add(self, total: Kept, contribution: Contribution) -> Kept:
+    def add(self, total: StoredUpdates, contribution: Contribution) -> StoredUpdates:
         """Keep one update."""
         return total.add(contribution)
 
-    def finish(self, total: Kept, state: ServerState) -> ServerState:
+    def finish(self, total: StoredUpdates, state: ServerState) -> ServerState:
         """Return the state with the trimmed mean applied."""
         number = len(total.deltas)
         cut = min(int(self.trim * number + 1e-9), (number - 1) // 2)  # 0.29 * 100 is 28.999...

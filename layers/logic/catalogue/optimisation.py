@@ -54,45 +54,49 @@ def fedfv(fraction: float = 0.1, alpha: float = 0.1, tau: int = 1) -> Preset:
     return Preset(Uniform(fraction), FedFV(alpha, tau))
 
 
-def fedavgm(fraction: float = 0.1, rate: float = 1.0, momentum: float = 0.9) -> Preset:
+def fedavgm(
+    fraction: float = 0.1, server_learning_rate: float = 1.0, momentum: float = 0.9
+) -> Preset:
     """FedAvgM (Hsu et al. 2019): FedAvg with momentum on the server.
 
     Args:
         fraction: C, the share of the clients in a round.
-        rate: eta, the server's learning rate.
+        server_learning_rate: eta, the server's learning rate.
         momentum: beta.
     """
-    return Preset(Uniform(fraction), Mean(), (FedAvgM(rate, momentum),))
+    return Preset(Uniform(fraction), Mean(), (FedAvgM(server_learning_rate, momentum),))
 
 
-def fedadagrad(fraction: float = 0.1, rate: float = 0.1, tau: float = 1e-3) -> Preset:
+def fedadagrad(
+    fraction: float = 0.1, server_learning_rate: float = 0.1, tau: float = 1e-3
+) -> Preset:
     """FedAdagrad (Reddi et al. 2021, algorithm 2).
 
     Args:
         fraction: C, the share of the clients in a round.
-        rate: eta, the server's learning rate.
+        server_learning_rate: eta, the server's learning rate.
         tau: how adaptive it is; the smaller, the more.
     """
-    return Preset(Uniform(fraction), Mean("uniform"), (FedAdagrad(rate, tau=tau),))
+    return Preset(Uniform(fraction), Mean("uniform"), (FedAdagrad(server_learning_rate, tau=tau),))
 
 
-def fedadam(fraction: float = 0.1, rate: float = 0.01, tau: float = 1e-3) -> Preset:
+def fedadam(fraction: float = 0.1, server_learning_rate: float = 0.01, tau: float = 1e-3) -> Preset:
     """FedAdam (Reddi et al. 2021, algorithm 2).
 
     Args:
         fraction: C, the share of the clients in a round.
-        rate: eta, the server's learning rate.
+        server_learning_rate: eta, the server's learning rate.
         tau: how adaptive it is; the smaller, the more.
     """
-    return Preset(Uniform(fraction), Mean("uniform"), (FedAdam(rate, tau=tau),))
+    return Preset(Uniform(fraction), Mean("uniform"), (FedAdam(server_learning_rate, tau=tau),))
 
 
-def fedyogi(fraction: float = 0.1, rate: float = 0.01, tau: float = 1e-3) -> Preset:
+def fedyogi(fraction: float = 0.1, server_learning_rate: float = 0.01, tau: float = 1e-3) -> Preset:
     """FedYogi (Reddi et al. 2021, algorithm 2).
 
     Args:
         fraction: C, the share of the clients in a round.
-        rate: eta, the server's learning rate.
+        server_learning_rate: eta, the server's learning rate.
         tau: how adaptive it is; the smaller, the more.
     """
-    return Preset(Uniform(fraction), Mean("uniform"), (FedYogi(rate, tau=tau),))
+    return Preset(Uniform(fraction), Mean("uniform"), (FedYogi(server_learning_rate, tau=tau),))

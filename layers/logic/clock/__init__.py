@@ -15,7 +15,7 @@ from layers.logic.clock.devices import (
 )
 from layers.logic.clock.real import RealClock
 from layers.logic.clock.uploads import Parallel, Serial, Uploads
-from layers.logic.clock.virtual import Happening, VirtualClock
+from layers.logic.clock.virtual import ClockEvent, VirtualClock
 
 DEVICES: Mapping[str, type[Devices]] = {
     "knapsack": Knapsack,
@@ -37,7 +37,7 @@ __all__ = [
     "Availability",
     "Devices",
     "Fleet",
-    "Happening",
+    "ClockEvent",
     "RealClock",
     "Uploads",
     "VirtualClock",

@@ -21,7 +21,7 @@ WHY = {"dropped": "dropped out", "watched": "left, as its availability says"}
 
 
 @dataclass(frozen=True)
-class Happening:
+class ClockEvent:
     """One thing that happens.
 
     Attributes:
@@ -204,7 +204,7 @@ class VirtualClock:
         if not granted:
             self._end(client, at_s)
 
-    def next(self) -> Happening | None:
+    def next(self) -> ClockEvent | None:
         """Return what happens next; None when nothing does any more before the deadline.
 
         A round to which nothing arrives lasts until its deadline.
@@ -233,9 +233,9 @@ class VirtualClock:
                 for late in list(self._work):
                     self._end(late, self._deadline_s)
                 return None
-            happening = self._happen(at_s, client, kind, sent)
-            if happening is not None:
-                return happening
+            event = self._happen(at_s, client, kind, sent)
+            if event is not None:
+                return event
 
     def times(self) -> Mapping[int, Times]:
         """Return who did what when in the round under way, or just over."""
@@ -243,7 +243,7 @@ class VirtualClock:
 
     def _happen(
         self, at_s: float, client: int, kind: str, sent: tuple[float, int, float] | None
-    ) -> Happening | None:
+    ) -> ClockEvent | None:
         # An upload whose grant is dated back may have ended before now.
         self._now_s = max(self._now_s, at_s)
         if kind == "arrived":
@@ -252,18 +252,18 @@ class VirtualClock:
             self._channel.end(client)
             self._arrived = True
             self._end(client, at_s)
-            return Happening("arrived", client, at_s)
+            return ClockEvent("arrived", client, at_s)
         heapq.heappop(self._queue)
         if kind == "trained":
             self._sheet.note(client, "trained_s", at_s)
-            return Happening("trained", client, at_s)
+            return ClockEvent("trained", client, at_s)
         if kind == "watched":
             change_s = self._changes[client]
             if self._presence.there(client, change_s):
                 self._watch(client, change_s)
                 return None
         self._end(client, at_s)
-        return Happening("dropped", client, at_s, WHY[kind])
+        return ClockEvent("dropped", client, at_s, WHY[kind])
 
     def _something_due(self, sending: bool) -> bool:
         """Return whether anything is still to happen but that clients come and go."""

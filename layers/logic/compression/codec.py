@@ -7,7 +7,7 @@ from typing import Protocol
 import numpy as np
 
 from layers.logic.core.messages import Layout
-from layers.logic.errors import Refused
+from layers.logic.errors import Rejected
 
 
 class Codec(Protocol):
@@ -26,7 +26,7 @@ class Codec(Protocol):
         Any bytes give a vector of d values, or are refused; time and memory are bounded by d.
 
         Raises:
-            Refused: for what `encode` cannot have made.
+            Rejected: for what `encode` cannot have made.
         """
 
 
@@ -43,13 +43,13 @@ def floats_of(payload: np.ndarray, count: int, what: str) -> tuple[np.ndarray, n
     """Return the `count` little-endian float32 at the payload's head, and the bytes behind them.
 
     Raises:
-        Refused: for too few bytes, or values that are not finite.
+        Rejected: for too few bytes, or values that are not finite.
     """
     if payload.size < 4 * count:
-        raise Refused(f"a payload of {payload.size} bytes; its {count} {what} alone need more")
+        raise Rejected(f"a payload of {payload.size} bytes; its {count} {what} alone need more")
     values = np.frombuffer(payload[: 4 * count].tobytes(), "<f4")
     if not np.isfinite(values).all():
-        raise Refused(f"{what} that are not finite")
+        raise Rejected(f"{what} that are not finite")
     return values, payload[4 * count :]
 
 
@@ -57,11 +57,11 @@ def scales_of(payload: np.ndarray, parts: np.ndarray) -> tuple[np.ndarray, np.nd
     """Return one scale a tensor, float32 (tensors,), and the bytes behind them.
 
     Raises:
-        Refused: for too few bytes, or scales that are negative or not finite.
+        Rejected: for too few bytes, or scales that are negative or not finite.
     """
     scales, rest = floats_of(payload, parts.size - 1, "scales")
     if scales.min(initial=0) < 0:
-        raise Refused("scales that are negative")
+        raise Rejected("scales that are negative")
     return scales, rest
 
 

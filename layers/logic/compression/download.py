@@ -23,7 +23,7 @@ from layers.logic.compression.upload import payload_of
 from layers.logic.core.hook import Context
 from layers.logic.core.messages import EMPTY, Task, Update
 from layers.logic.core.state import ServerState, frozen
-from layers.logic.errors import LogicError, Refused
+from layers.logic.errors import LogicError, Rejected
 
 MISSED = "missed"
 
@@ -52,7 +52,7 @@ class ServerDownload:
         context.slot["checksum"] = self._checksum
         return replace(task, weights=EMPTY)
 
-    def count(self, update: Update, context: Context) -> None:
+    def on_accepted(self, update: Update, context: Context) -> None:
         """Remember which clients keep another model than that of their round."""
         strange = dict(context.memory.get("strange", {}))
         if update.client in self._strange:
@@ -84,14 +84,19 @@ class ServerDownload:
     def _missed(self, task: Task, context: Context) -> list[np.ndarray] | None:
         """Return the payloads that bring the client's model up to date, or None."""
         memory = context.memory
-        if not task.counted or memory.get("strange", {}).get(task.client) == task.counted:
+        if (
+            not task.last_accepted_round
+            or memory.get("strange", {}).get(task.client) == task.last_accepted_round
+        ):
             return None
         if self._checksum is None:
             self._checksum = checksum(context.start)
         if self._checksum != memory.get("checksum"):
             return None  # something else changed the model behind this hook
-        # The client has the model that round `counted` began with.
-        payloads = [memory["payloads"].get(r) for r in range(task.counted, context.round)]
+        # The client has the model that round `accepted` began with.
+        payloads = [
+            memory["payloads"].get(r) for r in range(task.last_accepted_round, context.round)
+        ]
         missed = [payload for payload in payloads if payload is not None]
         whole = len(missed) == len(payloads)
         if not whole or sum(payload.nbytes for payload in missed) >= context.start.nbytes:
@@ -141,7 +146,7 @@ def _caught_up(
     model: np.ndarray = memory["model"].copy()
     missed, lengths = payload_of(context.slot, MISSED), context.slot.get("lengths")
     if not isinstance(lengths, np.ndarray) or lengths.sum() != missed.size:
-        raise Refused("missed updates whose lengths are not those of their bytes")
+        raise Rejected("missed updates whose lengths are not those of their bytes")
     stop = 0
     for length in lengths.tolist():
         payload, stop = missed[stop : stop + length], stop + length

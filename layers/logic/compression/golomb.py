@@ -17,7 +17,7 @@ import math
 
 import numpy as np
 
-from layers.logic.errors import Refused
+from layers.logic.errors import Rejected
 
 BLOCK_BITS = 1 << 15  # of the stream at a time, so that a block stays in the processor's cache
 BLOCK_CODES = 1 << 14
@@ -71,7 +71,7 @@ def pack(positions: np.ndarray, bits: int, positive: np.ndarray | None = None) -
 def unpack(
     stream: np.ndarray, count: int, bits: int, size: int, signed: bool = False
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return `count` ascending positions below `size`, int64 (count,), and their signs.
+    """Return `on_accepted` ascending positions below `size`, int64 (count,), and their signs.
 
     Args:
         stream: uint8 (bytes,), of anybody.
@@ -80,12 +80,12 @@ def unpack(
         signed: whether signs are in it; without them they come back empty.
 
     Raises:
-        Refused: for what is not the stream of `count` positions below `size`.
+        Rejected: for what is not the stream of `on_accepted` positions below `size`.
     """
     tail = bits + signed
     most_bits = count * (tail + 1) + (size >> bits)
     if not 8 * stream.size < most_bits + 8:
-        raise Refused(f"{stream.size} bytes of positions; {count} below {size} take fewer")
+        raise Rejected(f"{stream.size} bytes of positions; {count} below {size} take fewer")
     flags = np.unpackbits(stream)
     positions = np.empty(count, np.int64)
     positive = np.empty(count if signed else 0, bool)
@@ -113,11 +113,11 @@ def unpack(
             positive[block] = flags[ends + tail]
         found, begin, last = block.stop, int(ends[-1]) + tail + 1, int(positions[block.stop - 1])
         if last >= size:
-            raise Refused(f"a position of {last} in a vector of {size}")
+            raise Rejected(f"a position of {last} in a vector of {size}")
     if found < count:
-        raise Refused(f"{stream.size} bytes of positions end before the last of {count}")
+        raise Rejected(f"{stream.size} bytes of positions end before the last of {count}")
     if flags.size - begin >= 8 or flags[begin:].any():
-        raise Refused(f"{stream.size} bytes of positions go on behind the last of {count}")
+        raise Rejected(f"{stream.size} bytes of positions go on behind the last of {count}")
     return positions, positive
 
 

@@ -48,11 +48,11 @@ class CodedServer(ServerHalf):
             return update
         return receive_encoded(update, context, self._up, self._parts(context))
 
-    def count(self, update: Update, context: Context) -> None:
+    def on_accepted(self, update: Update, context: Context) -> None:
         """Note what model the client keeps."""
         download = self._downloads(context)
         if download is not None:
-            download.count(update, context)
+            download.on_accepted(update, context)
 
     def conclude(self, state: ServerState, context: Context) -> ServerState:
         """Encode the model's change, and apply what was encoded."""

@@ -7,7 +7,7 @@ import struct
 import numpy as np
 
 from layers.logic.compression.golomb import pack, remainder_bits
-from layers.logic.errors import Refused
+from layers.logic.errors import Rejected
 
 HEAD = struct.Struct("<QB")  # number of positions, bits of each remainder
 
@@ -28,16 +28,16 @@ def decode_head(payload: np.ndarray, size: int) -> tuple[int, int, np.ndarray]:
     """Return the number of positions, the code's parameter, and the bytes behind the head.
 
     Raises:
-        Refused: for a number or a parameter that cannot be.
+        Rejected: for a number or a parameter that cannot be.
     """
     if payload.size < HEAD.size:
-        raise Refused(f"a payload of {payload.size} bytes; the head alone has {HEAD.size}")
+        raise Rejected(f"a payload of {payload.size} bytes; the head alone has {HEAD.size}")
     count, bits = HEAD.unpack(payload[: HEAD.size].tobytes())
     if count > size:
-        raise Refused(f"{count} positions in a vector of {size}")
+        raise Rejected(f"{count} positions in a vector of {size}")
     # One more than the best parameter: another machine's logarithm may round differently. Much
     # more than the best would let a stream be many times as long as the vector.
     best = remainder_bits(count / size) if count else 0
     if bits > best + 1:
-        raise Refused(f"positions with {bits} bits of remainder; {best} are best")
+        raise Rejected(f"positions with {bits} bits of remainder; {best} are best")
     return count, bits, payload[HEAD.size :]

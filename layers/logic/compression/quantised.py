@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 
 from layers.logic.compression.codec import bytes_of, scales_of
-from layers.logic.errors import LogicError, Refused
+from layers.logic.errors import LogicError, Rejected
 
 BLOCK = 1 << 16  # values at a time, so that the draws stay in the processor's cache
 
@@ -64,10 +64,10 @@ class QuantisedCodec:
         size = int(parts[-1])
         scales, rest = scales_of(payload, parts)
         if rest.size != size * self._type.itemsize:
-            raise Refused(f"{rest.size} bytes of {self.bits}-bit values for {size} of them")
+            raise Rejected(f"{rest.size} bytes of {self.bits}-bit values for {size} of them")
         rounded = np.frombuffer(rest.tobytes(), self._type)
         if rounded.min(initial=0) < -self.levels:
-            raise Refused(f"a value below -{self.levels}, which is the least of {self.bits} bits")
+            raise Rejected(f"a value below -{self.levels}, which is the least of {self.bits} bits")
         vector = rounded.astype(np.float32)
         for scale, start, stop in zip(scales, parts[:-1], parts[1:], strict=True):
             vector[start:stop] *= np.float32(scale / self.levels)

@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 
 from layers.logic.compression.codec import bytes_of, scales_of
-from layers.logic.errors import Refused
+from layers.logic.errors import Rejected
 
 
 @dataclass(frozen=True)
@@ -31,10 +31,10 @@ class SignCodec:
         size = int(parts[-1])
         scales, packed = scales_of(payload, parts)
         if packed.size != -(-size // 8):
-            raise Refused(f"{packed.size} bytes of signs for {size} values")
+            raise Rejected(f"{packed.size} bytes of signs for {size} values")
         positive = np.unpackbits(packed)
         if positive[size:].any():
-            raise Refused(f"signs that go on behind the last of {size}")
+            raise Rejected(f"signs that go on behind the last of {size}")
         vector = np.repeat(scales, np.diff(parts))
         np.negative(vector, out=vector, where=positive[:size] == 0)
         return vector

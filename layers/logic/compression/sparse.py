@@ -36,7 +36,7 @@ def decode_sparse(payload: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarra
     """Return positions, int64 (n,), and values, float32 (n,), of a payload.
 
     Raises:
-        Refused: for what `encode_sparse` cannot have made.
+        Rejected: for what `encode_sparse` cannot have made.
     """
     count, bits, rest = decode_head(payload, size)
     values, stream = floats_of(rest, count, "values")

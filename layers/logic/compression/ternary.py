@@ -118,7 +118,7 @@ def decode_ternary(payload: np.ndarray, parts: np.ndarray) -> Ternary:
     """Return the ternary vector of a payload.
 
     Raises:
-        Refused: for what `encode_ternary` cannot have made.
+        Rejected: for what `encode_ternary` cannot have made.
     """
     size = int(parts[-1])
     count, bits, rest = decode_head(payload, size)

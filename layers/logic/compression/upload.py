@@ -14,7 +14,7 @@ import numpy as np
 from layers.logic.compression.codec import Codec
 from layers.logic.core.hook import Context
 from layers.logic.core.messages import EMPTY, Slot, Update
-from layers.logic.errors import Refused
+from layers.logic.errors import Rejected
 
 PAYLOAD = "update"
 
@@ -44,7 +44,7 @@ def receive_encoded(update: Update, context: Context, codec: Codec, parts: np.nd
     """Return the update with the delta that its payload stands for.
 
     Raises:
-        Refused: there is no sound payload.
+        Rejected: there is no sound payload.
     """
     if PAYLOAD not in context.slot and not np.isfinite(update.delta).all():
         return update  # the gate refuses it
@@ -56,9 +56,9 @@ def payload_of(slot: Slot, name: str) -> np.ndarray:
     """Return a payload, uint8 (bytes,).
 
     Raises:
-        Refused: there is none.
+        Rejected: there is none.
     """
     payload = slot.get(name)
     if not isinstance(payload, np.ndarray) or payload.dtype != np.uint8 or payload.ndim != 1:
-        raise Refused(f"no bytes in the slot's {name!r}, where an encoded vector should be")
+        raise Rejected(f"no bytes in the slot's {name!r}, where an encoded vector should be")
     return payload

@@ -14,7 +14,7 @@ from layers.logic.core.state import ServerState
 if TYPE_CHECKING:
     from layers.logic.round.logic import Logic
 
-AGGREGATE = "aggregate"
+AGGREGATE = "aggregator"
 """The key of what an aggregator keeps in `ServerState.memory`."""
 
 
@@ -60,7 +60,7 @@ class Aggregator(ABC):
         """Raise `LogicError` if this cannot work in `logic`; called before anything runs."""
 
     def inspect(self, update: Update) -> None:  # noqa: B027
-        """Raise `Refused` for a decoded update that cannot be used; called when it arrives."""
+        """Raise `Rejected` for a decoded update that cannot be used; called when it arrives."""
 
     def start(self, state: ServerState, group: str) -> tuple[np.ndarray, np.ndarray]:
         """Return the weights (d,) and buffers (b,) that the lanes of a group start from."""

@@ -27,8 +27,8 @@ class Context:
         seed: the stream that `rng` draws from, different for each hook, end, round and client.
         training: how the client trains in this round.
         layout: where each tensor lies in the flat vector.
-        memory: what this half of this hook keeps; on the server it can be changed in `count` and
-            `conclude` only, which run in the order of the plan.
+        memory: what this half of this hook keeps; on the server it can be changed in
+            `on_accepted` and `conclude` only, which run in the order of the plan.
         slot: what this hook's other half said (in `receive`), or what to say to it (in `send`).
         start: float32 (d,), the weights that the round, or the local training, started from.
         clients: on the server, how many clients there are, N; 0 on a client.
@@ -64,8 +64,8 @@ class Context:
         """Keep named arrays and numbers in this half's memory."""
         if not isinstance(self.memory, MutableMapping):
             raise TypeError(
-                "a server half changes its memory in count() and conclude() only: they run in "
-                "the order of the plan, so that the order of arrival changes nothing"
+                "a server half changes its memory in on_accepted() and conclude() only: they run "
+                "in the order of the plan, so that the order of arrival changes nothing"
             )
         self.memory.update(values)
 
@@ -78,10 +78,10 @@ class ServerHalf:
         return task
 
     def receive(self, update: Update, context: Context) -> Update:
-        """Undo what the client's `send` did; raise `Refused` if that cannot be."""
+        """Undo what the client's `send` did; raise `Rejected` if that cannot be."""
         return update
 
-    def count(self, update: Update, context: Context) -> None:
+    def on_accepted(self, update: Update, context: Context) -> None:
         """Take note of an update that counts; called in the order of the plan.
 
         In a lane of several clients the update comes without its delta.

@@ -40,7 +40,7 @@ class Training:
         epochs: passes over the client's samples; ignored when `steps` is given.
         steps: local steps, or None to go by `epochs`.
         batch_size: samples a step; 0 takes all of them.
-        rate: learning rate of this round, the schedule already applied.
+        learning_rate: learning rate of this round, the schedule already applied.
         momentum: heavy-ball momentum; its buffer starts at zero every round.
         weight_decay: L2 coefficient.
         loss: ``"running"`` reports the mean mini-batch loss while training; ``"received"`` the
@@ -51,7 +51,7 @@ class Training:
     epochs: int = 1
     steps: int | None = None
     batch_size: int = 10
-    rate: float = 0.1
+    learning_rate: float = 0.1
     momentum: float = 0.0
     weight_decay: float = 0.0
     loss: str = "running"
@@ -68,8 +68,9 @@ class Task:
         training: how to train.
         weights: float32 (d,), or empty when a hook put an encoded form into its slot.
         buffers: float32 (b,), the non-trainable state (BatchNorm statistics).
-        counted: the last round in which an update of this client counted; by it the client knows
-            which of its memories is the valid one. 0: none did, or the client lost its memory.
+        last_accepted_round: the last round in which an update of this client was accepted; by it
+            the client knows which of its memories is the valid one. 0: none was, or the client lost
+            its memory.
         offer: whether the client first offers its update and sends it only when granted.
         slots: one a hook that has something to say.
     """
@@ -80,7 +81,7 @@ class Task:
     training: Training
     weights: np.ndarray
     buffers: np.ndarray
-    counted: int = 0
+    last_accepted_round: int = 0
     offer: bool = False
     slots: dict[str, dict[str, bool | int | float | str | bytes | np.ndarray | None]] = field(
         default_factory=dict
@@ -149,24 +150,24 @@ class Update:
 
 
 @dataclass(frozen=True)
-class Lost:
+class ClientLost:
     """Nothing will come from this client in this round, and why.
 
     Attributes:
         reason: one line.
         traceback: of the client's side where its own code failed, else empty.
-        refused: something came, and was refused before it could be an update.
+        rejected: something came, and was rejected before it could be an update.
     """
 
     round: int
     client: int
     reason: str
     traceback: str = ""
-    refused: bool = False
+    rejected: bool = False
 
 
 @dataclass(frozen=True)
-class Forgot:
+class StateLost:
     """The client of this task does not have the memory any more that the task counts on.
 
     It was killed in the meantime, and came back without; it waits for a task to begin anew with.
@@ -176,6 +177,6 @@ class Forgot:
     client: int
 
 
-Event: TypeAlias = "Offer | Update | Lost | Forgot"
+Event: TypeAlias = "Offer | Update | ClientLost | StateLost"
 EMPTY = np.zeros(0, np.float32)
 EMPTY.setflags(write=False)

@@ -55,7 +55,7 @@ class Peers(Protocol):
         """Begin a round: the clock is at 0, and tasks for the clients of this plan will follow."""
 
     def send(self, tasks: Sequence[Task]) -> None:
-        """Send tasks; each brings one `Update` or `Lost`, an `Offer` perhaps before it."""
+        """Send tasks; each brings one `Update` or `ClientLost`, an `Offer` perhaps before it."""
 
     def answer(self, verdicts: Sequence[Verdict]) -> None:
         """Answer offers, also after the last event.
@@ -68,8 +68,8 @@ class Peers(Protocol):
 
         An offer comes with the moment of its arrival (`Offer.at_s`).
 
-        A message bears the number of the client that sent it (who lied about that is `Lost`), and
-        what was given up in an earlier round is not yielded: by these two a task is known.
+        A message has the number of the client that really sent it; a client that lied about it is
+        `ClientLost`. Messages of earlier rounds are not yielded.
         """
 
     def traffic(self) -> Mapping[int, Traffic]:

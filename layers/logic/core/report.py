@@ -23,7 +23,7 @@ class ClientReport:
     """
 
     client: int
-    status: Literal["counted", "refused", "declined", "lost"]
+    status: Literal["accepted", "rejected", "declined", "lost"]
     reason: str = ""
     traceback: str = ""
     samples: int = 0
@@ -39,7 +39,7 @@ class RoundReport:
 
     Attributes:
         round: from 1.
-        rate: the learning rate of this round.
+        learning_rate: the learning rate of this round.
         selected: how many clients the plan had.
         clients: those in the order of the plan, then refused updates of others, or second ones.
         traffic: sum over all clients, surveys and strangers to the plan included.
@@ -47,7 +47,7 @@ class RoundReport:
     """
 
     round: int
-    rate: float
+    learning_rate: float
     selected: int
     clients: tuple[ClientReport, ...]
     traffic: Traffic
@@ -63,7 +63,7 @@ class RoundReport:
         told = [
             (report.metrics["loss"], report.samples)
             for report in self.clients
-            if report.status == "counted" and "loss" in report.metrics
+            if report.status == "accepted" and "loss" in report.metrics
         ]
         if not told:
             return None

@@ -1,4 +1,4 @@
-"""Samples that were put together, or drawn, from those of a client."""
+"""ArrayData that were put together, or drawn, from those of a client."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 
 @dataclass(frozen=True, eq=False)
-class Samples:
+class ArrayData:
     """`layers.logic.core.engine.Data` of two arrays: x (n, ...), and labels y (n,)."""
 
     x: np.ndarray

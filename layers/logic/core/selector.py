@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from layers.logic.core.report import RoundReport
     from layers.logic.round.logic import Logic
 
-SELECT = "select"
+SELECT = "selector"
 """The key of what a selector keeps in `ServerState.memory`."""
 
 SURVEY = "survey"
@@ -29,7 +29,7 @@ Inquiry: TypeAlias = "tuple[Question, Sequence[int]]"
 
 
 @dataclass(frozen=True)
-class Bids:
+class PendingOffers:
     """The offers of a round when one of them has come, or a client was lost.
 
     Attributes:
@@ -63,7 +63,7 @@ class Selector(ABC):
         """Return what every client is asked once, before its first round."""
         return ()
 
-    def absorb(self, state: ServerState, population: Population) -> ServerState:
+    def on_survey(self, state: ServerState, population: Population) -> ServerState:
         """Return the state after clients have answered the surveys.
 
         The answers are `state.memory[SURVEY]`; an answer of which a digest is kept can be replaced
@@ -94,18 +94,18 @@ class Selector(ABC):
     ) -> Plan:
         """Return the lanes of round `round`."""
 
-    def admit(self, bids: Bids, so_far: Any) -> tuple[Sequence[Verdict], Any]:
+    def on_offers(self, pending: PendingOffers, so_far: Any) -> tuple[Sequence[Verdict], Any]:
         """Answer offers, now or later.
 
         A verdict may decline a client that is still waited for. When nobody is waited for, what is
         still unanswered counts as declined.
 
         Args:
-            bids: the offers, and what is known when one more has come, or a client was lost.
+            pending: the offers, and what is known when one more has come, or a client was lost.
             so_far: what the call before in this round returned with its verdicts; None at first.
         """
-        return [Verdict(offer.round, offer.client, granted=True) for offer in bids.offers], None
+        return [Verdict(offer.round, offer.client, granted=True) for offer in pending.offers], None
 
-    def learn(self, memory: Mapping[str, Any], report: RoundReport) -> Mapping[str, Any]:
+    def on_round_end(self, memory: Mapping[str, Any], report: RoundReport) -> Mapping[str, Any]:
         """Return the memory after a round."""
         return memory

@@ -21,14 +21,14 @@ class ServerState:
         weights: float32 (d,), the global model.
         buffers: float32 (b,), its non-trainable state.
         memory: what selector, aggregator, surveys and hooks keep, by their keys.
-        counted: for each client the last round in which its update counted.
+        last_accepted: for each client the last round in which its update was accepted.
     """
 
     round: int
     weights: np.ndarray
     buffers: np.ndarray
     memory: Mapping[str, Memory] = field(default_factory=dict)
-    counted: Mapping[int, int] = field(default_factory=dict)
+    last_accepted: Mapping[int, int] = field(default_factory=dict)
 
     def tree(self) -> dict[str, Any]:
         """Return the state as named arrays and numbers."""
@@ -37,7 +37,7 @@ class ServerState:
             "weights": self.weights,
             "buffers": self.buffers,
             "memory": dict(self.memory),
-            "counted": dict(self.counted),
+            "last_accepted": dict(self.last_accepted),
         }
 
     @classmethod
@@ -48,7 +48,7 @@ class ServerState:
             weights=frozen(tree["weights"]),
             buffers=frozen(tree["buffers"]),
             memory=tree["memory"],
-            counted=tree["counted"],
+            last_accepted=tree["last_accepted"],
         )
 
 
@@ -87,15 +87,15 @@ class ClientLedger:
         states = (self.settled, self.pending)
         return tuple(state.round for state in states if state is not None and state.round)
 
-    def settle(self, counted: int) -> ClientLedger:
-        """Return the ledger once it is known that this client's round `counted` was its last.
+    def settle(self, last_accepted_round: int) -> ClientLedger:
+        """Return the ledger once it is known which round of this client was accepted last.
 
         A client that lost its memory starts with an empty one.
         """
         for state in (self.pending, self.settled):
-            if state is not None and state.round == counted:
+            if state is not None and state.round == last_accepted_round:
                 return ClientLedger(state)
-        return ClientLedger(ClientState(counted))
+        return ClientLedger(ClientState(last_accepted_round))
 
     def tree(self) -> dict[str, Any]:
         """Return the ledger as named arrays and numbers."""

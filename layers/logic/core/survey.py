@@ -10,7 +10,7 @@ import numpy as np
 
 from layers.logic.core.engine import Data, Engine
 from layers.logic.core.messages import EMPTY, Slot, Training
-from layers.logic.core.samples import Samples
+from layers.logic.core.samples import ArrayData
 from layers.logic.errors import LogicError
 from layers.logic.numeric.distances import DISTANCES, uniform
 from layers.logic.numeric.sketch import sketch
@@ -24,7 +24,7 @@ class Question:
     Attributes:
         name: a key of `QUESTIONS`.
         classes: number of labels, for a question about labels.
-        rate: learning rate, for a question about a step.
+        learning_rate: learning rate, for a question about a step.
         samples: on how many the question is answered; 0: all.
         values: of a sketch of the answer, in place of it; 0: the answer itself.
         weights: float32 (d,), for a question that needs the model; the server fills it in.
@@ -36,7 +36,7 @@ class Question:
 
     name: str
     classes: int = 0
-    rate: float = 0.0
+    learning_rate: float = 0.0
     samples: int = 0
     values: int = 0
     round: int = 0
@@ -92,7 +92,9 @@ def _step(question: Question, engine: Engine, data: Data) -> Slot:
     Or a sketch of the step alone, float32 (values,), which tells less.
     """
     engine.load(question.weights, question.buffers)
-    engine.train(data, Training(steps=1, batch_size=0, rate=question.rate), seed=0)
+    engine.train(
+        data, Training(steps=1, batch_size=0, learning_rate=question.learning_rate), seed=0
+    )
     if question.values:
         return {"sketch": sketch(engine.weights - question.weights, question.values)}
     return {"weights": engine.weights.copy()}
@@ -120,7 +122,7 @@ def _loss(question: Question, engine: Engine, data: Data) -> Slot:
     if 0 < question.samples < len(data):
         rng = generator(0, "loss", question.round)
         rows = np.sort(rng.choice(len(data), question.samples, replace=False))
-        data = Samples(data.x[rows], data.y[rows])
+        data = ArrayData(data.x[rows], data.y[rows])
     engine.load(question.weights, question.buffers)
     return {"loss": float(engine.evaluate(data).loss)}
 

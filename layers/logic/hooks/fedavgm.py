@@ -26,16 +26,18 @@ class FedAvgM(Hook):
     moves nothing.
 
     Attributes:
-        rate: eta, the server's learning rate.
-        momentum: beta; 0 with rate 1 is aggregation as it is.
+        server_learning_rate: eta, the server's learning rate.
+        momentum: beta; 0 with learning rate 1 is aggregation as it is.
     """
 
-    rate: float = 1.0
+    server_learning_rate: float = 1.0
     momentum: float = 0.9
 
     def __post_init__(self) -> None:
-        if not 0 < self.rate < math.inf:
-            raise LogicError(f"rate must be greater than 0, not {self.rate}")
+        if not 0 < self.server_learning_rate < math.inf:
+            raise LogicError(
+                f"server_learning_rate must be greater than 0, not {self.server_learning_rate}"
+            )
         if not 0 <= self.momentum < 1:
             raise LogicError(f"momentum must be at least 0 and below 1, not {self.momentum}")
 
@@ -45,7 +47,7 @@ class FedAvgM(Hook):
 
     def server(self) -> ServerHalf:
         """Return the half that keeps v."""
-        return _Momentum(self.rate, self.momentum)
+        return _Momentum(self.server_learning_rate, self.momentum)
 
 
 def check_before_encoding(hook: Hook, logic: Logic) -> None:
@@ -65,7 +67,7 @@ class _Momentum(ServerHalf):
         self._momentum = np.float32(momentum)
         self._counted = False
 
-    def count(self, update: Update, context: Context) -> None:
+    def on_accepted(self, update: Update, context: Context) -> None:
         self._counted = True
 
     def conclude(self, state: ServerState, context: Context) -> ServerState:

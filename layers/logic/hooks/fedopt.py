@@ -39,17 +39,17 @@ class FedAdagrad(Hook):
     """Steps that shrink where the updates were large: v <- v + Delta^2.
 
     Attributes:
-        rate: eta, the server's learning rate.
+        server_learning_rate: eta, the server's learning rate.
         beta1: of the first moment.
         tau: how adaptive it is; the smaller, the more.
     """
 
-    rate: float = 0.1
+    server_learning_rate: float = 0.1
     beta1: float = 0.0
     tau: float = 1e-3
 
     def __post_init__(self) -> None:
-        _check(self.rate, self.tau, beta1=self.beta1)
+        _check(self.server_learning_rate, self.tau, beta1=self.beta1)
 
     def check(self, logic: Logic) -> None:
         """Refuse to move a model that has been encoded already."""
@@ -57,7 +57,9 @@ class FedAdagrad(Hook):
 
     def server(self) -> ServerHalf:
         """Return the half that keeps m and v."""
-        return _Adaptive(self.rate, self.beta1, self.tau, lambda v, square: v + square)
+        return _Adaptive(
+            self.server_learning_rate, self.beta1, self.tau, lambda v, square: v + square
+        )
 
 
 @dataclass(frozen=True)
@@ -65,19 +67,19 @@ class FedAdam(Hook):
     """Steps by the running size of the updates: v <- beta2 v + (1 - beta2) Delta^2.
 
     Attributes:
-        rate: eta, the server's learning rate.
+        server_learning_rate: eta, the server's learning rate.
         beta1: of the first moment.
         beta2: of the second moment.
         tau: how adaptive it is; the smaller, the more.
     """
 
-    rate: float = 0.01
+    server_learning_rate: float = 0.01
     beta1: float = 0.9
     beta2: float = 0.99
     tau: float = 1e-3
 
     def __post_init__(self) -> None:
-        _check(self.rate, self.tau, beta1=self.beta1, beta2=self.beta2)
+        _check(self.server_learning_rate, self.tau, beta1=self.beta1, beta2=self.beta2)
 
     def check(self, logic: Logic) -> None:
         """Refuse to move a model that has been encoded already."""
@@ -86,7 +88,9 @@ class FedAdam(Hook):
     def server(self) -> ServerHalf:
         """Return the half that keeps m and v."""
         b = self.beta2
-        return _Adaptive(self.rate, self.beta1, self.tau, lambda v, s: b * v + (1 - b) * s)
+        return _Adaptive(
+            self.server_learning_rate, self.beta1, self.tau, lambda v, s: b * v + (1 - b) * s
+        )
 
 
 @dataclass(frozen=True)
@@ -94,19 +98,19 @@ class FedYogi(Hook):
     """As FedAdam, but v moves slowly: v <- v - (1 - beta2) Delta^2 sign(v - Delta^2).
 
     Attributes:
-        rate: eta, the server's learning rate.
+        server_learning_rate: eta, the server's learning rate.
         beta1: of the first moment.
         beta2: of the second moment.
         tau: how adaptive it is; the smaller, the more.
     """
 
-    rate: float = 0.01
+    server_learning_rate: float = 0.01
     beta1: float = 0.9
     beta2: float = 0.99
     tau: float = 1e-3
 
     def __post_init__(self) -> None:
-        _check(self.rate, self.tau, beta1=self.beta1, beta2=self.beta2)
+        _check(self.server_learning_rate, self.tau, beta1=self.beta1, beta2=self.beta2)
 
     def check(self, logic: Logic) -> None:
         """Refuse to move a model that has been encoded already."""
@@ -116,12 +120,15 @@ class FedYogi(Hook):
         """Return the half that keeps m and v."""
         part = 1 - self.beta2
         return _Adaptive(
-            self.rate, self.beta1, self.tau, lambda v, s: v - part * s * np.sign(v - s)
+            self.server_learning_rate,
+            self.beta1,
+            self.tau,
+            lambda v, s: v - part * s * np.sign(v - s),
         )
 
 
 def _check(rate: float, tau: float, **betas: float) -> None:
-    for name, value in (("rate", rate), ("tau", tau)):
+    for name, value in (("server_learning_rate", rate), ("tau", tau)):
         if not 0 < value < math.inf:
             raise LogicError(f"{name} must be greater than 0, not {value}")
     for name, value in betas.items():
@@ -140,7 +147,7 @@ class _Adaptive(ServerHalf):
         self._rate, self._beta1, self._tau, self._rule = rate, beta1, tau, rule
         self._counted = False
 
-    def count(self, update: Update, context: Context) -> None:
+    def on_accepted(self, update: Update, context: Context) -> None:
         self._counted = True
 
     def conclude(self, state: ServerState, context: Context) -> ServerState:

@@ -34,10 +34,10 @@ class FedProx(Hook):
 
     def check(self, logic: Logic) -> None:
         """Refuse a step that overshoots the received model it is held near to."""
-        if logic.training.rate * self.mu >= 1:
+        if logic.training.learning_rate * self.mu >= 1:
             raise LogicError(
-                f"FedProx: rate {logic.training.rate} times mu {self.mu} is 1 or more: each "
-                "step would overshoot the received model; lower one of them"
+                f"FedProx: learning_rate {logic.training.learning_rate} times mu {self.mu} is 1 or "
+                "more: each step would overshoot the received model; lower one of them"
             )
 
     def client(self) -> ClientHalf:

@@ -9,7 +9,7 @@ import numpy as np
 
 from layers.logic.core.hook import ClientHalf, Context, Hook, ServerHalf
 from layers.logic.core.messages import EMPTY, Update
-from layers.logic.errors import LogicError, Refused
+from layers.logic.errors import LogicError, Rejected
 
 if TYPE_CHECKING:
     from layers.logic.round.logic import Logic
@@ -72,5 +72,5 @@ class _Step(ServerHalf):
     def receive(self, update: Update, context: Context) -> Update:
         gradient = context.slot.get(GRADIENT)
         if not isinstance(gradient, np.ndarray) or gradient.dtype != np.float32:
-            raise Refused("an update without the float32 gradient that was asked for")
-        return replace(update, delta=np.float32(-context.training.rate) * gradient)
+            raise Rejected("an update without the float32 gradient that was asked for")
+        return replace(update, delta=np.float32(-context.training.learning_rate) * gradient)

@@ -86,7 +86,7 @@ class _SelectiveServer(ServerHalf):
     def send(self, task: Task, context: Context) -> Task:
         size = task.weights.size
         wanted = kept_of(size, self._share) if size else 0
-        if not task.counted or wanted == size:
+        if not task.last_accepted_round or wanted == size:
             return task  # it has no model of its own yet, or gets all of the server's
         updated = context.memory.get("updated", np.zeros(size, np.int32))
         positions = most_updated(updated, wanted)
@@ -96,7 +96,7 @@ class _SelectiveServer(ServerHalf):
     def receive(self, update: Update, context: Context) -> Update:
         return receive_encoded(update, context, EVERYTHING, _whole(context))
 
-    def count(self, update: Update, context: Context) -> None:
+    def on_accepted(self, update: Update, context: Context) -> None:
         size = int(_whole(context)[-1])
         positions, _ = decode_sparse(payload_of(context.slot, PAYLOAD), size)
         updated = context.memory.get("updated", np.zeros(size, np.int32)).copy()

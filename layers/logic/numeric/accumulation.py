@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 
-def accumulation(steps: int, rate: float, momentum: float = 0.0, mu: float = 0.0) -> float:
+def accumulation(steps: int, learning_rate: float, momentum: float = 0.0, mu: float = 0.0) -> float:
     """Return ||a||_1, where local training does w_t - w = eta sum_s a_s g_s over its steps.
 
     ========================  ===================================================
@@ -16,12 +16,14 @@ def accumulation(steps: int, rate: float, momentum: float = 0.0, mu: float = 0.0
 
     Args:
         steps: tau, 0 or more.
-        rate: eta, the same in all steps.
+        learning_rate: eta, the same in all steps.
         momentum: rho, with a buffer that starts at zero.
         mu: of FedProx, with eta mu < 1; not together with momentum.
     """
     if momentum:
         return (steps - momentum * (1 - momentum**steps) / (1 - momentum)) / (1 - momentum)
     if mu:
-        return -math.expm1(steps * math.log1p(-rate * mu)) / (rate * mu)  # exact for tiny mu
+        return -math.expm1(steps * math.log1p(-learning_rate * mu)) / (
+            learning_rate * mu
+        )  # exact for tiny mu
     return float(steps)

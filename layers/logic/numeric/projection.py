@@ -28,7 +28,7 @@ def inner_products(vectors: Sequence[np.ndarray]) -> np.ndarray:
 def projection_order(losses: Sequence[float], alpha: float) -> tuple[list[int], set[int]]:
     """Return the vectors by ascending loss, equal ones in their order, and those that are kept.
 
-    Kept as they are are the share `alpha` with the highest losses, one at least if it is not 0.
+    The share `alpha` with the highest losses is kept as it is; at least one, if alpha is not 0.
     """
     order = sorted(range(len(losses)), key=lambda i: losses[i])
     projected = max(0, math.ceil((len(order) - 1) * (1 - alpha) - 1e-9))  # rounding adds no client

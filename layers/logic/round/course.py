@@ -12,10 +12,10 @@ import numpy as np
 from layers.logic.core.aggregator import Contribution
 from layers.logic.core.messages import (
     EMPTY,
-    Forgot,
-    Lost,
+    ClientLost,
     Offer,
     Slot,
+    StateLost,
     Task,
     Training,
     Update,
@@ -24,11 +24,11 @@ from layers.logic.core.messages import (
 from layers.logic.core.peers import Peers, Traffic
 from layers.logic.core.plan import Plan, Population
 from layers.logic.core.report import ClientReport, RoundReport
-from layers.logic.core.selector import SELECT, SURVEY, Bids
+from layers.logic.core.selector import SELECT, SURVEY, PendingOffers
 from layers.logic.core.state import ServerState, frozen
 from layers.logic.core.survey import ABOUT_MODEL, Question
 from layers.logic.core.times import Times
-from layers.logic.errors import LogicError, Refused, TooFewUpdates
+from layers.logic.errors import LogicError, Rejected, TooFewUpdates
 from layers.logic.round.logic import Logic
 from layers.logic.round.validation import check_content, check_envelope, check_model, check_offer
 from layers.logic.seeds import derive, generator
@@ -76,7 +76,7 @@ class Course:
         )
         state, population = _survey(state, logic, peers, population)
         self._state = state
-        self._chain = logic.server_chain(state, len(population.clients))
+        self._chain = logic.server_pipeline(state, len(population.clients))
         self._foreign = peers.foreign
         self._population, self._plan = _select(state, logic, peers, population)
         self._lanes = _lanes(self._plan, logic, state)
@@ -102,7 +102,7 @@ class Course:
         self._peers.begin(self._round, self._plan)
         return [task for lane in self._lanes for task in self._next(lane)]
 
-    def admit(self, offer: Offer) -> Sequence[Verdict]:
+    def on_offers(self, offer: Offer) -> Sequence[Verdict]:
         """Take an offer; return the verdicts that can be given now."""
         task = self._tasks.get(offer.client)
         if not self._plan.offers or task is None or offer.round != task.round:
@@ -113,8 +113,8 @@ class Course:
             return []
         try:
             check_offer(offer)
-        except Refused as refusal:
-            self._drop(ClientReport(offer.client, "refused", str(refusal)))
+        except Rejected as refusal:
+            self._drop(ClientReport(offer.client, "rejected", str(refusal)))
             return [Verdict(task.round, offer.client, granted=False)]
         self._offers[offer.client] = offer
         self._norms[offer.client] = offer.norm
@@ -145,29 +145,29 @@ class Course:
             known = self._clients.get(update.client)
             reason = "not asked" if known is None else f"another update of a client {known.status}"
             self._strangers.append(
-                ClientReport(update.client, "refused", f"{reason} in this round")
+                ClientReport(update.client, "rejected", f"{reason} in this round")
             )
             return []
         lane = self._lanes[self._place[update.client]]
         try:
             check_envelope(update, task)
             if self._plan.offers and update.client not in self._granted:
-                raise Refused("an update whose offer was not granted")
+                raise Rejected("an update whose offer was not granted")
             decoded = self._chain.receive(update)
             check_content(decoded, lane.weights, lane.buffers)
             self._logic.aggregator.inspect(decoded)
-        except Refused as refusal:
-            return self._drop(ClientReport(update.client, "refused", str(refusal)))
+        except Rejected as refusal:
+            return self._drop(ClientReport(update.client, "rejected", str(refusal)))
         except Exception as error:
             if not self._foreign:
                 raise
             reason = f"the server's half of a hook failed on it: {type(error).__name__}: {error}"
             trace = traceback.format_exc()
-            return self._drop(ClientReport(update.client, "refused", reason, trace))
+            return self._drop(ClientReport(update.client, "rejected", reason, trace))
         del self._tasks[update.client]
         self._clients[update.client] = ClientReport(
             update.client,
-            "counted",
+            "accepted",
             samples=update.samples,
             steps=update.steps,
             metrics={**decoded.metrics, **self._offered(update.client)},
@@ -181,21 +181,21 @@ class Course:
         lane.updates.append(decoded)
         return self._advance(lane)
 
-    def miss(self, lost: Lost) -> Sequence[Task]:
+    def miss(self, lost: ClientLost) -> Sequence[Task]:
         """Note that nothing will come from a client; return the task of the next in its lane."""
         if lost.client not in self._tasks:
             return []
-        status: Literal["refused", "lost"] = "refused" if lost.refused else "lost"
+        status: Literal["rejected", "lost"] = "rejected" if lost.rejected else "lost"
         told = self._offered(lost.client)
         report = ClientReport(lost.client, status, lost.reason, lost.traceback, metrics=told)
         return self._drop(report)
 
-    def renew(self, forgot: Forgot) -> Sequence[Task]:
+    def renew(self, lost_state: StateLost) -> Sequence[Task]:
         """Return a task to begin anew with, for a client that lost its memory."""
-        task = self._tasks.get(forgot.client)
-        if task is None or forgot.round != task.round or not task.counted:
+        task = self._tasks.get(lost_state.client)
+        if task is None or lost_state.round != task.round or not task.last_accepted_round:
             return []
-        self._tasks[forgot.client] = task = replace(task, counted=0)
+        self._tasks[lost_state.client] = task = replace(task, last_accepted_round=0)
         return [self._chain.send(task)]
 
     def close(self) -> Sequence[Verdict]:
@@ -207,7 +207,7 @@ class Course:
                 self._clients[client] = ClientReport(client, "lost", reason)
             lane.waiting.clear()
         for client in list(self._tasks):
-            self.miss(Lost(self._round, client, "no answer before the round ended"))
+            self.miss(ClientLost(self._round, client, "no answer before the round ended"))
         return verdicts
 
     def conclude(self) -> tuple[ServerState, RoundReport]:
@@ -217,7 +217,7 @@ class Course:
             TooFewUpdates: fewer updates counted than the experiment asks for.
         """
         report = self._report(self._peers.traffic(), self._peers.times())
-        counted = report.of("counted")
+        counted = report.of("accepted")
         if len(counted) < self._logic.min_updates:
             error = TooFewUpdates(len(counted), self._logic.min_updates, self._round)
             error.report = report
@@ -227,14 +227,14 @@ class Course:
             state = self._logic.aggregator.finish(self._total, state)
         state = self._chain.conclude(state)
         check_model(state, self._logic)
-        learned = self._logic.selector.learn(state.memory.get(SELECT, {}), report)
+        learned = self._logic.selector.on_round_end(state.memory.get(SELECT, {}), report)
         memory = {**state.memory, **self._chain.memory, SELECT: dict(learned)}
         state = ServerState(
             round=self._round,
             weights=frozen(state.weights),
             buffers=frozen(state.buffers),
             memory={key: kept for key, kept in memory.items() if kept},
-            counted={**state.counted, **dict.fromkeys(counted, self._round)},
+            last_accepted={**state.last_accepted, **dict.fromkeys(counted, self._round)},
         )
         return state, report
 
@@ -250,7 +250,7 @@ class Course:
             training=self._training,
             weights=lane.weights,
             buffers=lane.buffers,
-            counted=self._counted(client),
+            last_accepted_round=self._last_accepted(client),
             offer=self._plan.offers,
         )
         self._tasks[client] = task
@@ -258,9 +258,9 @@ class Course:
             self._waiting[client] = None
         return [self._chain.send(task)]
 
-    def _counted(self, client: int) -> int:
+    def _last_accepted(self, client: int) -> int:
         """Return the last round of a client that counted, if it still remembers what was then."""
-        counted = self._state.counted.get(client, 0)
+        counted = self._state.last_accepted.get(client, 0)
         return counted if counted and self._peers.remembers(client, counted) else 0
 
     def _offered(self, client: int) -> dict[str, float]:
@@ -292,7 +292,7 @@ class Course:
         if not lane.updates:
             return
         for update in lane.updates:
-            self._chain.count(update)
+            self._chain.on_accepted(update)
         contribution = Contribution(
             lane=place,
             samples=sum(update.samples for update in lane.updates),
@@ -308,14 +308,14 @@ class Course:
         lane.delta, lane.weights, lane.buffers, lane.updates = EMPTY, EMPTY, EMPTY, []
 
     def _decide(self) -> Sequence[Verdict]:
-        bids = Bids(
+        pending = PendingOffers(
             list(self._offers.values()),
             self._waiting.keys(),
             self._peers.elapsed_s,
             self._population,
             self._state.memory.get(SELECT, {}),
         )
-        verdicts, self._admitted = self._logic.selector.admit(bids, self._admitted)
+        verdicts, self._admitted = self._logic.selector.on_offers(pending, self._admitted)
         return self._settle(verdicts)
 
     def _decline(self) -> Sequence[Verdict]:
@@ -352,7 +352,7 @@ class Course:
         ]
         return RoundReport(
             round=self._round,
-            rate=self._training.rate,
+            learning_rate=self._training.learning_rate,
             selected=len(self._plan.clients),
             clients=(*planned, *self._strangers),
             traffic=sum(traffic.values(), Traffic()),
@@ -425,7 +425,7 @@ def _survey(
             given.update(replies)
     state = replace(state, memory={**state.memory, SURVEY: answers})
     if news:
-        state = logic.selector.absorb(state, replace(population, answers=answers))
+        state = logic.selector.on_survey(state, replace(population, answers=answers))
         answers = state.memory[SURVEY]
     # Who left meanwhile cannot be selected any more.
     return state, replace(population, samples=peers.population(), answers=answers)

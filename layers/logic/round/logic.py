@@ -15,7 +15,7 @@ from layers.logic.core.messages import Layout, Task, Training
 from layers.logic.core.selector import Selector
 from layers.logic.core.state import ClientState, ServerState
 from layers.logic.errors import LogicError
-from layers.logic.round.pipeline import ClientChain, ServerChain, keyed
+from layers.logic.round.pipeline import ClientPipeline, ServerPipeline, keyed
 from layers.logic.selectors.uniform import Uniform
 
 Auxiliary: TypeAlias = "Callable[[np.ndarray, np.ndarray, Training, int], np.ndarray]"
@@ -31,7 +31,7 @@ class Logic:
         aggregator: how contributions become the next state.
         hooks: what happens to tasks and updates on their way, in the server's order of sending.
         training: how clients train.
-        rate: the learning rate by round (from 1); None keeps `training.rate`.
+        learning_rate: the learning rate by round (from 1); None keeps `training.learning_rate`.
         seed: of every random draw.
         min_updates: a round with fewer counted updates raises `TooFewUpdates`; with 0, a round
             without any keeps the model and goes on.
@@ -48,7 +48,7 @@ class Logic:
     aggregator: Aggregator = field(default_factory=Mean)
     hooks: Sequence[Hook] = ()
     training: Training = field(default_factory=Training)
-    rate: Callable[[int], float] | None = None
+    learning_rate: Callable[[int], float] | None = None
     seed: int = 0
     min_updates: int = 1
     deadline_s: float | None = None
@@ -87,8 +87,8 @@ class Logic:
     def training_of(self, round: int) -> Training:
         """Return how clients train in `round` (from 1)."""
         training = self.training
-        if self.rate is not None:
-            training = replace(training, rate=float(self.rate(round)))
+        if self.learning_rate is not None:
+            training = replace(training, learning_rate=float(self.learning_rate(round)))
         parts: tuple[Selector | Aggregator | Hook, ...]
         parts = (self.selector, self.aggregator, *self.hooks)
         if any(part.received_loss for part in parts):
@@ -110,13 +110,15 @@ class Logic:
         """Whether a hook needs the received model's gradient."""
         return any(hook.received_gradient for hook in self.hooks)
 
-    def server_chain(self, state: ServerState, clients: int) -> ServerChain:
+    def server_pipeline(self, state: ServerState, clients: int) -> ServerPipeline:
         """Return fresh server halves for the round after `state`, of a population of `clients`."""
         halves = {key: hook.server() for key, hook in keyed(self.hooks).items()}
         training = self.training_of(state.round + 1)
-        return ServerChain(halves, state, training, self.layout, self.seed, clients, self.auxiliary)
+        return ServerPipeline(
+            halves, state, training, self.layout, self.seed, clients, self.auxiliary
+        )
 
-    def client_chain(self, task: Task, state: ClientState) -> ClientChain:
+    def client_pipeline(self, task: Task, state: ClientState) -> ClientPipeline:
         """Return fresh client halves for `task`."""
         halves = {key: hook.client() for key, hook in keyed(self.hooks).items()}
-        return ClientChain(halves, state.memory, task, self.layout)
+        return ClientPipeline(halves, state.memory, task, self.layout)

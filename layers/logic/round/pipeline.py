@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from layers.logic.round.logic import Auxiliary
 
 
-class ServerChain:
+class ServerPipeline:
     """The server halves, with what each keeps; lives for one round."""
 
     def __init__(
@@ -65,10 +65,10 @@ class ServerChain:
             update = self._halves[key].receive(update, context)
         return update
 
-    def count(self, update: Update) -> None:
+    def on_accepted(self, update: Update) -> None:
         """Let every half take note of an update that counts."""
         for key, half in self._halves.items():
-            half.count(update, self._context(key, update.client, True, update.slots.get(key)))
+            half.on_accepted(update, self._context(key, update.client, True, update.slots.get(key)))
 
     def conclude(self, state: ServerState) -> ServerState:
         """Return the state after every half has seen what aggregation made of it."""
@@ -97,7 +97,7 @@ class ServerChain:
         )
 
 
-class ClientChain:
+class ClientPipeline:
     """The client halves, with what each keeps; lives for one task."""
 
     def __init__(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from layers.logic.core.engine import Data, Engine
-from layers.logic.core.messages import Forgot, Lost, Offer, Task, Update
+from layers.logic.core.messages import ClientLost, Offer, StateLost, Task, Update
 from layers.logic.core.peers import Peers
 from layers.logic.core.report import RoundReport
 from layers.logic.core.state import ClientState, ServerState
@@ -23,12 +23,12 @@ def run_round(state: ServerState, peers: Peers, logic: Logic) -> tuple[ServerSta
     for event in peers.events():
         match event:
             case Offer():
-                peers.answer(course.admit(event))
+                peers.answer(course.on_offers(event))
             case Update():
                 peers.send(course.receive(event))
-            case Lost():
+            case ClientLost():
                 peers.send(course.miss(event))
-            case Forgot():
+            case StateLost():
                 peers.send(course.renew(event))
         del event  # a folded update must not live on while the next one arrives
         peers.answer(course.decide())
@@ -56,7 +56,7 @@ def answer(
         logic: the same as the server's.
         shared: samples that every client was given, where a hook asked for them.
     """
-    chain = logic.client_chain(task, memory)
+    chain = logic.client_pipeline(task, memory)
     received = chain.receive(task)
     data = chain.samples(data, shared)
     training = received.training

@@ -11,7 +11,7 @@ import numpy as np
 
 from layers.logic.core.messages import Offer, Task, Update
 from layers.logic.core.state import ServerState
-from layers.logic.errors import LogicError, Refused
+from layers.logic.errors import LogicError, Rejected
 from layers.logic.round.logic import Logic
 
 MOST_SAMPLES = 1 << 53  # up to here float64 counts exactly, and no weighted sum overflows
@@ -22,10 +22,10 @@ def check_envelope(update: Update, task: Task) -> None:
     """Check what can be checked before any hook has looked at the update.
 
     Raises:
-        Refused: for another round than the task's, or a number of samples or steps that cannot be.
+        Rejected: for another round than the task's, or a number of samples or steps that cannot be.
     """
     if update.round != task.round:
-        raise Refused(f"an update of round {update.round} in round {task.round}")
+        raise Rejected(f"an update of round {update.round} in round {task.round}")
     _check_count("sample count", update.samples, least=1)
     _check_count("number of local steps", update.steps, least=0)
 
@@ -34,14 +34,14 @@ def check_offer(offer: Offer) -> None:
     """Check an offer before a selector sees it.
 
     Raises:
-        Refused: for a norm, time or metric that is not finite or above 1e200, a negative norm or
+        Rejected: for a norm, time or metric that is not finite or above 1e200, a negative norm or
             time, or a number of samples that cannot be.
     """
     _check_count("sample count", offer.samples, least=1)
     if not 0 <= offer.norm <= MOST:
-        raise Refused(f"an offer of norm {offer.norm}; it must be from 0 to 1e200")
+        raise Rejected(f"an offer of norm {offer.norm}; it must be from 0 to 1e200")
     if not 0 <= offer.upload_s <= MOST:
-        raise Refused(f"an offer with an upload of {offer.upload_s} s; it must be from 0 to 1e200")
+        raise Rejected(f"an offer with an upload of {offer.upload_s} s; it must be from 0 to 1e200")
     _check_metrics(offer.metrics)
 
 
@@ -49,23 +49,23 @@ def check_content(update: Update, weights: np.ndarray, buffers: np.ndarray) -> N
     """Check the decoded vectors against those of the global model.
 
     Raises:
-        Refused: for a wrong length or type, a value that is not finite, an update that added to the
-            weights is not, or a metric that is not finite or above 1e200.
+        Rejected: for a wrong length or type, a value that is not finite, an update that added to
+            the weights is not finite, or a metric that is not finite or above 1e200.
     """
     for name, vector, like in (
         ("update", update.delta, weights),
         ("buffers", update.buffers, buffers),
     ):
         if vector.shape != like.shape:
-            raise Refused(f"{name} of shape {vector.shape}; the model's is {like.shape}")
+            raise Rejected(f"{name} of shape {vector.shape}; the model's is {like.shape}")
         if vector.dtype != np.float32:
-            raise Refused(f"{name} of type {vector.dtype}; it must be float32")
+            raise Rejected(f"{name} of type {vector.dtype}; it must be float32")
         if not math.isfinite(_largest(vector)):
-            raise Refused(f"{name} with {int((~np.isfinite(vector)).sum())} values not finite")
+            raise Rejected(f"{name} with {int((~np.isfinite(vector)).sum())} values not finite")
     if _largest(update.delta) + _largest(weights) > float(np.finfo(np.float32).max):
         with np.errstate(over="ignore"):
             if not np.isfinite(weights + update.delta).all():
-                raise Refused("update that is finite, but makes a model that is not")
+                raise Rejected("update that is finite, but makes a model that is not")
     _check_metrics(update.metrics)
 
 
@@ -87,13 +87,13 @@ def check_model(state: ServerState, logic: Logic) -> None:
 def _check_count(name: str, count: Any, least: int) -> None:
     whole = isinstance(count, Integral) and not isinstance(count, bool)
     if not whole or not least <= count <= MOST_SAMPLES:
-        raise Refused(f"a {name} of {count}; it must be a whole number from {least} to 2^53")
+        raise Rejected(f"a {name} of {count}; it must be a whole number from {least} to 2^53")
 
 
 def _check_metrics(metrics: Mapping[str, Any]) -> None:
     for name, value in metrics.items():
         if not isinstance(value, (int, float)) or not abs(value) <= MOST:
-            raise Refused(f"a metric {name!r} of {value}; it must be a number up to 1e200")
+            raise Rejected(f"a metric {name!r} of {value}; it must be a number up to 1e200")
 
 
 def _largest(vector: np.ndarray) -> float:

@@ -147,9 +147,9 @@ class Oort(Selector):
         drawn: np.ndarray = high[draw_weighted(rng, utility[high], number)]
         return drawn
 
-    def learn(self, memory: Mapping[str, Any], report: RoundReport) -> Mapping[str, Any]:
+    def on_round_end(self, memory: Mapping[str, Any], report: RoundReport) -> Mapping[str, Any]:
         """Keep who took part when, with what loss and in what time; lengthen T when it is due."""
-        told = [c for c in report.clients if c.status == "counted" and "loss" in c.metrics]
+        told = [c for c in report.clients if c.status == "accepted" and "loss" in c.metrics]
         learned = with_numbers(memory, LOSS, {c.client: max(c.metrics["loss"], 0.0) for c in told})
         learned = with_numbers(learned, ROUND, {c.client: float(report.round) for c in told})
         took_s = {

@@ -92,14 +92,14 @@ class PowerOfChoice(Selector):
         highest = np.argsort(-losses, kind="stable")[:asked]
         return Plan(single_lanes(clients[highest].tolist()), enough=max(m, 1))
 
-    def learn(self, memory: Mapping[str, Any], report: RoundReport) -> Mapping[str, Any]:
+    def on_round_end(self, memory: Mapping[str, Any], report: RoundReport) -> Mapping[str, Any]:
         """Keep the losses that were reported."""
         if self.loss == "asked":
             return memory
         told = {
             client.client: client.metrics[LOSS]
             for client in report.clients
-            if client.status == "counted" and LOSS in client.metrics
+            if client.status == "accepted" and LOSS in client.metrics
         }
         return with_numbers(memory, LOSS, told)
 

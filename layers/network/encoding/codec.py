@@ -12,7 +12,7 @@ from layers.network.encoding.schema import Compiler, Record
 from layers.network.errors import MalformedMessage, MessageTypeError
 
 
-class Codec:
+class MessageCodec:
     """Encodes and decodes a closed table of message types, given as number -> frozen dataclass.
 
     `names` resolves names that the dataclasses' type hints use but their modules do not import.

@@ -205,7 +205,7 @@ class Compiler:
         except (NameError, TypeError) as error:
             raise MessageTypeError(
                 f"{owner.__qualname__}: a type hint cannot be resolved ({error}); import the name "
-                "in the module of the dataclass, or give it to Codec as names={...}"
+                "in the module of the dataclass, or give it to MessageCodec as names={...}"
             ) from None
 
     @staticmethod

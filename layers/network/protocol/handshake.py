@@ -12,7 +12,7 @@ import re
 import secrets
 from dataclasses import dataclass, replace
 
-from layers.network.encoding.codec import Codec
+from layers.network.encoding.codec import MessageCodec
 from layers.network.errors import AuthenticationFailed, VersionMismatch
 from layers.network.protocol.frames import Kind
 from layers.network.protocol.limits import Limits
@@ -106,7 +106,7 @@ class FileReason:
     reason: str
 
 
-CONTROL = Codec(
+CONTROL = MessageCodec(
     {
         Kind.GREETING: Greeting,
         Kind.HELLO: Hello,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from layers.network.encoding.codec import Codec
+from layers.network.encoding.codec import MessageCodec
 from layers.network.errors import NetworkError, ProtocolError
 from layers.network.protocol.frames import Frame, Kind
 from layers.network.protocol.handshake import (
@@ -32,7 +32,7 @@ class ServerSession(Session):
 
     def __init__(
         self,
-        codec: Codec,
+        codec: MessageCodec,
         now: float,
         *,
         limits: Limits | None = None,
@@ -78,7 +78,7 @@ class ClientSession(Session):
     def __init__(
         self,
         identity: str,
-        codec: Codec,
+        codec: MessageCodec,
         now: float,
         *,
         limits: Limits | None = None,

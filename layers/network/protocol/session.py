@@ -22,7 +22,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any, TypeVar
 
-from layers.network.encoding.codec import Codec
+from layers.network.encoding.codec import MessageCodec
 from layers.network.encoding.payload import Payload
 from layers.network.errors import MalformedMessage, NetworkError, ProtocolError
 from layers.network.protocol.frames import (
@@ -97,7 +97,7 @@ class Session(ABC):
     which is asked as fast as the connection takes them. `now` is a monotonic time in seconds.
     """
 
-    def __init__(self, codec: Codec, limits: Limits, now: float, state: State) -> None:
+    def __init__(self, codec: MessageCodec, limits: Limits, now: float, state: State) -> None:
         self.state = state
         self.terms: Terms | None = None
         self.meter = Meter()
@@ -309,7 +309,7 @@ class Session(ABC):
 
     def cancel_file(self, stream: int, reason: str) -> None:
         """Give up a file that this end was sending."""
-        self._outbox.withdraw(stream)
+        self._outbox.hold_back(stream)
         self._say(Kind.FILE_CANCELLED, stream, FileReason(reason[:500]))
 
     def finish(self, reason: str, final: bool) -> None:

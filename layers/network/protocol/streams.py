@@ -104,11 +104,11 @@ class Outbox:
 
     def file(self, outgoing: OutgoingFile) -> None:
         """Queue the bytes of a file whose receiver is ready for them."""
-        self.withdraw(outgoing.stream)
+        self.hold_back(outgoing.stream)
         if outgoing.left:
             self._turns.append(outgoing)
 
-    def withdraw(self, stream: int) -> None:
+    def hold_back(self, stream: int) -> None:
         """Send nothing more of a file."""
         self._turns = deque(
             turn for turn in self._turns if turn.stream != stream or turn.kind is Kind.DATA

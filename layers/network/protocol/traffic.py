@@ -8,7 +8,7 @@ from layers.network.protocol.frames import FILE_KINDS, MESSAGE_KINDS, Kind
 
 
 @dataclass(frozen=True)
-class Traffic:
+class ConnectionTraffic:
     """Bytes so far, TLS's own aside; the three kinds together are all that the socket saw."""
 
     message_bytes_sent: int = 0
@@ -28,9 +28,9 @@ class Traffic:
         """All bytes received."""
         return self.message_bytes_received + self.file_bytes_received + self.control_bytes_received
 
-    def __add__(self, other: Traffic) -> Traffic:
+    def __add__(self, other: ConnectionTraffic) -> ConnectionTraffic:
         pairs = ((getattr(self, item.name), getattr(other, item.name)) for item in fields(self))
-        return Traffic(*(one + two for one, two in pairs))
+        return ConnectionTraffic(*(one + two for one, two in pairs))
 
 
 class Meter:
@@ -54,11 +54,13 @@ class Meter:
         """Count received bytes, whatever they turn out to be for."""
         self._received_total += size
 
-    def read(self) -> Traffic:
+    def read(self) -> ConnectionTraffic:
         """Return the traffic so far; what is no message's and no file's is control."""
         message, file = self._received
         control = self._received_total - message - file
-        return Traffic(self._sent[0], message, self._sent[1], file, self._sent[2], control)
+        return ConnectionTraffic(
+            self._sent[0], message, self._sent[1], file, self._sent[2], control
+        )
 
 
 def _column(kind: Kind) -> int:

@@ -8,7 +8,7 @@ import socket
 import ssl
 from pathlib import Path
 
-from layers.network.encoding.codec import Codec
+from layers.network.encoding.codec import MessageCodec
 from layers.network.errors import CertificateError, NotConnected
 from layers.network.files.folders import Outgoing
 from layers.network.protocol.handshake import check_identity
@@ -40,7 +40,7 @@ class Connector(Endpoint):
         self,
         address: str,
         identity: str,
-        codec: Codec,
+        codec: MessageCodec,
         *,
         tls: ClientTLS | None = None,
         token: bytes | None = None,

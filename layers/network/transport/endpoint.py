@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
 
-from layers.network.encoding.codec import Codec
+from layers.network.encoding.codec import MessageCodec
 from layers.network.encoding.payload import Payload
 from layers.network.errors import LimitExceeded, NetworkError, NotConnected
 from layers.network.protocol.frames import wire_size
@@ -28,7 +28,7 @@ from layers.network.protocol.session_events import (
     SessionEvent,
 )
 from layers.network.protocol.streams import OutgoingMessage
-from layers.network.protocol.traffic import Traffic
+from layers.network.protocol.traffic import ConnectionTraffic
 from layers.network.transport.connection import Connection, SocketBytes, new_scratch
 from layers.network.transport.event_queue import EventQueue
 from layers.network.transport.events import Event, Sent
@@ -42,7 +42,7 @@ class Endpoint(ABC):
     """One end of any number of connections: asyncio in one thread, blocking calls for others."""
 
     def __init__(
-        self, codec: Codec, limits: Limits | None, token: bytes | None, files: Path | None
+        self, codec: MessageCodec, limits: Limits | None, token: bytes | None, files: Path | None
     ) -> None:
         if token is not None and not token:
             raise NetworkError("the token is empty: give at least one byte, or no token")
@@ -54,7 +54,7 @@ class Endpoint(ABC):
         self._events = EventQueue(self._limits.max_queued_bytes, self._room)
         self._counter = SocketBytes()
         self._connections: set[Connection] = set()
-        self._past: dict[str | None, Traffic] = {}
+        self._past: dict[str | None, ConnectionTraffic] = {}
         self._books = threading.Lock()
         self._scratch = new_scratch()
         self._files = files
@@ -66,9 +66,9 @@ class Endpoint(ABC):
         """Return the next event; None after `timeout_s` (None waits), or when closed and empty."""
         return self._events.get(timeout_s)
 
-    def traffic(self, peer: str | None = None) -> Traffic:
+    def traffic(self, peer: str | None = None) -> ConnectionTraffic:
         """Return the bytes so far of one peer over all its connections, or of everyone."""
-        total = Traffic()
+        total = ConnectionTraffic()
         with self._books:
             for identity, traffic in self._past.items():
                 if peer in (None, identity):
@@ -206,7 +206,7 @@ class Endpoint(ABC):
         with self._books:
             peer = self._peer_of(connection)
             done = connection.session.meter.read()
-            self._past[peer] = self._past.get(peer, Traffic()) + done
+            self._past[peer] = self._past.get(peer, ConnectionTraffic()) + done
             self._connections.discard(connection)
         self._transfers.ended(connection)
         self._closed(connection)

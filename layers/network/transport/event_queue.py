@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from layers.network.transport.events import Event, Received, Refused
+from layers.network.transport.events import ConnectionRejected, Event, Received
 
 MAX_REFUSED = 10_000
 EVENT_BYTES = 512  # what an event costs beside its message
@@ -29,7 +29,7 @@ class EventQueue:
         """Add an event; refusals that nobody takes are dropped beyond a number."""
         size = EVENT_BYTES + (event.wire_bytes if isinstance(event, Received) else 0)
         with self._changed:
-            if isinstance(event, Refused) and len(self._events) >= MAX_REFUSED:
+            if isinstance(event, ConnectionRejected) and len(self._events) >= MAX_REFUSED:
                 return
             self._events.append((event, size))
             self._bytes += size

@@ -26,7 +26,7 @@ class Left:
 
 
 @dataclass(frozen=True)
-class Refused:
+class ConnectionRejected:
     """Listener: a connection broke a rule and was closed; `peer` is None if it is not known."""
 
     address: str
@@ -115,7 +115,7 @@ class FileFailed:
 Event = (
     Joined
     | Left
-    | Refused
+    | ConnectionRejected
     | Connected
     | Disconnected
     | Retrying

@@ -12,7 +12,7 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
-from layers.network.encoding.codec import Codec
+from layers.network.encoding.codec import MessageCodec
 from layers.network.errors import (
     AddressError,
     IdentityTaken,
@@ -28,7 +28,7 @@ from layers.network.protocol.session_events import Arrived, Ended, Opened, Sessi
 from layers.network.transport.address import Address
 from layers.network.transport.connection import Connection, peer_certificate
 from layers.network.transport.endpoint import Endpoint
-from layers.network.transport.events import Joined, Left, Received, Refused
+from layers.network.transport.events import ConnectionRejected, Joined, Left, Received
 from layers.network.transport.tls import FAILURES, ServerTLS, common_name, explain
 
 BACKLOG = 1024
@@ -52,7 +52,7 @@ class Listener(Endpoint):
     def __init__(
         self,
         address: str,
-        codec: Codec,
+        codec: MessageCodec,
         *,
         tls: ServerTLS | None = None,
         token: bytes | None = None,
@@ -190,7 +190,7 @@ class Listener(Endpoint):
                 reason = explain(failure, where)
             else:
                 reason = f"no TLS handshake ({failure})"
-            self._events.put(Refused(where, None, reason))
+            self._events.put(ConnectionRejected(where, None, reason))
         finally:
             self._handshakes.release()
 
@@ -233,7 +233,9 @@ class Listener(Endpoint):
                 peer_known = self._peer_of(connection)
                 if event.blamed or peer_known is None:
                     claimed = getattr(connection.session, "claimed", None)
-                    self._events.put(Refused(connection.address, peer_known or claimed, reason))
+                    self._events.put(
+                        ConnectionRejected(connection.address, peer_known or claimed, reason)
+                    )
                 self._forget(connection, reason)
 
     def _decide(self, connection: Connection, terms: Terms) -> None:

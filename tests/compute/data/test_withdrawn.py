@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from layers.compute.data.datasets import Dataset, Raw
 from layers.compute.data.partitions import divide
 from layers.compute.data.partitions.by_user import ByUser
-from layers.compute.data.partitions.held_back import draw_balanced, withdraw
+from layers.compute.data.partitions.held_back import draw_balanced, hold_back
 from layers.compute.data.partitions.iid import Iid
 
 LABELS = st.lists(st.integers(0, 5), min_size=1, max_size=60).map(lambda y: np.array(y, np.int64))
@@ -19,7 +19,7 @@ SEEDS = st.integers(0, 2**62)
 
 @given(LABELS, SHARES, SHARES, SEEDS)
 def test_every_sample_is_shared_or_held_out_or_somebodys(labels, shared, held_out, seed) -> None:
-    drawn = withdraw(labels, shared, held_out, seed, seed + 1)
+    drawn = hold_back(labels, shared, held_out, seed, seed + 1)
     rest = np.arange(len(labels)) if drawn.rest is None else drawn.rest
     everything = np.concatenate([drawn.shared, drawn.held_out, rest])
     assert sorted(everything) == list(range(len(labels)))
@@ -38,18 +38,18 @@ def test_a_class_gives_less_than_another_only_if_it_has_no_more(labels, number, 
 
 def test_another_seed_draws_other_samples_and_the_same_seed_the_same() -> None:
     labels = np.arange(1000) % 10
-    one, again, other = (withdraw(labels, 0.1, 0.1, seed, 1) for seed in (1, 1, 2))
+    one, again, other = (hold_back(labels, 0.1, 0.1, seed, 1) for seed in (1, 1, 2))
     assert np.array_equal(one.shared, again.shared)
     assert np.array_equal(one.held_out, again.held_out)
     assert not np.array_equal(one.shared, other.shared)
-    assert np.array_equal(one.shared, withdraw(labels, 0.1, 0, 1, 1).shared)
+    assert np.array_equal(one.shared, hold_back(labels, 0.1, 0, 1, 1).shared)
 
 
 def test_only_the_rows_that_are_left_are_divided_and_users_keep_theirs() -> None:
     labels, users = np.arange(60) % 3, np.arange(60) % 4
     raw = Raw(np.zeros((60, 2)), labels, users)
     dataset = Dataset("some", raw, raw, 3, (2,))
-    rest = withdraw(labels, 0.2, 0.1, 1, 2).rest
+    rest = hold_back(labels, 0.2, 0.1, 1, 2).rest
     assert rest is not None
     for partition in (Iid(), ByUser()):
         train, test = divide(dataset, partition, 4, 7, rest)

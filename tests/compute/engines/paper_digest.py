@@ -7,7 +7,7 @@ import hashlib
 import numpy as np
 
 from layers.compute.data.samples import Samples
-from layers.compute.engines.mxnet.engine import Engine
+from layers.compute.engines.mxnet.engine import MXNetEngine
 from layers.compute.engines.mxnet.models import build_model
 from tests.compute.engines.toys import plan
 
@@ -21,8 +21,8 @@ def paper_digests() -> list[str]:
         x = rng.integers(0, 50, (24, *shape)).astype("f")
         samples = Samples(x, rng.integers(0, 2, 24))
         classes = 2 if name == "lstm" else 10
-        engine = Engine(build_model(name), shape, classes, seed=4)
-        engine.train(samples, plan(batch_size=8, rate=0.01, momentum=0.9), seed=1)
+        engine = MXNetEngine(build_model(name), shape, classes, seed=4)
+        engine.train(samples, plan(batch_size=8, learning_rate=0.01, momentum=0.9), seed=1)
         end = engine.weights.tobytes() + repr(engine.evaluate(samples)).encode()
         digests.append(hashlib.sha256(end).hexdigest())
     return digests

@@ -15,7 +15,7 @@ from mxnet.gluon import nn
 from layers.compute.data.samples import Samples
 from layers.compute.engines.compute import Compute
 from layers.compute.engines.mxnet.batches import batches
-from layers.compute.engines.mxnet.engine import Engine
+from layers.compute.engines.mxnet.engine import MXNetEngine
 from layers.compute.errors import ComputeError
 from tests.compute.engines.toys import (
     PlainBlock,
@@ -49,13 +49,13 @@ def sgd(w: np.ndarray, data: Samples, p: SimpleNamespace, seed: int) -> tuple[np
         g, loss = softmax_gradient(w, data.x[rows].astype(np.float64), data.y[rows])
         losses.append(loss)
         v = p.momentum * v + g + p.weight_decay * w
-        w = w - p.rate * v
+        w = w - p.learning_rate * v
     return w, float(np.mean(losses))
 
 
 @pytest.fixture(scope="module")
-def toy() -> Engine:
-    return Engine(linear, (4,), 3, seed=5)
+def toy() -> MXNetEngine:
+    return MXNetEngine(linear, (4,), 3, seed=5)
 
 
 @settings(max_examples=25, deadline=None)
@@ -68,7 +68,9 @@ def toy() -> Engine:
     weight_decay=st.sampled_from([0.0, 0.01]),
     seed=st.integers(0, 2**63 - 1),
 )
-def test_training_is_local_sgd_by_the_book(toy: Engine, n: int, seed: int, **given: Any) -> None:
+def test_training_is_local_sgd_by_the_book(
+    toy: MXNetEngine, n: int, seed: int, **given: Any
+) -> None:
     data, p = samples(n, (4,), 3, seed % 1000), plan(**given)
     weights, buffers = toy.initial(seed)
     toy.load(weights, buffers)
@@ -93,12 +95,12 @@ def test_every_epoch_sees_every_sample_once_and_in_a_new_order(
         assert first.tolist() != second.tolist()
 
 
-def test_steps_override_epochs_and_wrap_around(toy: Engine) -> None:
+def test_steps_override_epochs_and_wrap_around(toy: MXNetEngine) -> None:
     report = toy.train(samples(25, (4,), 3), plan(steps=7, epochs=100), 1)
     assert (report.steps, report.samples) == (7, 25)
 
 
-def test_a_plan_of_no_steps_leaves_the_model_as_it_is(toy: Engine) -> None:
+def test_a_plan_of_no_steps_leaves_the_model_as_it_is(toy: MXNetEngine) -> None:
     before = toy.weights.tobytes()
     report = toy.train(samples(25, (4,), 3), plan(steps=0), 1)
     assert (report.steps, report.samples) == (0, 25)
@@ -108,7 +110,7 @@ def test_a_plan_of_no_steps_leaves_the_model_as_it_is(toy: Engine) -> None:
 
 def test_a_hook_that_does_nothing_changes_no_bit() -> None:
     data, hooked = samples(35, (1, 28, 28), 10), []
-    engine = Engine(dropout, (1, 28, 28), 10)
+    engine = MXNetEngine(dropout, (1, 28, 28), 10)
     settings = plan(momentum=0.9, weight_decay=1e-3, epochs=2)
     for hook in (None, lambda g, w: hooked.append(g.sum())):
         engine.load(*engine.initial(1))
@@ -119,7 +121,7 @@ def test_a_hook_that_does_nothing_changes_no_bit() -> None:
 
 
 def test_a_hook_sees_the_mean_gradient_and_the_weights_before_decay_and_momentum(
-    toy: Engine,
+    toy: MXNetEngine,
 ) -> None:
     data, seen = samples(8, (4,), 3), []
     toy.load(*toy.initial(2))
@@ -137,18 +139,18 @@ def test_a_hook_sees_the_mean_gradient_and_the_weights_before_decay_and_momentum
         np.testing.assert_allclose(g, expected, rtol=1e-4, atol=1e-6)
 
 
-def test_what_a_hook_writes_is_the_step_that_is_taken(toy: Engine) -> None:
+def test_what_a_hook_writes_is_the_step_that_is_taken(toy: MXNetEngine) -> None:
     toy.load(*toy.initial(2))
     start = toy.weights.copy()
 
     def hook(g: np.ndarray, w: np.ndarray) -> None:
         g[...] = w
 
-    toy.train(samples(8, (4,), 3), plan(batch_size=0, rate=0.5), 1, hook)
+    toy.train(samples(8, (4,), 3), plan(batch_size=0, learning_rate=0.5), 1, hook)
     np.testing.assert_array_equal(toy.weights, start - np.float32(0.5) * start)
 
 
-def test_the_gradient_is_the_mean_over_all_samples_and_moves_nothing(toy: Engine) -> None:
+def test_the_gradient_is_the_mean_over_all_samples_and_moves_nothing(toy: MXNetEngine) -> None:
     data = samples(600, (4,), 3)
     toy.load(*toy.initial(3))
     before = toy.weights.copy()
@@ -158,7 +160,7 @@ def test_the_gradient_is_the_mean_over_all_samples_and_moves_nothing(toy: Engine
 
 
 def test_the_gradient_leaves_running_statistics_alone() -> None:
-    engine, data = Engine(batchnorm, (1, 8, 8), 10), samples(12, (1, 8, 8), 10)
+    engine, data = MXNetEngine(batchnorm, (1, 8, 8), 10), samples(12, (1, 8, 8), 10)
     before = engine.weights.tobytes(), engine.buffers.tobytes()
     gradient = engine.gradient(data)
     assert np.abs(gradient).max() > 0
@@ -167,7 +169,7 @@ def test_the_gradient_leaves_running_statistics_alone() -> None:
 
 
 @pytest.mark.parametrize("n", [1, 5, 500, 501, 1003])
-def test_evaluation_counts_every_sample_once(toy: Engine, n: int) -> None:
+def test_evaluation_counts_every_sample_once(toy: MXNetEngine, n: int) -> None:
     data = samples(n, (4,), 3)
     toy.load(*toy.initial(3))
     z = data.x @ toy.weights[:12].reshape(3, 4).T + toy.weights[12:]
@@ -179,7 +181,7 @@ def test_evaluation_counts_every_sample_once(toy: Engine, n: int) -> None:
 
 
 def test_dropout_is_for_training_only_and_follows_the_seed() -> None:
-    engine, data = Engine(dropout, (1, 28, 28), 10), samples(40, (1, 28, 28), 10)
+    engine, data = MXNetEngine(dropout, (1, 28, 28), 10), samples(40, (1, 28, 28), 10)
     ends = []
     for seed in (1, 1, 2):
         mx.random.seed(len(ends))
@@ -197,12 +199,12 @@ def test_dropout_is_for_training_only_and_follows_the_seed() -> None:
 def test_a_plain_block_trains_like_the_compiled_one(build: Any) -> None:
     shape, classes = ((4,), 3) if build is linear else ((1, 8, 8), 10)
     data = samples(32, shape, classes)
-    compiled = Engine(build, shape, classes, seed=1)
-    plain = Engine(lambda: PlainBlock(build), shape, classes, seed=1)
+    compiled = MXNetEngine(build, shape, classes, seed=1)
+    plain = MXNetEngine(lambda: PlainBlock(build), shape, classes, seed=1)
     assert (compiled.compiled, plain.compiled) == (True, False)
     assert [t[1:] for t in compiled.layout] == [t[1:] for t in plain.layout]
     assert plain.weights.tobytes() == compiled.weights.tobytes()
-    p = plan(momentum=0.5, weight_decay=1e-3, rate=0.02, epochs=2)
+    p = plan(momentum=0.5, weight_decay=1e-3, learning_rate=0.02, epochs=2)
     reports = [engine.train(data, p, 3) for engine in (compiled, plain)]
     np.testing.assert_allclose(plain.weights, compiled.weights, rtol=1e-3, atol=1e-4)
     np.testing.assert_allclose(plain.buffers, compiled.buffers, rtol=1e-3, atol=1e-4)
@@ -212,11 +214,11 @@ def test_a_plain_block_trains_like_the_compiled_one(build: Any) -> None:
 
 
 def test_a_hybrid_block_that_cannot_be_traced_trains_all_the_same() -> None:
-    engine = Engine(Untraceable, (4,), 3)
+    engine = MXNetEngine(Untraceable, (4,), 3)
     assert not engine.compiled
     data = samples(20, (4,), 3)
     before = engine.evaluate(data).loss
-    engine.train(data, plan(epochs=20, rate=0.5), 1)
+    engine.train(data, plan(epochs=20, learning_rate=0.5), 1)
     assert engine.evaluate(data).loss < before
 
 
@@ -230,12 +232,12 @@ def test_a_sigmoid_model_learns_two_labels_from_one_output(build: Any) -> None:
     rng = np.random.default_rng(0)
     x = rng.normal(size=(60, 4)).astype("f")
     data = Samples(x, (x[:, 0] > 0).astype(np.int64))
-    engine = Engine(one_output, (4,), 1, loss="sigmoid")
+    engine = MXNetEngine(one_output, (4,), 1, loss="sigmoid")
     w = engine.weights.astype(np.float64)
     p = 1 / (1 + np.exp(-(x @ w[:4] + w[4])))
     expected = np.append(((p - data.y)[:, None] * x).mean(0), (p - data.y).mean())
     np.testing.assert_allclose(engine.gradient(data), expected, rtol=1e-4, atol=1e-6)
-    report = engine.train(data, plan(epochs=30, rate=1.0), 1)
+    report = engine.train(data, plan(epochs=30, learning_rate=1.0), 1)
     metrics = engine.evaluate(data)
     assert metrics.accuracy > 0.95
     assert metrics.loss < report.loss
@@ -250,19 +252,19 @@ def test_integer_inputs_reach_a_model_that_wants_them() -> None:
     rng = np.random.default_rng(0)
     data = Samples(rng.integers(0, 7, (30, 6)), rng.integers(0, 3, 30))
     for dtype in ("int32", "float32"):
-        engine = Engine(tokens, (6,), 3, example_dtype=dtype)
+        engine = MXNetEngine(tokens, (6,), 3, example_dtype=dtype)
         before = engine.evaluate(data).loss
-        engine.train(data, plan(epochs=20, rate=0.5), 1)
+        engine.train(data, plan(epochs=20, learning_rate=0.5), 1)
         assert engine.evaluate(data).loss < before
 
 
-def test_a_diverging_run_reports_its_loss_and_is_no_error(toy: Engine) -> None:
+def test_a_diverging_run_reports_its_loss_and_is_no_error(toy: MXNetEngine) -> None:
     toy.load(*toy.initial(0))
-    report = toy.train(samples(20, (4,), 3), plan(rate=float("inf"), epochs=3), 1)
+    report = toy.train(samples(20, (4,), 3), plan(learning_rate=float("inf"), epochs=3), 1)
     assert np.isnan(report.loss)
 
 
-def test_vectors_of_another_length_are_refused_and_nothing_is_loaded(toy: Engine) -> None:
+def test_vectors_of_another_length_are_refused_and_nothing_is_loaded(toy: MXNetEngine) -> None:
     before = toy.weights.tobytes()
     weights, buffers = toy.initial(9)
     for bad in ((weights[:-1], buffers), (weights, np.zeros(1, "f")), (weights[None], buffers)):
@@ -283,7 +285,7 @@ def test_vectors_of_another_length_are_refused_and_nothing_is_loaded(toy: Engine
     ],
 )
 def test_samples_that_do_not_fit_are_refused_in_one_line(
-    toy: Engine, x: np.ndarray, y: np.ndarray, word: str
+    toy: MXNetEngine, x: np.ndarray, y: np.ndarray, word: str
 ) -> None:
     bad = SimpleNamespace(x=x, y=y)
     for call in (lambda: toy.train(bad, plan(), 1), lambda: toy.evaluate(bad)):
@@ -295,7 +297,7 @@ def test_samples_that_do_not_fit_are_refused_in_one_line(
 
 
 @pytest.mark.parametrize("bad", [{"epochs": 0}, {"steps": -1}, {"batch_size": -5}])
-def test_a_plan_without_sense_is_refused(toy: Engine, bad: dict[str, int]) -> None:
+def test_a_plan_without_sense_is_refused(toy: MXNetEngine, bad: dict[str, int]) -> None:
     with pytest.raises(ComputeError, match=next(iter(bad))):
         toy.train(samples(5, (4,), 3), plan(**bad), 1)
 
@@ -313,14 +315,14 @@ def test_a_model_that_does_not_fit_is_refused_in_one_line(
     build: Any, shape: tuple[int, ...], classes: int, word: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(ComputeError, match=word) as caught:
-        Engine(build, shape, classes)
+        MXNetEngine(build, shape, classes)
     assert "\n" not in str(caught.value)
     assert capfd.readouterr() == ("", "")
 
 
 def test_an_unknown_loss_is_answered_with_the_names_there_are() -> None:
     with pytest.raises(ComputeError, match="softmax"):
-        Engine(linear, (4,), 3, loss="softmx")
+        MXNetEngine(linear, (4,), 3, loss="softmx")
 
 
 def test_initial_weights_follow_the_seed_alone_and_disturb_nobody() -> None:
@@ -339,12 +341,12 @@ def test_initial_weights_follow_the_seed_alone_and_disturb_nobody() -> None:
     expected = mx.nd.random.uniform(shape=4).asnumpy().tolist(), np.random.random()
     mx.random.seed(3)
     np.random.seed(3)
-    engine = Engine(mixed, (1, 8, 8), 3, seed=11)
+    engine = MXNetEngine(mixed, (1, 8, 8), 3, seed=11)
     values = engine.initial(11)
     assert (mx.nd.random.uniform(shape=4).asnumpy().tolist(), np.random.random()) == expected
     assert engine.weights.tobytes() == values[0].tobytes()
-    assert Engine(mixed, (1, 8, 8), 3).initial(11)[0].tobytes() == values[0].tobytes()
-    assert Engine(mixed, (1, 8, 8), 3).initial(12)[0].tobytes() != values[0].tobytes()
+    assert MXNetEngine(mixed, (1, 8, 8), 3).initial(11)[0].tobytes() == values[0].tobytes()
+    assert MXNetEngine(mixed, (1, 8, 8), 3).initial(12)[0].tobytes() != values[0].tobytes()
     got = {t.name: values[0][t.start : t.stop].reshape(t.shape) for t in engine.layout}
     assert 1 < got["0.weight"].std() < 3
     assert (got["1.gamma"] == 1).all()
@@ -362,7 +364,7 @@ def test_an_initialiser_of_the_users_own_is_honoured_and_follows_the_seed() -> N
         def _init_weight(self, name: str, array: Any) -> None:
             array[:] = 5 + mx.nd.random.uniform(shape=array.shape)
 
-    engine = Engine(lambda: nn.Dense(3, weight_initializer=Lopsided()), (4,), 3)
+    engine = MXNetEngine(lambda: nn.Dense(3, weight_initializer=Lopsided()), (4,), 3)
     assert engine.initial(1)[0][:12].min() >= 5
     assert engine.initial(1)[0].tobytes() == engine.initial(1)[0].tobytes()
     assert engine.initial(1)[0].tobytes() != engine.initial(2)[0].tobytes()
@@ -375,7 +377,7 @@ def test_a_frozen_parameter_is_a_buffer_and_does_not_move() -> None:
         net[0].weight.grad_req = "null"
         return net
 
-    engine = Engine(frozen, (4,), 3)
+    engine = MXNetEngine(frozen, (4,), 3)
     assert [t.name for t in engine.buffers_layout] == ["0.weight"]
     before = engine.buffers.copy(), engine.weights.copy()
     engine.train(samples(20, (4,), 3), plan(), 1)
@@ -383,6 +385,6 @@ def test_a_frozen_parameter_is_a_buffer_and_does_not_move() -> None:
     assert (engine.weights != before[1]).any()
 
 
-def test_a_compute_holds_an_engine_and_its_samples(toy: Engine) -> None:
+def test_a_compute_holds_an_engine_and_its_samples(toy: MXNetEngine) -> None:
     data = samples(5, (4,), 3)
     assert Compute(toy, data).engine.evaluate(data).samples == 5

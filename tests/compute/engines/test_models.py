@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from layers.compute.data.samples import Samples
-from layers.compute.engines.mxnet.engine import Engine
+from layers.compute.engines.mxnet.engine import MXNetEngine
 from layers.compute.engines.mxnet.models import MODELS, build_model
 from layers.compute.errors import ComputeError
 from tests.compute.engines.toys import path, plan
@@ -28,7 +28,7 @@ from tests.compute.engines.toys import path, plan
 def test_a_model_has_the_number_of_parameters_of_its_paper(
     name: str, settings: dict[str, int], shape: tuple[int, ...], classes: int, size: int
 ) -> None:
-    engine = Engine(build_model(name, **settings), shape, classes)
+    engine = MXNetEngine(build_model(name, **settings), shape, classes)
     assert engine.compiled
     assert engine.weights.shape == (size,)
     assert engine.buffers.shape == (0,)
@@ -37,7 +37,7 @@ def test_a_model_has_the_number_of_parameters_of_its_paper(
 def test_a_zoo_model_with_batchnorm_trains_and_moves_its_statistics() -> None:
     rng = np.random.default_rng(1)
     samples = Samples(rng.random((20, 3, 32, 32), dtype="f"), rng.integers(0, 10, 20))
-    engine = Engine(build_model("gluoncv:cifar_resnet20_v1", classes=10), (3, 32, 32), 10)
+    engine = MXNetEngine(build_model("gluoncv:cifar_resnet20_v1", classes=10), (3, 32, 32), 10)
     weights, buffers = engine.weights.copy(), engine.buffers.copy()
     report = engine.train(samples, plan(batch_size=10, epochs=2), seed=1)
     assert report.steps == 4
@@ -52,7 +52,7 @@ def test_a_zoo_model_with_batchnorm_trains_and_moves_its_statistics() -> None:
 
 
 def test_a_model_of_gluons_zoo_is_found_by_name() -> None:
-    engine = Engine(build_model("gluon:mobilenet0.25", classes=7), (3, 64, 64), 7)
+    engine = MXNetEngine(build_model("gluon:mobilenet0.25", classes=7), (3, 64, 64), 7)
     assert engine.layout[0].name == "features.0.weight"
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from layers.compute.data.samples import Samples
-from layers.compute.engines.mxnet.engine import Engine
+from layers.compute.engines.mxnet.engine import MXNetEngine
 from layers.compute.engines.mxnet.models import build_model
 from layers.compute.engines.mxnet.models.word_vectors import random_vectors, read_glove
 from layers.compute.errors import ComputeError
@@ -46,12 +46,12 @@ def test_a_papers_model_has_its_size_and_trains_to_the_same_bits(
     data = some(shape, classes)
     ends = []
     for _ in range(2):
-        engine = Engine(build_model(name), shape, classes, seed=4)
+        engine = MXNetEngine(build_model(name), shape, classes, seed=4)
         assert engine.compiled
         assert (engine.weights.size, engine.buffers.size) == (size, buffers)
         before = engine.weights.copy()
         first = engine.evaluate(data)
-        report = engine.train(data, plan(batch_size=8, rate=0.02), seed=1)
+        report = engine.train(data, plan(batch_size=8, learning_rate=0.02), seed=1)
         assert report.steps == 2
         assert np.isfinite(engine.weights).all()
         assert (engine.weights != before).mean() > 0.3
@@ -77,9 +77,9 @@ def test_the_number_of_threads_changes_no_bit_of_a_papers_model() -> None:
 
 def test_a_model_with_constants_starts_mxnet_as_quietly_as_any() -> None:
     program = (
-        "from layers.compute.engines.mxnet.engine import Engine;"
+        "from layers.compute.engines.mxnet.engine import MXNetEngine;"
         "from layers.compute.engines.mxnet.models import build_model;"
-        "Engine(build_model('lstm', vocabulary=9, dimensions=3), (25,), 2)"
+        "MXNetEngine(build_model('lstm', vocabulary=9, dimensions=3), (25,), 2)"
     )
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", program],
@@ -116,8 +116,8 @@ class Imperative(mx.gluon.Block):
 
 
 def test_the_lstm_is_the_same_whether_it_is_traced_or_not() -> None:
-    traced = Engine(build_model("lstm", vocabulary=50, dimensions=7), TOKENS, 2, seed=4)
-    called = Engine(Imperative, TOKENS, 2, seed=4)
+    traced = MXNetEngine(build_model("lstm", vocabulary=50, dimensions=7), TOKENS, 2, seed=4)
+    called = MXNetEngine(Imperative, TOKENS, 2, seed=4)
     assert traced.compiled
     assert not called.compiled
     data = some(TOKENS, 2)
@@ -125,20 +125,20 @@ def test_the_lstm_is_the_same_whether_it_is_traced_or_not() -> None:
     called.load(traced.weights, traced.buffers)
     np.testing.assert_allclose(traced.gradient(data), called.gradient(data), rtol=1e-3, atol=1e-6)
     for engine in (traced, called):
-        engine.train(data, plan(rate=0.5, epochs=3), seed=3)
+        engine.train(data, plan(learning_rate=0.5, epochs=3), seed=3)
     np.testing.assert_allclose(traced.weights, called.weights, rtol=1e-3, atol=1e-5)
     assert traced.evaluate(data).loss == pytest.approx(called.evaluate(data).loss, rel=1e-4)
 
 
 @pytest.mark.parametrize("build", [build_model("lstm", vocabulary=50, dimensions=7), Imperative])
 def test_a_constant_is_in_neither_vector_and_stays_as_it_is(build: Any) -> None:
-    engine = Engine(build, TOKENS, 2)
+    engine = MXNetEngine(build, TOKENS, 2)
     names = [t.name for t in (*engine.layout, *engine.buffers_layout)]
     assert not any("vectors" in name for name in names)
     data = some(TOKENS, 2)
-    engine.train(data, plan(rate=0.5), seed=1)
+    engine.train(data, plan(learning_rate=0.5), seed=1)
     weights, loss = engine.weights.copy(), engine.evaluate(data).loss
-    fresh = Engine(build, TOKENS, 2, seed=9)
+    fresh = MXNetEngine(build, TOKENS, 2, seed=9)
     fresh.load(weights, engine.buffers)
     assert fresh.evaluate(data).loss == loss
 
@@ -148,8 +148,8 @@ def test_the_lstm_learns_what_tells_two_kinds_of_texts_apart() -> None:
     x = rng.integers(4, 50, (40, 25))
     y = np.arange(40) % 2
     x[:, 23] = 2 + y
-    engine = Engine(build_model("lstm", vocabulary=50, dimensions=20), TOKENS, 2, seed=1)
-    engine.train(Samples(x, y), plan(rate=0.2, epochs=40, momentum=0.9), seed=1)
+    engine = MXNetEngine(build_model("lstm", vocabulary=50, dimensions=20), TOKENS, 2, seed=1)
+    engine.train(Samples(x, y), plan(learning_rate=0.2, epochs=40, momentum=0.9), seed=1)
     assert engine.evaluate(Samples(x, y)).accuracy == 1.0
 
 
@@ -220,4 +220,4 @@ def test_an_unknown_loss_of_a_model_is_answered_with_the_losses_there_are() -> N
         loss = "sigmoyd"
 
     with pytest.raises(ComputeError, match="sigmoid"):
-        Engine(lambda: Odd(1), (4,), 2)
+        MXNetEngine(lambda: Odd(1), (4,), 2)

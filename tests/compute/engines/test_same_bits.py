@@ -9,7 +9,7 @@ from functools import lru_cache
 
 import pytest
 
-from layers.compute.engines.mxnet.engine import Engine
+from layers.compute.engines.mxnet.engine import MXNetEngine
 from tests.compute.engines.toys import path
 from tests.compute.engines.training_digest import BUILDS, digest, digests
 
@@ -69,7 +69,7 @@ def test_several_engines_train_at_once_in_threads_of_their_own() -> None:
 
 def test_one_engine_that_wanders_from_thread_to_thread_changes_no_bit() -> None:
     dropout = BUILDS[-1]
-    engine = Engine(dropout, (1, 28, 28), 10, seed=3)
+    engine = MXNetEngine(dropout, (1, 28, 28), 10, seed=3)
     got: list[str] = []
     for _ in range(3):
         thread = threading.Thread(target=lambda: got.append(digest(dropout, engine)))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from layers.compute.engines.mxnet.engine import Engine
+from layers.compute.engines.mxnet.engine import MXNetEngine
 from tests.compute.engines.toys import PlainBlock, batchnorm, path, plan, samples, wide_convolutions
 
 SHAPE = (3, 12, 12)
@@ -21,7 +21,7 @@ SHAPE = (3, 12, 12)
 def test_an_evaluation_between_trainings_leaves_no_trace(build: Any) -> None:
     """Inference re-lays weights in blocks, in place: it must never do so in the flat vector."""
     data = samples(24, SHAPE, 10)
-    watched, alone = Engine(build, SHAPE, 10, seed=2), Engine(build, SHAPE, 10, seed=2)
+    watched, alone = MXNetEngine(build, SHAPE, 10, seed=2), MXNetEngine(build, SHAPE, 10, seed=2)
     for seed in range(3):
         for batch_size in (24, 7):
             before = watched.weights.tobytes()
@@ -40,12 +40,12 @@ def test_an_evaluation_between_trainings_leaves_no_trace(build: Any) -> None:
 def test_an_evaluation_after_an_update_is_of_the_new_model(build: Any) -> None:
     """An executor bound for inference may keep fused copies of the first weights it saw."""
     data = samples(24, SHAPE, 10)
-    engine = Engine(build, SHAPE, 10, seed=1)
+    engine = MXNetEngine(build, SHAPE, 10, seed=1)
     for seed in range(1, 4):
         engine.load(*engine.initial(seed))
         engine.evaluate(data)
-        engine.train(data, plan(rate=0.3, epochs=2), seed)
-        fresh = Engine(build, SHAPE, 10, seed=99)
+        engine.train(data, plan(learning_rate=0.3, epochs=2), seed)
+        fresh = MXNetEngine(build, SHAPE, 10, seed=99)
         fresh.load(engine.weights, engine.buffers)
         assert engine.evaluate(data) == fresh.evaluate(data)
 
@@ -53,7 +53,7 @@ def test_an_evaluation_after_an_update_is_of_the_new_model(build: Any) -> None:
 def test_the_compiled_gradient_of_wide_convolutions_is_right() -> None:
     """Gradients, too, may come in blocks; compare with finite differences."""
     data = samples(6, SHAPE, 10)
-    engine = Engine(wide_convolutions, SHAPE, 10, seed=4)
+    engine = MXNetEngine(wide_convolutions, SHAPE, 10, seed=4)
     weights, buffers = engine.initial(4)
     gradient = engine.gradient(data).astype(np.float64)
     rng = np.random.default_rng(0)
@@ -71,13 +71,13 @@ def test_the_compiled_gradient_of_wide_convolutions_is_right() -> None:
 
 
 def test_names_do_not_depend_on_what_was_built_before() -> None:
-    names = [t.name for t in Engine(batchnorm, SHAPE, 10).layout]
-    assert [t.name for t in Engine(batchnorm, SHAPE, 10).layout] == names
+    names = [t.name for t in MXNetEngine(batchnorm, SHAPE, 10).layout]
+    assert [t.name for t in MXNetEngine(batchnorm, SHAPE, 10).layout] == names
     assert names[:4] == ["0.weight", "0.bias", "1.gamma", "1.beta"]
     code = (
-        "from layers.compute.engines.mxnet.engine import Engine;"
+        "from layers.compute.engines.mxnet.engine import MXNetEngine;"
         "from tests.compute.engines.toys import batchnorm;"
-        f"print(*[t.name for t in Engine(batchnorm, {SHAPE}, 10).layout])"
+        f"print(*[t.name for t in MXNetEngine(batchnorm, {SHAPE}, 10).layout])"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], env=path(), capture_output=True, text=True, check=True
@@ -88,8 +88,9 @@ def test_names_do_not_depend_on_what_was_built_before() -> None:
 def test_mxnet_starts_without_a_word() -> None:
     code = (
         "from tests.compute.engines.toys import *;"
-        "from layers.compute.engines.mxnet.engine import Engine;"
-        "e = Engine(linear, (4,), 3); s = samples(5, (4,), 3); e.train(s, plan(), 1); e.evaluate(s)"
+        "from layers.compute.engines.mxnet.engine import MXNetEngine;"
+        "e = MXNetEngine(linear, (4,), 3); s = samples(5, (4,), 3);"
+        "e.train(s, plan(), 1); e.evaluate(s)"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], env=path(), capture_output=True, text=True, check=True

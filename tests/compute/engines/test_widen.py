@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mxnet.gluon import nn
 
-from layers.compute.engines.mxnet.engine import Engine
+from layers.compute.engines.mxnet.engine import MXNetEngine
 from layers.compute.engines.mxnet.models import build_model
 from layers.compute.engines.mxnet.widen import widen
 from tests.compute.engines.toys import PlainBlock, plan, samples
@@ -66,14 +66,14 @@ def test_the_gradient_is_that_of_the_model_as_written(
 ) -> None:
     build = chain(channels, pool, bias)
     data = samples(7, SHAPE, 3, seed)
-    compiled = Engine(build, SHAPE, 3, seed=seed)
-    plain = Engine(lambda: PlainBlock(build), SHAPE, 3, seed=seed)
+    compiled = MXNetEngine(build, SHAPE, 3, seed=seed)
+    plain = MXNetEngine(lambda: PlainBlock(build), SHAPE, 3, seed=seed)
     assert compiled.compiled
     assert [t[1:] for t in compiled.layout] == [t[1:] for t in plain.layout]
     expected = plain.gradient(data)
     np.testing.assert_allclose(compiled.gradient(data), expected, rtol=1e-3, atol=1e-5)
     for engine in (compiled, plain):
-        engine.train(data, plan(batch_size=3, epochs=3, rate=0.05, momentum=0.5), seed)
+        engine.train(data, plan(batch_size=3, epochs=3, learning_rate=0.05, momentum=0.5), seed)
     np.testing.assert_allclose(compiled.weights, plain.weights, rtol=2e-3, atol=2e-4)
 
 

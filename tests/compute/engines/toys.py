@@ -26,7 +26,7 @@ def path(**environment: str) -> dict[str, str]:
 
 
 def plan(**changed: Any) -> SimpleNamespace:
-    usual = {"epochs": 1, "steps": None, "batch_size": 10, "rate": 0.1, "momentum": 0.0}
+    usual = {"epochs": 1, "steps": None, "batch_size": 10, "learning_rate": 0.1, "momentum": 0.0}
     return SimpleNamespace(**{**usual, "weight_decay": 0.0, **changed})
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from safetensors.numpy import save
 
 from fedmx.assembly.assembly import Assembly
-from fedmx.assembly.asset_file import SharedSamples
+from fedmx.assembly.asset_file import AssetFile
 from fedmx.errors import FedmxError
 from fedmx.experiment.model import Experiment
 from fedmx.report.records.label_shares import label_shares
@@ -30,7 +30,7 @@ compute:
   model: 2nn
   data: digits
   normalise: {{scale: 16}}
-  train: {{steps: 2, batch_size: 10, rate: 0.05}}
+  train: {{steps: 2, batch_size: 10, learning_rate: 0.05}}
 logic: {logic}
 """
 SHARING = "{preset: {name: fedshare, fraction: 0.4, shared: 0.1}}"
@@ -59,7 +59,7 @@ def test_without_such_a_hook_the_parts_are_those_of_the_whole_and_no_model_is_ma
     whole = divide(made.dataset, Iid(), 5, derive(3, "partition"))
     for ours, theirs in zip(made.parts, whole, strict=True):
         assert all(np.array_equal(a, b) for a, b in zip(ours, theirs, strict=True))
-    assert "engine" not in vars(made)
+    assert "executor" not in vars(made)
     assert made.shared is None
     assert made.server_logic is made.logic
 
@@ -90,9 +90,9 @@ def test_the_file_gives_the_bits_that_the_data_set_gives(dtype, normalise, numbe
     rows = rng.permutation(9)[:number]
     if normalise is None and dtype == "uint8":
         return  # refused when the data are looked at
-    sent = SharedSamples.of(raw, rows, normalise)
-    assert sent.content == SharedSamples.of(raw, rows, normalise).content
-    here, there = materialise(raw, rows, normalise), SharedSamples(sent.content).samples
+    sent = AssetFile.of(raw, rows, normalise)
+    assert sent.content == AssetFile.of(raw, rows, normalise).content
+    here, there = materialise(raw, rows, normalise), AssetFile(sent.content).samples
     assert (here.x.dtype, here.x.tobytes()) == (there.x.dtype, there.x.tobytes())
     assert (here.y.dtype, here.y.tobytes()) == (there.y.dtype, there.y.tobytes())
 
@@ -115,7 +115,7 @@ X, Y = np.zeros((2, 3), np.float32), np.zeros(2, np.int64)
 )
 def test_a_file_that_is_something_else_is_refused_in_one_line(content: bytes) -> None:
     with pytest.raises(FedmxError, match="the shared samples cannot be read: ") as caught:
-        SharedSamples(content).samples  # noqa: B018, it is read when it is first looked at
+        AssetFile(content).samples  # noqa: B018, it is read when it is first looked at
     assert "\n" not in str(caught.value)
 
 

@@ -56,8 +56,8 @@ def strangers(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
         ),
         ("run small.yaml --set clock.dropout=0.5", "clock.dropout: needs devices"),
         ("run small.yaml --set engine.proceses=2", "did you mean 'processes'?"),
-        ("run small.yaml --engine bogus", "--engine 'bogus': must be serial, processes[:N] or"),
-        ("run small.yaml --engine processes:0", "--engine 'processes:0': must be serial,"),
+        ("run small.yaml --executor bogus", "--executor 'bogus': must be serial, processes[:N] or"),
+        ("run small.yaml --executor processes:0", "--executor 'processes:0': must be serial,"),
         ("run small.yaml --set logic.preset=online-kp", "of a given length; set clock.deadline_s"),
         (
             "run small.yaml --set logic.preset=fedaim --set logic.preset.classes=5",
@@ -254,10 +254,10 @@ def test_what_needs_no_model_does_not_wait_for_mxnet(folder: Path, words: str) -
 
 
 def test_lists_say_what_each_name_is_and_takes(folder: Path) -> None:
-    from fedmx.components.catalogue import KINDS
+    from fedmx.components.catalogue import CATALOGUE
 
     names = fedmx("list", cwd=folder).out
-    for kind, entries in KINDS.items():
+    for kind, entries in CATALOGUE.items():
         assert f"\n{kind} (" in f"\n{names}"
         for name in entries:
             assert f"\n{name}" in names

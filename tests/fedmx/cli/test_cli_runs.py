@@ -44,7 +44,7 @@ compute:
   normalise: {scale: 16}
   train: {steps: 2}
 logic:
-  select: {name: uniform, fraction: 0.5}
+  selector: {name: uniform, fraction: 0.5}
   hooks: ["gate:Gate"]
 """
 # In round 3 a client waits until it is let go on: so a test knows what is going on.

@@ -78,7 +78,7 @@ TABLE: dict[str, Any] = {
 
 
 def component(reference: Any, folder: Path | None = None, **source: Any) -> Component:
-    where = ("logic", "select")
+    where = ("logic", "selector")
     return Component.of(reference, where, Source("exp.yaml", folder, lines={where: 3}, **source))
 
 
@@ -146,29 +146,29 @@ def test_binding_checks_now_and_makes_a_new_one_at_each_call() -> None:
 )
 def test_a_wrong_setting_is_told_with_its_path(settings: dict[str, Any], message: str) -> None:
     said = refusal({"name": "uniform", **settings})
-    assert said.startswith(f"exp.yaml:3: logic.select.{message}")
+    assert said.startswith(f"exp.yaml:3: logic.selector.{message}")
     assert "\n" not in said
 
 
 def test_a_missing_setting_is_named_with_its_type() -> None:
     said = refusal("needy", classes=3)
-    assert said == "exp.yaml:3: logic.select.path: is missing; selector needy needs it (text)"
+    assert said == "exp.yaml:3: logic.selector.path: is missing; selector needy needs it (text)"
 
 
 def test_all_wrong_settings_are_told_together() -> None:
     said = refusal({"name": "needy", "size": "x", "sise": 1})
     assert said.startswith("exp.yaml: 4 problems\n")
     assert [line.split(": ")[1] for line in said.split("\n")[1:]] == [
-        "logic.select.size",
-        "logic.select.sise",
-        "logic.select.path",
-        "logic.select.classes",
+        "logic.selector.size",
+        "logic.selector.sise",
+        "logic.selector.path",
+        "logic.selector.classes",
     ]
 
 
 def test_a_components_own_refusal_gets_its_path() -> None:
     said = refusal({"name": "uniform", "fraction": 7})
-    assert said == "exp.yaml:3: logic.select: fraction must be in (0, 1], not 7.0"
+    assert said == "exp.yaml:3: logic.selector: fraction must be in (0, 1], not 7.0"
 
 
 def test_a_parameter_whose_type_is_not_known_here_is_handed_on() -> None:
@@ -181,7 +181,7 @@ def test_a_parameter_whose_type_is_not_known_here_is_handed_on() -> None:
 
 def test_an_unknown_name_gets_the_nearest_and_all_names() -> None:
     assert refusal("unifrm") == (
-        "exp.yaml:3: logic.select: unknown selector 'unifrm'; did you mean 'uniform'? there are: "
+        "exp.yaml:3: logic.selector: unknown selector 'unifrm'; did you mean 'uniform'? there are: "
         "lazy, model, needy, odd, uniform, zoo:NAME, or your own as package.module:Name"
     )
 
@@ -294,7 +294,7 @@ def test_a_module_in_the_working_directory_is_found(
 def test_a_wrong_reference_is_told_in_one_line(folder: Path, name: str, message: str) -> None:
     write(folder, "own_c.py", OWN)
     said = refusal(name, folder)
-    assert said.startswith("exp.yaml:3: logic.select: ")
+    assert said.startswith("exp.yaml:3: logic.selector: ")
     assert message in said
     assert "\n" not in said
 
@@ -303,7 +303,7 @@ def test_a_refusal_by_a_users_class_names_the_line(folder: Path) -> None:
     write(folder, "own_d.py", OWN)
     said = refusal({"name": "own_d:Mine", "norm": -1}, folder)
     assert said == (
-        "exp.yaml:3: logic.select: norm must not be negative "
+        "exp.yaml:3: logic.selector: norm must not be negative "
         f"({folder}/own_d.py:{OWN.split('norm must')[0].count(chr(10)) + 1})"
     )
 
@@ -390,7 +390,7 @@ some_names = st.sampled_from([*TABLE, "zoo:x", "a:b", "os:system"]) | st.text(ma
 def test_any_reference_is_built_or_refused(name: str, settings: dict[str, Any]) -> None:
     problem, made = "", None
     try:
-        reference = Component.of({**settings, "name": name}, ("logic", "select"))
+        reference = Component.of({**settings, "name": name}, ("logic", "selector"))
         made = build("selector", reference, TABLE)
     except (ExperimentError, ValueError) as error:
         problem = str(error)

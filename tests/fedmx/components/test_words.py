@@ -13,7 +13,7 @@ from fedmx.errors import ExperimentError
 from fedmx.experiment.model import Experiment
 from fedmx.simulation.simulate import simulate
 from layers.compute.data.datasets import Files
-from layers.compute.engines.mxnet.engine import Engine
+from layers.compute.engines.mxnet.engine import MXNetEngine
 
 LINE = '"{}","{}","Mon Apr 06 22:19:45 PDT 2009","NO_QUERY","{}","{}"\n'
 TEXTS = [("4", "ann", "good day"), ("0", "ann", "bad day"), ("4", "bob", "so good")]
@@ -41,11 +41,11 @@ def experiment(files: Files, **model: Any) -> Experiment:
             "partition": "by-user",
             "evaluate": {"per_client": True},
         },
-        logic={"select": {"name": "uniform", "fraction": 1.0}},
+        logic={"selector": {"name": "uniform", "fraction": 1.0}},
     )
 
 
-def vectors_of(engine: Engine) -> np.ndarray:
+def vectors_of(engine: MXNetEngine) -> np.ndarray:
     (table,) = engine._constants.values()
     return np.asarray(table.asnumpy())
 

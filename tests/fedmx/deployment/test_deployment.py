@@ -27,10 +27,10 @@ compute:
   data: digits
   normalise: {scale: 16}
   partition: {name: shards, per_client: 2}
-  train: {epochs: 2, batch_size: 10, rate: 0.05}
+  train: {epochs: 2, batch_size: 10, learning_rate: 0.05}
 logic:
   preset: fedavg
-  select: {name: uniform, fraction: 0.4}
+  selector: {name: uniform, fraction: 0.4}
 """
 
 
@@ -73,7 +73,7 @@ def test_simulation_and_deployment_end_in_the_same_model_bytes(twenty: Twenty) -
 
 def test_what_is_reported_of_rounds_is_the_same(twenty: Twenty) -> None:
     # A busy machine may also let a handshake run out of time; the client comes again.
-    other = ("control_bytes", "refused_connections")
+    other = ("control_bytes", "rejected_connections")
     of_simulation, of_deployment = (timeless(run.rounds(), *other) for run in twenty[:2])
     assert of_simulation == of_deployment
     assert [record["round"] for record in of_deployment] == [1, 2, 3, 4, 5]

@@ -1,4 +1,4 @@
-"""Both ends built in Python, without an experiment file; clients that learn one; their refusals."""
+"""Both ends built in Python without an experiment file; clients that learn one; refusals."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ import pytest
 from fedmx.client.client import Client, ServerRefusedError
 from fedmx.deployment.client_sessions import identity
 from fedmx.deployment.join import OwnPart
-from fedmx.deployment.remote_clients import SocketClients
+from fedmx.deployment.remote_clients import RemoteClients
 from fedmx.errors import FedmxError
 from fedmx.experiment.model import Experiment
 from fedmx.protocol.messages import CODEC, Setup
 from fedmx.server.server import Server
-from fedmx.simulation.executors import Serial
+from fedmx.simulation.executors import SerialExecutor
 from fedmx.simulation.simulated_clients import SimulatedClients
 from layers.compute.data.samples import Samples
 from layers.compute.engines.compute import Compute
-from layers.compute.engines.mxnet.engine import Engine
+from layers.compute.engines.mxnet.engine import MXNetEngine
 from layers.logic import (
     ClientFailed,
     ClientHalf,
@@ -79,7 +79,7 @@ def samples_of(client: int) -> Samples:
 
 
 def logic(*hooks: Hook, selector: Selector | None = None) -> Logic:
-    training = Training(epochs=2, batch_size=4, rate=0.1)
+    training = Training(epochs=2, batch_size=4, learning_rate=0.1)
     layout = compute().engine.layout
     who = selector or Uniform(1.0)
     return Logic(layout, selector=who, hooks=hooks, training=training, seed=11)
@@ -98,7 +98,7 @@ class Asking(Uniform):
     """Everybody, after two questions."""
 
     def surveys(self) -> tuple[Question, ...]:
-        return Question("labels", classes=3), Question("step", rate=0.1)
+        return Question("labels", classes=3), Question("step", learning_rate=0.1)
 
 
 def deployed(
@@ -116,7 +116,9 @@ def deployed(
 def simulated(last: int, *hooks: Hook, selector: Selector | None = None) -> Server:
     numbers = {client: len(samples_of(client)) for client in range(CLIENTS)}
     same = logic(*hooks, selector=selector)
-    clients = SimulatedClients(Serial(same, Engine(tiny, (4,), 3), samples_of), numbers)
+    clients = SimulatedClients(
+        SerialExecutor(same, MXNetEngine(tiny, (4,), 3), samples_of), numbers
+    )
     return Server(network=clients, logic=same, compute=compute(), last=last)
 
 
@@ -156,7 +158,7 @@ def clients_of(
             Client(
                 network=connector(certificates, server.address, client),
                 logic=logic(*hooks),
-                compute=Compute(Engine(tiny, (4,), 3), samples_of(client)),
+                compute=Compute(MXNetEngine(tiny, (4,), 3), samples_of(client)),
             )
         )
         for client in range(CLIENTS)
@@ -277,7 +279,7 @@ def test_a_simulation_goes_on_after_a_round_that_failed_as_if_it_had_not() -> No
             next(rounds)
         second, third = simulation
     assert second.participants == third.participants == (0, 1, 2)
-    assert second.report.of("refused") == ()
+    assert second.report.of("rejected") == ()
     assert simulation.weights.tobytes() == undisturbed.weights.tobytes()
 
 
@@ -290,16 +292,16 @@ compute: {model: 2nn, data: digits, train: {steps: 1}}
 """
 
 
-def offered(certificates: Certificates, text: str, run: str = "run", **more: Any) -> SocketClients:
+def offered(certificates: Certificates, text: str, run: str = "run", **more: Any) -> RemoteClients:
     """A listener that tells its clients of an experiment."""
     experiment = Experiment.parse(text)
     setup = Setup(run, experiment.to_yaml(), experiment.digest(), 0, (1, 8, 8), 10)
     listener = Listener("127.0.0.1:0", CODEC, tls=certificates.server)
-    return SocketClients(listener, replace(setup, **more), clients=1)
+    return RemoteClients(listener, replace(setup, **more), clients=1)
 
 
 def refusal(
-    clients: SocketClients, certificates: Certificates, memory: Path, own: OwnPart
+    clients: RemoteClients, certificates: Certificates, memory: Path, own: OwnPart
 ) -> tuple[str, str]:
     """Return why a client cannot take part, as it and its server say."""
     with clients:
@@ -309,7 +311,7 @@ def refusal(
             clients._next(0.1)
         clients._pump()
     assert running.error is not None
-    (told,) = clients.refusals()
+    (told,) = clients.rejections()
     return str(running.error), told
 
 
@@ -328,7 +330,7 @@ def test_a_client_refuses_what_it_does_not_have_or_allow(
     text = LEARNED + 'logic: {hooks: ["mine_only:Mine"]}\n'
     experiment = Experiment.parse(text, folder=home)
     setup = Setup("run", experiment.to_yaml(), experiment.digest(), 0, (1, 8, 8), 10)
-    clients = SocketClients(
+    clients = RemoteClients(
         Listener("127.0.0.1:0", CODEC, tls=certificates.server), setup, clients=1
     )
     here, told = refusal(clients, certificates, tmp_path, OwnPart(modules=()))
@@ -383,7 +385,7 @@ def test_a_client_learns_anew_when_another_run_is_at_its_servers_address(
 
     def learn(setup: Setup) -> tuple[Logic, Compute]:
         learned.append(setup.run)
-        return logic(), Compute(Engine(tiny, (4,), 3), samples_of(0))
+        return logic(), Compute(MXNetEngine(tiny, (4,), 3), samples_of(0))
 
     first = listening(certificates, last=9, wait_for=1)
     with first:

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from fedmx.deployment.rejections import MOST_OFFENCES, MOST_REASONS, Refusals
+from fedmx.deployment.rejections import MOST_OFFENCES, MOST_REASONS, Rejections
 from fedmx.protocol.messages import CannotTakePart, Failed, Finished, Ready, Setup
 from layers.logic import Offer, Task, TooFewUpdates, Verdict
-from layers.network import Codec
+from layers.network import MessageCodec
 from layers.network.protocol.frames import SIZE, Kind, frame
 from tests.fedmx.scripted import (
     Scripted,
@@ -40,7 +40,7 @@ class Forged:
     slots: dict[str, dict[str, int]]
 
 
-FORGER = Codec({1: Setup, 2: Ready, 5: Finished, 8: Task, 11: Forged})
+FORGER = MessageCodec({1: Setup, 2: Ready, 5: Finished, 8: Task, 11: Forged})
 
 
 def says(**changed: object) -> Script:
@@ -101,22 +101,22 @@ def a_failure(client: Scripted) -> None:
 
 NAN = np.full(15, np.nan, np.float32)
 HOSTILE: dict[str, tuple[Script, str, str]] = {
-    "garbage": (garbage, "refused", "frame"),
-    "a length beyond every limit": (lie_about_a_length, "refused", str(1 << 50)),
-    "a chunk out of nowhere": (chunk_that_was_not_announced, "refused", "stream 99"),
+    "garbage": (garbage, "rejected", "frame"),
+    "a length beyond every limit": (lie_about_a_length, "rejected", str(1 << 50)),
+    "a chunk out of nowhere": (chunk_that_was_not_announced, "rejected", "stream 99"),
     "half an update": (half_an_update, "lost", "not back within 0.2 s"),
-    "an old round": (says(round=0), "refused", "an update of round 0 in round 1"),
-    "a round to come": (says(round=2), "refused", "an update of round 2 in round 1"),
-    "someone else's name": (says(client=0), "refused", "in the name of client 0"),
-    "NaN": (says(delta=NAN), "refused", "15 values not finite"),
-    "infinite buffers": (says(buffers=np.full(0, 1, np.float64)), "refused", "float64"),
-    "a wrong length": (says(delta=np.zeros(14, np.float32)), "refused", "shape (14,)"),
-    "no samples": (says(samples=0), "refused", "sample count of 0"),
-    "fewer than no samples": (says(samples=-5), "refused", "sample count of -5"),
-    "samples that are no number": (samples_that_are_no_number, "refused", "samples"),
-    "a metric that is no number": (says(metrics={"loss": np.nan}), "refused", "'loss' of nan"),
-    "an offer": (an_offer_that_nobody_wants, "refused", "sent an offer of round 1"),
-    "a word of servers": (a_word_of_servers, "refused", "sample count of 0"),
+    "an old round": (says(round=0), "rejected", "an update of round 0 in round 1"),
+    "a round to come": (says(round=2), "rejected", "an update of round 2 in round 1"),
+    "someone else's name": (says(client=0), "rejected", "in the name of client 0"),
+    "NaN": (says(delta=NAN), "rejected", "15 values not finite"),
+    "infinite buffers": (says(buffers=np.full(0, 1, np.float64)), "rejected", "float64"),
+    "a wrong length": (says(delta=np.zeros(14, np.float32)), "rejected", "shape (14,)"),
+    "no samples": (says(samples=0), "rejected", "sample count of 0"),
+    "fewer than no samples": (says(samples=-5), "rejected", "sample count of -5"),
+    "samples that are no number": (samples_that_are_no_number, "rejected", "samples"),
+    "a metric that is no number": (says(metrics={"loss": np.nan}), "rejected", "'loss' of nan"),
+    "an offer": (an_offer_that_nobody_wants, "rejected", "sent an offer of round 1"),
+    "a word of servers": (a_word_of_servers, "rejected", "sample count of 0"),
     "a failure of its own": (a_failure, "lost", "Ouch: no"),
 }
 
@@ -137,11 +137,11 @@ def test_a_hostile_client_is_reported_and_the_others_count(
             (reported,) = [one for one in first.report.clients if one.client == 2]
             assert (reported.status, reason in reported.reason) == (status, True), reported
             assert first.participants == (0, 1)
-            assert first.record()["refused" if status == "refused" else "lost"] == 1
+            assert first.record()["rejected" if status == "rejected" else "lost"] == 1
             np.testing.assert_array_equal(server.weights, after_one_round(start, (0, 1)))
             (second,) = rounds
             assert {0, 1} <= set(second.participants)
-            assert not second.report.of("refused")
+            assert not second.report.of("rejected")
     assert first.control_bytes > 0
     assert second.control_bytes >= 0
 
@@ -166,7 +166,7 @@ def test_what_a_client_calls_its_numbers_does_not_change_what_is_recorded_of_it(
     ):
         (round,) = server.rounds()
     one, other = round.client_records()
-    assert (other["round"], other["client"], other["status"]) == (1, 1, "counted")
+    assert (other["round"], other["client"], other["status"]) == (1, 1, "accepted")
     assert (other["samples"], other["up_bytes"] > 0, other["ended_s"] > 0) == (10, True, True)
     assert (one["loss"], other["loss"]) == (1.0, -1.0)
 
@@ -181,7 +181,7 @@ def test_a_round_of_refused_updates_alone_leaves_every_bit_of_the_model(
             list(server.rounds())
         assert (caught.value.got, caught.value.need, caught.value.round) == (0, 1, 1)
         assert caught.value.report is not None
-        assert len(caught.value.report.of("refused")) == 2
+        assert len(caught.value.report.of("rejected")) == 2
         assert server.weights.tobytes() == before
         assert server.state.round == 0
         # The server is as good as new: the same round with the same clients, now honest.
@@ -197,7 +197,7 @@ def test_without_a_least_number_a_round_of_refused_updates_keeps_the_model(
     before = server.weights.tobytes()
     with server, fleet(server, certificates, {0: says(delta=NAN)}):
         (round,) = server.rounds()
-    assert round.report.of("refused") == (0,)
+    assert round.report.of("rejected") == (0,)
     assert server.weights.tobytes() == before
 
 
@@ -219,7 +219,7 @@ def test_a_second_update_counts_for_nothing_and_costs_nobody_anything(
             model = after_one_round(model, (0, 1))
             np.testing.assert_array_equal(server.weights, model)
     assert all(round.participants == (0, 1) for round in rounds)
-    told = [reason for round in rounds for reason in round.refused_connections]
+    told = [reason for round in rounds for reason in round.rejected_connections]
     told += [one.reason for round in rounds for one in round.report.clients if one.reason]
     assert told
     assert all("again" in reason or "another update" in reason for reason in told)
@@ -236,9 +236,9 @@ def test_an_update_that_nobody_asked_for_is_reported(certificates: Certificates)
     with server, fleet(server, certificates, {0: honest, 1: eager}):
         first, second = server.rounds()
     assert first.participants == (0,)
-    assert 1 in first.report.of("refused")
+    assert 1 in first.report.of("rejected")
     told = [one.reason for one in (*first.report.clients, *second.report.clients) if one.reason]
-    told += [*first.refused_connections, *second.refused_connections]
+    told += [*first.rejected_connections, *second.rejected_connections]
     assert any("round 17" in reason for reason in told)
     assert any("another update" in reason or "again" in reason for reason in told)
 
@@ -288,7 +288,7 @@ def test_strangers_are_sent_away_and_what_they_say_is_ignored(certificates: Cert
             (round,) = server.rounds()
         stranger.stop()
     assert "not a client of this run" in stranger.over
-    assert any("'auditor' is not a client" in reason for reason in round.refused_connections)
+    assert any("'auditor' is not a client" in reason for reason in round.rejected_connections)
     assert round.participants == (0,)
 
 
@@ -313,16 +313,16 @@ def test_a_flood_of_what_nobody_asked_for_ends_the_connection(certificates: Cert
     assert round.participants == (0,)
     # The first was refused by the gate, a few more were reported, and then it was enough.
     assert len(round.report.clients) <= 3 + MOST_OFFENCES
-    assert len(round.refused_connections) <= MOST_OFFENCES
+    assert len(round.rejected_connections) <= MOST_OFFENCES
 
 
 def test_reports_stay_short_whatever_comes() -> None:
-    refusals = Refusals()
+    rejections = Rejections()
     for number in range(1000):
-        refusals.add(f"10.0.0.1:{number}: no TLS")
-        refusals.add("client 3: cannot take part")
-    told = refusals.take()
+        rejections.add(f"10.0.0.1:{number}: no TLS")
+        rejections.add("client 3: cannot take part")
+    told = rejections.take()
     assert len(told) == MOST_REASONS + 1
     assert "client 3: cannot take part (1000 times)" in told
     assert told[-1] == f"and {1001 - MOST_REASONS} more"
-    assert refusals.take() == ()
+    assert rejections.take() == ()

@@ -62,7 +62,7 @@ class Remembering(ClientHalf):
 
 
 class Counting(ServerHalf):
-    def count(self, update, context):
+    def on_accepted(self, update, context):
         told = int(update.slots["0:Remember"]["rounds"])
         context.keep(told=context.memory.get("told", 0) + told * context.round)
 
@@ -78,10 +78,10 @@ compute:
   model: 2nn
   data: digits
   normalise: {{scale: 16}}
-  train: {{steps: 5, batch_size: 10, rate: 0.05}}
+  train: {{steps: 5, batch_size: 10, learning_rate: 0.05}}
 logic:
   preset: fedavg
-  select: {{name: uniform, fraction: 1.0}}
+  selector: {{name: uniform, fraction: 1.0}}
   hooks:
     - {{name: "own:Remember", gates: "{gates}"}}
 run: {{checkpoint: {{every: 3}}}}
@@ -161,7 +161,7 @@ def test_server_and_clients_that_are_killed_end_in_the_same_bytes(
     assert run.model_path.read_bytes() == undisturbed.model_path.read_bytes()
     assert [record["round"] for record in run.rounds()] == [1, 2, 3, 4, 5]
     assert all(record["participants"] == [0, 1, 2] for record in run.rounds())
-    assert all(record["refused_connections"] == [] for record in run.rounds())
+    assert all(record["rejected_connections"] == [] for record in run.rounds())
     assert [r["accuracy"] for r in run.rounds()] == [r["accuracy"] for r in undisturbed.rounds()]
     # No memory of a run that is over stays behind.
     assert not list((tmp_path / "memory").glob("*"))

@@ -77,7 +77,7 @@ def test_hundreds_of_clients_need_no_thread_each_and_rounds_leave_nothing(server
         try:
             for round in server.rounds():
                 assert len(round.participants) == CLIENTS
-                assert round.refused_connections == ()
+                assert round.rejected_connections == ()
                 now = threads_of_the_server()
                 assert now == sorted([*before, "fedmx-listener"])
                 del round

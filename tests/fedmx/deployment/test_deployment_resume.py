@@ -11,9 +11,9 @@ import pytest
 from fedmx.run.folder import RunFolder
 from fedmx.server.recorder import recorded
 from fedmx.server.server import Server
-from fedmx.simulation.executors import Serial
+from fedmx.simulation.executors import SerialExecutor
 from fedmx.simulation.simulated_clients import SimulatedClients
-from layers.compute.engines.mxnet.engine import Engine
+from layers.compute.engines.mxnet.engine import MXNetEngine
 from layers.logic import ClientHalf, Context, Hook, Logic, ServerHalf, ServerState, Training, Update
 from layers.logic.selectors.uniform import Uniform
 from tests.fedmx.deployment.test_deployment_by_hand import samples_of
@@ -50,7 +50,7 @@ class Drift(ServerHalf):
 
 
 def simulation() -> Server:
-    training = Training(epochs=2, batch_size=4, rate=0.1)
+    training = Training(epochs=2, batch_size=4, learning_rate=0.1)
     logic = Logic(
         compute().engine.layout,
         selector=Uniform(0.5),
@@ -59,7 +59,9 @@ def simulation() -> Server:
         seed=11,
     )
     numbers = {client: len(samples_of(client)) for client in range(4)}
-    clients = SimulatedClients(Serial(logic, Engine(tiny, (4,), 3), samples_of), numbers)
+    clients = SimulatedClients(
+        SerialExecutor(logic, MXNetEngine(tiny, (4,), 3), samples_of), numbers
+    )
     return Server(clients, logic, compute(), last=ROUNDS)
 
 

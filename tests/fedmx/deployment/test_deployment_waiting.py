@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedmx.deployment.remote_clients import SocketClients
+from fedmx.deployment.remote_clients import RemoteClients
 from fedmx.errors import FedmxError
 from fedmx.protocol.messages import CODEC, Failed, Setup
 from fedmx.server.recorder import recorded
@@ -38,11 +38,11 @@ def listeners() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if "fedmx-listener" in thread.name]
 
 
-def numbered(certificates: Certificates, clients: int, **settings: object) -> SocketClients:
+def numbered(certificates: Certificates, clients: int, **settings: object) -> RemoteClients:
     """A listener that knows how many clients there are, as that of an experiment file."""
     listener = Listener("127.0.0.1:0", CODEC, tls=certificates.server)
     setup = Setup("run", "", "", 0, (4,), 3)
-    return SocketClients(listener, setup, clients=clients, **settings)  # type: ignore[arg-type]
+    return RemoteClients(listener, setup, clients=clients, **settings)  # type: ignore[arg-type]
 
 
 def test_a_late_update_is_dropped_and_reported_and_the_next_one_counts(
@@ -67,7 +67,7 @@ def test_a_late_update_is_dropped_and_reported_and_the_next_one_counts(
         over.set()
         (second,) = rounds
     assert second.participants == (0, 1)
-    assert second.refused_connections == (
+    assert second.rejected_connections == (
         "client 1: its update of round 1 came too late, or again",
     )
     expected = after_one_round(after_one_round(model, (0,)), (0, 1))
@@ -139,7 +139,7 @@ def test_the_first_round_waits_for_as_many_clients_as_it_was_told(
 
 @dataclass
 class _at:  # noqa: N801, what `fleet` needs of a server
-    clients: SocketClients
+    clients: RemoteClients
 
     @property
     def address(self) -> str:
@@ -297,7 +297,7 @@ def test_what_a_client_says_before_it_is_ready_is_not_taken_for_an_answer(
     with server, fleet(server, certificates, {0: honest, 1: hasty}):
         rounds = list(server.rounds())
     assert [round.participants for round in rounds] == [(0, 1), (0, 1)]
-    assert [round.refused_connections for round in rounds] == [(), ()]
+    assert [round.rejected_connections for round in rounds] == [(), ()]
     model = after_one_round(after_one_round(model, (0, 1)), (0, 1))
     np.testing.assert_array_equal(server.weights, model)
 
@@ -403,7 +403,7 @@ def test_a_survey_ends_whoever_does_not_answer(certificates: Certificates) -> No
         (round,) = server.rounds()
     assert round.participants == (0, 1, 3)
     assert list(server.state.memory["survey"]["labels"]) == [0]
-    assert set(round.refused_connections) == {
+    assert set(round.rejected_connections) == {
         "client 1: no answer: ValueError: no labels",
         "client 3: no answer: sent a message in the name of client 0",
         "client 3: sent a message in the name of client 0",
@@ -415,7 +415,7 @@ def test_a_survey_that_is_not_answered_ends_at_the_deadline(certificates: Certif
     with server, fleet(server, certificates, {0: honest}):
         (round,) = server.rounds()
     assert round.participants == (0,)
-    assert round.refused_connections == ("client 0: no answer within 2 s",)
+    assert round.rejected_connections == ("client 0: no answer within 2 s",)
 
 
 # --- offers ---------------------------------------------------------------------------------
@@ -437,7 +437,7 @@ def test_granted_offers_count_and_declined_ones_do_not(certificates: Certificate
         first, second = server.rounds()
     for round in (first, second):
         assert (round.participants, round.report.of("declined")) == ((0, 1), (2, 3))
-        assert round.refused_connections == ()
+        assert round.rejected_connections == ()
     model = after_one_round(after_one_round(model, (0, 1)), (0, 1))
     np.testing.assert_array_equal(server.weights, model)
     up = {one.client: one.traffic.up_bytes for one in first.report.clients}
@@ -482,4 +482,4 @@ def test_an_update_whose_offer_was_not_granted_is_refused(certificates: Certific
     server = listening(certificates, wait_for=2, selector=Least(1))
     with server, fleet(server, certificates, {0: pushing, 1: offering}):
         (round,) = server.rounds()
-    assert (round.participants, round.report.of("refused")) == ((1,), (0,))
+    assert (round.participants, round.report.of("rejected")) == ((1,), (0,))

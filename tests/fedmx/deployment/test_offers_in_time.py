@@ -85,11 +85,11 @@ compute:
   model: 2nn
   data: digits
   normalise: {{scale: 16}}
-  train: {{steps: 3, batch_size: 10, rate: 0.05}}
+  train: {{steps: 3, batch_size: 10, learning_rate: 0.05}}
 logic:
   preset: online-kp
   # Whoever fits into the round is worth it.
-  select:
+  selector:
     {{name: "in_time:Deadly", L0: 1.e-9, U: 1.e-8, folder: "{folder}", vanishing: {vanishing}}}
   hooks:
     - {{name: "in_time:Hindered", folder: "{folder}", slowed: {slowed}}}
@@ -131,7 +131,7 @@ def test_rounds_end_by_the_deadline_without_the_slow_and_the_dead(
     run = deployment.run
     first, second = run.rounds()
     assert first["participants"] == OTHERS, "those that were granted, and are there"
-    assert (first["lost"], first["declined"], first["refused"]) == (7, 0, 0)
+    assert (first["lost"], first["declined"], first["rejected"]) == (7, 0, 0)
     assert first["clock_s"] <= DEADLINE_S + CLOSING_S
     told = {record["client"]: record for record in run.clients(1)}
     for client in SLOWED:

@@ -16,10 +16,10 @@ import pytest
 from fedmx import join
 from fedmx.assembly.assembly import Assembly
 from fedmx.assembly.asset_file import file_name
-from fedmx.client.asset_receiver import SharedCopy
+from fedmx.client.asset_receiver import AssetReceiver
 from fedmx.deployment.client_sessions import identity
 from fedmx.deployment.join import OwnPart
-from fedmx.deployment.remote_clients import SocketClients
+from fedmx.deployment.remote_clients import RemoteClients
 from fedmx.deployment.serve import serve
 from fedmx.experiment.model import Experiment
 from fedmx.protocol.messages import CODEC, CannotTakePart, Lacking, Setup
@@ -51,7 +51,7 @@ def experiment(certificates: Certificates, clients: int, rounds: int = 3) -> Exp
             "data": "digits",
             "normalise": {"scale": 16},
             "evaluate": {"every": rounds},
-            "train": {"steps": 2, "batch_size": 10, "rate": 0.05},
+            "train": {"steps": 2, "batch_size": 10, "learning_rate": 0.05},
         },
         "logic": {"preset": {"name": "fedshare", "fraction": 0.5, "shared": 0.2}},
         "network": {
@@ -132,7 +132,7 @@ def folder(parent: Path) -> Callable[[], RunFolder]:
 
 def file_bytes(server: Server, client: int) -> int:
     """Return the bytes of files of all of a client's connections, in both directions."""
-    assert isinstance(server.network, SocketClients)
+    assert isinstance(server.network, RemoteClients)
     traffic = server.network.listener.traffic(identity(client))
     return traffic.file_bytes_sent + traffic.file_bytes_received
 
@@ -319,7 +319,7 @@ def test_a_copy_that_was_damaged_is_one_that_the_client_lacks(tmp_path: Path) ->
     content = b"what every client is given"
     sha256 = hashlib.sha256(content).hexdigest()
     setup = Setup("run", "", "", 3, (2,), 0, sha256, len(content))
-    copy = SharedCopy(tmp_path)
+    copy = AssetReceiver(tmp_path)
     copy.folder.mkdir()
     for there in (content[:-1], content[:-1] + b"m"):
         copy.path(setup).write_bytes(there)
@@ -334,16 +334,16 @@ def test_a_copy_that_was_damaged_is_one_that_the_client_lacks(tmp_path: Path) ->
 
 def test_a_client_that_is_ready_without_them_is_sent_away(certificates: Certificates) -> None:
     server = serve(experiment(certificates, 1), "run")
-    assert isinstance(server.network, SocketClients)
+    assert isinstance(server.network, RemoteClients)
 
     with server, fleet(server, certificates, {0: Scripted.until_told}) as clients:
         until(lambda: _sent_away(server, clients[0]), lambda: clients[0].over)
     assert "with other shared samples" in clients[0].over
-    assert any("with other shared samples" in said for said in server.network.refusals())
+    assert any("with other shared samples" in said for said in server.network.rejections())
 
 
 def _sent_away(server: Server, client: Scripted) -> bool:
-    assert isinstance(server.network, SocketClients)
+    assert isinstance(server.network, RemoteClients)
     server.network._pump()
     return bool(client.over)
 
@@ -352,7 +352,7 @@ def test_a_client_that_asks_for_them_again_and_again_is_sent_away(
     certificates: Certificates, tmp_path: Path
 ) -> None:
     server = serve(experiment(certificates, 1), "run")
-    assert isinstance(server.network, SocketClients)
+    assert isinstance(server.network, RemoteClients)
     asked = 0
     with server:
         tls = certificates.client(identity(0))
@@ -368,7 +368,7 @@ def test_a_client_that_asks_for_them_again_and_again_is_sent_away(
                     ended.append(event.reason)
     assert "lacks the shared samples that it had" in ended[0]
     assert asked < 20
-    reported = server.network.refusals()
+    reported = server.network.rejections()
     assert any("lacks the shared samples that it had" in said for said in reported)
 
 

@@ -36,13 +36,13 @@ compute:
   train:
     epochs: 5
     batch_size: 10
-    rate: 2e-2
+    learning_rate: 2e-2
     schedule: {name: step, every: 10, gamma: 0.5}
   evaluate: {every: 1, batch_size: 500, sample: null}
 logic:
   preset: fedavg
-  select: {name: uniform, fraction: 0.1}
-  aggregate: mean
+  selector: {name: uniform, fraction: 0.1}
+  aggregator: mean
   hooks: [clip, {name: "mine.hooks:Noise", deviation: 0.1}]
   min_updates: 1
 network:
@@ -87,7 +87,7 @@ def test_a_file_becomes_typed_values(tmp_path: Path) -> None:
     experiment = Experiment.read(path)
     assert (experiment.rounds, experiment.clients, experiment.seed) == (150, 100, 1)
     assert experiment.stop.accuracy == 0.98
-    assert experiment.compute.train.rate == 0.02
+    assert experiment.compute.train.learning_rate == 0.02
     assert experiment.compute.partition == Component("shards", {"per_client": 2})
     assert [hook.name for hook in experiment.logic.hooks] == ["clip", "mine.hooks:Noise"]
     assert experiment.run.folder == Path("runs")
@@ -223,13 +223,16 @@ def test_surprising_yaml_is_refused_in_one_line(text: str, message: str) -> None
         ("run: {checkpoint: {every: 0}}", "run.checkpoint.every: must be at least 1, not 0"),
         ("logic: {hooks: clip}", "logic.hooks: must be a list, not 'clip'"),
         ("logic: {hooks: [clip, 3]}", "logic.hooks.1: must be a name or a mapping with a name"),
-        ("logic: {select: {fraction: 1}}", "logic.select: must say its name"),
-        ("logic: {select: {name: 3}}", "logic.select: the name must be text"),
-        ("logic: {select: [uniform]}", "logic.select: must be a name or a mapping"),
+        ("logic: {selector: {fraction: 1}}", "logic.selector: must say its name"),
+        ("logic: {selector: {name: 3}}", "logic.selector: the name must be text"),
+        ("logic: {selector: [uniform]}", "logic.selector: must be a name or a mapping"),
         ("logic: yes", "logic: must be a mapping (key: value), not 'yes'"),
         ("sed: 1", "unknown key 'sed'; did you mean 'seed'? the keys here are: clients, clock"),
         ("logic: {selct: x}", "logic.selct: unknown key 'selct'; did you mean 'select'?"),
-        ("rate: 0.1", "rate: is not a key here; did you mean compute.train.rate?"),
+        (
+            "learning_rate: 0.1",
+            "learning_rate: is not a key here; did you mean compute.train.learning_rate?",
+        ),
     ],
 )
 def test_a_wrong_value_is_told_with_its_line_and_path(change: str, message: str) -> None:
@@ -242,7 +245,7 @@ def test_a_wrong_value_is_told_with_its_line_and_path(change: str, message: str)
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ("rate: 0", "compute.train.rate: must be greater than 0"),
+        ("learning_rate: 0", "compute.train.learning_rate: must be greater than 0"),
         ("momentum: 1", "compute.train.momentum: must be less than 1"),
         ("batch_size: 0", "compute.train.batch_size: must be all or a whole number from 1, not 0"),
         ("epochs: 0", "compute.train.epochs: must be at least 1, not 0"),
@@ -319,8 +322,8 @@ def test_an_override_reaches_into_a_component() -> None:
         LEAST,
         "exp.yaml",
         [
-            "logic.select=uniform",
-            "logic.select.fraction=0.2",
+            "logic.selector=uniform",
+            "logic.selector.fraction=0.2",
             "logic.hooks.0=clip",
             "logic.hooks.0.norm=2",
             "logic.hooks.1={name: noise, deviation: 1e-3}",
@@ -332,7 +335,7 @@ def test_an_override_reaches_into_a_component() -> None:
             "network.tls.key=k",
         ],
     )
-    assert experiment.logic.select == Component("uniform", {"fraction": 0.2})
+    assert experiment.logic.selector == Component("uniform", {"fraction": 0.2})
     assert experiment.logic.hooks == (
         Component("clip", {"norm": 2}),
         Component("noise", {"deviation": 0.001}),
@@ -347,7 +350,7 @@ def test_an_override_reaches_into_a_component() -> None:
 def test_an_override_leaves_the_mapping_that_it_was_given_alone() -> None:
     tree = yaml.safe_load(WHOLE)
     before = copy.deepcopy(tree)
-    Experiment.from_dict(tree, ["logic.select.fraction=1", "logic.hooks.1.deviation=3", "seed=4"])
+    Experiment.from_dict(tree, ["logic.selector.fraction=1", "logic.hooks.1.deviation=3", "seed=4"])
     assert tree == before
 
 
@@ -360,9 +363,15 @@ def test_an_override_leaves_the_mapping_that_it_was_given_alone() -> None:
         ("sed=1", "--set sed: unknown key 'sed'; did you mean 'seed'?"),
         ("logic.selct.x=1", "--set logic.selct: unknown key 'selct'; did you mean 'select'?"),
         ("fraction=1", "--set fraction: unknown key 'fraction'; the keys here are"),
-        ("rate=1", "--set rate: is not a key here; did you mean compute.train.rate?"),
+        (
+            "learning_rate=1",
+            "--set learning_rate: is not a key here; did you mean compute.train.learning_rate?",
+        ),
         ("rounds.x=1", "--set rounds.x: rounds is a value and has no keys of its own"),
-        ("logic.select.x=1", "--set logic.select.x: no component is named yet; set logic.select="),
+        (
+            "logic.selector.x=1",
+            "--set logic.selector.x: no component is named yet; set logic.selector=",
+        ),
         ("logic.hooks.1=x", "--set logic.hooks.1: logic.hooks has no items; 0 adds one"),
         ("logic.hooks.a=x", "--set logic.hooks.a: logic.hooks has no items; 0 adds one"),
         ("seed=*x", "--set seed: anchors and aliases"),
@@ -417,8 +426,8 @@ def test_the_digest_is_of_what_determines_the_result() -> None:
             "seed=2",
             "rounds=149",
             "clients=99",
-            "compute.train.rate=0.03",
-            "logic.select.fraction=0.2",
+            "compute.train.learning_rate=0.03",
+            "logic.selector.fraction=0.2",
             "logic.hooks=[]",
             "compute.model=2nn",
         )
@@ -618,13 +627,13 @@ components = st.builds(
     st.from_regex(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,20}", fullmatch=True),
 )
 def test_any_experiment_that_is_written_reads_back_equal(
-    hooks: list[object], data: object, rate: float, name: str
+    hooks: list[object], data: object, learning_rate: float, name: str
 ) -> None:
     experiment = Experiment(
         name=name,
         rounds=1,
         clients=2,
-        compute={"model": "m", "data": data, "train": {"rate": rate}},
+        compute={"model": "m", "data": data, "train": {"learning_rate": learning_rate}},
         logic={"hooks": hooks},
     )
     again = Experiment.parse(experiment.to_yaml())

@@ -28,7 +28,7 @@ def test_the_setting_is_the_papers(path: Path) -> None:
     everyone, rng = Population(dict.fromkeys(range(200), 300)), np.random.default_rng(1)
     assert len(assembly.logic.selector.select(everyone, {}, 1, rng).clients) == 20
     training = assembly.logic.training_of(1)
-    assert (training.epochs, training.batch_size, training.rate) == (1, 64, 0.1)
+    assert (training.epochs, training.batch_size, training.learning_rate) == (1, 64, 0.1)
 
 
 def test_only_the_algorithm_differs() -> None:
@@ -47,7 +47,7 @@ def test_fedsso_and_its_baselines_differ_in_the_algorithm_and_the_learning_rate_
         experiment = Experiment.read(FOLDER / f"{name}.yaml")
         assembly = Assembly(experiment, shape=(1, 28, 28), classes=10)
         assert assembly.engine.weights.size == 199_210
-        rates.append([assembly.logic.training_of(round).rate for round in (1, 2)])
+        rates.append([assembly.logic.training_of(round).learning_rate for round in (1, 2)])
         tree = experiment.tree()
         del tree["name"], tree["logic"], tree["compute"]["train"]["schedule"]
         trees.append(tree)
@@ -76,7 +76,7 @@ def test_the_runs_among_biased_clients_differ_in_the_algorithm_alone() -> None:
     for path in BIASED:
         assembly = Assembly(Experiment.read(path), shape=(1, 28, 28), classes=10)
         training = assembly.logic.training_of(1)
-        assert (training.epochs, training.batch_size, training.rate) == (2, 64, 0.01)
+        assert (training.epochs, training.batch_size, training.learning_rate) == (2, 64, 0.01)
         assert training.momentum == 0.78
         tree = Experiment.read(path).tree()
         del tree["name"], tree["logic"]

@@ -29,7 +29,7 @@ stop: {accuracy: 0.8}
 compute:
   data: digits
   partition: {name: shards, per_client: 2}
-  train: {rate: 0.1}
+  train: {learning_rate: 0.1}
 logic: {preset: fedavg, hooks: []}
 """
 EVIL = "<script>alert(1)</script><img src=x onerror=alert(2)> & \" ' </style> [bold]\x1b[31m"
@@ -289,7 +289,7 @@ def test_more_runs_than_colours_are_told_apart_by_their_dashes(tmp_path: Path) -
 
 
 def test_exactly_the_settings_that_differ_are_marked(tmp_path: Path) -> None:
-    other = EXPERIMENT.replace("rate: 0.1", "rate: 0.2").replace(
+    other = EXPERIMENT.replace("learning_rate: 0.1", "learning_rate: 0.2").replace(
         "{name: shards, per_client: 2}", "iid"
     )
     rows = table_of([read_settings(EXPERIMENT), read_settings(other)])
@@ -297,7 +297,7 @@ def test_exactly_the_settings_that_differ_are_marked(tmp_path: Path) -> None:
     assert differing == {
         "compute.partition": ["shards", "iid"],
         "compute.partition.per_client": ["2", "–"],
-        "compute.train.rate": ["0.1", "0.2"],
+        "compute.train.learning_rate": ["0.1", "0.2"],
     }
     page = page_of(make(tmp_path, []), make(tmp_path, [], other))
     marked = page[page.index('class="settings differs"') :]
@@ -310,20 +310,20 @@ def test_exactly_the_settings_that_differ_are_marked(tmp_path: Path) -> None:
 def test_clients_that_failed_most_often_come_first_with_their_reason(tmp_path: Path) -> None:
     run = make(tmp_path, [record(1, 0.5)])
     run.append_clients(
-        [{"round": n, "client": n % 20, "status": "counted", "samples": 60} for n in range(40)]
+        [{"round": n, "client": n % 20, "status": "accepted", "samples": 60} for n in range(40)]
     )
     run.append_clients(
         [
-            {"round": n, "client": 7, "status": "refused", "reason": "not finite"}
+            {"round": n, "client": 7, "status": "rejected", "reason": "not finite"}
             for n in range(1, 4)
         ]
         + [{"round": 9, "client": 8, "status": "lost", "reason": "gone", "traceback": "at line 3"}]
     )
     people = summarise(run).participation
     assert [client.client for client in people.clients[:2]] == ["7", "8"]
-    assert people.clients[0].times == {"counted": 2, "refused": 3, "lost": 0, "declined": 0}
+    assert people.clients[0].times == {"accepted": 2, "rejected": 3, "lost": 0, "declined": 0}
     assert [(f.status, f.reason, f.times, f.round) for f in people.failures] == [
-        ("refused", "not finite", 3, "3"),
+        ("rejected", "not finite", 3, "3"),
         ("lost", "gone", 1, "9"),
     ]
     assert people.spread() == (2, 2, 2)

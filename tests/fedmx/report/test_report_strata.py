@@ -32,7 +32,7 @@ POINTS = np.stack([LABELS, CLIENTS], axis=1).astype(np.float64)
 def make(parent: Path, experiment: str = EXPERIMENT, **memory: Any) -> RunFolder:
     run = RunFolder.create(parent, "strata", experiment, {})
     kept = {"clients": CLIENTS, "labels": LABELS, "points": POINTS, **memory}
-    state = {"server": {"memory": {"select": kept}}}
+    state = {"server": {"memory": {"selector": kept}}}
     run.save_checkpoint(1, state)
     return run
 

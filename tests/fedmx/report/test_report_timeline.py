@@ -111,11 +111,11 @@ def test_real_and_virtual_time_are_never_on_one_axis(tmp_path: Path) -> None:
     [
         # Virtual time, serial uploads: everything is known.
         (
-            [client(1, "counted", 0, 10, None, 14, 20)],
+            [client(1, "accepted", 0, 10, None, 14, 20)],
             [("train", 0, 10), ("channel", 10, 14), ("send", 14, 20)],
         ),
         (
-            [client(1, "counted", 5, 10, 12, 14, 20)],
+            [client(1, "accepted", 5, 10, 12, 14, 20)],
             [("train", 5, 10), ("verdict", 10, 12), ("channel", 12, 14), ("send", 14, 20)],
         ),
         ([client(1, "declined", 0, 10, 12, None, 12)], [("train", 0, 10), ("verdict", 10, 12)]),
@@ -135,7 +135,7 @@ def test_a_client_s_bar_is_what_it_did_when(
 
 
 def test_what_a_real_server_could_not_see_is_not_told_apart(tmp_path: Path) -> None:
-    clients = [client(1, "counted", 0, None, None, None, 20), client(2, "lost", 0, *[None] * 4)]
+    clients = [client(1, "accepted", 0, None, None, None, 20), client(2, "lost", 0, *[None] * 4)]
     run = make(tmp_path, [record(1, 30.0, virtual=False)], clients)
     rows = timeline(run).rows
     assert [[tuple(part) for part in row.segments] for row in rows] == [
@@ -145,7 +145,7 @@ def test_what_a_real_server_could_not_see_is_not_told_apart(tmp_path: Path) -> N
     assert "not told apart" in page_of(run)
     # An offer tells when training ended; its sender went away with the grant, or before it.
     clients = [
-        client(1, "counted", 0, 10, 11, None, 20),
+        client(1, "accepted", 0, 10, 11, None, 20),
         client(2, "lost", 0, 10, 11, None, 20),
         client(3, "lost", 0, 10, None, None, 20),
         client(4, "lost", 0, None, None, None, 20),
@@ -160,7 +160,7 @@ def test_what_a_real_server_could_not_see_is_not_told_apart(tmp_path: Path) -> N
 
 
 def test_one_machine_s_times_are_not_taken_for_those_of_devices(tmp_path: Path) -> None:
-    clients = [client(1, "counted", 0, 10, None, None, 11)]
+    clients = [client(1, "accepted", 0, 10, None, None, 11)]
     said = "times of the machine that simulated all clients"
     run = make(tmp_path, [record(1, 11.0, virtual=False)], clients)
     page = page_of(run)
@@ -174,7 +174,7 @@ def test_one_machine_s_times_are_not_taken_for_those_of_devices(tmp_path: Path) 
 
 
 def test_every_ending_has_its_mark_and_the_deadline_its_line(tmp_path: Path) -> None:
-    statuses = ("counted", "declined", "refused", "lost")
+    statuses = ("accepted", "declined", "rejected", "lost")
     clients = [client(n, status, 0, 10, 11, 12, 90) for n, status in enumerate(statuses)]
     page = page_of(make(tmp_path, [record(1, 90.0)], clients))
     for said in (*statuses, "dashed: deadline, 1 min 40 s", "4 clients in the order of the plan"):
@@ -186,9 +186,9 @@ def test_every_ending_has_its_mark_and_the_deadline_its_line(tmp_path: Path) -> 
 
 
 def test_the_order_is_the_plan_s_and_of_many_clients_every_ending_is_seen(tmp_path: Path) -> None:
-    clients = [client(n, "counted", 0, 1, None, 2, 3) for n in range(500, 200, -1)]
+    clients = [client(n, "accepted", 0, 1, None, 2, 3) for n in range(500, 200, -1)]
     clients += [client(n, "lost", 0, None, None, None, 3) for n in range(5)]
-    clients += [client(900, "declined"), client(901, "refused")]
+    clients += [client(900, "declined"), client(901, "rejected")]
     found = timeline(make(tmp_path, [record(1, 30.0)], clients))
     assert len(found.rows) == MOST_ROWS
     assert found.more == 305 - MOST_ROWS
@@ -200,7 +200,7 @@ def test_the_order_is_the_plan_s_and_of_many_clients_every_ending_is_seen(tmp_pa
 def test_without_a_choice_the_round_is_one_of_median_duration(tmp_path: Path) -> None:
     durations = [9.0, 1.0, 5.0, 5.0, 2.0]
     rounds = [record(n, took) for n, took in enumerate(durations, start=1)]
-    clients = [client(n, "counted", 0, 1, None, 2, 3, round=n) for n in range(1, 6)]
+    clients = [client(n, "accepted", 0, 1, None, 2, 3, round=n) for n in range(1, 6)]
     run = make(tmp_path, rounds, clients)
     assert (timeline(run).round, timeline(run, 2).round) == (4, 2)
     assert "Timeline of round 4" in page_of(run)
@@ -210,17 +210,17 @@ def test_without_a_choice_the_round_is_one_of_median_duration(tmp_path: Path) ->
 
 
 def test_a_round_that_is_not_there_is_one_line(tmp_path: Path) -> None:
-    run = make(tmp_path, [record(1, 9.0)], [client(1, "counted", 0, 1, None, 2, 3)])
+    run = make(tmp_path, [record(1, 9.0)], [client(1, "accepted", 0, 1, None, 2, 3)])
     with pytest.raises(RunError, match="there is no round 7; it has 1"):
         page_of(run, round=7)
-    old = make(tmp_path, [record(1, None)], [client(1, "counted")])
+    old = make(tmp_path, [record(1, None)], [client(1, "accepted")])
     with pytest.raises(RunError, match="no times of clients were recorded in round 1"):
         page_of(old, round=1)
     assert "Timeline" not in page_of(old)
 
 
 def test_a_user_chooses_the_round_by_its_number(tmp_path: Path) -> None:
-    clients = [client(1, "counted", 0, 1, None, 2, 3, round=n) for n in (1, 2)]
+    clients = [client(1, "accepted", 0, 1, None, 2, 3, round=n) for n in (1, 2)]
     run = make(tmp_path, [record(1, 9.0), record(2, 9.0)], clients)
     assert fedmx("report", run.path, "--round", "1", cwd=tmp_path).code == 0
     assert "Timeline of round 1" in run.report_path.read_text(encoding="utf-8")
@@ -238,7 +238,7 @@ moment = st.none() | st.floats() | st.integers(-5, 50) | st.text(max_size=2)
 someone = st.fixed_dictionaries(
     {"round": st.just(1), "client": st.integers(0, 3) | st.text(max_size=2)},
     optional={
-        "status": st.sampled_from(["counted", "declined", "lost", "refused", "$x^"]),
+        "status": st.sampled_from(["accepted", "declined", "lost", "rejected", "$x^"]),
         **dict.fromkeys(("asked_s", "trained_s", "decided_s", "sending_s", "ended_s"), moment),
     },
 )

@@ -21,7 +21,7 @@ def record(number: int, accuracy: float | None) -> dict[str, object]:
         "accuracy": accuracy,
         "loss": 2.0 / number,
         "participants": [3, 1, 4],
-        "refused": [],
+        "rejected": [],
         "up_bytes": 1000 * number,
         "down_bytes": 2000,
         "seconds": 1.5,
@@ -44,7 +44,7 @@ def test_tensorboard_reads_every_number_of_a_round(tmp_path: Path) -> None:
     assert scalars(tmp_path, "bytes/down") == [(1, 2000.0), (2, 2000.0)]
     assert scalars(tmp_path, "seconds") == [(1, 1.5), (2, 1.5)]
     assert scalars(tmp_path, "clients/participants") == [(1, 3.0), (2, 3.0)]
-    assert scalars(tmp_path, "clients/refused") == [(1, 0.0), (2, 0.0)]
+    assert scalars(tmp_path, "clients/rejected") == [(1, 0.0), (2, 0.0)]
 
 
 @pytest.mark.parametrize("cut_bytes", [0, 7, 30])

@@ -19,7 +19,7 @@ from fedmx.run import RunFolder
 from fedmx.run.events import SCALARS
 from fedmx.simulation.simulate import simulate
 from layers.compute.data.samples import Samples
-from layers.compute.engines.mxnet.engine import Engine
+from layers.compute.engines.mxnet.engine import MXNetEngine
 from layers.compute.engines.mxnet.models import build_model
 from layers.compute.errors import ComputeError
 
@@ -62,7 +62,7 @@ def folder(parent: Path, records: list[dict[str, Any]], text: str) -> RunFolder:
 def test_which_answers_are_right_is_said_sample_by_sample() -> None:
     rng = np.random.default_rng(1)
     data = Samples(rng.random((70, 1, 28, 28), dtype="f"), rng.integers(0, 10, 70))
-    engine = Engine(build_model("2nn"), (1, 28, 28), 10)
+    engine = MXNetEngine(build_model("2nn"), (1, 28, 28), 10)
     scores = engine.scores(data, 16)
     each = [engine.evaluate(Samples(data.x[i : i + 1], data.y[i : i + 1])) for i in range(70)]
     assert scores.right.tolist() == [one.accuracy == 1 for one in each]
@@ -73,7 +73,7 @@ def test_which_answers_are_right_is_said_sample_by_sample() -> None:
 def test_rows_by_themselves_have_the_scores_that_they_have_among_all() -> None:
     rng = np.random.default_rng(2)
     data = Samples(rng.random((70, 1, 28, 28), dtype="f"), rng.integers(0, 10, 70))
-    engine = Engine(build_model("lenet5"), (1, 28, 28), 10)
+    engine = MXNetEngine(build_model("lenet5"), (1, 28, 28), 10)
     whole = engine.scores(data, 16)
     parts = [engine.scores(data, 16, *rows) for rows in ((0, 32), (32, 48), (48, None))]
     for name in ("right", "losses"):

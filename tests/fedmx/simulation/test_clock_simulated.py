@@ -57,13 +57,13 @@ def run(experiment: Experiment) -> list[Round]:
 
 @pytest.mark.parametrize("uploads", ["parallel", "serial"])
 def test_of_those_asked_in_reserve_the_first_count_and_nobody_waits_for_the_others(uploads) -> None:
-    logic = {"select": {"name": "uniform", "count": 5}, "over_select": 1.6}
+    logic = {"selector": {"name": "uniform", "count": 5}, "over_select": 1.6}
     for round in run(timed(logic, {"devices": DEVICES, "uploads": uploads})):
         report = round.report
         assert report.selected == 8
-        assert (len(report.of("counted")), len(report.of("declined"))) == (5, 3)
+        assert (len(report.of("accepted")), len(report.of("declined"))) == (5, 3)
         ended = {client.client: client.times.ended_s for client in report.clients}
-        last_s = max(ended[client] for client in report.of("counted"))
+        last_s = max(ended[client] for client in report.of("accepted"))
         assert report.took_s == last_s
         for client in report.clients:
             if client.status == "declined":
@@ -73,18 +73,18 @@ def test_of_those_asked_in_reserve_the_first_count_and_nobody_waits_for_the_othe
 
 
 def test_of_those_asked_in_reserve_more_come_in_for_those_who_drop_out() -> None:
-    logic = {"select": {"name": "uniform", "count": 6}, "over_select": 2, "min_updates": 0}
+    logic = {"selector": {"name": "uniform", "count": 6}, "over_select": 2, "min_updates": 0}
     clock = {"devices": DEVICES, "dropout": 0.4}
     for round in run(timed(logic, clock, rounds=5)):
         report = round.report
         lost = len(report.of("lost"))
         assert report.selected == 12
-        assert len(report.of("counted")) == min(6, 12 - lost)
+        assert len(report.of("accepted")) == min(6, 12 - lost)
 
 
 def test_a_lane_takes_the_time_of_its_clients_one_after_the_other() -> None:
     lanes = Fixed(((3, 0), (1,), (2, 5, 4)))
-    (round,) = run(timed({"select": lanes}, {"devices": Told()}, rounds=1))
+    (round,) = run(timed({"selector": lanes}, {"devices": Told()}, rounds=1))
     times = {client.client: client.times for client in round.report.clients}
     assert {client: (t.asked_s, t.trained_s, t.ended_s) for client, t in times.items()} == {
         3: (0, 4, 5),
@@ -100,8 +100,8 @@ def test_a_lane_takes_the_time_of_its_clients_one_after_the_other() -> None:
 def test_of_a_lane_what_the_deadline_cuts_off_is_lost() -> None:
     lanes = Fixed(((3, 0), (2, 5, 4)))
     clock = {"devices": Told(), "deadline_s": 8}
-    (round,) = run(timed({"select": lanes}, clock, rounds=1))
-    assert round.report.of("counted") == (3, 0, 2)
+    (round,) = run(timed({"selector": lanes}, clock, rounds=1))
+    assert round.report.of("accepted") == (3, 0, 2)
     reasons = {client.client: client.reason for client in round.report.clients}
     assert reasons[5] == "no answer before the round ended"
     assert "not reached" in reasons[4]
@@ -111,8 +111,8 @@ def test_of_a_lane_what_the_deadline_cuts_off_is_lost() -> None:
 def test_who_is_left_out_by_the_deadline_did_not_train_in_vain() -> None:
     """A client that would train beyond the deadline costs the simulation no work."""
     clock = {"devices": Told(), "deadline_s": 4.5}
-    (round,) = run(timed({"select": {"name": "uniform", "fraction": 1.0}}, clock, rounds=1))
-    assert round.report.of("counted") == (0, 1, 2)
+    (round,) = run(timed({"selector": {"name": "uniform", "fraction": 1.0}}, clock, rounds=1))
+    assert round.report.of("accepted") == (0, 1, 2)
     trained = [c.client for c in round.report.clients if c.times.trained_s is not None]
     assert trained == [0, 1, 2, 3]
 
@@ -121,7 +121,7 @@ def test_an_offline_round_takes_the_last_training_and_all_uploads_in_turn() -> N
     """Eq. (6) of the knapsack paper, at most T_round."""
     clock = {"devices": "knapsack", "uploads": "serial", "deadline_s": 900}
     for round in run(timed({"preset": "offline-kp"}, clock, rounds=3)):
-        counted = [c.times for c in round.report.clients if c.status == "counted"]
+        counted = [c.times for c in round.report.clients if c.status == "accepted"]
         assert len(counted) >= 2
         began = {times.decided_s for times in counted}
         assert len(began) == 1, "all verdicts count from one moment"
@@ -140,7 +140,7 @@ def test_a_clients_own_reckoning_is_its_devices_true_time() -> None:
     clock = {"devices": "knapsack", "uploads": "serial", "deadline_s": 1500}
     for round in run(timed({"preset": "fedcs"}, clock)):
         assert round.report.of("lost") == (), "who was chosen by its times came in time"
-        counted = [c.times for c in round.report.clients if c.status == "counted"]
+        counted = [c.times for c in round.report.clients if c.status == "accepted"]
         assert len(counted) >= 2
         ends_s = [times.ended_s for times in sorted(counted, key=lambda t: t.sending_s)]
         assert ends_s == sorted(ends_s)
@@ -154,7 +154,7 @@ def test_the_runs_clock_counts_rounds_and_the_time_in_which_nobody_was_there(tmp
     ]
     trace.write_text("client,time,state\n" + "\n".join(lines) + "\n")
     clock = {"devices": Told(), "availability": {"name": "trace", "path": str(trace)}}
-    logic = {"select": {"name": "uniform", "fraction": 1.0}}
+    logic = {"selector": {"name": "uniform", "fraction": 1.0}}
     rounds = run(timed(logic, clock, clients=4, rounds=4))
     assert [round.report.took_s for round in rounds] == [5, 4, 5, 5]
     assert rounds[1].report.of("lost") == (3,), "it goes while it trains"
@@ -163,7 +163,7 @@ def test_the_runs_clock_counts_rounds_and_the_time_in_which_nobody_was_there(tmp
 
 
 def test_a_run_ends_when_its_clock_says_so() -> None:
-    logic = {"select": {"name": "uniform", "fraction": 1.0}}
+    logic = {"selector": {"name": "uniform", "fraction": 1.0}}
     simulation = simulate(
         timed(logic, {"devices": Told()}, clients=4, rounds=50, stop={"clock_s": 12})
     )
@@ -175,7 +175,7 @@ def test_a_run_ends_when_its_clock_says_so() -> None:
 
 def test_a_clock_does_not_change_what_clients_learn() -> None:
     """Nobody is late: the same model as without any time, byte for byte."""
-    logic = {"select": {"name": "uniform", "fraction": 0.5}}
+    logic = {"selector": {"name": "uniform", "fraction": 0.5}}
     timeless, slow = (
         simulate(timed(logic, clock)) for clock in ({}, {"devices": DEVICES, "uploads": "serial"})
     )

@@ -28,7 +28,7 @@ def experiment(*hooks: Any, **changed: Any) -> Experiment:
             "evaluate": {"every": 6},
             "train": {"batch_size": 20},
         },
-        "logic": {"select": {"name": "uniform", "count": 3}, "hooks": list(hooks)},
+        "logic": {"selector": {"name": "uniform", "count": 3}, "hooks": list(hooks)},
         "network": {"address": "127.0.0.1:0", "heartbeat_s": 30},
     }
     return Experiment(**{**tree, **changed})
@@ -60,7 +60,7 @@ def test_bytes_on_the_wire_shrink_as_the_mathematics_says() -> None:
 
 def test_every_round_up_and_down_is_a_fiftieth_once_all_are_there() -> None:
     everybody = {"name": "uniform", "count": 8}
-    rounds = run(simulate(experiment(rounds=3, logic={"preset": "stc", "select": everybody})))
+    rounds = run(simulate(experiment(rounds=3, logic={"preset": "stc", "selector": everybody})))
     for direction in ("up_bytes", "down_bytes"):
         assert 45 < 8 * 4 * PARAMETERS / getattr(rounds[-1], direction) < 55.6
 
@@ -73,7 +73,7 @@ def test_every_compressing_preset_has_a_name_that_an_experiment_file_can_use() -
 
 def test_clients_that_have_the_same_model_hold_it_once_in_memory_and_in_a_checkpoint() -> None:
     everybody = {"name": "uniform", "count": 8}
-    simulation = simulate(experiment(rounds=1, logic={"preset": "stc", "select": everybody}))
+    simulation = simulate(experiment(rounds=1, logic={"preset": "stc", "selector": everybody}))
     run(simulation)
     tree = simulation.checkpoint()
     models = [

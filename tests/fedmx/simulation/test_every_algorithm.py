@@ -122,7 +122,7 @@ def test_every_hook_with_memory_on_clients_has_one_killed() -> None:
 
 def victim_of(expected: Result) -> int:
     """Return a client that remembers something after round 1, and needs it in round 2."""
-    first, second = (set(report.of("counted")) for report in expected.reports[:2])
+    first, second = (set(report.of("accepted")) for report in expected.reports[:2])
     return min(first & second)
 
 
@@ -153,7 +153,7 @@ def test_a_client_that_is_started_again_without_its_memory_gets_the_model(
         rounds.append(round)
         if round.round == 1:
             fleet.start_again(server, victim, tmp_path / "elsewhere")
-    assert [r.participants for r in rounds] == [r.of("counted") for r in expected.reports]
+    assert [r.participants for r in rounds] == [r.of("accepted") for r in expected.reports]
     down = {
         client.client: (client.traffic.down_bytes, undisturbed.traffic.down_bytes)
         for client, undisturbed in zip(

@@ -15,7 +15,7 @@ import pytest
 
 from fedmx.errors import FedmxError
 from fedmx.experiment.model import Experiment
-from fedmx.simulation.executors.ray_backend import RayActors
+from fedmx.simulation.executors.ray_backend import RayBackend
 from fedmx.simulation.simulate import simulate
 from tests.fedmx import kinds
 from tests.fedmx.command_line import ROOT, fedmx
@@ -63,7 +63,7 @@ TREE: dict[str, Any] = {
         "data": "digits",
         "normalise": {"scale": 16},
         "partition": "dirichlet",
-        "train": {"batch_size": 20, "rate": 0.05},
+        "train": {"batch_size": 20, "learning_rate": 0.05},
         "evaluate": {"batch_size": 50},
     },
     "logic": {"preset": {"name": "stc", "fraction": 1.0}},
@@ -99,13 +99,13 @@ def outcome(given: Experiment) -> list[Any]:
 def test_two_nodes_give_the_bits_of_one_process_for_every_kind(
     cluster: Any, kind_folder: Path
 ) -> None:
-    crew = RayActors(None, cluster.address)
+    backend = RayBackend(None, cluster.address)
     try:
         for kind, changed in KINDS.items():
             given = kinds.experiment(kind_folder, **changed)
-            assert kinds.outcome(given, crew) == kinds.outcome(given), kind
+            assert kinds.outcome(given, backend) == kinds.outcome(given), kind
     finally:
-        crew.close()  # its cores are for the next test
+        backend.close()  # its cores are for the next test
 
 
 def test_two_nodes_give_the_bits_of_one_process_also_when_one_is_killed_in_mid_round(
@@ -117,7 +117,7 @@ def test_two_nodes_give_the_bits_of_one_process_also_when_one_is_killed_in_mid_r
     logic = {**TREE["logic"], "hooks": [hook]}
     flag.write_text("")
     serial = outcome(experiment(tmp_path, logic=logic))
-    on_ray = experiment(tmp_path, logic=logic, engine={"ray": {"address": cluster.address}})
+    on_ray = experiment(tmp_path, logic=logic, executor={"ray": {"address": cluster.address}})
     assert outcome(on_ray) == serial
     flag.unlink()
     killer = threading.Thread(target=_kill_the_node_named_in, args=(cluster, flag))
@@ -143,7 +143,9 @@ def test_ray_is_started_on_this_machine_where_no_cluster_is_named(tmp_path: Path
     (tmp_path / "plain.yaml").write_text(json.dumps(TREE))
     model = []
     for engine in ("serial", "ray"):
-        said = fedmx("run", "plain.yaml", "--engine", engine, cwd=tmp_path, PYTHONWARNINGS="ignore")
+        said = fedmx(
+            "run", "plain.yaml", "--executor", engine, cwd=tmp_path, PYTHONWARNINGS="ignore"
+        )
         assert said.code == 0, said.err
         lines = said.err.splitlines()
         assert all(line.startswith(("round ", "run folder")) for line in lines), said.err
@@ -153,8 +155,8 @@ def test_ray_is_started_on_this_machine_where_no_cluster_is_named(tmp_path: Path
 
 
 def test_a_cluster_that_is_not_there_is_one_line() -> None:
-    with pytest.raises(FedmxError, match=r"engine ray: no cluster at 127.0.0.1:1") as raised:
-        RayActors(address="127.0.0.1:1")
+    with pytest.raises(FedmxError, match=r"executor ray: no cluster at 127.0.0.1:1") as raised:
+        RayBackend(address="127.0.0.1:1")
     assert len(str(raised.value).splitlines()) == 1
 
 
@@ -162,5 +164,5 @@ def test_without_ray_one_line_says_what_to_install(tmp_path: Path) -> None:
     (tmp_path / "plain.yaml").write_text(json.dumps(TREE))
     (tmp_path / "ray.py").write_text("raise ImportError('no Ray here')")
     code = "import sys; sys.path.insert(0, '.'); import fedmx.cli as c; sys.exit(c.main())"
-    said = fedmx("run", "plain.yaml", "--engine", "ray", cwd=tmp_path, code=code)
-    assert said.complaint == 'engine ray: Ray is not installed; pip install "fedmx[ray]"'
+    said = fedmx("run", "plain.yaml", "--executor", "ray", cwd=tmp_path, code=code)
+    assert said.complaint == 'executor ray: Ray is not installed; pip install "fedmx[ray]"'

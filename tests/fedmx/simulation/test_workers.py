@@ -16,8 +16,8 @@ import pytest
 
 from fedmx.errors import ExperimentError
 from fedmx.experiment.model import Experiment
-from fedmx.simulation.executors.errors import WorkersFailed
-from fedmx.simulation.executors.process_backend import Processes
+from fedmx.simulation.executors.errors import ExecutorFailed
+from fedmx.simulation.executors.process_backend import ProcessBackend
 from fedmx.simulation.simulate import simulate
 from layers.logic import ClientFailed
 from tests.fedmx.command_line import environment, fedmx
@@ -79,26 +79,26 @@ def folder(kind_folder: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def crews() -> Iterator[list[Processes]]:
+def crews() -> Iterator[list[ProcessBackend]]:
     """One, two and three processes, which all tests of this file use one after the other."""
-    crews = [Processes(size) for size in (1, 2, 3)]
+    crews = [ProcessBackend(size) for size in (1, 2, 3)]
     yield crews
-    for crew in crews:
-        crew.close()
+    for backend in crews:
+        backend.close()
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_any_number_of_processes_gives_the_bits_of_one(
-    kind: str, folder: Path, crews: list[Processes]
+    kind: str, folder: Path, crews: list[ProcessBackend]
 ) -> None:
     given = experiment(folder, **KINDS[kind])
     serial = outcome(given)
-    for crew in crews:
-        assert outcome(given, crew) == serial
+    for backend in crews:
+        assert outcome(given, backend) == serial
 
 
 def test_a_killed_worker_is_named_and_its_task_done_by_another(
-    folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, crews: list[Processes]
+    folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, crews: list[ProcessBackend]
 ) -> None:
     flag = tmp_path / "killed"
     hook = {"name": "worker_parts:Kills", "whom": 3, "flag": str(flag)}
@@ -115,7 +115,7 @@ def test_a_killed_worker_is_named_and_its_task_done_by_another(
 
 
 def test_a_task_that_kills_every_worker_ends_the_run_with_its_client_named(
-    folder: Path, crews: list[Processes]
+    folder: Path, crews: list[ProcessBackend]
 ) -> None:
     hook = {"name": "worker_parts:Kills", "whom": 2}
     with pytest.raises(ClientFailed, match=r"client 2, round 2: 3 workers died over it.*SIGKILL"):
@@ -123,7 +123,7 @@ def test_a_task_that_kills_every_worker_ends_the_run_with_its_client_named(
 
 
 def test_an_error_in_a_hook_comes_back_with_its_own_traceback(
-    folder: Path, crews: list[Processes]
+    folder: Path, crews: list[ProcessBackend]
 ) -> None:
     hook = {"name": "worker_parts:Fails", "whom": 1}
     with pytest.raises(ClientFailed, match="client 1, round 2: ValueError: this client") as raised:
@@ -135,15 +135,15 @@ def test_an_error_in_a_hook_comes_back_with_its_own_traceback(
 
 
 def test_a_breakpoint_in_a_worker_says_where_breakpoints_work(
-    folder: Path, crews: list[Processes]
+    folder: Path, crews: list[ProcessBackend]
 ) -> None:
     hook = {"name": "worker_parts:Fails", "how": "breakpoint"}
-    with pytest.raises(ClientFailed, match="run with engine: serial"):
+    with pytest.raises(ClientFailed, match="run with executor: serial"):
         outcome(experiment(folder, logic={**ALL, "hooks": [hook]}), crews[0])
 
 
 def test_an_experiment_that_workers_cannot_build_says_why(
-    folder: Path, tmp_path: Path, crews: list[Processes]
+    folder: Path, tmp_path: Path, crews: list[ProcessBackend]
 ) -> None:
     (tmp_path / "only_once.py").write_text(
         "from pathlib import Path\n"
@@ -155,18 +155,18 @@ def test_an_experiment_that_workers_cannot_build_says_why(
         json.dumps({**TREE, "compute": {**TREE["compute"], "model": "only_once:Model"}}),
         folder=tmp_path,
     )
-    with pytest.raises(WorkersFailed, match="there is no module 'only_once'"):
+    with pytest.raises(ExecutorFailed, match="there is no module 'only_once'"):
         outcome(given, crews[0])
 
 
 def test_an_object_that_no_file_can_hold_is_refused_by_name() -> None:
-    tree = {**TREE, "compute": {**TREE["compute"], "model": lambda: None}, "engine": "processes"}
-    with pytest.raises(ExperimentError, match=r"compute.model: .*engine: serial") as raised:
+    tree = {**TREE, "compute": {**TREE["compute"], "model": lambda: None}, "executor": "processes"}
+    with pytest.raises(ExperimentError, match=r"compute.model: .*executor: serial") as raised:
         simulate(Experiment(**tree))
     assert len(str(raised.value).splitlines()) == 1
 
 
-def test_nothing_grows_from_round_to_round(folder: Path, crews: list[Processes]) -> None:
+def test_nothing_grows_from_round_to_round(folder: Path, crews: list[ProcessBackend]) -> None:
     preset = {"name": "stc", "fraction": 1.0}
     with simulate(experiment(folder, rounds=30, logic={"preset": preset}), crews[1]) as simulation:
         seen = []
@@ -190,7 +190,7 @@ def test_workers_end_when_the_run_is_interrupted(folder: Path) -> None:
 def test_the_command_line_names_the_line_that_failed_in_a_worker(folder: Path) -> None:
     hook = {"name": "worker_parts:Fails", "whom": 1}
     (folder / "fails.yaml").write_text(json.dumps({**TREE, "logic": {**ALL, "hooks": [hook]}}))
-    said = fedmx("run", "fails.yaml", "--engine", "processes:2", cwd=folder)
+    said = fedmx("run", "fails.yaml", "--executor", "processes:2", cwd=folder)
     assert said.code == 2
     last = said.err.splitlines()[-1]
     assert last.startswith("fedmx: client 1, round 2: ValueError: this client will not (")
@@ -200,21 +200,21 @@ def test_the_command_line_names_the_line_that_failed_in_a_worker(folder: Path) -
 def test_an_engine_that_there_is_none_of_is_refused_in_one_line(folder: Path) -> None:
     (folder / "plain.yaml").write_text(json.dumps(TREE))
     for name in ("procesess:2", "processes:many", "serial:1"):
-        said = fedmx("run", "plain.yaml", "--engine", name, cwd=folder)
-        assert said.complaint.startswith(f"--engine '{name}': must be serial, processes")
+        said = fedmx("run", "plain.yaml", "--executor", name, cwd=folder)
+        assert said.complaint.startswith(f"--executor '{name}': must be serial, processes")
     for value, text in (
         ("procesess", "did you mean 'processes'"),
         ("{processes: 0}", "engine.processes: must be all or a whole number from 1"),
         ("{processes: 1, ray: {}}", "engine: has both processes and ray"),
     ):
         with pytest.raises(ExperimentError, match=text):
-            Experiment.from_dict(TREE, [f"engine={value}"])
+            Experiment.from_dict(TREE, [f"executor={value}"])
 
 
 def test_the_engine_is_no_part_of_what_determines_the_result() -> None:
     plain = Experiment(**TREE)
     for engine in ("serial", "processes", {"processes": 3}, {"ray": {"workers": 2}}):
-        other = Experiment(**TREE, engine=engine)
+        other = Experiment(**TREE, executor=engine)
         assert other.digest() == plain.digest()
         assert Experiment.parse(other.to_yaml()) == other
 
@@ -224,7 +224,7 @@ def _end_a_run(folder: Path, number: int, code: int) -> str:
     tree = {**TREE, "rounds": 2}
     long = {"compute": {**TREE["compute"], "train": {"batch_size": 1, "epochs": 100_000}}}
     (folder / "long.yaml").write_text(json.dumps({**tree, **long}))
-    command = [sys.executable, "-m", "fedmx", "run", "long.yaml", "--engine", "processes:2"]
+    command = [sys.executable, "-m", "fedmx", "run", "long.yaml", "--executor", "processes:2"]
     run = subprocess.Popen(
         command, cwd=folder, env=environment(), stderr=subprocess.PIPE, text=True
     )

@@ -15,7 +15,7 @@ from fedmx.protocol.messages import CODEC
 from fedmx.simulation.executors import pool as pools
 from fedmx.simulation.executors.backend import Died
 from fedmx.simulation.executors.jobs import JOBS, Train
-from fedmx.simulation.executors.shared_memory import Arena, Block, read
+from fedmx.simulation.executors.shared_memory import Block, SharedMemory, read
 from fedmx.simulation.executors.worker import Worker
 from fedmx.simulation.simulate import simulate
 from layers.network import wire_size
@@ -28,7 +28,7 @@ TREE: dict[str, Any] = {
         "data": "digits",
         "normalise": {"scale": 16},
         "partition": "dirichlet",
-        "train": {"batch_size": 50, "rate": 0.05},
+        "train": {"batch_size": 50, "learning_rate": 0.05},
         "evaluate": {"batch_size": 100, "every": 2},
     },
     "logic": {"preset": {"name": "scaffold", "fraction": 1.0}},
@@ -36,7 +36,7 @@ TREE: dict[str, Any] = {
 
 
 class MemoryCrew:
-    """Workers that are called when they are waited for, in an order that `choose` draws.
+    """Executor that are called when they are waited for, in an order that `choose` draws.
 
     Args:
         choose: takes a number n and returns one of 0 to n - 1.
@@ -87,8 +87,8 @@ class MemoryCrew:
         assert not self._doing
 
 
-def outcome(crew: MemoryCrew | None = None) -> list[Any]:
-    with simulate(Experiment(**TREE), crew) as simulation:
+def outcome(backend: MemoryCrew | None = None) -> list[Any]:
+    with simulate(Experiment(**TREE), backend) as simulation:
         rounds = [(one.accuracy, one.loss, one.report.traffic) for one in simulation]
         return [*rounds, simulation.weights.tobytes()]
 
@@ -103,30 +103,30 @@ def serial() -> list[Any]:
 def test_any_order_of_replies_and_any_deaths_give_the_same_bits(
     serial: list[Any], size: int, deaths: int, draw: Any
 ) -> None:
-    crew = MemoryCrew(size, draw.randrange, deaths)
-    assert outcome(crew) == serial
-    assert not crew.shared, "what was shared is given back"
+    backend = MemoryCrew(size, draw.randrange, deaths)
+    assert outcome(backend) == serial
+    assert not backend.shared, "what was shared is given back"
 
 
 def test_the_longest_task_is_begun_first() -> None:
-    crew = MemoryCrew(2, lambda number: 0)
-    outcome(crew)
+    backend = MemoryCrew(2, lambda number: 0)
+    outcome(backend)
     sizes = simulate(Experiment(**TREE))._clients.population()
-    tasks = [job.task for job in crew.given if isinstance(job, Train)]
+    tasks = [job.task for job in backend.given if isinstance(job, Train)]
     for round in (1, 2, 3):
         begun = [sizes[task.client] for task in tasks if task.round == round]
         assert begun == sorted(sizes.values(), reverse=True)
 
 
 def test_the_model_is_shared_once_a_round() -> None:
-    crew = MemoryCrew(2, lambda number: 0)
-    outcome(crew)
-    tasks = [job.task for job in crew.given if isinstance(job, Train)]
+    backend = MemoryCrew(2, lambda number: 0)
+    outcome(backend)
+    tasks = [job.task for job in backend.given if isinstance(job, Train)]
     assert len(tasks) == 15
     model = 3 + 1  # each round's, and the last one's to be evaluated
     variate = 2  # SCAFFOLD's c, from round 2 on
     kept = 5 + 10  # a client's own c: none, one, and also the one before it, since it may count
-    assert crew.put == model + variate + kept
+    assert backend.put == model + variate + kept
 
 
 def test_when_many_replies_wait_only_what_is_wanted_is_begun(
@@ -137,12 +137,12 @@ def test_when_many_replies_wait_only_what_is_wanted_is_begun(
 
 
 def test_the_bytes_of_a_task_are_those_of_the_message_on_the_wire() -> None:
-    crew = MemoryCrew(1, lambda number: 0)
-    with simulate(Experiment(**TREE), crew) as simulation:
+    backend = MemoryCrew(1, lambda number: 0)
+    with simulate(Experiment(**TREE), backend) as simulation:
         first = next(simulation.rounds())
     down = {
         job.task.client: wire_size(CODEC.encode(job.task).size)
-        for job in crew.given
+        for job in backend.given
         if isinstance(job, Train)
     }
     assert {one.client: one.traffic.down_bytes for one in first.report.clients} == down
@@ -153,22 +153,22 @@ def test_the_bytes_of_a_task_are_those_of_the_message_on_the_wire() -> None:
 def test_shared_memory_holds_what_was_put_until_it_is_given_back(
     steps: list[int | None], draw: Any
 ) -> None:
-    arena = Arena()
+    memory = SharedMemory()
     held: dict[Block, bytes] = {}
     for number, size in enumerate(steps):
         if size is not None:
             data = np.full(size, number % 251, np.uint8).tobytes()
-            held[arena.put(memoryview(data))] = data
+            held[memory.put(memoryview(data))] = data
         elif held:
             block = draw.choice(sorted(held))
             del held[block]
-            arena.give_back(block)
+            memory.give_back(block)
         for block, data in held.items():
             found = bytearray(block.size)
-            read(arena.descriptor, block, memoryview(found))
+            read(memory.descriptor, block, memoryview(found))
             assert bytes(found) == data
-            assert arena.holds(block, memoryview(data))
+            assert memory.holds(block, memoryview(data))
     for block in held:
-        arena.give_back(block)
-    assert arena._free == [(0, arena.size)]
-    arena.close()
+        memory.give_back(block)
+    assert memory._free == [(0, memory.size)]
+    memory.close()

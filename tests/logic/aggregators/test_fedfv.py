@@ -39,7 +39,7 @@ def a_round(state, selected, gradients, losses, aggregator) -> ServerState:
     clients = {client: bowl(np.zeros(size)) for client in selected}
     state = a_state(logic) if state is None else state
     after, report = run_round(state, MemoryPeers(logic, clients, forge=forge), logic)
-    assert len(report.of("counted")) == len(selected)
+    assert len(report.of("accepted")) == len(selected)
     return after
 
 
@@ -184,7 +184,7 @@ def test_an_update_without_a_loss_is_refused_and_the_round_goes_on() -> None:
         forge=lambda u: [replace(u, metrics={} if u.client else u.metrics)],
     )
     _, report = run_round(a_state(logic), peers, logic)
-    assert report.of("counted") == (0,)
+    assert report.of("accepted") == (0,)
     assert "without the received model's loss" in report.clients[1].reason
 
 

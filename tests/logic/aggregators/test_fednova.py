@@ -27,7 +27,7 @@ def test_two_rounds_give_the_numbers_worked_out(case) -> None:
         alone(0, 1, 2),
         aggregator=FedNova(mu),
         hooks=[FedProx(mu)],
-        training=Training(rate=rate, momentum=momentum),
+        training=Training(learning_rate=rate, momentum=momentum),
     )
     directions = {}
 

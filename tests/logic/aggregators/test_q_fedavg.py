@@ -25,7 +25,7 @@ def test_a_round_gives_the_numbers_worked_out(case) -> None:
     logic = a_logic(
         alone(0, 1, 2),
         aggregator=QFedAvg(expected["q"]),
-        training=Training(rate=file["inputs"]["lr"]),
+        training=Training(learning_rate=file["inputs"]["lr"]),
     )
     peers = MemoryPeers(logic, quadratics(file["inputs"]))
     state, report = run_round(a_state(logic, file["inputs"]["w0"]), peers, logic)
@@ -57,7 +57,7 @@ def test_no_loss_however_large_or_small_breaks_the_model(q, losses, deltas) -> N
 
     clients = {k: bowl([0.0, 0.0]) for k in range(3)}
     state, report = run_round(a_state(logic), MemoryPeers(logic, clients, forge=forge), logic)
-    assert len(report.of("counted")) == 3
+    assert len(report.of("accepted")) == 3
     assert np.isfinite(state.weights).all()
     assert (np.abs(state.weights) <= np.abs(deltas).max() * (1 + 1e-6)).all()
 
@@ -71,8 +71,8 @@ def test_an_update_without_a_usable_loss_is_refused_and_the_round_goes_on(metric
         forge=lambda u: [replace(u, metrics=metrics)] if u.client == 1 else [u],
     )
     _, report = run_round(a_state(logic), peers, logic)
-    assert report.of("counted") == (0,)
-    assert report.of("refused") == (1,)
+    assert report.of("accepted") == (0,)
+    assert report.of("rejected") == (1,)
 
 
 def test_a_q_that_makes_no_sense_is_refused() -> None:

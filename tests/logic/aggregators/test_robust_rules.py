@@ -57,7 +57,7 @@ def step(rule, deltas, samples=None) -> np.ndarray:
         logic, clients, forge=lambda update: [replace(update, delta=deltas[update.client].copy())]
     )
     state, report = run_round(a_state(logic), peers, logic)
-    assert len(report.of("counted")) == number
+    assert len(report.of("accepted")) == number
     return state.weights
 
 

@@ -31,7 +31,7 @@ CLIENTS = counted([EVEN, ONE_CLASS[0], ONE_CLASS[9], ONE_CLASS[4], ONE_CLASS[5]]
 
 def an_astraea(**settings):
     selector = Astraea(**{"gamma": 2, **settings})
-    return a_logic(selector, training=Training(steps=2, rate=0.1))
+    return a_logic(selector, training=Training(steps=2, learning_rate=0.1))
 
 
 @pytest.mark.parametrize("gamma", ["3", "7"])
@@ -40,9 +40,9 @@ def test_the_mediators_are_as_worked_out(gamma) -> None:
     logic = an_astraea(gamma=int(gamma))
     clients = counted(told["inputs"]["counts"])
     state, report = run_round(a_state(logic), MemoryPeers(logic, clients), logic)
-    lines = [list(line) for line in lines_of(state.memory["select"])]
+    lines = [list(line) for line in lines_of(state.memory["selector"])]
     assert lines == told["expected"]["mediators"][gamma]
-    assert report.of("counted") == tuple(client for line in lines for client in line)
+    assert report.of("accepted") == tuple(client for line in lines for client in line)
 
 
 @pytest.mark.parametrize("case", range(3))
@@ -68,7 +68,7 @@ def test_histograms_that_are_absurd_let_nobody_train_without_end() -> None:
     peers = MemoryPeers(logic, clients, forge_answer=forge)
     peers.engine = PointsEngine(2)
     _, report = run_round(a_state(logic), peers, logic)
-    assert set(report.of("counted")) == set(clients)
+    assert set(report.of("accepted")) == set(clients)
     assert all(10 < told.samples <= 1000 for told in report.clients)
 
 
@@ -79,7 +79,7 @@ def test_the_model_is_the_mediators_mean_by_samples() -> None:
     start = a_state(logic, [1.0, 2.0, 3.0])
     peers = MemoryPeers(logic, clients, forge=lambda u: [moved.setdefault(u.client, u)])
     state, _ = run_round(start, peers, logic)
-    lines = lines_of(state.memory["select"])
+    lines = lines_of(state.memory["selector"])
     assert sorted(len(line) for line in lines) == [1, 2]
     deltas = [sum(moved[client].delta for client in line) for line in lines]
     samples = [sum(len(clients[client]) for client in line) for line in lines]
@@ -94,8 +94,8 @@ def test_the_lines_are_made_again_when_a_client_joins_and_by_histograms_alone() 
     peers.clients = CLIENTS
     late, report = run_round(early, peers, logic)
     at_once, _ = run_round(a_state(logic), MemoryPeers(logic, CLIENTS), logic)
-    assert lines_of(late.memory["select"]) == lines_of(at_once.memory["select"])
-    assert set(report.of("counted")) == set(CLIENTS)
+    assert lines_of(late.memory["selector"]) == lines_of(at_once.memory["selector"])
+    assert set(report.of("accepted")) == set(CLIENTS)
 
 
 def test_who_tells_no_histogram_takes_no_part() -> None:
@@ -104,7 +104,7 @@ def test_who_tells_no_histogram_takes_no_part() -> None:
 
     logic = an_astraea()
     _, report = run_round(a_state(logic), MemoryPeers(logic, CLIENTS, forge_answer=forge), logic)
-    assert set(report.of("counted")) == {0, 1, 3, 4}
+    assert set(report.of("accepted")) == {0, 1, 3, 4}
 
 
 @given(
@@ -178,7 +178,7 @@ def test_a_client_has_something_left_to_train_on() -> None:
     peers = MemoryPeers(logic, clients)
     peers.engine = PointsEngine(2)
     _, report = run_round(a_state(logic), peers, logic)
-    assert set(report.of("counted")) == set(clients)
+    assert set(report.of("accepted")) == set(clients)
     assert {told.samples for told in report.clients if 8 <= told.client < 40} == {1}
     assert all(1500 < told.samples < 2500 for told in report.clients if told.client < 8)
 

@@ -27,7 +27,7 @@ from tests.logic.memory_peers import (
 from tests.logic.quadratic import QuadraticEngine, bowl, bowls
 from tests.logic.vector_files import CLOSE, vectors
 
-TRAINING = Training(steps=2, rate=0.1)
+TRAINING = Training(steps=2, learning_rate=0.1)
 CLIENTS = bowls(10)
 
 
@@ -53,7 +53,7 @@ def a_csfedavg(auxiliary=None, clients=CLIENTS, **selection):
 
 
 def omega(state: ServerState) -> list[int]:
-    return state.memory.get("select", {}).get("omega", np.zeros(0)).tolist()
+    return state.memory.get("selector", {}).get("omega", np.zeros(0)).tolist()
 
 
 def test_the_divergence_and_who_enters_are_as_worked_out() -> None:
@@ -66,7 +66,7 @@ def test_the_divergence_and_who_enters_are_as_worked_out() -> None:
         CsFedAvg(1.0, candidates=1.0, entering=take / len(models)),
         len(w_aux),
         hooks=[Divergence()],
-        training=Training(steps=1, rate=1.0),
+        training=Training(steps=1, learning_rate=1.0),
         auxiliary=lambda weights, buffers, training, seed: w_aux,
     )
     start = a_state(logic, np.full(len(w_aux), 0.5))
@@ -84,7 +84,7 @@ def test_everybody_takes_part_until_there_are_candidates_enough_and_then_they_al
     for _ in range(8):
         full.append(len(omega(state)) >= 4)
         state, report = run_round(state, peers, logic)
-        cohorts.append(report.of("counted"))
+        cohorts.append(report.of("accepted"))
     assert full == [False] * 2 + [True] * 6, "2 of the 4 that took part enter each round"
     assert len({*cohorts[0], *cohorts[1]} - set(omega(state)[:4])) > 0
     assert set(cohorts[2:]) == {tuple(sorted(omega(state)[:4]))}
@@ -158,8 +158,8 @@ def test_a_lie_of_another_length_is_refused_and_the_others_count() -> None:
     forge = lying(3, delta=np.zeros(7, np.float32))
     state, report = run_round(a_state(logic), MemoryPeers(logic, CLIENTS, forge=forge), logic)
     statuses = {told.client: told.status for told in report.clients}
-    assert statuses.pop(3, "refused") == "refused"
-    assert set(statuses.values()) == {"counted"}
+    assert statuses.pop(3, "rejected") == "rejected"
+    assert set(statuses.values()) == {"accepted"}
     assert 3 not in omega(state)
 
 

@@ -36,12 +36,12 @@ MIXED = counted([EVEN, ONE_CLASS[0], EVEN, ONE_CLASS[9], ONE_CLASS[1], ONE_CLASS
 
 def a_fedaim(selector: FedAimSplit | None = None, size: int = 3, **settings):
     selector = selector or FedAimSplit(mediators=2)
-    given = {"aggregator": FedAim(), "training": Training(steps=2, rate=0.1), "seed": 5}
+    given = {"aggregator": FedAim(), "training": Training(steps=2, learning_rate=0.1), "seed": 5}
     return a_logic(selector, size, **{**given, **settings})
 
 
 def split_of(state: ServerState) -> Split:
-    return Split.of(state.memory["select"])
+    return Split.of(state.memory["selector"])
 
 
 def after_one_round(clients, selector, size: int = 3) -> ServerState:
@@ -124,7 +124,7 @@ def test_whole_rounds_are_as_worked_out(divergence, trace) -> None:
     classes = len(asked["counts"][0])
     selector = FedAimSplit(asked["M"], classes, threshold=asked["theta_emd"])
     aggregator = FedAim(divergence, asked["theta_loss"], asked["A_alpha"], asked["c_alpha"])
-    training = Training(steps=asked["local_steps"], rate=asked["lr"])
+    training = Training(steps=asked["local_steps"], learning_rate=asked["lr"])
     size = len(asked["w0"])
     logic = a_fedaim(selector, size, aggregator=aggregator, training=training)
     state, peers = a_state(logic, asked["w0"]), MemoryPeers(logic, clients)
@@ -132,7 +132,7 @@ def test_whole_rounds_are_as_worked_out(divergence, trace) -> None:
     for round in expected[trace]:
         state, report = run_round(state, peers, logic)
         assert [list(line) for line in split_of(state).mediators] == expected["mediators"]
-        kept = state.memory["aggregate"]
+        kept = state.memory["aggregator"]
         assert kept["last_loss"] == pytest.approx(round["loss"], rel=1e-5)
         exchanges += round["exchange"]
         assert kept.get("exchanges", 0) == exchanges
@@ -142,7 +142,7 @@ def test_whole_rounds_are_as_worked_out(divergence, trace) -> None:
         else:
             np.testing.assert_allclose(kept["nebs"], round["w_nebs"], **CLOSE)
             np.testing.assert_allclose(kept["ebs"], round["w_ebs"], **CLOSE)
-        assert report.of("counted") == (*expected["nebc"], *expected["ebc"])
+        assert report.of("accepted") == (*expected["nebc"], *expected["ebc"])
     assert 0 < exchanges <= len(expected[trace])
 
 
@@ -159,7 +159,9 @@ def test_with_nobody_else_it_is_the_mediators_mean() -> None:
     clients = counted([ONE_CLASS[0], ONE_CLASS[9]])
     state = after_one_round(clients, FedAimSplit(mediators=1))
     assert biased(state) == [0, 1]
-    logic = a_logic(Fixed((split_of(state).mediators[0],)), training=Training(steps=2, rate=0.1))
+    logic = a_logic(
+        Fixed((split_of(state).mediators[0],)), training=Training(steps=2, learning_rate=0.1)
+    )
     alone, _ = run_round(a_state(logic, np.ones(3)), MemoryPeers(logic, clients), logic)
     assert same_bits(state.weights, alone.weights)
 
@@ -173,7 +175,7 @@ def test_a_server_of_which_nobody_came_back_stays_where_it_is(gone) -> None:
     after, report = run_round(state, peers, logic)
     assert set(report.of("lost")) == set(gone)
     stays, moves = (NEBS, EBS) if gone == (0, 2, 6) else (EBS, NEBS)
-    before, kept = state.memory["aggregate"], after.memory["aggregate"]
+    before, kept = state.memory["aggregator"], after.memory["aggregator"]
     assert same_bits(kept[stays], before[stays])
     assert not same_bits(kept[moves], before[moves])
     assert (kept["last_loss"] == before["last_loss"]) == (stays == NEBS)
@@ -190,18 +192,18 @@ def test_when_the_clients_of_one_server_have_left_the_model_is_that_of_the_other
     state, _ = run_rounds(2, a_state(logic, np.ones(3)), peers)
     gone = (0, 2, 6) if left == NEBS else (1, 3, 4, 5)
     peers.clients = {client: data for client, data in MIXED.items() if client not in gone}
-    before = state.memory["aggregate"]
+    before = state.memory["aggregator"]
     for _ in range(3):
         last = state.weights
         state, report = run_round(state, peers, logic)
-        kept = state.memory["aggregate"]
+        kept = state.memory["aggregator"]
         assert not same_bits(state.weights, last)
         assert ({NEBS, EBS} & set(kept)) == ({left} & set(before))
     if left in before:
         assert same_bits(kept[left], before[left])
     peers.clients = MIXED
     state, report = run_round(state, peers, logic)
-    assert set(report.of("counted")) == set(MIXED)
+    assert set(report.of("accepted")) == set(MIXED)
 
 
 def test_a_mediator_counts_by_those_of_its_clients_that_counted() -> None:
@@ -216,7 +218,7 @@ def test_a_mediator_counts_by_those_of_its_clients_that_counted() -> None:
     bias = split_of(start).bias
     weights = [40 / bias[2], 40 / bias[1]]
     by_hand = np.average([moved[2].delta, moved[1].delta], axis=0, weights=weights)
-    before, after = (kept.memory["aggregate"]["ebs"] for kept in (start, state))
+    before, after = (kept.memory["aggregator"]["ebs"] for kept in (start, state))
     np.testing.assert_allclose(after - before, by_hand, **CLOSE)
 
 
@@ -240,15 +242,15 @@ def test_an_exchange_waits_until_the_loss_is_stable(rule, losses, exchanges) -> 
     for loss, expected in zip(losses, exchanges, strict=True):
         peers.forge = lambda update, loss=loss: [replace(update, metrics={"loss": loss})]
         state, _ = run_round(state, peers, logic)
-        assert state.memory["aggregate"]["last_loss"] == pytest.approx(loss)
-        assert state.memory["aggregate"]["exchanges"] == expected
+        assert state.memory["aggregator"]["last_loss"] == pytest.approx(loss)
+        assert state.memory["aggregator"]["exchanges"] == expected
 
 
 def test_without_sync_back_each_server_goes_on_from_its_own_model() -> None:
     logic = a_fedaim(aggregator=FedAim(sync_back=False))
     peers = MemoryPeers(logic, MIXED)
     state, _ = run_round(a_state(logic, np.ones(3)), peers, logic)
-    kept = state.memory["aggregate"]
+    kept = state.memory["aggregator"]
     assert kept["exchanges"] == 1
     alpha, lines = kept["alpha"], split_of(state).mediators
     np.testing.assert_allclose(
@@ -283,7 +285,7 @@ def test_a_state_that_was_kept_goes_on_in_the_same_bits(divergence, hooks) -> No
     other, again = run_rounds(2, kept, MemoryPeers(logic, MIXED, ledgers=dict(peers.ledgers)))
     assert same_bits(one.weights, other.weights)
     assert reports == again
-    assert reports[-1].of("counted") == tuple(c.client for c in reports[-1].clients)
+    assert reports[-1].of("accepted") == tuple(c.client for c in reports[-1].clients)
 
 
 def test_the_clients_of_a_mediator_keep_their_places_unless_they_are_shuffled() -> None:
@@ -291,7 +293,7 @@ def test_the_clients_of_a_mediator_keep_their_places_unless_they_are_shuffled() 
     for shuffle in (False, True):
         logic = a_fedaim(FedAimSplit(mediators=1, shuffle=shuffle))
         _, reports = run_rounds(6, a_state(logic), MemoryPeers(logic, clients))
-        orders = {report.of("counted") for report in reports}
+        orders = {report.of("accepted") for report in reports}
         assert all(order[0] == 4 and set(order[1:]) == {0, 1, 2, 3} for order in orders)
         assert (len(orders) > 1) == shuffle
 
@@ -328,12 +330,12 @@ def test_who_tells_no_histogram_takes_no_part_and_is_asked_again(histogram) -> N
     logic = a_fedaim()
     peers = MemoryPeers(logic, MIXED, forge_answer=forge)
     state, report = run_round(a_state(logic), peers, logic)
-    assert report.of("counted") == tuple(c.client for c in report.clients)
-    assert set(report.of("counted")) == {0, 2, 3, 4, 5, 6}
+    assert report.of("accepted") == tuple(c.client for c in report.clients)
+    assert set(report.of("accepted")) == {0, 2, 3, 4, 5, 6}
     peers.forge_answer = lambda answer: [answer]
     state, report = run_round(state, peers, logic)
     assert peers.asked[-1] == ("labels", (1,))
-    assert set(report.of("counted")) == set(MIXED)
+    assert set(report.of("accepted")) == set(MIXED)
     assert biased(state) == [1, 3, 4, 5]
 
 
@@ -344,7 +346,7 @@ def test_who_tells_no_distance_takes_no_part(distance) -> None:
 
     logic = a_fedaim(FedAimSplit(reveal="distance"))
     _, report = run_round(a_state(logic), MemoryPeers(logic, MIXED, forge_answer=forge), logic)
-    assert set(report.of("counted")) == {0, 2, 3, 4, 5, 6}
+    assert set(report.of("accepted")) == {0, 2, 3, 4, 5, 6}
 
 
 @pytest.mark.parametrize("reveal", ["histogram", "distance"])
@@ -363,7 +365,7 @@ def test_an_update_without_the_received_models_loss_is_refused() -> None:
     logic = a_fedaim()
     peers = MemoryPeers(logic, MIXED, forge=of_client(2, lambda u: [replace(u, metrics={})]))
     _, report = run_round(a_state(logic), peers, logic)
-    (refused,) = [told for told in report.clients if told.status == "refused"]
+    (refused,) = [told for told in report.clients if told.status == "rejected"]
     assert refused.client == 2
     assert "loss" in refused.reason
 
@@ -402,7 +404,7 @@ def test_a_selection_is_one_of_those_who_are_there() -> None:
     state = after_one_round(MIXED, FedAimSplit(mediators=2))
     there = Population({client: 40 for client in MIXED if client not in (0, 1, 3)})
     plan = FedAimSplit(mediators=2).select(
-        there, state.memory["select"], 2, np.random.default_rng(1)
+        there, state.memory["selector"], 2, np.random.default_rng(1)
     )
     assert set(plan.clients) == {2, 4, 5, 6}
     assert plan.groups.count(NEBS) == 2

@@ -20,7 +20,9 @@ def train(hook: FedShare, client: int = 0, round: int = 1, shared: Points | None
     """Return the update, and what was trained on."""
     logic = a_logic(alone(client), 2, hooks=[hook])
     engine = PointsEngine(2)
-    task = Task(round, client, round, Training(steps=1, rate=1.0), np.zeros(2, np.float32), EMPTY)
+    task = Task(
+        round, client, round, Training(steps=1, learning_rate=1.0), np.zeros(2, np.float32), EMPTY
+    )
     engine.buffers = EMPTY.copy()
     update, _ = answer(task, ClientState(), engine, OWN, logic, shared)
     return update, engine.trained[0]

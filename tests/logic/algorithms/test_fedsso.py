@@ -18,7 +18,7 @@ from tests.logic.quadratic import bowl
 from tests.logic.vector_files import CLOSE, vectors
 
 CENTRES = {0: [10.0, 0, 0], 1: [0, 10.0, 0], 2: [0, 0, 10.0]}
-STILL = Training(rate=1e-9, steps=1)
+STILL = Training(learning_rate=1e-9, steps=1)
 
 
 def clients_of(*groups: int, size: int = 4, **settings):
@@ -31,7 +31,7 @@ def clients_of(*groups: int, size: int = 4, **settings):
 
 def after_a_round(clients, selector: FedSSO | None = None, **settings):
     """Return the state after round 1, its report, and the peers."""
-    selector = FedSSO(rate=1.0) if selector is None else selector
+    selector = FedSSO(learning_rate=1.0) if selector is None else selector
     logic = a_logic(selector, training=STILL, **settings)
     peers = MemoryPeers(logic, clients)
     state, report = run_round(a_state(logic), peers, logic)
@@ -45,7 +45,7 @@ def plan_of(selector: FedSSO, samples: Mapping[int, int], memory, round: int = 1
 
 def test_clients_whose_steps_are_alike_are_a_stratum() -> None:
     state, _, _ = after_a_round(clients_of(0, 1, 2))
-    memory = state.memory["select"]
+    memory = state.memory["selector"]
     labels = memory["labels"]
     assert memory["clients"].tolist() == list(range(12))
     assert [len(set(labels[group::3])) for group in range(3)] == [1, 1, 1]
@@ -66,16 +66,16 @@ def test_the_survey_gives_the_labels_that_were_worked_out(case) -> None:
     given, expected = cases[case]
     points = given["points"]
     params = given["params"]
-    selector = FedSSO(rate=1.0, min_samples=params["min_samples"], xi=params["xi"])
+    selector = FedSSO(learning_rate=1.0, min_samples=params["min_samples"], xi=params["xi"])
     logic = a_logic(selector, size=len(points[0]), training=STILL)
     peers = MemoryPeers(logic, {client: bowl(point) for client, point in enumerate(points)})
     state, _ = run_round(a_state(logic), peers, logic)
-    assert state.memory["select"]["labels"].tolist() == expected["labels"]
+    assert state.memory["selector"]["labels"].tolist() == expected["labels"]
 
 
 def test_round_one_starts_from_the_mean_of_all_steps_by_samples() -> None:
     clients = clients_of(0, 1, size=3)
-    _, _, peers = after_a_round(clients, FedSSO(rate=0.5))
+    _, _, peers = after_a_round(clients, FedSSO(learning_rate=0.5))
     total = sum(data.n for data in clients.values())
     expected = sum(data.n / total * 0.5 * data.b for data in clients.values())
     for task in peers.tasks:
@@ -86,10 +86,10 @@ def test_steps_are_forgotten_once_they_are_clustered_and_nobody_is_asked_again()
     state, _, peers = after_a_round(clients_of(0, 1))
     assert set(state.memory["survey"]["step"]) == set(range(8))
     assert not any(state.memory["survey"]["step"].values())
-    labels = state.memory["select"]["labels"]
+    labels = state.memory["selector"]["labels"]
     state, _ = run_rounds(2, state, peers)
     assert [name for name, _ in peers.asked] == ["step"]
-    np.testing.assert_array_equal(state.memory["select"]["labels"], labels)
+    np.testing.assert_array_equal(state.memory["selector"]["labels"], labels)
 
 
 LIES = {
@@ -107,7 +107,7 @@ LIES = {
 def test_an_answer_that_is_no_model_makes_noise_and_is_not_in_the_first_model(lie) -> None:
     clients = clients_of(0, 1)
     honest = {client: data for client, data in clients.items() if client != 2}
-    logic = a_logic(FedSSO(rate=1.0), training=STILL)
+    logic = a_logic(FedSSO(learning_rate=1.0), training=STILL)
 
     def lying(answer):
         return [replace(answer, values=LIES[lie]) if answer.client == 2 else answer]
@@ -115,7 +115,7 @@ def test_an_answer_that_is_no_model_makes_noise_and_is_not_in_the_first_model(li
     peers = MemoryPeers(logic, clients, forge_answer=lying)
     state, _ = run_round(a_state(logic), peers, logic)
     _, _, others = after_a_round(honest)
-    memory = state.memory["select"]
+    memory = state.memory["selector"]
     assert [
         c for c, label in zip(memory["clients"], memory["labels"], strict=True) if label < 0
     ] == [2]
@@ -126,12 +126,12 @@ def test_an_answer_that_is_no_model_makes_noise_and_is_not_in_the_first_model(li
 
 
 def test_when_nobody_answers_everybody_is_one_stratum() -> None:
-    logic = a_logic(FedSSO(beta=0.5, rate=1.0), training=STILL)
+    logic = a_logic(FedSSO(beta=0.5, learning_rate=1.0), training=STILL)
     peers = MemoryPeers(logic, clients_of(0, 1), forge_answer=lambda answer: [])
     state, report = run_round(a_state(logic), peers, logic)
     assert report.selected == 4
     assert not peers.tasks[0].weights.any()
-    assert "select" not in state.memory
+    assert "selector" not in state.memory
 
 
 def test_a_sketch_makes_the_same_strata_and_leaves_the_first_model_alone() -> None:
@@ -139,7 +139,7 @@ def test_a_sketch_makes_the_same_strata_and_leaves_the_first_model_alone() -> No
         client: bowl(np.repeat(data.b, 50), data.n) for client, data in clients_of(0, 1, 2).items()
     }
     whole, _, _ = after_a_round(clients, size=150)
-    logic = a_logic(FedSSO(rate=1.0, sketch=64), size=150, training=STILL)
+    logic = a_logic(FedSSO(learning_rate=1.0, sketch=64), size=150, training=STILL)
     sent = []
 
     def watched(answer):
@@ -151,7 +151,7 @@ def test_a_sketch_makes_the_same_strata_and_leaves_the_first_model_alone() -> No
     assert {key: value.shape for values in sent for key, value in values.items()} == {
         "sketch": (64,)
     }
-    one, other = whole.memory["select"], state.memory["select"]
+    one, other = whole.memory["selector"], state.memory["selector"]
     np.testing.assert_array_equal(one["labels"], other["labels"])
     assert not peers.tasks[0].weights.any()
 
@@ -163,37 +163,37 @@ def test_a_sketch_longer_than_the_model_is_refused() -> None:
 
 def test_a_single_client_is_a_cluster() -> None:
     state, report, _ = after_a_round({7: bowl([1.0, 2, 3])})
-    assert state.memory["select"]["labels"].tolist() == [0]
-    assert report.of("counted") == (7,)
+    assert state.memory["selector"]["labels"].tolist() == [0]
+    assert report.of("accepted") == (7,)
 
 
 def test_who_joins_later_is_among_the_noise_and_leaves_the_model_alone() -> None:
     clients = clients_of(0, 1)
     late = {20: bowl([5.0, 5, 5])}
-    state, _, peers = after_a_round(clients, FedSSO(beta=0.1, rate=1.0))
-    before = state.memory["select"]
+    state, _, peers = after_a_round(clients, FedSSO(beta=0.1, learning_rate=1.0))
+    before = state.memory["selector"]
     peers.clients = {**clients, **late}
     peers.tasks.clear()
     state, report = run_round(state, peers, peers.logic)
-    memory = state.memory["select"]
+    memory = state.memory["selector"]
     assert peers.asked[1:] == [("step", (20,))]
     assert memory["clients"].tolist() == [*range(8), 20]
     assert memory["labels"].tolist() == [*before["labels"].tolist(), -1]
     np.testing.assert_array_equal(memory["points"][:8], before["points"])
     assert np.isnan(memory["points"][8]).all()
-    assert 20 in report.of("counted"), "it is alone in its stratum"
-    assert len(report.of("counted")) == 3
+    assert 20 in report.of("accepted"), "it is alone in its stratum"
+    assert len(report.of("accepted")) == 3
     assert not any(state.memory["survey"]["step"].values())
 
 
 def test_a_client_that_lost_its_connection_in_the_survey_takes_part_all_the_same() -> None:
     clients = clients_of(0, 1)
-    logic = a_logic(FedSSO(rate=1.0), training=STILL)
+    logic = a_logic(FedSSO(learning_rate=1.0), training=STILL)
     peers = MemoryPeers(logic, clients, lost=[3])
     state, _ = run_round(a_state(logic), peers, logic)
     peers.lost = ()
     _, reports = run_rounds(1, state, peers)
-    assert 3 in reports[0].of("counted")
+    assert 3 in reports[0].of("accepted")
 
 
 def memory_of(labels: list[int], n: int = 10) -> dict:
@@ -273,7 +273,7 @@ def test_a_resumed_run_selects_and_ends_in_the_same_bits() -> None:
     half, _ = run_rounds(2, a_state(logic), MemoryPeers(logic, clients))
     other, resumed = run_rounds(2, ServerState.of_tree(half.tree()), MemoryPeers(logic, clients))
     assert same_bits(one.weights, other.weights)
-    assert [r.of("counted") for r in reports[2:]] == [r.of("counted") for r in resumed]
+    assert [r.of("accepted") for r in reports[2:]] == [r.of("accepted") for r in resumed]
 
 
 @pytest.mark.parametrize(
@@ -281,8 +281,8 @@ def test_a_resumed_run_selects_and_ends_in_the_same_bits() -> None:
     [
         ({"beta": 1.5}, "beta must be between 0 and 1, not 1.5"),
         ({"beta": float("nan")}, "beta"),
-        ({"rate": 0.0}, "rate must be above 0"),
-        ({"rate": float("inf")}, "rate"),
+        ({"learning_rate": 0.0}, "rate must be above 0"),
+        ({"learning_rate": float("inf")}, "learning_rate"),
         ({"min_samples": 1}, "min_samples must be 2 or more, not 1"),
         ({"xi": 1.0}, "xi must be between 0 and 1"),
         ({"sketch": -1}, "sketch must be 0 or more values, not -1"),

@@ -35,14 +35,14 @@ def test_four_rounds_give_the_numbers_worked_out() -> None:
             size=inputs["dim"],
             aggregator=FedFV(alpha=0.5, tau=1),
             hooks=[Stc(inputs["p_up"], inputs["p_down"])],
-            training=Training(steps=inputs["local_steps"], rate=inputs["local_lr"]),
+            training=Training(steps=inputs["local_steps"], learning_rate=inputs["local_lr"]),
         )
         start = a_state(logic, inputs["w0"]) if state is None else state
         np.testing.assert_allclose(start.weights, expected["w_start"], **CLOSE)
         peers = MemoryPeers(logic, clients, forge=watch, ledgers=ledgers)
         # In the order of the plan, which the trace keeps, too.
         state, report = run_round(start, peers, logic)
-        assert len(report.of("counted")) == len(selected)
+        assert len(report.of("accepted")) == len(selected)
         for client in expected["clients"]:
             number = client["id"]
             np.testing.assert_allclose(losses[number], client["loss"], **CLOSE)

@@ -57,8 +57,8 @@ def test_three_rounds_give_the_numbers_worked_out(variant) -> None:
         logic = a_logic(
             alone(*selected),
             aggregator=aggregator,
-            hooks=[Scaffold(rate=rate)],
-            training=Training(rate=file["inputs"]["lr"]),
+            hooks=[Scaffold(server_learning_rate=rate)],
+            training=Training(learning_rate=file["inputs"]["lr"]),
         )
         start = a_state(logic, file["inputs"]["w0"]) if state is None else state
         clients = quadratics(file["inputs"], steps)
@@ -98,7 +98,7 @@ def test_the_servers_variate_is_the_mean_of_all_clients(option, cohorts, lost) -
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 def test_a_variate_estimates_the_gradient_also_with_momentum(momentum) -> None:
     clients = bowls(1)
-    training = Training(steps=20, rate=1e-5, momentum=momentum)
+    training = Training(steps=20, learning_rate=1e-5, momentum=momentum)
     logic = a_logic(alone(0), hooks=[Scaffold()], training=training)
     peers = MemoryPeers(logic, clients)
     state, _ = run_rounds(2, a_state(logic), peers)
@@ -131,7 +131,7 @@ def test_it_finds_the_optimum_where_fedavg_stands_still_beside_it() -> None:
             alone(0, 1),
             aggregator=Mean("uniform"),
             hooks=hooks,
-            training=Training(steps=10, rate=0.05),
+            training=Training(steps=10, learning_rate=0.05),
         )
         state, _ = run_rounds(60, a_state(logic), MemoryPeers(logic, clients))
         away[name] = float(np.linalg.norm(state.weights - optimum))
@@ -158,7 +158,7 @@ def test_an_update_without_a_sound_variate_is_refused(change) -> None:
     logic = a_logic(alone(0, 1), hooks=[Scaffold()])
     peers = MemoryPeers(logic, bowls(2), forge=of_client(1, forge))
     state, report = run_round(a_state(logic), peers, logic)
-    assert report.of("refused") == (1,)
+    assert report.of("rejected") == (1,)
     assert "control variate" in report.clients[1].reason
     assert np.isfinite(state.memory[KEY]["sum"]).all()
 
@@ -180,11 +180,11 @@ def test_what_would_spoil_the_variates_is_refused_when_the_logic_is_built() -> N
     with pytest.raises(LogicError, match="I or II"):
         Scaffold("III")
     with pytest.raises(LogicError, match="greater than 0"):
-        Scaffold(rate=0.0)
+        Scaffold(server_learning_rate=0.0)
 
 
 def test_the_preset_averages_alike_or_by_samples() -> None:
-    preset = PRESETS["scaffold"](option="I", rate=0.5, weights="samples")
+    preset = PRESETS["scaffold"](option="I", server_learning_rate=0.5, weights="samples")
     assert preset.aggregator == Mean("samples")
     assert preset.hooks == (Scaffold("I", 0.5),)
     assert PRESETS["scaffold"]().aggregator == Mean("uniform")

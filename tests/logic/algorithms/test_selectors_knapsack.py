@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from layers.logic import (
-    Bids,
     LogicError,
     Offer,
+    PendingOffers,
     Population,
     RoundReport,
     Selector,
@@ -52,7 +52,7 @@ def played(
     peers = peers_of(selector, case)
     start = a_state(peers.logic)
     if largest:
-        start = replace(start, memory={"select": {"largest": largest}})
+        start = replace(start, memory={"selector": {"largest": largest}})
     return run_round(start, peers, peers.logic)
 
 
@@ -69,7 +69,7 @@ def test_fedcs_takes_clients_in_the_order_and_the_time_that_were_worked_out() ->
     for case, expected, tolerance in cases("fedcs_greedy"):
         _, report = played(FedCS(), case)
         assert [client.client for client in report.clients] == expected["selected_in_order"]
-        assert report.of("counted") == tuple(expected["selected_in_order"])
+        assert report.of("accepted") == tuple(expected["selected_in_order"])
         assert report.took_s == pytest.approx(expected["T_cost"], abs=tolerance)
 
 
@@ -109,7 +109,7 @@ def test_fedcs_asks_a_share_of_the_clients_and_takes_none_but_these() -> None:
         state, report = run_round(state, peers, peers.logic)
         question, candidates = peers.asked[-1]
         assert question == "times"
-        assert set(report.of("counted")) == set(candidates)
+        assert set(report.of("accepted")) == set(candidates)
         assert len(candidates) == 3
         asked.add(candidates)
     assert len(asked) > 1, "each round draws its own"
@@ -120,7 +120,7 @@ def test_fedcs_leaves_out_who_does_not_say_how_long_it_takes() -> None:
     peers = peers_of(FedCS(), case)
     peers.mute = [2]
     _, report = run_round(a_state(peers.logic), peers, peers.logic)
-    assert report.of("counted") == (0, 1, 3)
+    assert report.of("accepted") == (0, 1, 3)
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_times_that_cannot_be_are_as_good_as_none(selector, lie) -> None:
 def test_offline_kp_grants_the_set_and_takes_the_time_that_were_worked_out(name, selector) -> None:
     for case, expected, tolerance in cases("offline_kp"):
         _, report = played(selector, case)
-        assert list(report.of("counted")) == expected[name]["S"]
+        assert list(report.of("accepted")) == expected[name]["S"]
         assert report.took_s == pytest.approx(expected[name]["T_cost"], abs=tolerance)
         others = set(range(len(case["t_uc"]))) - set(expected[name]["S"])
         assert set(report.of("declined")) == others
@@ -166,11 +166,11 @@ def test_offline_kp_by_table_is_never_worth_more_and_always_in_time() -> None:
     for case, expected, _ in cases("offline_kp"):
         for resolution_s in (0.02, 1.0, 10.0):
             _, report = played(OfflineKP(solver="dp", resolution_s=resolution_s), case)
-            worth = sum(case["norms"][client] for client in report.of("counted"))
+            worth = sum(case["norms"][client] for client in report.of("accepted"))
             assert worth <= expected["recommended"]["V"] + 1e-9
             assert report.took_s <= case["T_round"]
             if resolution_s == 1.0 and case["name"] in ("hand5", "plateau_then_gain"):
-                assert list(report.of("counted")) == expected["recommended"]["S"]
+                assert list(report.of("accepted")) == expected["recommended"]["S"]
 
 
 seconds = st.integers(1, 60)
@@ -203,7 +203,7 @@ def test_offline_kp_is_algorithm_1_in_any_case(clients, deadline) -> None:
     case = {"t_uc": train, "t_ul": upload, "norms": norms, "T_round": float(deadline)}
     expected, cost = as_printed(case)
     _, report = played(OfflineKP(), case)
-    assert list(report.of("counted")) == expected
+    assert list(report.of("accepted")) == expected
     assert report.took_s == cost
 
 
@@ -212,16 +212,17 @@ def test_offline_kp_decides_without_a_client_that_is_lost_after_its_offer() -> N
     peers = peers_of(OfflineKP(), {**case, "T_round": 104.0})
     selector = OfflineKP()
     _, report = run_round(a_state(peers.logic), peers, peers.logic)
-    assert report.of("counted") == (0, 2)
+    assert report.of("accepted") == (0, 2)
     population = Population(dict.fromkeys(range(3), 5), deadline_s=104.0)
     given = [Offer(1, k, 5, case["norms"][k], 50.0, at_s=k + 1.0) for k in range(3)]
     so_far = None
     for known in (1, 2):
-        verdicts, so_far = selector.admit(
-            Bids(given[:known], {1, 2} if known == 1 else {2}, population=population), so_far
+        verdicts, so_far = selector.on_offers(
+            PendingOffers(given[:known], {1, 2} if known == 1 else {2}, population=population),
+            so_far,
         )
         assert verdicts == []
-    verdicts, _ = selector.admit(Bids(given[1:], (), population=population), so_far)
+    verdicts, _ = selector.on_offers(PendingOffers(given[1:], (), population=population), so_far)
     assert {v.client: v.granted for v in verdicts} == {1: True, 2: True}
 
 
@@ -233,7 +234,7 @@ def test_offline_kp_declines_those_that_still_train_when_the_value_falls() -> No
         "T_round": 100.0,
     }
     _, report = played(OfflineKP(), case)
-    assert report.of("counted") == (0, 1)
+    assert report.of("accepted") == (0, 1)
     reasons = {client.client: client.reason for client in report.clients}
     assert report.of("declined") == (2, 3)
     assert reasons[3] == "declined before it offered"
@@ -250,11 +251,11 @@ def test_online_kp_grants_whom_and_takes_the_time_that_was_worked_out(name, valu
         state, report = played(selector, case, case["prev_max"])
         granted = {line["client"] for line in expected[name]["trace"] if line["selected"]}
         assert granted == set(expected[name]["S"])
-        assert set(report.of("counted")) == granted
+        assert set(report.of("accepted")) == granted
         assert report.took_s == pytest.approx(expected[name]["T_cost"], abs=tolerance)
         offered = [c.client for c in report.clients if c.client not in granted]
         assert set(report.of("declined")) == set(offered)
-        assert state.memory["select"]["largest"] == max(case["norms"])
+        assert state.memory["selector"]["largest"] == max(case["norms"])
 
 
 def test_the_threshold_is_the_one_that_was_worked_out() -> None:
@@ -304,19 +305,22 @@ def test_online_kp_takes_whoever_fits_first_and_its_thresholds_from_them(value, 
     case = {"t_uc": [1.0, 2.0, 3.0], "t_ul": [4.0, 2.0, 400.0], "norms": [3.0, 0.5, 6.0]}
     peers = peers_of(OnlineKP(value=value), {**case, "T_round": 100.0})
     state, report = run_round(a_state(peers.logic), peers, peers.logic)
-    assert report.of("counted") == (0, 1)
-    kept = state.memory["select"]
+    assert report.of("accepted") == (0, 1)
+    kept = state.memory["selector"]
     assert kept["U"] == pytest.approx(3.0 / 4.0 / unit)
     assert kept["L0"] == pytest.approx(0.5 / 2.0 / unit)
     after, report = run_round(state, peers, peers.logic)
-    assert (after.memory["select"]["L0"], after.memory["select"]["U"]) == (kept["L0"], kept["U"])
+    assert (after.memory["selector"]["L0"], after.memory["selector"]["U"]) == (
+        kept["L0"],
+        kept["U"],
+    )
 
 
 def test_online_kp_remembers_the_largest_norm_of_those_that_were_declined_too() -> None:
     case = {"t_uc": [1.0, 2.0], "t_ul": [1.0, 500.0], "norms": [1.0, 7.0], "T_round": 100.0}
     state, report = played(OnlineKP(), case)
     assert report.of("declined") == (1,)
-    assert state.memory["select"]["largest"] == 7.0
+    assert state.memory["selector"]["largest"] == 7.0
 
 
 # --- all three ------------------------------------------------------------------------------
@@ -336,7 +340,7 @@ def test_a_round_into_which_nobody_fits_keeps_the_model_and_lasts_as_long_as_it_
 ) -> None:
     case = {"t_uc": [10.0] * 3, "t_ul": [95.0] * 3, "T_round": 100.0}
     state, report = played(selector, case)
-    assert report.of("counted") == ()
+    assert report.of("accepted") == ()
     assert state.round == 1
     assert not state.weights.any()
     assert report.took_s == 100.0

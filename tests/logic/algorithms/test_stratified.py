@@ -46,7 +46,7 @@ class Round:
             for client, model in enumerate(self.models)
         }
         logic = a_logic(InGroups(self.groups), aggregator=aggregator, hooks=[Given(deltas)])
-        memory = {"select": {"strata": self.strata}}
+        memory = {"selector": {"strata": self.strata}}
         state = ServerState(0, start, np.zeros(1, np.float32), memory)
         clients = {
             client: Quadratic(np.eye(3), np.zeros(3), n) for client, n in enumerate(self.samples)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from layers.logic import LogicError, Training
-from layers.logic.clock import UPLOADS, Happening, VirtualClock
+from layers.logic.clock import UPLOADS, ClockEvent, VirtualClock
 from layers.logic.clock.availability import Chance, Trace
 from layers.logic.clock.devices import Lognormal
 from layers.logic.clock.uploads import Parallel, Serial
@@ -29,20 +29,20 @@ def a_clock(times: list[tuple[float, float]], **settings) -> VirtualClock:
     return VirtualClock(len(times), devices=given, **settings)
 
 
-def played(clock: VirtualClock, clients: int, round: int = 1) -> list[Happening]:
+def played(clock: VirtualClock, clients: int, round: int = 1) -> list[ClockEvent]:
     """Return what happens when all are asked at once, and upload when they have trained."""
     clock.begin(round)
     for client in range(clients):
         clock.ask(client, 10, TRAINING, 100)
     happened = []
-    while (happening := clock.next()) is not None:
-        happened.append(happening)
-        if happening.kind == "trained":
-            clock.upload(happening.client, 100)
+    while (event := clock.next()) is not None:
+        happened.append(event)
+        if event.kind == "trained":
+            clock.upload(event.client, 100)
     return happened
 
 
-def arrivals(happened: list[Happening]) -> dict[int, float]:
+def arrivals(happened: list[ClockEvent]) -> dict[int, float]:
     return {one.client: one.at_s for one in happened if one.kind == "arrived"}
 
 
@@ -74,10 +74,10 @@ def test_what_is_at_the_same_time_happens_in_the_order_of_asking() -> None:
     for client in (2, 0, 3, 1):
         clock.ask(client, 10, TRAINING, 0)
     happened = []
-    while (happening := clock.next()) is not None:
-        happened.append((happening.kind, happening.client))
-        if happening.kind == "trained":
-            clock.upload(happening.client, 0)
+    while (event := clock.next()) is not None:
+        happened.append((event.kind, event.client))
+        if event.kind == "trained":
+            clock.upload(event.client, 0)
     assert happened == [(kind, k) for kind in ("trained", "arrived") for k in (2, 0, 3, 1)]
 
 
@@ -242,7 +242,7 @@ SETTINGS: Mapping[str, Mapping] = {
 
 @pytest.mark.parametrize("uploads", SETTINGS)
 def test_a_seed_gives_the_same_events_again(uploads) -> None:
-    def run(seed: int) -> list[list[Happening]]:
+    def run(seed: int) -> list[list[ClockEvent]]:
         clock = VirtualClock(
             30,
             seed,

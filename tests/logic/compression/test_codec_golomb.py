@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layers.logic import Refused
+from layers.logic import Rejected
 from layers.logic.compression import compression_ratio, golomb
 from layers.logic.compression.golomb import bits_per_position, pack, remainder_bits, unpack
 from layers.logic.compression.positions import decode_head, encode_positions
@@ -111,7 +111,7 @@ def test_any_bits_are_positions_or_refused(stream, count, bits, size, signed) ->
     stream = np.frombuffer(stream, np.uint8)
     try:
         positions, signs = unpack(stream, count, bits, size, signed)
-    except Refused:
+    except Rejected:
         return
     assert positions.size == count
     assert np.all(np.diff(positions, prepend=-1) > 0)
@@ -136,37 +136,37 @@ def test_a_stream_that_is_cut_too_long_or_not_filled_up_with_zeros_is_refused(
 ) -> None:
     positions = np.array([1, 5, 6, 40, 97])
     stream = pack(positions, 3)
-    with pytest.raises(Refused, match=reason):
+    with pytest.raises(Rejected, match=reason):
         unpack(change(stream), 5, 3, 100)
 
 
 def test_a_stream_that_has_room_for_more_is_refused() -> None:
     stream = np.append(pack(np.array([1, 2]), 3), np.uint8(0))
-    with pytest.raises(Refused, match="go on behind the last of 2"):
+    with pytest.raises(Rejected, match="go on behind the last of 2"):
         unpack(stream, 2, 3, 100)
 
 
 def test_a_position_beyond_the_vector_is_refused() -> None:
     stream = pack(np.array([1, 50]), 3)
-    with pytest.raises(Refused, match="a position of 50 in a vector of 50"):
+    with pytest.raises(Rejected, match="a position of 50 in a vector of 50"):
         unpack(stream, 2, 3, 50)
 
 
 def test_more_positions_than_values_and_a_wasteful_parameter_are_refused() -> None:
-    with pytest.raises(Refused, match="9 positions in a vector of 8"):
+    with pytest.raises(Rejected, match="9 positions in a vector of 8"):
         decode_head(encode_positions(np.arange(9), 9, NOTHING), 8)
     head = encode_positions(np.arange(0, 100, 10), 100, NOTHING)
     count, bits, _ = decode_head(head, 100)
     assert (count, bits) == (10, remainder_bits(0.1))
     head[8] = bits + 2
-    with pytest.raises(Refused, match="5 bits of remainder; 3 are best"):
+    with pytest.raises(Rejected, match="5 bits of remainder; 3 are best"):
         decode_head(head, 100)
-    with pytest.raises(Refused, match="the head alone has 9"):
+    with pytest.raises(Rejected, match="the head alone has 9"):
         decode_head(head[:8], 100)
 
 
 def test_a_count_that_is_a_lie_takes_no_memory() -> None:
     head = encode_positions(np.arange(3), 10, NOTHING)
     head[:8] = 255
-    with pytest.raises(Refused, match="positions in a vector of 10"):
+    with pytest.raises(Rejected, match="positions in a vector of 10"):
         decode_head(head, 10)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layers.logic import LogicError, Refused
+from layers.logic import LogicError, Rejected
 from layers.logic.compression import QuantisedCodec, SignCodec, SparseCodec, TernaryCodec, parts_of
 from layers.logic.compression.sparse import encode_sparse
 from tests.logic.compression.codec_cases import VECTORS, parts_in, whole
@@ -38,7 +38,7 @@ def test_any_bytes_are_a_vector_of_the_announced_length_or_refused(
     parts = data.draw(parts_in(size))
     try:
         vector = codec.decode(np.frombuffer(payload, np.uint8), parts)
-    except Refused:
+    except Rejected:
         return
     assert vector.shape == (size,)
     assert vector.dtype == np.float32
@@ -57,7 +57,7 @@ def test_a_payload_with_a_flipped_bit_or_a_cut_is_a_vector_or_refused(
     payload = np.packbits(payload)[: payload.size // 8 - cut]
     try:
         back = codec.decode(payload, parts)
-    except Refused:
+    except Rejected:
         return
     assert back.shape == vector.shape
     assert np.isfinite(back).all()
@@ -92,7 +92,7 @@ def test_values_and_scales_that_are_not_finite_are_refused(value) -> None:
         payload = codec.encode(np.ones(8, np.float32), parts, rng())
         at = payload.tobytes().find(np.ones(1, "<f4").tobytes())
         payload[at : at + 4] = np.array([value], "<f4").view(np.uint8)
-        with pytest.raises(Refused, match="not finite"):
+        with pytest.raises(Rejected, match="not finite"):
             codec.decode(payload, parts)
 
 
@@ -101,7 +101,7 @@ def test_scales_below_zero_are_refused() -> None:
     for codec in (TernaryCodec(), SignCodec(), QuantisedCodec()):
         payload = codec.encode(np.ones(8, np.float32), parts, rng())
         payload[payload.tobytes().find(np.ones(1, "<f4").tobytes()) + 3] ^= 128
-        with pytest.raises(Refused, match="negative"):
+        with pytest.raises(Rejected, match="negative"):
             codec.decode(payload, parts)
 
 
@@ -141,7 +141,7 @@ def test_the_memory_of_decoding_is_bounded_by_the_announced_length() -> None:
     flood[:9] = encode_sparse(np.arange(2), np.zeros(2), 1000)[:9]
     for codec in CODECS.values():
         tracemalloc.start()
-        with pytest.raises(Refused):
+        with pytest.raises(Rejected):
             codec.decode(flood, whole(1000))
         assert tracemalloc.get_traced_memory()[1] < 1_000_000
         tracemalloc.stop()

@@ -55,7 +55,7 @@ def test_one_codec_up_and_another_down_go_together() -> None:
     )
     peers = MemoryPeers(logic, clients)
     _, reports = run_rounds(4, a_state(logic), peers)
-    assert all(report.of("counted") == (0, 1, 2) for report in reports)
+    assert all(report.of("accepted") == (0, 1, 2) for report in reports)
     assert sum(task.weights.size == 0 for task in peers.tasks) == 9
 
 
@@ -90,8 +90,8 @@ def test_any_bytes_count_or_are_refused_and_the_others_count(hook, payload) -> N
     state, report = sent_by_one(
         hook, lambda slot: {**slot, "update": np.frombuffer(payload, np.uint8)}
     )
-    assert 0 in report.of("counted")
-    assert report.of("counted") + report.of("refused") in ((0, 1), (1, 0))
+    assert 0 in report.of("accepted")
+    assert report.of("accepted") + report.of("rejected") in ((0, 1), (1, 0))
     assert np.isfinite(state.weights).all()
 
 
@@ -102,7 +102,7 @@ def test_any_bytes_count_or_are_refused_and_the_others_count(hook, payload) -> N
 )
 def test_an_update_without_a_payload_is_refused(hook, slot) -> None:
     _, report = sent_by_one(hook, lambda _: slot)
-    assert report.of("refused") == (1,)
+    assert report.of("rejected") == (1,)
     assert "where an encoded vector should be" in report.clients[1].reason
 
 
@@ -113,7 +113,7 @@ def test_a_client_that_diverged_is_refused_and_goes_on_from_before(hook) -> None
     deltas = {(1, 0): good, (1, 1): good, (2, 0): good, (2, 1): NAN, (3, 0): good, (3, 1): good}
     peers = peers_of(hook, deltas, [3])
     state, reports = run_rounds(3, a_state(peers.logic), peers)
-    assert [report.of("counted") for report in reports] == [(0, 1), (0,), (0, 1)]
+    assert [report.of("accepted") for report in reports] == [(0, 1), (0,), (0, 1)]
     assert "3 values not finite" in reports[1].clients[1].reason
     assert np.isfinite(state.weights).all()
 
@@ -132,7 +132,7 @@ def test_every_preset_runs_and_learns_something(name) -> None:
         size=size,
         aggregator=preset.aggregator,
         hooks=preset.hooks,
-        training=Training(rate=0.05),
+        training=Training(learning_rate=0.05),
     )
     peers = MemoryPeers(logic, clients)
     state, _ = run_rounds(40, a_state(logic), peers)

@@ -242,5 +242,5 @@ def test_codecs_work_with_what_comes_before_them() -> None:
     for name in ("stc", "top-k", "dgc", "sign-sgd", "quantise"):
         peers, witness = a_run(HOOKS[name](), [lane_of_its_own(0, 1, 2)] * 3, hooks=[Clip(0.5)])
         _, reports = run_rounds(3, a_state(peers.logic), peers)
-        assert all(report.of("counted") == (0, 1, 2) for report in reports)
+        assert all(report.of("accepted") == (0, 1, 2) for report in reports)
         check(witness)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from layers.logic import ClientHalf, Hook, LogicError, Refused, ServerHalf, Training, run_round
+from layers.logic import ClientHalf, Hook, LogicError, Rejected, ServerHalf, Training, run_round
 from layers.logic.aggregators.mean import Mean
 from tests.logic.memory_peers import Fixed, MemoryPeers, a_logic, a_state, alone, same_bits
 from tests.logic.quadratic import bowls
@@ -26,7 +26,7 @@ class Picky(Mean):
 
     def inspect(self, update):
         if update.steps == 7:
-            raise Refused("seven steps")
+            raise Rejected("seven steps")
 
 
 def test_an_aggregator_can_ask_for_the_received_models_loss() -> None:
@@ -50,8 +50,8 @@ def test_an_aggregator_refuses_a_logic_and_an_update() -> None:
     peers = MemoryPeers(logic, CLIENTS, forge=lambda u: [replace(u, steps=7 - u.client)])
     _, report = run_round(a_state(logic), peers, logic)
     assert [(c.status, c.reason) for c in report.clients] == [
-        ("refused", "seven steps"),
-        ("counted", ""),
+        ("rejected", "seven steps"),
+        ("accepted", ""),
     ]
 
 
@@ -78,7 +78,7 @@ SEEN: list = []
 
 
 class _WatchingServer(ServerHalf):
-    def count(self, update, context):
+    def on_accepted(self, update, context):
         SEEN.append(context.clients)
 
 

@@ -14,7 +14,7 @@ CLIENTS = bowls(3, noise=0.1)
 
 
 class Averaging(ServerHalf):
-    def count(self, update, context):
+    def on_accepted(self, update, context):
         context.keep(seen=context.memory.get("seen", 0) + 1)
 
     def conclude(self, state, context):
@@ -33,7 +33,7 @@ def test_a_state_goes_into_a_tree_and_comes_back() -> None:
     early, _ = run_rounds(2, a_state(logic), MemoryPeers(logic, CLIENTS))
     back = ServerState.of_tree(early.tree())
     assert back.round == 2
-    assert back.counted == {0: 2, 1: 2, 2: 2}
+    assert back.last_accepted == {0: 2, 1: 2, 2: 2}
     straight, _ = run_rounds(2, early, MemoryPeers(logic, CLIENTS))
     resumed, _ = run_rounds(2, back, MemoryPeers(logic, CLIENTS))
     assert same_bits(resumed.weights, straight.weights)
@@ -74,12 +74,12 @@ def test_reopened_memory_can_be_added_to_without_touching_the_old() -> None:
     old["a"][0] = 5  # its owner still may
 
 
-def test_who_counted_last_is_remembered_over_rounds() -> None:
+def test_who_was_accepted_last_is_remembered_over_rounds() -> None:
     logic = a_logic(alone(0, 1))
     peers = MemoryPeers(logic, CLIENTS)
     state, _ = run_rounds(1, a_state(logic), peers)
     peers.lost = [1]
     state, _ = run_rounds(2, state, peers)
-    assert state.counted == {0: 3, 1: 1}
-    last = {task.client: task.counted for task in peers.tasks}
+    assert state.last_accepted == {0: 3, 1: 1}
+    last = {task.client: task.last_accepted_round for task in peers.tasks}
     assert last == {0: 2, 1: 1}

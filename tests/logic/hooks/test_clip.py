@@ -44,7 +44,9 @@ def test_the_norm_is_bounded_and_the_direction_kept(gradient, limit) -> None:
 
 def test_every_step_is_clipped() -> None:
     far = bowl([300.0, -400.0], n=10)
-    logic = a_logic(alone(0), size=2, hooks=[Clip(2.0)], training=Training(steps=5, rate=0.1))
+    logic = a_logic(
+        alone(0), size=2, hooks=[Clip(2.0)], training=Training(steps=5, learning_rate=0.1)
+    )
     state, _ = run_round(a_state(logic), MemoryPeers(logic, {0: far}), logic)
     np.testing.assert_allclose(state.weights, [5 * 0.1 * 1.2, -5 * 0.1 * 1.6], rtol=1e-5)
 

@@ -26,7 +26,7 @@ def test_a_round_gives_the_numbers_worked_out(case, weights) -> None:
         alone(0, 1, 2),
         aggregator=Mean(weights),
         hooks=[FedProx(file["inputs"]["mu"][case])],
-        training=Training(rate=file["inputs"]["lr"]),
+        training=Training(learning_rate=file["inputs"]["lr"]),
     )
     start, local = a_state(logic, file["inputs"]["w0"]), {}
 
@@ -54,7 +54,9 @@ def test_without_mu_it_is_fedavg_bit_for_bit(momentum, decay) -> None:
 @given(low=st.floats(0.01, 4), high=st.floats(0.01, 4))
 def test_a_larger_mu_keeps_clients_nearer_to_the_received_model(low, high) -> None:
     def moved(mu):
-        logic = a_logic(alone(0), hooks=[FedProx(mu)], training=Training(steps=20, rate=0.1))
+        logic = a_logic(
+            alone(0), hooks=[FedProx(mu)], training=Training(steps=20, learning_rate=0.1)
+        )
         state, _ = run_round(a_state(logic), MemoryPeers(logic, bowls(1)), logic)
         return float(np.linalg.norm(state.weights))
 
@@ -72,4 +74,4 @@ def test_a_mu_that_makes_no_sense_is_refused() -> None:
     with pytest.raises(LogicError, match="0 or more"):
         FedProx(-1.0)
     with pytest.raises(LogicError, match="overshoot"):
-        a_logic(alone(0), hooks=[FedProx(10.0)], training=Training(rate=0.1))
+        a_logic(alone(0), hooks=[FedProx(10.0)], training=Training(learning_rate=0.1))

@@ -25,9 +25,9 @@ from tests.logic.quadratic import bowls
 CLIENTS = bowls(4)
 
 
-@given(steps=st.integers(0, 8), rate=st.floats(1e-3, 0.5), clip=st.booleans())
-def test_both_replies_make_the_same_model(steps, rate, clip) -> None:
-    training = Training(steps=steps, rate=rate)
+@given(steps=st.integers(0, 8), learning_rate=st.floats(1e-3, 0.5), clip=st.booleans())
+def test_both_replies_make_the_same_model(steps, learning_rate, clip) -> None:
+    training = Training(steps=steps, learning_rate=learning_rate)
     before = [Clip(0.5)] if clip else []
     model = a_logic(alone(0, 1, 2, 3), hooks=before, training=training)
     gradient = a_logic(alone(0, 1, 2, 3), hooks=[*before, GradientReply()], training=training)
@@ -38,13 +38,13 @@ def test_both_replies_make_the_same_model(steps, rate, clip) -> None:
 
 def test_the_servers_step_follows_the_schedule() -> None:
     training = Training(steps=2)
-    settings = {"training": training, "rate": lambda round: 0.4 / round}
+    settings = {"training": training, "learning_rate": lambda round: 0.4 / round}
     model = a_logic(alone(0), **settings)
     gradient = a_logic(alone(0), hooks=[GradientReply()], **settings)
     one, reports = run_rounds(4, a_state(model), MemoryPeers(model, CLIENTS))
     other, _ = run_rounds(4, a_state(gradient), MemoryPeers(gradient, CLIENTS))
     np.testing.assert_allclose(one.weights, other.weights, rtol=1e-5, atol=1e-6)
-    assert [report.rate for report in reports] == [0.4, 0.2, 0.4 / 3, 0.1]
+    assert [report.learning_rate for report in reports] == [0.4, 0.2, 0.4 / 3, 0.1]
 
 
 @pytest.mark.parametrize("settings", [{"momentum": 0.9}, {"weight_decay": 1e-4}])
@@ -76,7 +76,7 @@ def test_a_reply_without_a_sound_gradient_is_refused(slot, reason) -> None:
     logic = a_logic(alone(0, 1), hooks=[GradientReply()])
     peers = MemoryPeers(logic, CLIENTS, forge=of_client(1, forge))
     state, report = run_round(a_state(logic), peers, logic)
-    assert report.of("refused") == (1,)
+    assert report.of("rejected") == (1,)
     assert reason in report.clients[1].reason
     only = a_logic(alone(0), hooks=[GradientReply()])
     expected, _ = run_round(a_state(logic), MemoryPeers(only, CLIENTS), only)
@@ -88,7 +88,7 @@ def test_fedsgd_is_one_client_at_a_time_in_either_order() -> None:
         preset = PRESETS["fedsgd"](order=order)
         logic = a_logic(preset.selector, aggregator=preset.aggregator, hooks=preset.hooks)
         _, reports = run_rounds(12, a_state(logic), MemoryPeers(logic, CLIENTS))
-        assert all(len(report.of("counted")) == 1 for report in reports)
-        visited = [report.of("counted")[0] for report in reports]
+        assert all(len(report.of("accepted")) == 1 for report in reports)
+        visited = [report.of("accepted")[0] for report in reports]
         assert set(visited) == set(CLIENTS)
         assert (visited == [0, 1, 2, 3] * 3) == (order == "round-robin")

@@ -33,8 +33,8 @@ def test_a_run_in_turns_is_what_was_worked_out() -> None:
         assert chosen.tolist() == step["download_idx"]
         np.testing.assert_allclose(state.weights[chosen], step["download_val"], **CLOSE)
         state, report = run_rounds(1, state, peers)
-        assert report[0].of("counted") == (step["client"],)
-        if peers.tasks[-1].counted:  # the first time a client gets the whole model
+        assert report[0].of("accepted") == (step["client"],)
+        if peers.tasks[-1].last_accepted_round:  # the first time a client gets the whole model
             news = peers.tasks[-1].slots["1:SelectiveSgd"]["most updated"]
             positions, values = decode_sparse(news, n)
             assert positions.tolist() == step["download_idx"]

@@ -37,7 +37,9 @@ def after_rounds(hook, deltas=DELTAS) -> list[ServerState]:
 
 def test_momentum_follows_its_equation() -> None:
     v, w = np.zeros(3), np.zeros(3)
-    for delta, state in zip(DELTAS, after_rounds(FedAvgM(rate=0.5, momentum=0.75)), strict=True):
+    for delta, state in zip(
+        DELTAS, after_rounds(FedAvgM(server_learning_rate=0.5, momentum=0.75)), strict=True
+    ):
         v = 0.75 * v + np.array(delta)
         w = w + 0.5 * v
         np.testing.assert_allclose(state.weights, w, rtol=1e-6)
@@ -45,7 +47,7 @@ def test_momentum_follows_its_equation() -> None:
 
 @pytest.mark.parametrize("rule", [FedAdagrad, FedAdam, FedYogi])
 def test_adaptive_steps_follow_their_equations(rule) -> None:
-    hook = rule(rate=0.3, beta1=0.6, tau=0.01)
+    hook = rule(server_learning_rate=0.3, beta1=0.6, tau=0.01)
     m, v, w = np.zeros(3), np.full(3, 0.01**2), np.zeros(3)
     for given_, state in zip(DELTAS, after_rounds(hook), strict=True):
         delta = np.array(given_)
@@ -73,12 +75,12 @@ def test_without_momentum_it_is_aggregation_with_a_learning_rate(rate) -> None:
 @pytest.mark.parametrize("name", ["fedavgm", "fedadagrad", "fedadam", "fedyogi"])
 def test_every_optimiser_comes_near_the_optimum_and_resumes_from_its_state(name) -> None:
     clients = bowls(3)
-    preset = PRESETS[name](fraction=1.0, rate=0.3)
+    preset = PRESETS[name](fraction=1.0, server_learning_rate=0.3)
     logic = a_logic(
         preset.selector,
         aggregator=preset.aggregator,
         hooks=preset.hooks,
-        training=Training(steps=2, rate=0.1),
+        training=Training(steps=2, learning_rate=0.1),
     )
     peers = MemoryPeers(logic, clients)
     middle, _ = run_rounds(20, a_state(logic), peers)
@@ -118,7 +120,7 @@ def test_it_goes_with_any_aggregator() -> None:
 
 
 @pytest.mark.parametrize(
-    "hook", [FedAvgM(), FedAdam(), FedYogi(), FedAdagrad(), Scaffold(rate=0.5)]
+    "hook", [FedAvgM(), FedAdam(), FedYogi(), FedAdagrad(), Scaffold(server_learning_rate=0.5)]
 )
 def test_moving_the_model_after_it_was_encoded_is_refused(hook) -> None:
     with pytest.raises(LogicError, match=r"changes the model after Stc has encoded it"):
@@ -130,11 +132,14 @@ def test_moving_the_model_after_it_was_encoded_is_refused(hook) -> None:
 @pytest.mark.parametrize(
     ("make", "reason"),
     [
-        (lambda: FedAvgM(rate=0.0), "rate must be greater than 0"),
+        (lambda: FedAvgM(server_learning_rate=0.0), "server_learning_rate must be greater than 0"),
         (lambda: FedAvgM(momentum=1.0), "momentum must be at least 0 and below 1"),
         (lambda: FedAdam(beta2=1.0), "beta2 must be at least 0 and below 1"),
         (lambda: FedYogi(tau=0.0), "tau must be greater than 0"),
-        (lambda: FedAdagrad(rate=float("nan")), "rate must be greater than 0"),
+        (
+            lambda: FedAdagrad(server_learning_rate=float("nan")),
+            "server_learning_rate must be greater than 0",
+        ),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(make, reason) -> None:

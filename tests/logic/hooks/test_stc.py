@@ -132,8 +132,8 @@ def test_a_residual_waits_while_the_client_is_not_selected() -> None:
 CLIENTS = bowls(4, size=50, noise=0.1)
 
 
-def run(hooks, rounds=6, rate=0.1, **how):
-    training = Training(epochs=3, rate=rate)
+def run(hooks, rounds=6, learning_rate=0.1, **how):
+    training = Training(epochs=3, learning_rate=learning_rate)
     logic = a_logic(alone(0, 1, 2, 3), size=50, hooks=hooks, training=training)
     peers = MemoryPeers(logic, CLIENTS, **how)
     return run_rounds(rounds, a_state(logic), peers)[0]
@@ -157,7 +157,7 @@ def test_it_learns() -> None:
     target = np.average([c.b for c in CLIENTS.values()], axis=0, weights=[10, 20, 30, 40])
     far = np.linalg.norm(target)
     # What waits in residuals is late: the rate must be the smaller, the smaller p is.
-    found = run([Stc(0.2, 0.2)], rounds=150, rate=0.01).weights
+    found = run([Stc(0.2, 0.2)], rounds=150, learning_rate=0.01).weights
     assert np.linalg.norm(found - target) < 0.1 * far
 
 

@@ -46,7 +46,7 @@ def clients(vectors: dict) -> dict[int, Quadratic]:
 
 @pytest.mark.parametrize(("momentum", "expected"), [(0.0, "fedavg"), (0.9, "fedavg_momentum0_9")])
 def test_fedavg_trains_and_averages_as_worked_out(vectors, clients, momentum, expected) -> None:
-    training = Training(rate=vectors["inputs"]["lr"], momentum=momentum)
+    training = Training(learning_rate=vectors["inputs"]["lr"], momentum=momentum)
     logic = a_logic(alone(0, 1, 2), training=training)
     locals_ = {}
 
@@ -56,7 +56,7 @@ def test_fedavg_trains_and_averages_as_worked_out(vectors, clients, momentum, ex
 
     start = a_state(logic, vectors["inputs"]["w0"])
     state, report = run_round(start, MemoryPeers(logic, clients, forge=watch), logic)
-    assert report.of("counted") == (0, 1, 2)
+    assert report.of("accepted") == (0, 1, 2)
     for client, local in enumerate(vectors["expected"][expected]["local"]):
         np.testing.assert_allclose(locals_[client], local, **CLOSE)
     np.testing.assert_allclose(state.weights, vectors["expected"][expected]["w"], **CLOSE)
@@ -66,7 +66,7 @@ def test_fedavg_trains_and_averages_as_worked_out(vectors, clients, momentum, ex
 @pytest.mark.parametrize("gone", ["not selected", "lost"])
 def test_fedavg_normalises_over_the_clients_that_returned(vectors, clients, gone) -> None:
     selector = alone(0, 2) if gone == "not selected" else alone(0, 1, 2)
-    logic = a_logic(selector, training=Training(rate=vectors["inputs"]["lr"]))
+    logic = a_logic(selector, training=Training(learning_rate=vectors["inputs"]["lr"]))
     peers = MemoryPeers(logic, clients, lost=[1])
     state, _ = run_round(a_state(logic, vectors["inputs"]["w0"]), peers, logic)
     expected = vectors["expected"]["fedavg_partial_S_0_2"]
@@ -77,7 +77,7 @@ def test_fedavg_normalises_over_the_clients_that_returned(vectors, clients, gone
 @pytest.mark.parametrize("reply", ["model", "gradient"])
 def test_fedsgd_visits_one_client_after_the_other(vectors, clients, reply) -> None:
     preset = fedsgd(reply=reply, order="round-robin")
-    training = Training(rate=vectors["inputs"]["lr"])
+    training = Training(learning_rate=vectors["inputs"]["lr"])
     logic = a_logic(preset.selector, hooks=preset.hooks, training=training)
     sums = []
 
@@ -93,7 +93,7 @@ def test_fedsgd_visits_one_client_after_the_other(vectors, clients, reply) -> No
     expected = vectors["expected"]["fedsgd_sequential"]
     for visit, after in enumerate(expected):
         state, reports = run_rounds(1, state, peers)
-        assert reports[0].of("counted") == (visit,)
+        assert reports[0].of("accepted") == (visit,)
         np.testing.assert_allclose(state.weights, after["w"], **CLOSE)
     if reply == "gradient":
         np.testing.assert_allclose(sums, [after["grad_sum"] for after in expected], **CLOSE)
@@ -103,7 +103,7 @@ def test_local_steps_are_those_of_the_formula(vectors, clients) -> None:
     formula = vectors["expected"]["u_local_updates"]
     per_epoch = formula["n"] // formula["K"] // formula["B"]
     client = replace(clients[0], steps_per_epoch=per_epoch)
-    training = Training(epochs=formula["E"], batch_size=formula["B"], rate=1e-3)
+    training = Training(epochs=formula["E"], batch_size=formula["B"], learning_rate=1e-3)
     logic = a_logic(alone(0), training=training)
     _, report = run_round(a_state(logic), MemoryPeers(logic, {0: client}), logic)
     assert report.clients[0].steps == formula["u"]

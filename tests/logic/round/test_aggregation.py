@@ -51,7 +51,7 @@ def test_equal_updates_aggregate_to_exactly_that_update(delta, samples) -> None:
     clients = {client: bowl([0.0] * 5, n) for client, n in enumerate(samples)}
     peers = MemoryPeers(logic, clients, forge=lambda update: [replace(update, delta=delta)])
     state, report = run_round(a_state(logic), peers, logic)
-    assert len(report.of("counted")) == len(samples)
+    assert len(report.of("accepted")) == len(samples)
     np.testing.assert_array_equal(state.weights, delta)
 
 
@@ -124,7 +124,7 @@ def test_a_fold_holds_one_update_and_the_sum_not_all_updates(aggregator) -> None
         _, peak_bytes = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert len(report.of("counted")) == clients
+    assert len(report.of("accepted")) == clients
     if aggregator == Mean():
         assert after.weights[0] == np.mean(range(clients))
     update_bytes = 4 * size
@@ -152,7 +152,7 @@ def test_no_finite_updates_make_a_model_that_is_not(weights, deltas) -> None:
     assert np.isfinite(state.weights).all()
     with np.errstate(over="ignore"):
         makes_sense = [k for k in range(3) if np.isfinite(weights + deltas[k]).all()]
-    assert list(report.of("counted")) == makes_sense
+    assert list(report.of("accepted")) == makes_sense
 
 
 def test_a_contribution_of_a_lane_is_what_all_its_clients_did() -> None:

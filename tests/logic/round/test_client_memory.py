@@ -87,15 +87,15 @@ class Declining(Fixed):
     def select(self, population, memory, round, rng) -> Plan:
         return Plan(self.lanes, offers=True)
 
-    def admit(self, bids, so_far):
-        said = [Verdict(offer.round, offer.client, offer.client != 1) for offer in bids.offers]
+    def on_offers(self, pending, so_far):
+        said = [Verdict(offer.round, offer.client, offer.client != 1) for offer in pending.offers]
         return said, None
 
 
 def missing(how: str) -> tuple:
     """Return a selector and the peers' settings by which client 1's update does not count."""
     lanes = ((0,), (1,), (2,))
-    if how == "refused":
+    if how == "rejected":
         return Fixed(lanes), {"forge": lying(1, delta=NAN)}
     if how == "lost on the way":
         return Fixed(lanes), {"forge": lambda update: [update] if update.client != 1 else []}
@@ -104,13 +104,13 @@ def missing(how: str) -> tuple:
     return Declining(lanes), {}
 
 
-@pytest.mark.parametrize("how", ["refused", "lost on the way", "late", "declined"])
+@pytest.mark.parametrize("how", ["rejected", "lost on the way", "late", "declined"])
 def test_an_update_that_did_not_count_leaves_no_trace(how) -> None:
     selector, settings = missing(how)
     logic = logic_of(selector)
     peers = MemoryPeers(logic, CLIENTS, **settings)
     state, reports = run_rounds(2, a_state(logic), peers)
-    assert [report.of("counted") for report in reports] == [(0, 2), (0, 2)]
+    assert [report.of("accepted") for report in reports] == [(0, 2), (0, 2)]
     if how != "late":
         assert peers.ledgers[1].pending is not None, "it did train"
     assert kept(peers, 1, state) == {}

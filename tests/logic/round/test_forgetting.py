@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from layers.logic import ClientLedger, ClientState, Forgot, Lost, Training, run_round
+from layers.logic import ClientLedger, ClientLost, ClientState, StateLost, Training, run_round
 from tests.logic.memory_peers import MemoryPeers, a_logic, a_state, alone, run_rounds, same_bits
 from tests.logic.quadratic import bowls
 from tests.logic.round.test_client_memory import Rounded
@@ -27,7 +27,7 @@ def test_a_task_counts_on_no_memory_that_the_client_lost() -> None:
     del peers.ledgers[1]
     peers.tasks.clear()
     run_rounds(1, state, peers)
-    assert [task.counted for task in peers.tasks] == [2, 0, 2]
+    assert [task.last_accepted_round for task in peers.tasks] == [2, 0, 2]
 
 
 def test_a_client_that_comes_back_in_mid_round_without_memory_gets_a_task_to_begin_anew() -> None:
@@ -36,15 +36,20 @@ def test_a_client_that_comes_back_in_mid_round_without_memory_gets_a_task_to_beg
     peers.tasks.clear()
 
     def killed(update):
-        if update.client != 1 or peers.tasks[-1].counted == 0:
+        if update.client != 1 or peers.tasks[-1].last_accepted_round == 0:
             return [update]
         del peers.ledgers[1]
-        return [Forgot(update.round, 1)]
+        return [StateLost(update.round, 1)]
 
     peers.forge = killed
     state, report = run_round(state, peers, logic)
-    assert report.of("counted") == (0, 1, 2)
-    assert [(task.client, task.counted) for task in peers.tasks] == [(0, 2), (1, 2), (2, 2), (1, 0)]
+    assert report.of("accepted") == (0, 1, 2)
+    assert [(task.client, task.last_accepted_round) for task in peers.tasks] == [
+        (0, 2),
+        (1, 2),
+        (2, 2),
+        (1, 0),
+    ]
 
     other_logic, other = a_run()
     straight, _ = run_rounds(2, a_state(other_logic), other)
@@ -58,14 +63,14 @@ def test_forgetting_what_nobody_counts_on_changes_nothing() -> None:
     plain, _ = run_rounds(2, a_state(logic), peers)
     logic, peers = a_run()
     peers.forge = lambda update: [
-        Forgot(update.round + 1, update.client),
-        Forgot(update.round, 9),
-        *([Forgot(1, update.client)] if update.round == 1 else []),
+        StateLost(update.round + 1, update.client),
+        StateLost(update.round, 9),
+        *([StateLost(1, update.client)] if update.round == 1 else []),
         update,
-        Forgot(update.round, update.client),
+        StateLost(update.round, update.client),
     ]
     state, reports = run_rounds(2, a_state(logic), peers)
-    assert [report.of("counted") for report in reports] == [(0, 1, 2)] * 2
+    assert [report.of("accepted") for report in reports] == [(0, 1, 2)] * 2
     assert same_bits(state.weights, plain.weights)
     assert len(peers.tasks) == 6
 
@@ -74,7 +79,7 @@ def test_a_client_that_forgets_and_is_lost_is_lost() -> None:
     logic, peers = a_run()
     state, _ = run_rounds(1, a_state(logic), peers)
     peers.forge = lambda update: (
-        [Forgot(2, 1), Lost(2, 1, "gone again")] if update.client == 1 else [update]
+        [StateLost(2, 1), ClientLost(2, 1, "gone again")] if update.client == 1 else [update]
     )
     _, report = run_round(state, peers, logic)
     assert report.of("lost") == (1,)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layers.logic import Hook, Refused, ServerHalf, run_round
+from layers.logic import Hook, Rejected, ServerHalf, run_round
 from tests.logic.memory_peers import (
     MemoryPeers,
     a_logic,
@@ -70,11 +70,11 @@ def test_a_bad_update_is_refused_and_the_others_count(name) -> None:
     logic = a_logic(alone(0, 1, 2))
     peers = MemoryPeers(logic, CLIENTS, forge=lying(1, **values))
     state, report = run_round(a_state(logic, WEIGHTS), peers, logic)
-    assert report.of("counted") == (0, 2)
-    (refused,) = (client for client in report.clients if client.status == "refused")
+    assert report.of("accepted") == (0, 2)
+    (refused,) = (client for client in report.clients if client.status == "rejected")
     assert refused.client == 1
     assert reason in refused.reason
-    assert 1 not in state.counted
+    assert 1 not in state.last_accepted
     without = a_logic(alone(0, 2))
     expected, _ = run_round(a_state(logic, WEIGHTS), MemoryPeers(without, CLIENTS), without)
     assert same_bits(state.weights, expected.weights)
@@ -87,7 +87,7 @@ def test_a_bad_update_alone_leaves_every_bit_of_the_model(name) -> None:
     logic = a_logic(alone(1), min_updates=0)
     start = a_state(logic, WEIGHTS)
     state, report = run_round(start, MemoryPeers(logic, CLIENTS, forge=lying(1, **values)), logic)
-    assert report.of("refused") == (1,)
+    assert report.of("rejected") == (1,)
     assert same_bits(state.weights, start.weights)
     assert same_bits(state.buffers, start.buffers)
 
@@ -116,9 +116,9 @@ def test_a_second_update_is_refused_and_the_first_counts_once() -> None:
     twice = of_client(1, lambda update: [update, replace(update, samples=999)])
     state, report = run_round(a_state(logic), MemoryPeers(logic, CLIENTS, forge=twice), logic)
     honest, _ = run_round(a_state(logic), MemoryPeers(logic, CLIENTS), logic)
-    assert report.of("counted") == (0, 1)
+    assert report.of("accepted") == (0, 1)
     assert [(c.client, c.status, c.reason) for c in report.clients[2:]] == [
-        (1, "refused", "another update of a client counted in this round")
+        (1, "rejected", "another update of a client accepted in this round")
     ]
     assert same_bits(state.weights, honest.weights)
 
@@ -130,10 +130,10 @@ def test_an_update_of_a_client_that_was_not_asked_is_refused() -> None:
     )
     state, report = run_round(a_state(logic), MemoryPeers(logic, CLIENTS, forge=also), logic)
     assert [(c.client, c.status, c.reason) for c in report.clients[2:]] == [
-        (2, "refused", "not asked in this round"),
-        (77, "refused", "not asked in this round"),
+        (2, "rejected", "not asked in this round"),
+        (77, "rejected", "not asked in this round"),
     ]
-    assert set(state.counted) == {0, 1}
+    assert set(state.last_accepted) == {0, 1}
 
 
 def test_an_update_in_the_name_of_another_client_does_not_count_for_its_sender() -> None:
@@ -142,9 +142,9 @@ def test_an_update_in_the_name_of_another_client_does_not_count_for_its_sender()
     as_stranger = lying(1, client=2)
     state, report = run_round(start, MemoryPeers(logic, CLIENTS, forge=as_stranger), logic)
     assert [(c.client, c.status) for c in report.clients] == [
-        (0, "counted"),
+        (0, "accepted"),
         (1, "lost"),
-        (2, "refused"),
+        (2, "rejected"),
     ]
     only = a_logic(alone(0))
     expected, _ = run_round(start, MemoryPeers(only, CLIENTS), only)
@@ -155,7 +155,7 @@ def test_a_hook_can_refuse_what_it_cannot_decode() -> None:
     class Picky(ServerHalf):
         def receive(self, update, context):
             if update.client == 1:
-                raise Refused("no codebook")
+                raise Rejected("no codebook")
             return update
 
     class Codec(Hook):
@@ -165,8 +165,8 @@ def test_a_hook_can_refuse_what_it_cannot_decode() -> None:
     logic = a_logic(alone(0, 1), hooks=[Codec()])
     _, report = run_round(a_state(logic), MemoryPeers(logic, CLIENTS), logic)
     assert [(c.status, c.reason) for c in report.clients] == [
-        ("counted", ""),
-        ("refused", "no codebook"),
+        ("accepted", ""),
+        ("rejected", "no codebook"),
     ]
 
 
@@ -182,10 +182,10 @@ def test_whatever_arrives_the_model_stays_finite_or_unchanged(bits, samples, ste
     forge = lying(1, delta=delta, samples=samples, steps=steps)
     state, report = run_round(start, MemoryPeers(logic, CLIENTS, forge=forge), logic)
     assert np.isfinite(state.weights).all()
-    if report.of("counted"):
+    if report.of("accepted"):
         np.testing.assert_array_equal(state.weights, start.weights + delta)
     else:
-        assert report.of("refused") == (1,)
+        assert report.of("rejected") == (1,)
         assert same_bits(state.weights, np.array(WEIGHTS, np.float32))
 
 
@@ -206,8 +206,8 @@ class Trusting(ServerHalf):
 def test_what_a_server_half_stumbles_over_is_refused_where_clients_are_foreign() -> None:
     logic = a_logic(alone(0, 1, 2), hooks=[Careless()])
     _, report = run_round(a_state(logic), MemoryPeers(logic, CLIENTS, foreign=True), logic)
-    assert report.of("counted") == (0, 2)
-    (refused,) = [client for client in report.clients if client.status == "refused"]
+    assert report.of("accepted") == (0, 2)
+    (refused,) = [client for client in report.clients if client.status == "rejected"]
     assert "KeyError" in refused.reason
     assert "what nobody sent" in refused.traceback
 

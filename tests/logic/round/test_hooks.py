@@ -49,7 +49,7 @@ class RecordingServer(ServerHalf):
         assert context.slot == {"from": f"client {self.name}"}
         return update
 
-    def count(self, update, context):
+    def on_accepted(self, update, context):
         self.calls.append(f"{self.name} server count")
         assert context.slot == {"from": f"client {self.name}"}
         context.keep(by=self.name, times=context.memory.get("times", 0) + 1)
@@ -211,7 +211,7 @@ def test_a_server_half_cannot_keep_anything_while_the_order_is_by_arrival(where)
             return Greedy()
 
     logic = a_logic(alone(0), hooks=[Keeps()])
-    with pytest.raises(TypeError, match=r"in count\(\) and conclude\(\) only"):
+    with pytest.raises(TypeError, match=r"in on_accepted\(\) and conclude\(\) only"):
         run_round(a_state(logic), MemoryPeers(logic, CLIENTS), logic)
 
 
@@ -256,7 +256,7 @@ def test_a_gradient_hook_sees_the_start_of_its_own_local_training() -> None:
         def client(self):
             return Pull()
 
-    training = Training(steps=3, rate=0.1)
+    training = Training(steps=3, learning_rate=0.1)
     logic = a_logic(alone(0), hooks=[Proximal(), Plus(5.0)], training=training)
     start = a_state(logic, [1, 2, 3])
     state, _ = run_round(start, MemoryPeers(logic, CLIENTS), logic)
@@ -270,7 +270,7 @@ def test_a_hook_may_ask_for_the_received_models_loss() -> None:
     class Fair(Hook):
         received_loss = True
 
-    training = Training(epochs=4, rate=0.3)
+    training = Training(epochs=4, learning_rate=0.3)
     for hooks, loss in (([], "running"), ([Fair()], "received")):
         logic = a_logic(alone(0), hooks=hooks, training=training)
         assert logic.training_of(1).loss == loss

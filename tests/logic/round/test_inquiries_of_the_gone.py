@@ -41,4 +41,4 @@ def test_who_left_after_its_answer_is_not_selected(selector) -> None:
     peers = Leaving(logic, CLIENTS, forge_answer=known_times)
     _, report = run_round(a_state(logic), peers, logic)
     assert {2} & {client.client for client in report.clients} == set()
-    assert report.of("counted") == (0, 1, 3)
+    assert report.of("accepted") == (0, 1, 3)

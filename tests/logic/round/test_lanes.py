@@ -45,11 +45,11 @@ def test_a_lane_trains_in_sequence() -> None:
     np.testing.assert_allclose(second, returned(peers, 2), rtol=1e-6)
     np.testing.assert_allclose(third, returned(peers, 0), rtol=1e-6)
     np.testing.assert_allclose(state.weights, returned(peers, 1), rtol=1e-6)
-    assert report.of("counted") == (2, 0, 1)
+    assert report.of("accepted") == (2, 0, 1)
     assert state.buffers.tolist() == [3]  # one step each, passed on
 
 
-@pytest.mark.parametrize("how", ["lost", "refused"])
+@pytest.mark.parametrize("how", ["lost", "rejected"])
 def test_a_client_that_falls_out_of_the_middle_is_passed_over(how) -> None:
     logic = a_logic(Fixed(((2, 0, 1),)))
     if how == "lost":
@@ -57,7 +57,7 @@ def test_a_client_that_falls_out_of_the_middle_is_passed_over(how) -> None:
     else:
         peers = MemoryPeers(logic, CLIENTS, forge=lying(0, delta=NAN))
     state, report = run_round(a_state(logic), peers, logic)
-    assert report.of("counted") == (2, 1)
+    assert report.of("accepted") == (2, 1)
     assert report.of(how) == (0,)
     assert same_bits(started_from(peers)[1], started_from(peers)[0])
     short = a_logic(Fixed(((2, 1),)))
@@ -109,10 +109,10 @@ def test_a_lane_that_is_cut_off_keeps_what_its_first_clients_did() -> None:
     peers = MemoryPeers(logic, CLIENTS, silent=[1])
     state, report = run_round(a_state(logic), peers, logic)
     assert [(c.client, c.status) for c in report.clients] == [
-        (0, "counted"),
+        (0, "accepted"),
         (1, "lost"),
         (2, "lost"),
-        (3, "counted"),
+        (3, "accepted"),
     ]
     assert "not reached" in report.clients[2].reason
     assert [task.client for task in peers.tasks] == [0, 3, 1]

@@ -51,9 +51,13 @@ def test_a_hook_can_refuse_a_logic_before_anything_runs() -> None:
 
 
 def test_the_rate_of_a_round_is_the_schedules() -> None:
-    logic = a_logic(Uniform(), training=Training(rate=9.0), rate=lambda round: 1 / round)
-    assert [logic.training_of(round).rate for round in (1, 2, 4)] == [1, 0.5, 0.25]
-    assert a_logic(Uniform(), training=Training(rate=9.0)).training_of(4).rate == 9.0
+    logic = a_logic(
+        Uniform(), training=Training(learning_rate=9.0), learning_rate=lambda round: 1 / round
+    )
+    assert [logic.training_of(round).learning_rate for round in (1, 2, 4)] == [1, 0.5, 0.25]
+    assert (
+        a_logic(Uniform(), training=Training(learning_rate=9.0)).training_of(4).learning_rate == 9.0
+    )
 
 
 def test_one_seed_gives_one_run_and_another_seed_another() -> None:

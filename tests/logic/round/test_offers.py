@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layers.logic import Bids, Lost, Offer, Plan, Selector, Verdict, run_round
+from layers.logic import ClientLost, Offer, PendingOffers, Plan, Selector, Verdict, run_round
 from layers.logic.hooks.gradient_reply import GradientReply
 from tests.logic.memory_peers import MemoryPeers, a_logic, a_state, alone, same_bits
 from tests.logic.quadratic import bowls
@@ -34,8 +34,8 @@ class Asking(Selector):
     def select(self, population, memory, round, rng) -> Plan:
         return Plan(tuple((client,) for client in self.cohort), offers=True)
 
-    def admit(self, bids, so_far):
-        return self.choose(bids.offers, len(bids.waiting)), None
+    def on_offers(self, pending, so_far):
+        return self.choose(pending.offers, len(pending.waiting)), None
 
 
 def largest(number: int) -> Admit:
@@ -63,7 +63,7 @@ def test_granted_offers_count_and_declined_ones_do_not(order) -> None:
     state, report = run_round(start, peers, logic)
     norms = {client: np.linalg.norm(0.1 * data.b) for client, data in CLIENTS.items()}
     best = set(sorted(norms, key=norms.get)[-2:])
-    assert set(report.of("counted")) == best
+    assert set(report.of("accepted")) == best
     assert set(report.of("declined")) == set(CLIENTS) - best
     assert verdicts(peers) == {client: client in best for client in CLIENTS}
     only = a_logic(alone(*best))
@@ -73,11 +73,15 @@ def test_granted_offers_count_and_declined_ones_do_not(order) -> None:
 
 def test_everything_is_granted_unless_a_selector_says_otherwise() -> None:
     logic = a_logic(
-        Asking(lambda offers, waiting: Selector.admit(logic.selector, Bids(offers, ()), None)[0])
+        Asking(
+            lambda offers, waiting: Selector.on_offers(
+                logic.selector, PendingOffers(offers, ()), None
+            )[0]
+        )
     )
     peers = MemoryPeers(logic, CLIENTS)
     _, report = run_round(a_state(logic), peers, logic)
-    assert report.of("counted") == (0, 1, 2, 3, 4)
+    assert report.of("accepted") == (0, 1, 2, 3, 4)
 
 
 def test_what_stays_undecided_is_declined_when_nobody_is_waited_for() -> None:
@@ -87,7 +91,7 @@ def test_what_stays_undecided_is_declined_when_nobody_is_waited_for() -> None:
     logic = a_logic(Asking(first_only))
     peers = MemoryPeers(logic, CLIENTS)
     _, report = run_round(a_state(logic), peers, logic)
-    assert report.of("counted") == (0,)
+    assert report.of("accepted") == (0,)
     assert report.of("declined") == (1, 2, 3, 4)
     assert all(client.reason for client in report.clients if client.status == "declined")
     assert set(verdicts(peers)) == set(CLIENTS)
@@ -117,10 +121,10 @@ def test_a_round_of_offers_always_ends_with_everybody_accounted_for(
     granted = {client for client, yes in verdicts(peers).items() if yes}
     declined = {client for client, yes in verdicts(peers).items() if not yes}
     assert set(report.of("declined")) == declined
-    assert set(report.of("counted")) <= granted
+    assert set(report.of("accepted")) <= granted
     if deadline is None:
-        assert set(report.of("counted")) == granted
-    assert set(state.counted) == set(report.of("counted"))
+        assert set(report.of("accepted")) == granted
+    assert set(state.last_accepted) == set(report.of("accepted"))
 
 
 def test_a_selector_is_told_how_many_may_still_offer() -> None:
@@ -139,18 +143,18 @@ def test_a_lost_client_is_not_waited_for() -> None:
     logic = a_logic(Asking(largest(5)))
     peers = MemoryPeers(logic, CLIENTS, order=(0, 1, 2, 4, 3), lost=[3])
     _, report = run_round(a_state(logic), peers, logic)
-    assert report.of("counted") == (0, 1, 2, 4)
+    assert report.of("accepted") == (0, 1, 2, 4)
 
 
 def test_a_client_that_is_lost_with_an_open_offer_is_lost() -> None:
     logic = a_logic(Asking(largest(5)))
 
     def gone_again(offer):
-        return [offer, Lost(1, 2, "power cut")] if offer.client == 2 else [offer]
+        return [offer, ClientLost(1, 2, "power cut")] if offer.client == 2 else [offer]
 
     peers = MemoryPeers(logic, CLIENTS, forge_offer=gone_again)
     _, report = run_round(a_state(logic), peers, logic)
-    assert report.of("counted") == (0, 1, 3, 4)
+    assert report.of("accepted") == (0, 1, 3, 4)
     assert report.clients[2].reason == "power cut"
 
 
@@ -190,7 +194,7 @@ def test_offers_that_nobody_asked_for_are_ignored() -> None:
 
     peers = MemoryPeers(logic, CLIENTS, forge=offering)
     _, report = run_round(a_state(logic), peers, logic)
-    assert report.of("counted") == (0, 1)
+    assert report.of("accepted") == (0, 1)
     assert peers.verdicts == []
 
 
@@ -218,7 +222,7 @@ def test_an_offer_that_cannot_be_is_refused_before_a_selector_sees_it(values) ->
     logic = a_logic(Asking(note))
     peers = MemoryPeers(logic, CLIENTS, forge_offer=lie)
     _, report = run_round(a_state(logic), peers, logic)
-    assert report.of("refused") == (1,)
+    assert report.of("rejected") == (1,)
     assert verdicts(peers)[1] is False
     assert seen == {0, 2, 3, 4}
 
@@ -236,7 +240,7 @@ def test_an_update_that_does_not_wait_for_its_verdict_is_refused(offers_first) -
     logic = a_logic(Asking(largest(5)))
     peers = MemoryPeers(logic, CLIENTS, forge_offer=hasty)
     _, report = run_round(a_state(logic), peers, logic)
-    assert report.of("counted") == (0, 2, 3, 4)
+    assert report.of("accepted") == (0, 2, 3, 4)
     assert report.clients[1].reason == "an update whose offer was not granted"
 
 
@@ -244,7 +248,7 @@ def test_a_granted_client_that_comes_back_is_granted_again() -> None:
     logic = a_logic(Asking(lambda offers, waiting: [verdict(offer, True) for offer in offers]))
     peers = MemoryPeers(logic, CLIENTS, forge_offer=lambda offer: [offer, offer])
     _, report = run_round(a_state(logic), peers, logic)
-    assert report.of("counted") == (0, 1, 2, 3, 4)
+    assert report.of("accepted") == (0, 1, 2, 3, 4)
     assert [(v.client, v.granted) for v in peers.verdicts[:2]] == [(0, True), (0, True)]
 
 

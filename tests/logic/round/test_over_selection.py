@@ -19,7 +19,7 @@ def test_the_first_that_are_needed_count_and_the_others_are_told_to_leave_off(lo
     peers = MemoryPeers(logic, CLIENTS, order=(9, 3, 7, 1, 5, 0, 2, 4, 6, 8), lost=lost)
     _, report = run_round(a_state(logic), peers, logic)
     first = {3, 7, 1, 5, *((0,) if lost else (9,))}
-    assert set(report.of("counted")) == first
+    assert set(report.of("accepted")) == first
     assert set(report.of("declined")) == set(range(10)) - first - set(lost)
     assert {v.client for v in peers.verdicts if not v.granted} == set(report.of("declined"))
 
@@ -28,13 +28,13 @@ def test_the_first_that_are_needed_count_and_the_others_are_told_to_leave_off(lo
 def test_more_are_asked_than_are_needed_as_far_as_there_are_more(count, over, asked) -> None:
     logic = a_logic(Uniform(count=count), over_select=over)
     _, report = run_round(a_state(logic), MemoryPeers(logic, CLIENTS), logic)
-    assert (report.selected, len(report.of("counted"))) == (asked, count)
+    assert (report.selected, len(report.of("accepted"))) == (asked, count)
 
 
 def test_a_plan_for_certain_clients_has_no_reserve_and_all_of_them_count() -> None:
     logic = a_logic(alone(1, 2, 3), over_select=3.0)
     _, report = run_round(a_state(logic), MemoryPeers(logic, CLIENTS), logic)
-    assert report.of("counted") == (1, 2, 3)
+    assert report.of("accepted") == (1, 2, 3)
 
 
 @pytest.mark.parametrize("over", [0.5, float("nan"), float("inf")])

@@ -56,7 +56,7 @@ def test_without_any_update_the_model_is_kept_and_the_round_advances() -> None:
     assert states.round == 2
     assert same_bits(states.weights, start.weights)
     assert same_bits(states.buffers, start.buffers)
-    assert states.counted == {}
+    assert states.last_accepted == {}
     assert [report.of("lost") for report in reports] == [(0, 1), (0, 1)]
     assert reports[0].loss is None
 
@@ -65,18 +65,18 @@ def test_a_lost_client_is_reported_with_its_reason_and_the_rest_count() -> None:
     logic = a_logic(alone(0, 1, 2))
     state, report = run_round(a_state(logic), MemoryPeers(logic, CLIENTS, lost=[1]), logic)
     assert [(c.client, c.status, c.reason) for c in report.clients] == [
-        (0, "counted", ""),
+        (0, "accepted", ""),
         (1, "lost", "cable cut"),
-        (2, "counted", ""),
+        (2, "accepted", ""),
     ]
-    assert state.counted == {0: 1, 2: 1}
+    assert state.last_accepted == {0: 1, 2: 1}
 
 
 def test_a_deadline_reports_who_did_not_answer() -> None:
     logic = a_logic(alone(0, 1, 2, 3))
     peers = MemoryPeers(logic, CLIENTS, order=(3, 1, 0, 2), deadline=2)
     state, report = run_round(a_state(logic), peers, logic)
-    assert report.of("counted") == (1, 3)
+    assert report.of("accepted") == (1, 3)
     assert [(c.client, c.reason) for c in report.clients if c.status == "lost"] == [
         (0, "no answer before the round ended"),
         (2, "no answer before the round ended"),
@@ -137,9 +137,9 @@ def test_everybody_in_the_plan_is_reported_and_who_counted_contributed(
     peers = MemoryPeers(logic, CLIENTS, order, lost, silent, deadline=deadline)
     state, report = run_round(start, peers, logic)
     assert [c.client for c in report.clients] == [client for lane in lanes for client in lane]
-    counted = set(report.of("counted"))
-    assert set(state.counted) == counted
-    assert all(c.reason for c in report.clients if c.status != "counted")
+    counted = set(report.of("accepted"))
+    assert set(state.last_accepted) == counted
+    assert all(c.reason for c in report.clients if c.status != "accepted")
     # The same as a round whose plan has only those who counted, in their lanes.
     rest = tuple(tuple(c for c in lane if c in counted) for lane in lanes)
     only = a_logic(Fixed(tuple(lane for lane in rest if lane)), min_updates=0)

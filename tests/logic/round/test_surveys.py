@@ -47,7 +47,7 @@ def test_every_client_is_asked_once_before_its_first_round() -> None:
     state, reports = run_rounds(3, a_state(logic), peers)
     assert peers.asked == [("labels", (0, 1, 2))]
     assert histograms(state) == {0: [2, 1, 0], 1: [0, 0, 1], 2: [0, 2, 0]}
-    assert reports[0].of("counted") == (0, 1, 2)
+    assert reports[0].of("accepted") == (0, 1, 2)
 
 
 def test_a_late_joiner_is_asked_in_its_first_round() -> None:
@@ -57,18 +57,18 @@ def test_a_late_joiner_is_asked_in_its_first_round() -> None:
     peers.clients = CLIENTS
     _, reports = run_rounds(2, state, peers)
     assert peers.asked == [("labels", (0,)), ("labels", (1, 2))]
-    assert reports[0].of("counted") == (0, 1, 2)
+    assert reports[0].of("accepted") == (0, 1, 2)
 
 
 def test_who_did_not_answer_is_asked_again() -> None:
     logic = a_logic(Surveying())
     peers = MemoryPeers(logic, CLIENTS, lost=[1])
     state, reports = run_rounds(1, a_state(logic), peers)
-    assert reports[0].of("counted") == (0, 2)
+    assert reports[0].of("accepted") == (0, 2)
     peers.lost = ()
     _, reports = run_rounds(1, state, peers)
     assert peers.asked == [("labels", (0, 1, 2)), ("labels", (1,))]
-    assert reports[0].of("counted") == (0, 1, 2)
+    assert reports[0].of("accepted") == (0, 1, 2)
 
 
 def test_answers_that_nobody_asked_for_are_not_kept() -> None:
@@ -93,7 +93,7 @@ def test_a_later_answer_for_another_client_does_not_replace_its_own() -> None:
 
 
 def test_a_question_about_a_step_gets_the_global_model_and_changes_nothing() -> None:
-    logic = a_logic(Surveying((Question("step", rate=0.5), Question("labels", classes=3))))
+    logic = a_logic(Surveying((Question("step", learning_rate=0.5), Question("labels", classes=3))))
     start = a_state(logic, [1, 2, 3])
     peers = MemoryPeers(logic, CLIENTS)
     state, _ = run_rounds(1, start, peers)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from layers.logic import Lost, run_round
+from layers.logic import ClientLost, run_round
 from layers.logic.algorithms.knapsack.offline_kp import OfflineKP
 from layers.logic.algorithms.knapsack.online_kp import OnlineKP
 from layers.logic.selectors.oort import Oort
@@ -26,8 +26,8 @@ def test_an_absurd_offer_is_refused_and_the_others_are_granted(told, solver) -> 
     peers = MemoryPeers(logic, CLIENTS)
     peers.forge_offer = lambda offer: [replace(offer, **told) if offer.client < 2 else offer]
     _, report = run_round(a_state(logic), peers, logic)
-    assert report.of("refused") == (0, 1)
-    assert report.of("counted") == (2, 3, 4)
+    assert report.of("rejected") == (0, 1)
+    assert report.of("accepted") == (2, 3, 4)
 
 
 def test_an_absurd_loss_is_refused_and_nobody_is_selected_by_it() -> None:
@@ -38,10 +38,10 @@ def test_an_absurd_loss_is_refused_and_nobody_is_selected_by_it() -> None:
     ]
     logic_all = a_logic(Oort(fraction=1.0))
     state, report = run_round(a_state(logic_all), peers, logic_all)
-    assert report.of("refused") == (2,)
-    assert all(np.isfinite(kept["numbers"]).all() for kept in state.memory["select"].values())
+    assert report.of("rejected") == (2,)
+    assert all(np.isfinite(kept["numbers"]).all() for kept in state.memory["selector"].values())
     _, reports = run_rounds(3, state, MemoryPeers(logic, CLIENTS))
-    assert all(len(report.of("counted")) == 1 for report in reports)
+    assert all(len(report.of("accepted")) == 1 for report in reports)
 
 
 def test_the_norm_of_a_client_is_that_of_its_offer_whatever_becomes_of_its_update() -> None:
@@ -52,13 +52,13 @@ def test_the_norm_of_a_client_is_that_of_its_offer_whatever_becomes_of_its_updat
 
     def forge(update):
         if update.client == gone:
-            return [Lost(update.round, update.client, "cable cut")]
+            return [ClientLost(update.round, update.client, "cable cut")]
         return [replace(update, metrics={"loss": 1.0, "norm": 1e6})]
 
     peers = MemoryPeers(logic, CLIENTS, forge=forge)
     peers.forge_offer = lambda offer: [norms.setdefault(offer.client, offer.norm) and offer]
     state, report = run_round(a_state(logic), peers, logic)
     assert report.of("lost") == (gone,)
-    assert len(report.of("counted")) == 4
+    assert len(report.of("accepted")) == 4
     assert {c.client: c.metrics["norm"] for c in report.clients} == norms
-    assert state.memory["select"]["largest"] == norms[gone] == max(norms.values())
+    assert state.memory["selector"]["largest"] == norms[gone] == max(norms.values())

@@ -167,7 +167,7 @@ def test_what_a_selector_learns_it_is_given_in_the_next_round() -> None:
             given.append(dict(memory))
             return super().select(population, memory, round, rng)
 
-        def learn(self, memory, report):
+        def on_round_end(self, memory, report):
             return {"rounds": memory.get("rounds", 0) + 1, "last": report.round}
 
     logic = a_logic(Learning(), size=1)

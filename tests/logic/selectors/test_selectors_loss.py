@@ -44,7 +44,7 @@ def a_report(round: int, losses: dict[int, float], took_s: dict[int, float] | No
     clients = tuple(
         ClientReport(
             client,
-            "counted",
+            "accepted",
             samples=10,
             metrics={"loss": loss},
             times=Times(1.0, ended_s=1.0 + took_s[client]) if took_s else None,
@@ -67,14 +67,14 @@ def test_the_candidates_with_the_highest_loss_of_the_model_take_part() -> None:
         assert question == "loss"
         assert len(candidates) == 8
         away = {k: np.linalg.norm(peers.tasks[-1].weights - (k + 1)) for k in candidates}
-        assert set(report.of("counted")) == set(sorted(away, key=away.get)[-3:])
+        assert set(report.of("accepted")) == set(sorted(away, key=away.get)[-3:])
     assert len({candidates for _, candidates in peers.asked}) == 3, "each round draws its own"
 
 
 def test_all_clients_as_candidates_leave_nothing_to_chance() -> None:
     logic = a_logic(PowerOfChoice(count=2, candidates=20))
     _, report = run_round(a_state(logic), MemoryPeers(logic, far(20)), logic)
-    assert report.of("counted") == (18, 19)
+    assert report.of("accepted") == (18, 19)
 
 
 def test_a_candidate_without_an_answer_or_with_nonsense_for_one_is_not_taken() -> None:
@@ -89,7 +89,7 @@ def test_a_candidate_without_an_answer_or_with_nonsense_for_one_is_not_taken() -
 
     peers = MemoryPeers(logic, far(6), forge_answer=forged)
     _, report = run_round(a_state(logic), peers, logic)
-    assert report.of("counted") == (1, 2)
+    assert report.of("accepted") == (1, 2)
 
 
 def test_reported_losses_are_asked_of_nobody_and_the_unknown_come_first() -> None:
@@ -97,10 +97,10 @@ def test_reported_losses_are_asked_of_nobody_and_the_unknown_come_first() -> Non
     peers = MemoryPeers(logic, far(6))
     state, reports = run_rounds(3, a_state(logic), peers)
     assert peers.asked == []
-    cohorts = [set(report.of("counted")) for report in reports]
+    cohorts = [set(report.of("accepted")) for report in reports]
     assert set.union(*cohorts) == set(range(6)), "everybody before anybody twice"
     _, (last,) = run_rounds(1, state, peers)
-    assert last.of("counted") == (4, 5)
+    assert last.of("accepted") == (4, 5)
 
 
 def test_candidates_are_drawn_by_size() -> None:
@@ -149,7 +149,7 @@ EXPLOIT = Oort(count=2, exploration=0.0, least_exploration=0.0)
 def seen(losses: dict[int, float], took_s: dict[int, float] | None = None, **settings):
     """Return an Oort that has seen these clients, and what it remembers."""
     selector = replace(EXPLOIT, **settings)
-    return selector, selector.learn({}, a_report(1, losses, took_s))
+    return selector, selector.on_round_end({}, a_report(1, losses, took_s))
 
 
 def chosen_of(selector, memory, population, rounds=range(2, 40)) -> list[tuple[int, ...]]:
@@ -188,7 +188,7 @@ def test_who_was_long_not_seen_comes_back() -> None:
     population = Population(dict.fromkeys(range(3), 5))
     selector, memory = seen({0: 1.0, 1: 1.0, 2: 0.9}, count=1)
     for round in range(2, 2001):
-        memory = selector.learn(memory, a_report(round, {0: 1.0, 1: 1.0}))
+        memory = selector.on_round_end(memory, a_report(round, {0: 1.0, 1: 1.0}))
     assert set(chosen_of(selector, memory, population, range(2001, 2010))) == {(2,)}
 
 
@@ -209,7 +209,7 @@ def test_the_pacer_gives_more_time_when_less_is_gained() -> None:
     selector = Oort(count=1, preferred_s=10.0, pacer_s=5.0, window=2)
     preferred, memory = [], {}
     for round, loss in enumerate([9.0, 9.0, 1.0, 1.0, 1.0, 1.0], start=1):
-        memory = selector.learn(memory, a_report(round, {0: loss}))
+        memory = selector.on_round_end(memory, a_report(round, {0: loss}))
         preferred.append(memory["preferred_s"])
     assert preferred == [10.0, 10.0, 10.0, 15.0, 15.0, 15.0]
     assert memory["achieved"].size == 4
@@ -221,8 +221,8 @@ def test_how_long_clients_took_comes_from_the_clock_of_the_round() -> None:
     upload_s = dict.fromkeys(range(4), 2.0)
     peers = TimedPeers(logic, far(4), train_s=train_s, upload_s=upload_s)
     state, report = run_round(a_state(logic), peers, logic)
-    kept = state.memory["select"]["took_s"]
-    expected = {client: train_s[client] + 2.0 for client in report.of("counted")}
+    kept = state.memory["selector"]["took_s"]
+    expected = {client: train_s[client] + 2.0 for client in report.of("accepted")}
     # One upload at a time: the second waits for the first.
     first, second = sorted(expected)
     if expected[second] - expected[first] < 2.0:

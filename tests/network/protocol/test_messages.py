@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layers.network import Codec, MalformedMessage, MessageTypeError
+from layers.network import MalformedMessage, MessageCodec, MessageTypeError
 from layers.network.encoding.schema import DTYPES
 from tests.network.protocol.wire_messages import CODEC, Inner, Note, Task, Update
 
@@ -282,7 +282,7 @@ class Checked:
 
 
 def test_what_a_type_checks_about_itself_is_checked_on_arrival() -> None:
-    codec = Codec({1: Checked})
+    codec = MessageCodec({1: Checked})
     data = bytearray(bytes(codec.encode(Checked(0.5))))
     position = data.index(struct.pack(">d", 0.5))
     data[position : position + 8] = struct.pack(">d", 7.0)
@@ -291,7 +291,7 @@ def test_what_a_type_checks_about_itself_is_checked_on_arrival() -> None:
 
 
 def test_an_array_of_another_dtype_than_annotated_is_refused_on_both_ends() -> None:
-    codec = Codec({1: Checked})
+    codec = MessageCodec({1: Checked})
     with pytest.raises(MessageTypeError, match="must be an array of float32, not of float64"):
         codec.encode(Checked(0.5, np.ones(2)))
     good = bytearray(bytes(codec.encode(Checked(0.5, np.ones(2, np.float32)))))
@@ -319,4 +319,4 @@ class Ambiguous:
 @pytest.mark.parametrize("cls", [Loose, Mutable, Ambiguous, dict])
 def test_a_type_that_could_not_be_checked_on_arrival_is_not_in_a_table(cls: type) -> None:
     with pytest.raises(MessageTypeError):
-        Codec({1: cls})
+        MessageCodec({1: cls})

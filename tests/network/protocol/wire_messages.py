@@ -9,7 +9,7 @@ from typing import TypeVar, Union
 
 import numpy as np
 
-from layers.network import Codec, Connector, Event, Listener
+from layers.network import Connector, Event, Listener, MessageCodec
 from layers.network.protocol.roles import ClientSession, ServerSession
 from layers.network.protocol.session import Session
 from layers.network.protocol.session_events import SessionEvent, Verified
@@ -46,7 +46,7 @@ class Note:
     text: str
 
 
-CODEC = Codec({1: Task, 2: Update, 3: Note})
+CODEC = MessageCodec({1: Task, 2: Update, 3: Note})
 E = TypeVar("E")
 
 

@@ -24,8 +24,8 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from layers.network import (
     CertificateError,
     ClientTLS,
+    ConnectionRejected,
     Listener,
-    Refused,
     ServerTLS,
     make_ca,
     make_client_certificate,
@@ -202,4 +202,4 @@ def test_an_expired_certificate_is_refused_where_it_is_used(
             context.wrap_socket(raw, server_hostname=host) as wrapped,
         ):
             wrapped.recv(1)
-        assert "has expired" in await_event(listener, Refused).reason
+        assert "has expired" in await_event(listener, ConnectionRejected).reason

@@ -16,6 +16,7 @@ from layers.network import (
     Backoff,
     ClientTLS,
     Connected,
+    ConnectionRejected,
     Connector,
     Disconnected,
     GaveUp,
@@ -27,7 +28,6 @@ from layers.network import (
     NetworkError,
     NotConnected,
     Received,
-    Refused,
     Retrying,
     Sent,
     make_server_certificate,
@@ -118,7 +118,7 @@ def test_garbage_is_refused_and_the_others_stay() -> None:
         raw = raw_connection(listener)
         raw.sendall(b"GET / HTTP/1.1\r\n\r\n")
         assert "no frame of this protocol" in last_words(read_to_end(raw))
-        refused = await_event(listener, Refused)
+        refused = await_event(listener, ConnectionRejected)
         assert "no frame of this protocol" in refused.reason
         assert refused.address == "{}:{}".format(*raw.getsockname())
         raw.close()
@@ -142,7 +142,7 @@ def test_a_length_beyond_the_limit_is_refused_by_name() -> None:
         raw.sendall(frame(Kind.MESSAGE, 1, SIZE.pack(2**62)))
         assert "max_message_bytes is 1000" in last_words(read_to_end(raw))
         raw.close()
-        refused = await_event(listener, Refused)
+        refused = await_event(listener, ConnectionRejected)
         assert (refused.peer, await_event(listener, Left).peer) == ("raw", "raw")
         assert "max_message_bytes is 1000" in refused.reason
 
@@ -154,7 +154,7 @@ def test_a_malformed_message_never_reaches_the_caller() -> None:
         raw.sendall(frame(Kind.MESSAGE, 1, SIZE.pack(len(data))) + frame(Kind.DATA, 1, data))
         assert "must be of type str, not nil" in last_words(read_to_end(raw))
         raw.close()
-        assert await_event(listener, Refused).peer == "raw"
+        assert await_event(listener, ConnectionRejected).peer == "raw"
         assert isinstance(listener.next_event(20), Left)
 
 
@@ -171,7 +171,7 @@ def test_a_handshake_that_never_ends_is_dropped_and_blocks_nobody(
                 joined = False
                 while not (joined and refused == 6):
                     match listener.next_event(20):
-                        case Refused(reason=reason):
+                        case ConnectionRejected(reason=reason):
                             refused += 1
                             assert "handshake" in reason
                         case Joined(peer="good"):
@@ -191,7 +191,7 @@ def test_under_mutual_tls_an_identity_is_the_certificates(certificates: Certific
             gave_up = await_event(thief, GaveUp)
         assert gave_up.final
         assert "it is 'client-2', its certificate is of 'client-1'" in gave_up.reason
-        refused = await_event(listener, Refused)
+        refused = await_event(listener, ConnectionRejected)
         assert refused.peer == "client-2"
         assert not listener.peers
 
@@ -210,9 +210,9 @@ def test_a_certificate_of_another_ca_is_refused_on_either_side(
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.load_verify_locations(certificates.folder / "ca.pem")
         context.load_cert_chain(stranger.certificate or "", stranger.key)
-        await_event(listener, Refused)
+        await_event(listener, ConnectionRejected)
         assert "unknown ca" in tls_alert(listener, context)
-        assert "not trusted" in await_event(listener, Refused).reason
+        assert "not trusted" in await_event(listener, ConnectionRejected).reason
 
 
 def tls_alert(listener: Listener, context: ssl.SSLContext) -> str:
@@ -323,7 +323,7 @@ def test_a_name_without_proof_is_not_taken_from_who_has_it() -> None:
         await_event(listener, Joined)
         with Connector(listener.address, "client-1", CODEC, backoff=QUICK) as second:
             assert "is connected already" in await_event(second, Retrying).reason
-            refused = await_event(listener, Refused)
+            refused = await_event(listener, ConnectionRejected)
             assert refused.peer == "client-1"
             first.send(Note("still me"))
             assert await_event(listener, Received).message == Note("still me")

@@ -11,7 +11,7 @@ from layers.compute.data.partitions.partition import Indices, Labels
 
 
 @dataclass(frozen=True, eq=False)
-class Withdrawn:
+class HeldBack:
     """Indices into a training split, ascending; no sample is in two of them.
 
     Attributes:
@@ -25,9 +25,9 @@ class Withdrawn:
     rest: Indices | None
 
 
-def withdraw(
+def hold_back(
     labels: Labels, shared: float, held_out: float, seed_shared: int, seed_held_out: int
-) -> Withdrawn:
+) -> HeldBack:
     """Take shares of the samples with these ``labels`` (n,) out, each balanced over the classes.
 
     Both are shares of all n samples; one above 0 gives one sample at least. Each has a seed of
@@ -38,8 +38,8 @@ def withdraw(
     rng = np.random.default_rng(seed_held_out)
     kept = left[draw_balanced(labels[left], _number(held_out, labels), rng)]
     if not len(given) and not len(kept):
-        return Withdrawn(given, kept, None)
-    return Withdrawn(given, kept, np.setdiff1d(left, kept, assume_unique=True))
+        return HeldBack(given, kept, None)
+    return HeldBack(given, kept, np.setdiff1d(left, kept, assume_unique=True))
 
 
 def draw_balanced(labels: Labels, number: int, rng: np.random.Generator) -> Indices:

@@ -10,7 +10,7 @@ import numpy as np
 from layers.compute.errors import ComputeError
 
 
-class Plan(Protocol):
+class TrainingPlan(Protocol):
     """How to train locally; what the logic layer sends a client."""
 
     @property
@@ -26,8 +26,8 @@ class Plan(Protocol):
         """Samples in a mini-batch; 0: all of them."""
 
     @property
-    def rate(self) -> float:
-        """Learning rate."""
+    def learning_rate(self) -> float:
+        """Learning learning_rate."""
 
     @property
     def momentum(self) -> float:
@@ -38,7 +38,7 @@ class Plan(Protocol):
         """Share of the weights that is added to the gradient."""
 
 
-def steps_of(plan: Plan, samples: int) -> int:
+def steps_of(plan: TrainingPlan, samples: int) -> int:
     """Return how many mini-batches a plan has over this many samples."""
     if plan.steps is not None:
         if plan.steps < 0:
@@ -49,7 +49,7 @@ def steps_of(plan: Plan, samples: int) -> int:
     return plan.epochs * -(-samples // batch_of(plan, samples))
 
 
-def batch_of(plan: Plan, samples: int) -> int:
+def batch_of(plan: TrainingPlan, samples: int) -> int:
     """Return how many samples a full mini-batch has."""
     if plan.batch_size < 0:
         raise ComputeError(f"plan: batch_size={plan.batch_size} is negative; 0 means all samples")

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import mxnet as mx
 import numpy as np
 
-from layers.compute.engines.mxnet.batches import Plan, batch_of, batches, steps_of
+from layers.compute.engines.mxnet.batches import TrainingPlan, batch_of, batches, steps_of
 from layers.compute.engines.mxnet.compiled import CompiledScorer, CompiledStep, has_random, trace
 from layers.compute.engines.mxnet.graph_cache import BySize
 from layers.compute.engines.mxnet.imperative import (
@@ -41,7 +41,7 @@ STEP_ROWS = 256
 SCORER_ROWS = 1024
 
 
-class Samples(Protocol):
+class SamplesLike(Protocol):
     """Inputs and labels, row by row."""
 
     @property
@@ -65,7 +65,7 @@ class TrainReport:
     loss: float
 
 
-class Engine:
+class MXNetEngine:
     """A model whose trainable parameters are one float32 vector (d,), and its buffers another (b,).
 
     Buffers are what training keeps without a gradient, such as BatchNorm's running statistics. A
@@ -178,13 +178,17 @@ class Engine:
         self._buffers.array[...] = buffers
 
     def train(
-        self, samples: Samples, plan: Plan, seed: int, gradient: GradientHook | None = None
+        self,
+        samples: SamplesLike,
+        plan: TrainingPlan,
+        seed: int,
+        gradient: GradientHook | None = None,
     ) -> TrainReport:
         """Train from the loaded weights by local SGD, as `plan` says.
 
         Args:
             samples: the client's own.
-            plan: epochs or steps, batch size, rate, momentum, weight decay.
+            plan: epochs or steps, batch size, learning_rate, momentum, weight decay.
             seed: of shuffling and of dropout.
             gradient: called at each step as `gradient(g, w)` with the mini-batch's mean gradient
                 (d,), to be changed in place, and the weights (d,), to be read; before weight decay
@@ -196,7 +200,7 @@ class Engine:
         x, y = self._check(samples)
         labels = y.astype(np.float32)
         batch, steps = batch_of(plan, len(y)), steps_of(plan, len(y))
-        sgd = Sgd(self._weights.array.size, plan.rate, plan.momentum, plan.weight_decay)
+        sgd = Sgd(self._weights.array.size, plan.learning_rate, plan.momentum, plan.weight_decay)
         weights, flat, readonly = self._weights.array, self._gradient.array, self._weights.readonly
         likelihood = self.loss.likelihood
         picked: list[np.ndarray] = []
@@ -214,7 +218,7 @@ class Engine:
                 sgd.step(weights, flat)
         return TrainReport(steps, len(y), _mean_loss(picked))
 
-    def gradient(self, samples: Samples) -> np.ndarray:
+    def gradient(self, samples: SamplesLike) -> np.ndarray:
         """Return the mean gradient, float32 (d,), of all samples at the loaded weights.
 
         Weights and buffers stay as they are. Large sets are taken in batches of 256, each weighted
@@ -237,12 +241,12 @@ class Engine:
         self._buffers.array[...] = buffers
         return total.astype(np.float32)
 
-    def evaluate(self, samples: Samples, batch_size: int = 500) -> Metrics:
+    def evaluate(self, samples: SamplesLike, batch_size: int = 500) -> Metrics:
         """Return loss and accuracy of the loaded weights, without dropout; see `scores`."""
         return self.scores(samples, batch_size).metrics()
 
     def scores(
-        self, samples: Samples, batch_size: int = 500, start: int = 0, stop: int | None = None
+        self, samples: SamplesLike, batch_size: int = 500, start: int = 0, stop: int | None = None
     ) -> Scores:
         """Return how the loaded weights do on each of some samples, without dropout.
 
@@ -330,7 +334,7 @@ class Engine:
         vectors = self._weights, self._buffers
         return CompiledScorer(self._output, self._names, x, vectors, self._constants)
 
-    def _check(self, samples: Samples) -> tuple[np.ndarray, np.ndarray]:
+    def _check(self, samples: SamplesLike) -> tuple[np.ndarray, np.ndarray]:
         x, y = np.asarray(samples.x), np.asarray(samples.y)
         if len(y) == 0:
             raise ComputeError("there are no samples: a client must have at least one")

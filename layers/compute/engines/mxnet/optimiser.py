@@ -6,13 +6,15 @@ import numpy as np
 
 
 class Sgd:
-    """`g += decay w; v = momentum v + g; w -= rate v`, with a velocity that starts at zero.
+    """`g += decay w; v = momentum v + g; w -= eta v`, with a velocity that starts at zero.
 
     The gradient's memory is used for the product with the rate: it does not outlive a step.
     """
 
-    def __init__(self, dimension: int, rate: float, momentum: float = 0, weight_decay: float = 0):
-        self._rate = np.float32(rate)
+    def __init__(
+        self, dimension: int, learning_rate: float, momentum: float = 0, weight_decay: float = 0
+    ):
+        self._rate = np.float32(learning_rate)
         self._momentum = np.float32(momentum)
         self._decay = np.float32(weight_decay)
         self._velocity = np.zeros(dimension, np.float32) if momentum else None

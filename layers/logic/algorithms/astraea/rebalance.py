@@ -9,12 +9,12 @@ import numpy as np
 
 from layers.logic.algorithms.astraea.ratios import ratios
 from layers.logic.algorithms.astraea.selector import check_above
-from layers.logic.algorithms.mediators.histograms import told_histograms
+from layers.logic.algorithms.mediators.histograms import reported_histograms
 from layers.logic.core.engine import Data
 from layers.logic.core.hook import ClientHalf, Context, Hook, ServerHalf
 from layers.logic.core.messages import Task
-from layers.logic.core.samples import Samples
-from layers.logic.errors import LogicError, Refused
+from layers.logic.core.samples import ArrayData
+from layers.logic.errors import LogicError, Rejected
 from layers.logic.seeds import generator
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class _Telling(ServerHalf):
         if self._ratios is None:
             answers = context.answers.get(LABELS, {})
             classes = max((told["histogram"].size for told in answers.values()), default=0)  # type: ignore[union-attr]
-            _, counts = told_histograms(answers, classes)
+            _, counts = reported_histograms(answers, classes)
             self._ratios = ratios(counts.sum(0), self._above)
         if (self._ratios != 1).any():
             context.slot["ratios"] = self._ratios
@@ -84,13 +84,13 @@ class _Taking(ClientHalf):
         if told is None:
             return data
         if not isinstance(told, np.ndarray) or told.ndim != 1 or not np.isfinite(told).all():
-            raise Refused("ratios that are not a number for each class")
+            raise Rejected("ratios that are not a number for each class")
         if data.y.max(initial=-1) >= told.size:
-            raise Refused(f"ratios of {told.size} classes, and here is label {data.y.max()}")
+            raise Rejected(f"ratios of {told.size} classes, and here is label {data.y.max()}")
         ratio = told[data.y]
         chance = generator(0, "rebalance", context.client or 0).random(len(data))
         times = np.floor(ratio).astype(np.int64) + (chance < ratio - np.floor(ratio))
         if not times.any():
             times[np.argmax(ratio)] = 1  # a client has something to train on
         rows = np.repeat(np.arange(len(data)), times)
-        return Samples(data.x[rows], data.y[rows])
+        return ArrayData(data.x[rows], data.y[rows])

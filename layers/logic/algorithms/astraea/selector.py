@@ -11,7 +11,7 @@ import numpy as np
 
 from layers.logic.algorithms.astraea.ratios import ratios
 from layers.logic.algorithms.fedaim.selector import check_classes
-from layers.logic.algorithms.mediators.histograms import told_histograms, without_others
+from layers.logic.algorithms.mediators.histograms import reported_histograms, without_others
 from layers.logic.algorithms.mediators.schedule import (
     greedy_fill,
     kept_lines,
@@ -38,7 +38,7 @@ class Astraea(Selector):
 
     The clients are asked for their labels' histogram once, before their first round; the lines are
     made again when a client joins later. Who does not answer, or not with a histogram, takes no
-    part until it does. Kept are the lines.
+    part until it does. It keeps the lines.
 
     Attributes:
         gamma: clients of a mediator; the last one has what is left over.
@@ -62,9 +62,9 @@ class Astraea(Selector):
         """Ask for the labels' histogram."""
         return (Question("labels", classes=self.classes),)
 
-    def absorb(self, state: ServerState, population: Population) -> ServerState:
+    def on_survey(self, state: ServerState, population: Population) -> ServerState:
         """Make the lines, if others than before have told of their labels."""
-        clients, counts = told_histograms(state.memory[SURVEY]["labels"], self.classes)
+        clients, counts = reported_histograms(state.memory[SURVEY]["labels"], self.classes)
         state = without_others(state, "labels", clients)
         if clients == sorted(c for line in lines_of(state.memory.get(SELECT, {})) for c in line):
             return state

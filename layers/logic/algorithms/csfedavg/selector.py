@@ -29,7 +29,7 @@ class CsFedAvg(Selector):
     participants that are not candidates yet, those with the smallest divergence d_k (see the hook
     `divergence`, which this needs) become candidates, ceil(rho m) of the m participants, until
     there are ceil(P K). From then on all participants are candidates; there may be fewer than m of
-    them. When none is there, the round is a random one. Kept are the candidates' numbers.
+    them. When none is there, the round is a random one. It keeps the candidates' numbers.
 
     Attributes:
         fraction: C, the share of the population in a round; m = max(round(C K), 1) clients.
@@ -84,7 +84,7 @@ class CsFedAvg(Selector):
             drawn = drawn[: population.asked(m)]
         return Plan(single_lanes(drawn.tolist()), enough=max(m, 1))
 
-    def learn(self, memory: Mapping[str, Any], report: RoundReport) -> Mapping[str, Any]:
+    def on_round_end(self, memory: Mapping[str, Any], report: RoundReport) -> Mapping[str, Any]:
         """Add the nearest of the newcomers to the candidates.
 
         How many candidates there may be is known when clients are selected; once they are enough,
@@ -92,7 +92,7 @@ class CsFedAvg(Selector):
         """
         omega = memory.get("omega", np.zeros(0, np.int64))
         known = set(omega.tolist())
-        counted = [told for told in report.clients if told.status == "counted"]
+        counted = [told for told in report.clients if told.status == "accepted"]
         away = sorted(
             (told.metrics[METRIC], told.client)
             for told in counted

@@ -17,7 +17,7 @@ from layers.logic.core.aggregator import AGGREGATE, Aggregator, Contribution
 from layers.logic.core.messages import Update
 from layers.logic.core.selector import SELECT
 from layers.logic.core.state import ServerState, frozen
-from layers.logic.errors import LogicError, Refused
+from layers.logic.errors import LogicError, Rejected
 from layers.logic.numeric.norm import norm
 
 LEAST_BIAS = 1e-8  # so that a client without any has a finite weight
@@ -112,7 +112,7 @@ class FedAim(Aggregator):
     def inspect(self, update: Update) -> None:
         """Refuse an update that does not tell the received model's loss."""
         if "loss" not in update.metrics:
-            raise Refused("no loss; fedaim needs the received model's")
+            raise Rejected("no loss; fedaim needs the received model's")
 
     def start(self, state: ServerState, group: str) -> tuple[np.ndarray, np.ndarray]:
         """Return the model of the group's server."""

@@ -11,8 +11,8 @@ import numpy as np
 
 from layers.logic.algorithms.fedaim.split import ALONE, EBS, NEBS, Split
 from layers.logic.algorithms.mediators.histograms import (
+    reported_histograms,
     told_distances,
-    told_histograms,
     without_others,
 )
 from layers.logic.algorithms.mediators.schedule import (
@@ -43,7 +43,7 @@ class FedAimSplit(Selector):
 
     The clients are asked for their labels once, before their first round; the split is made again
     when a client joins later. Who does not answer, or not with a histogram, takes no part until it
-    does. Kept are the split and the lines: 8 bytes for each number and distance of a client.
+    does. It keeps the split and the lines: 8 bytes for each number and distance of a client.
 
     Attributes:
         mediators: M.
@@ -96,12 +96,12 @@ class FedAimSplit(Selector):
     def _question(self) -> str:
         return "labels" if self.reveal == "histogram" else self.distance
 
-    def absorb(self, state: ServerState, population: Population) -> ServerState:
+    def on_survey(self, state: ServerState, population: Population) -> ServerState:
         """Split the clients, if others than before have told of their labels."""
         answers = state.memory[SURVEY][self._question]
         counts, reference = None, uniform(self.classes)
         if self.reveal == "histogram":
-            clients, counts = told_histograms(answers, self.classes)
+            clients, counts = reported_histograms(answers, self.classes)
             if self.reference == "pooled" and clients:
                 reference = shares(counts.sum(0))
         else:

@@ -8,7 +8,7 @@ import numpy as np
 
 from layers.logic.core.engine import Data
 from layers.logic.core.hook import ClientHalf, Context, Hook
-from layers.logic.core.samples import Samples
+from layers.logic.core.samples import ArrayData
 from layers.logic.errors import LogicError
 from layers.logic.seeds import generator
 
@@ -55,7 +55,7 @@ class _Sharing(ClientHalf):
         number = max(round(self._part * len(shared)), 1)
         # By the client alone, so that it is the same part in every round.
         rows = generator(0, "fedshare", context.client or 0).permutation(len(shared))[:number]
-        return Samples(
+        return ArrayData(
             np.concatenate([data.x, shared.x[np.sort(rows)]]),
             np.concatenate([data.y, shared.y[np.sort(rows)]]),
         )

@@ -14,7 +14,7 @@ from layers.logic.core.preset import Preset
 
 def fedsso(
     beta: float = 0.1,
-    rate: float = 0.01,
+    learning_rate: float = 0.01,
     min_samples: int = 2,
     xi: float = 0.25,
     noise: Noise = "stratum",
@@ -23,12 +23,13 @@ def fedsso(
 ) -> Preset:
     """FedSSO (algorithm 1): strata by OPTICS of one-step updates, a share of each in every round.
 
-    The paper's learning rate is 0.01 / (1 + t) with the survey's step for t = 0:
-    `rate: 0.01` here, and `train: {rate: 0.01, schedule: {name: inverse, start: 1}}`.
+    The paper's learning rate is 0.01 / (1 + t) with the survey's step for t = 0: write
+    `learning_rate: 0.01` here, and in `train` `learning_rate: 0.01` with
+    `schedule: {name: inverse, start: 1}`.
 
     Args:
         beta: share of a stratum in a round.
-        rate: eta_0, of the survey's step.
+        learning_rate: eta_0, of the survey's step.
         min_samples: of OPTICS, see the selector fedsso.
         xi: of OPTICS, likewise.
         noise: what the clients in no cluster are, likewise.
@@ -36,4 +37,4 @@ def fedsso(
         sketch: values that a client sends in place of its step, likewise; 0: the step itself.
     """
     aggregator: Aggregator = Mean() if mean == "normalised" else Stratified(mean)
-    return Preset(FedSSO(beta, rate, min_samples, xi, noise, sketch), aggregator)
+    return Preset(FedSSO(beta, learning_rate, min_samples, xi, noise, sketch), aggregator)

@@ -40,7 +40,7 @@ class FedSSO(Selector):
     """A share of every stratum, drawn uniformly; strata are clients whose first steps are alike.
 
     Before round 1 every client takes one step on all of its samples from w_0 and sends
-    w_1^i = w_0 - rate grad F_i(w_0). OPTICS clusters these once and for all, and round 1 starts
+    w_1^i = w_0 - eta_0 grad F_i(w_0). OPTICS clusters these once and for all, and round 1 starts
     from w_1 = sum_i (n_i / n) w_1^i. Each round then draws
     q_c = max(1, round(beta |c|)) of the clients of each stratum c, halves rounded up, of those
     that are there; fewer when fewer are. With over-selection more of the same stratum are asked.
@@ -56,7 +56,7 @@ class FedSSO(Selector):
 
     Attributes:
         beta: share of a stratum in a round.
-        rate: eta_0, of the first step.
+        learning_rate: eta_0, of the first step.
         min_samples: of OPTICS: clients, itself included, that make a client's surroundings dense.
         xi: of OPTICS: relative steepness in the reachability plot that makes a cluster's edge.
         noise: whether the clients in no cluster are one more stratum, are never asked
@@ -66,7 +66,7 @@ class FedSSO(Selector):
     """
 
     beta: float = 0.1
-    rate: float = 0.01
+    learning_rate: float = 0.01
     min_samples: int = 2
     xi: float = 0.25
     noise: Noise = "stratum"
@@ -75,8 +75,8 @@ class FedSSO(Selector):
     def __post_init__(self) -> None:
         if not 0 <= self.beta <= 1:
             raise LogicError(f"fedsso: beta must be between 0 and 1, not {self.beta}")
-        if not 0 < self.rate < math.inf:
-            raise LogicError(f"fedsso: rate must be above 0, not {self.rate}")
+        if not 0 < self.learning_rate < math.inf:
+            raise LogicError(f"fedsso: learning_rate must be above 0, not {self.learning_rate}")
         if self.min_samples < 2:
             raise LogicError(f"fedsso: min_samples must be 2 or more, not {self.min_samples}")
         if not 0 < self.xi < 1:
@@ -98,9 +98,9 @@ class FedSSO(Selector):
 
     def surveys(self) -> tuple[Question, ...]:
         """Ask every client for one step."""
-        return (Question(STEP, rate=self.rate, values=self.sketch),)
+        return (Question(STEP, learning_rate=self.learning_rate, values=self.sketch),)
 
-    def absorb(self, state: ServerState, population: Population) -> ServerState:
+    def on_survey(self, state: ServerState, population: Population) -> ServerState:
         """Find the strata and w_1 at first; later, give newcomers their place among the noise."""
         survey = state.memory[SURVEY]
         kept = state.memory.get(SELECT, {})

@@ -12,7 +12,7 @@ from layers.logic.algorithms.knapsack.reported_times import check_deadline, dead
 from layers.logic.algorithms.knapsack.trained_in_time import ask_everybody, everybody_in_time
 from layers.logic.core.messages import Offer, Verdict
 from layers.logic.core.plan import Plan, Population
-from layers.logic.core.selector import Bids, Inquiry, Selector
+from layers.logic.core.selector import Inquiry, PendingOffers, Selector
 from layers.logic.errors import LogicError
 from layers.logic.numeric.knapsack import Table, solve_exact
 from layers.logic.numeric.knapsack.table import cells_down, cells_up
@@ -126,18 +126,20 @@ class OfflineKP(Selector):
         """Let everybody train that will have trained in time."""
         return everybody_in_time(population, self.ask_times)
 
-    def admit(self, bids: Bids, so_far: Any) -> tuple[Sequence[Verdict], Any]:
+    def on_offers(self, pending: PendingOffers, so_far: Any) -> tuple[Sequence[Verdict], Any]:
         """Solve the knapsack for each new arrival; answer everybody once V falls."""
         course: _Course = so_far or _Course()
         known = course.arrived
-        if known and (len(bids.offers) < known or bids.offers[known - 1] is not course.newest):
+        if known and (
+            len(pending.offers) < known or pending.offers[known - 1] is not course.newest
+        ):
             course = _Course()  # one of them was lost: as if it had never come
-        deadline_s = deadline_of(bids.population)
-        for place in range(course.arrived, len(bids.offers)):
+        deadline_s = deadline_of(pending.population)
+        for place in range(course.arrived, len(pending.offers)):
             if not course.stopped:
-                course = self._arrive(course, bids.offers, place, deadline_s)
-        if course.stopped or not bids.waiting:
-            return self._verdicts(course, bids), course
+                course = self._arrive(course, pending.offers, place, deadline_s)
+        if course.stopped or not pending.waiting:
+            return self._verdicts(course, pending), course
         return [], course
 
     def _arrive(
@@ -168,24 +170,24 @@ class OfflineKP(Selector):
         table = table.with_item(place, offer.norm, cells_up(offer.upload_s, self.resolution_s))
         return _Solved(table.value(room), offer.at_s, room_s, table=table)
 
-    def _verdicts(self, course: _Course, bids: Bids) -> list[Verdict]:
+    def _verdicts(self, course: _Course, pending: PendingOffers) -> list[Verdict]:
         """Return everybody's verdict: those that were granted first, as they arrived."""
-        if not bids.offers:
+        if not pending.offers:
             return []
-        round = bids.offers[0].round
+        round = pending.offers[0].round
         chosen = course.best if self.output == "best" else course.last
         places = chosen.places
         if chosen.table is not None:
             places = chosen.table.choose(cells_down(chosen.room_s, self.resolution_s))
         dated_s = chosen.at_s if self.output == "best" and places else None
-        granted = [bids.offers[place].client for place in places]
+        granted = [pending.offers[place].client for place in places]
         taken = set(granted)
-        others = [offer.client for offer in bids.offers if offer.client not in taken]
+        others = [offer.client for offer in pending.offers if offer.client not in taken]
         return [
             *(Verdict(round, client, granted=True, dated_s=dated_s) for client in granted),
             *(
                 Verdict(round, client, granted=False, dated_s=dated_s)
-                for client in (*others, *sorted(bids.waiting))
+                for client in (*others, *sorted(pending.waiting))
             ),
         ]
 

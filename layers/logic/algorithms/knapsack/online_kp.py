@@ -13,7 +13,7 @@ from layers.logic.algorithms.knapsack.reported_times import check_deadline, dead
 from layers.logic.algorithms.knapsack.trained_in_time import ask_everybody, everybody_in_time
 from layers.logic.core.messages import Offer, Verdict
 from layers.logic.core.plan import Plan, Population
-from layers.logic.core.selector import Bids, Inquiry, Selector
+from layers.logic.core.selector import Inquiry, PendingOffers, Selector
 from layers.logic.errors import LogicError
 
 if TYPE_CHECKING:
@@ -92,25 +92,25 @@ class OnlineKP(Selector):
         """Let everybody train that will have trained in time."""
         return everybody_in_time(population, self.ask_times)
 
-    def admit(self, bids: Bids, so_far: Any) -> tuple[Sequence[Verdict], Any]:
+    def on_offers(self, pending: PendingOffers, so_far: Any) -> tuple[Sequence[Verdict], Any]:
         """Answer each offer, in order of arrival."""
         clock: _Clock = so_far or _Clock()
-        deadline_s = deadline_of(bids.population)
+        deadline_s = deadline_of(pending.population)
         verdicts = []
-        for offer in sorted(bids.offers, key=lambda offer: (offer.at_s, offer.client)):
+        for offer in sorted(pending.offers, key=lambda offer: (offer.at_s, offer.client)):
             ready_s = max(clock.elapsed_s, offer.at_s)
             granted = (
                 offer.norm > 0
                 and ready_s + offer.upload_s <= deadline_s
-                and self._worth(offer, clock, deadline_s, bids.memory)
+                and self._worth(offer, clock, deadline_s, pending.memory)
             )
             verdicts.append(Verdict(offer.round, offer.client, granted))
             clock = _Clock(ready_s + (offer.upload_s if granted else 0.0), offer.at_s)
         return verdicts, clock
 
-    def learn(self, memory: Mapping[str, Any], report: RoundReport) -> Mapping[str, Any]:
+    def on_round_end(self, memory: Mapping[str, Any], report: RoundReport) -> Mapping[str, Any]:
         """Keep the largest norm that was offered; of the first round the worth of a second too."""
-        offered = [c for c in report.clients if "norm" in c.metrics and c.status != "refused"]
+        offered = [c for c in report.clients if "norm" in c.metrics and c.status != "rejected"]
         if not offered:
             return memory
         learned = {**memory, LARGEST: max(client.metrics["norm"] for client in offered)}
@@ -161,7 +161,7 @@ def threshold(z: float, lowest: float, highest: float) -> float:
 def _worth_of(client: ClientReport) -> float | None:
     """Return a client's norm by second of its upload, if there was one."""
     times = client.times
-    if client.status != "counted" or times is None:
+    if client.status != "accepted" or times is None:
         return None
     if times.sending_s is None or times.ended_s is None or times.ended_s <= times.sending_s:
         return None

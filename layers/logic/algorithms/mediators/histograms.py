@@ -17,7 +17,7 @@ LABELS = "labels"  # the question; all others are for a distance
 HISTOGRAM, DISTANCE = "histogram", "distance"
 
 
-def told_histograms(answers: Mapping[int, Any], classes: int) -> tuple[list[int], np.ndarray]:
+def reported_histograms(answers: Mapping[int, Any], classes: int) -> tuple[list[int], np.ndarray]:
     """Return who told a histogram of `classes` labels, ascending, and float64 (n, classes)."""
     clients = [client for client in sorted(answers) if _is_histogram(answers[client], classes)]
     counts = np.array([answers[client][HISTOGRAM] for client in clients], np.float64)

@@ -11,7 +11,7 @@ import numpy as np
 from layers.logic.core.hook import ClientHalf, Context, Hook, ServerHalf
 from layers.logic.core.messages import Task, Update
 from layers.logic.core.state import ServerState
-from layers.logic.errors import LogicError, Refused
+from layers.logic.errors import LogicError, Rejected
 from layers.logic.hooks.fedavgm import check_before_encoding
 from layers.logic.hooks.gradient_reply import GradientReply
 from layers.logic.numeric.accumulation import accumulation
@@ -34,27 +34,29 @@ class Scaffold(Hook):
     c_i+ = c_i - c + (w - y) / (eta a), y being the trained model. a is the number of local steps
     K_i; with momentum ||a_i||_1, without which c_i would be too large by nearly 1 / (1 - rho).
     The server sets c += (1/N) sum_i (c_i+ - c_i), N being the number of all clients, and moves by
-    `rate` times what aggregation found. All variates start at zero.
+    `server_learning_rate` times what aggregation found. All variates start at zero.
 
     The client keeps c_i, the server N c; c travels down and c_i+ - c_i up, in float32: together
     twice the bytes of FedAvg each way.
 
     Attributes:
         option: how c_i+ is found.
-        rate: eta_g, the server's learning rate.
+        server_learning_rate: eta_g, the server's learning rate.
         dense: says that it is meant to send the variates uncompressed beside an update that a
             codec makes smaller; without it the two are refused together.
     """
 
     option: Literal["I", "II"] = "II"
-    rate: float = 1.0
+    server_learning_rate: float = 1.0
     dense: bool = False
 
     def __post_init__(self) -> None:
         if self.option not in ("I", "II"):
             raise LogicError(f"option must be I or II, not {self.option!r}")
-        if not 0 < self.rate < math.inf:
-            raise LogicError(f"rate must be greater than 0, not {self.rate}")
+        if not 0 < self.server_learning_rate < math.inf:
+            raise LogicError(
+                f"server_learning_rate must be greater than 0, not {self.server_learning_rate}"
+            )
 
     @property
     def received_gradient(self) -> bool:  # type: ignore[override]
@@ -64,7 +66,7 @@ class Scaffold(Hook):
     def check(self, logic: Logic) -> None:
         """Refuse what would make c_i something else than the client's gradient, unseen."""
         place = logic.hooks.index(self)
-        if self.rate != 1:
+        if self.server_learning_rate != 1:
             check_before_encoding(self, logic)
         before = [type(hook).__name__ for hook in logic.hooks[:place] if hook.encodes_update]
         if before:
@@ -83,7 +85,7 @@ class Scaffold(Hook):
 
     def server(self) -> ServerHalf:
         """Return the half that keeps c."""
-        return _Server(self.rate)
+        return _Server(self.server_learning_rate)
 
     def client(self) -> ClientHalf:
         """Return the half that keeps c_i."""
@@ -105,7 +107,7 @@ class _Server(ServerHalf):
         _checked(context.slot.get(CHANGE), context)
         return update
 
-    def count(self, update: Update, context: Context) -> None:
+    def on_accepted(self, update: Update, context: Context) -> None:
         # What is sent in this round must not depend on who has answered yet: applied at its end.
         if self._changes is None:
             self._changes = np.zeros(context.start.size)
@@ -130,7 +132,7 @@ def _checked(variate: Any, context: Context) -> np.ndarray:
         or variate.shape != (size,)
         or not np.isfinite(variate).all()
     ):
-        raise Refused(f"no control variate of {size} finite float32 values, which Scaffold needs")
+        raise Rejected(f"no control variate of {size} finite float32 values, which Scaffold needs")
     return variate
 
 
@@ -172,10 +174,10 @@ class _Client(ClientHalf):
             change = context.gradient - own
             return change
         training = context.training
-        weight = accumulation(update.steps, training.rate, training.momentum)
+        weight = accumulation(update.steps, training.learning_rate, training.momentum)
         if not weight:  # not trained: nothing was learnt about the gradient
             return np.zeros_like(own)
-        change = update.delta / np.float32(-training.rate * weight)
+        change = update.delta / np.float32(-training.learning_rate * weight)
         if self._variate is not None:
             change -= self._variate
         return change

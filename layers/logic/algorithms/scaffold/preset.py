@@ -13,7 +13,7 @@ from layers.logic.selectors.uniform import Uniform
 def scaffold(
     fraction: float = 0.1,
     option: Literal["I", "II"] = "II",
-    rate: float = 1.0,
+    server_learning_rate: float = 1.0,
     weights: Literal["uniform", "samples"] = "uniform",
 ) -> Preset:
     """SCAFFOLD (Karimireddy et al. 2020): control variates at both ends against client drift.
@@ -21,7 +21,7 @@ def scaffold(
     Args:
         fraction: C, the share of the clients in a round.
         option: how a client's variate is found, see the hook scaffold.
-        rate: eta_g, the server's learning rate.
+        server_learning_rate: eta_g, the server's learning rate.
         weights: of the clients in the mean; the paper's is uniform.
     """
-    return Preset(Uniform(fraction), Mean(weights), (Scaffold(option, rate),))
+    return Preset(Uniform(fraction), Mean(weights), (Scaffold(option, server_learning_rate),))
