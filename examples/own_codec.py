@@ -6,8 +6,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from layers.logic import ClientHalf, Hook, Logic, Rejected, ServerHalf
-from layers.logic.compression.halves import CodedClient, CodedServer, check_coding
+from fedmx import (
+    ClientHalf,
+    CodedClient,
+    CodedServer,
+    Hook,
+    Logic,
+    Rejected,
+    ServerHalf,
+    check_coding,
+)
 
 
 class UpperHalf:
