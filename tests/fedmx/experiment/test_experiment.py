@@ -173,8 +173,8 @@ def test_what_is_no_address_is_refused(address: str) -> None:
         ("# nothing\n", "exp.yaml: is empty"),
         ("- 1\n", "exp.yaml:1: must be a mapping"),
         ("just text", "exp.yaml:1: must be a mapping"),
-        ("a: 1\nb: {c: 1,\n c: 2}\n", "exp.yaml:3: the key 'c' is in b twice"),
-        ("seed: 1\nrounds: 2\nseed: 1\n", "exp.yaml:3: the key 'seed' is twice"),
+        ("a: 1\nb: {c: 1,\n c: 2}\n", "exp.yaml:3: the key 'c' occurs twice in b"),
+        ("seed: 1\nrounds: 2\nseed: 1\n", "exp.yaml:3: the key 'seed' occurs twice"),
         ("a: &x 1\nb: *x\n", "exp.yaml:1: anchors and aliases"),
         ("a: 1\nb: *x\n", "exp.yaml:2: anchors and aliases"),
         ("a: !!python/object/apply:os.system [ls]\n", "exp.yaml:1: the tag '!!python/object"),
@@ -185,8 +185,8 @@ def test_what_is_no_address_is_refused(address: str) -> None:
         ("a: 1\nb: \x00\n", "exp.yaml:2: holds the character '\\x00'"),
         ('a: "\\ud800"\n', "exp.yaml:1: text holds half of a surrogate pair"),
         ("a: \ud800\n", "exp.yaml:1: holds the character '\\ud800'"),
-        ("1: 2\n", "exp.yaml:1: a key must be a word, not 1"),
-        ("? [a, b]\n: 2\n", "exp.yaml:1: a key must be a word"),
+        ("1: 2\n", "exp.yaml:1: a key must be text, not 1"),
+        ("? [a, b]\n: 2\n", "exp.yaml:1: a key must be text"),
         ("a: .nan\n", "exp.yaml:1: .nan is not a setting"),
         ("a: " + "9" * 30, "exp.yaml:1: a whole number has more than 64 bits"),
         ("[" * 100_000, "exp.yaml:1: nested more than"),
@@ -228,7 +228,7 @@ def test_surprising_yaml_is_refused_in_one_line(text: str, message: str) -> None
         ("logic: {selector: [uniform]}", "logic.selector: must be a name or a mapping"),
         ("logic: yes", "logic: must be a mapping (key: value), not 'yes'"),
         ("sed: 1", "unknown key 'sed'; did you mean 'seed'? the keys here are: clients, clock"),
-        ("logic: {selct: x}", "logic.selct: unknown key 'selct'; did you mean 'select'?"),
+        ("logic: {selct: x}", "logic.selct: unknown key 'selct'; did you mean 'selector'?"),
         (
             "learning_rate: 0.1",
             "learning_rate: is not a key here; did you mean compute.train.learning_rate?",
@@ -277,7 +277,7 @@ def test_all_problems_are_told_together() -> None:
         "  exp.yaml:2: clients: must be a whole number, not 'x'",
         "  --set compute.data: is missing; add it",
         "  exp.yaml:3: logik: unknown key 'logik'; did you mean 'logic'? "
-        "the keys here are: clients, clock, compute, engine, logic, name, network, rounds, run, "
+        "the keys here are: clients, clock, compute, executor, logic, name, network, rounds, run, "
         "seed, stop",
     ]
 
@@ -361,19 +361,19 @@ def test_an_override_leaves_the_mapping_that_it_was_given_alone() -> None:
         ("=1", "--set '=1': must be PATH=VALUE"),
         ("a..b=1", "--set 'a..b=1': must be PATH=VALUE"),
         ("sed=1", "--set sed: unknown key 'sed'; did you mean 'seed'?"),
-        ("logic.selct.x=1", "--set logic.selct: unknown key 'selct'; did you mean 'select'?"),
+        ("logic.selct.x=1", "--set logic.selct: unknown key 'selct'; did you mean 'selector'?"),
         ("fraction=1", "--set fraction: unknown key 'fraction'; the keys here are"),
         (
             "learning_rate=1",
             "--set learning_rate: is not a key here; did you mean compute.train.learning_rate?",
         ),
-        ("rounds.x=1", "--set rounds.x: rounds is a value and has no keys of its own"),
+        ("rounds.x=1", "--set rounds.x: rounds is a single value and has no keys"),
         (
             "logic.selector.x=1",
             "--set logic.selector.x: no component is named yet; set logic.selector=",
         ),
-        ("logic.hooks.1=x", "--set logic.hooks.1: logic.hooks has no items; 0 adds one"),
-        ("logic.hooks.a=x", "--set logic.hooks.a: logic.hooks has no items; 0 adds one"),
+        ("logic.hooks.1=x", "--set logic.hooks.1: logic.hooks has no items; 0 appends one"),
+        ("logic.hooks.a=x", "--set logic.hooks.a: logic.hooks has no items; 0 appends one"),
         ("seed=*x", "--set seed: anchors and aliases"),
         ("seed={a: 1", "--set seed: is not YAML"),
         ("seed=-1", "--set seed: must be at least 0, not -1"),
@@ -401,7 +401,7 @@ def test_what_is_written_reads_back_equal() -> None:
 
 def test_every_key_is_written_so_that_a_run_hides_no_default() -> None:
     sections = ["network.tls={ca: a, certificate: b, key: c}", "compute.normalise.scale=2"]
-    sections.append("engine.ray={workers: 2}")
+    sections.append("executor.ray={workers: 2}")
     written = yaml.safe_load(Experiment.parse(LEAST, "exp.yaml", sections).to_yaml())
     for place in keys_of(Experiment):
         node = written
