@@ -45,7 +45,7 @@ class RemoteClients:
         at_least: how many must be there, or may still come back, before any further one.
         rejoin_s: how long a client that is gone may take to come back before it is lost.
         deadline_s: how long a round may take; None: as long as its slowest client.
-        shared: samples that every client is given before it is ready.
+        assets: what every client is given before it is ready.
     """
 
     foreign = True
@@ -62,9 +62,9 @@ class RemoteClients:
         at_least: int = 1,
         rejoin_s: float = 60.0,
         deadline_s: float | None = None,
-        shared: AssetFile | None = None,
+        assets: Sequence[AssetFile] = (),
     ) -> None:
-        self._sessions = ClientSessions(listener, setup, clients, rejoin_s, shared)
+        self._sessions = ClientSessions(listener, setup, clients, rejoin_s, assets)
         self._wait_for = wait_for
         self._at_least = at_least
         self._deadline_s = deadline_s
@@ -232,10 +232,9 @@ class RemoteClients:
         traffic = self._sessions.listener.traffic()
         return self._sessions.bytes.files(traffic.file_bytes_sent + traffic.file_bytes_received)
 
-    def share_from(self, path: Path) -> None:
-        """Keep the file of the samples that clients are given, if there are any, at `path`."""
-        if self._sessions.asset_sender is not None:
-            self._sessions.asset_sender.path = path
+    def keep_assets(self, folder: Path) -> None:
+        """Keep the files of the assets, if there are any, in `folder`."""
+        self._sessions.asset_sender.folder = folder
 
     def rejections(self) -> tuple[str, ...]:
         """Return what was refused since the last call, besides updates that a round reports."""

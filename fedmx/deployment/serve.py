@@ -49,6 +49,6 @@ def serve(experiment: Experiment | Assembly, run: str) -> Server:
         at_least=max(experiment.logic.min_updates, 1),
         rejoin_s=network.rejoin_s,
         deadline_s=experiment.clock.deadline_s,
-        shared=assembly.shared,
+        assets=tuple(assembly.assets.values()),
     )
     return server_of(assembly, clients)

@@ -51,8 +51,8 @@ class Clients(Peers, Protocol):
     def file_bytes(self) -> int:
         """Return the bytes of files that clients were sent since the last call."""
 
-    def share_from(self, path: Path) -> None:
-        """Keep the file of the samples that clients are given, if there are any, at `path`."""
+    def keep_assets(self, folder: Path) -> None:
+        """Keep the files of the assets, if there are any, in `folder`."""
 
     def rejections(self) -> tuple[str, ...]:
         """Return why peers were turned away, since the last call."""
@@ -242,9 +242,9 @@ class Server:
         self.reason = reason
         self._clients.finish(reason)
 
-    def share_from(self, path: Path) -> None:
-        """Keep the file of the samples that clients are given, if there are any, at `path`."""
-        self._clients.share_from(path)
+    def keep_assets(self, folder: Path) -> None:
+        """Keep the files of the assets, if there are any, in `folder`."""
+        self._clients.keep_assets(folder)
 
     def evaluate(self) -> tuple[float, float]:
         """Return accuracy and mean loss of the global model on the server's samples."""

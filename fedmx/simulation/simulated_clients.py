@@ -39,7 +39,7 @@ class SimulatedClients:
         samples: number of samples by client.
         clock: says what happens when; None: nothing takes any time, and events come in the order
             in which clients were asked.
-        file_bytes: what it takes on the wire to hand the shared samples to all of them, once.
+        file_bytes: what it takes on the wire to send every asset to all of them, once.
     """
 
     foreign = False
@@ -176,11 +176,11 @@ class SimulatedClients:
         return 0
 
     def file_bytes(self) -> int:
-        """Return what a deployment would have taken to hand the shared samples out."""
-        handed_out, self._file_bytes = self._file_bytes, 0
-        return handed_out
+        """Return the bytes that a deployment would have taken to send the assets."""
+        file_bytes, self._file_bytes = self._file_bytes, 0
+        return file_bytes
 
-    def share_from(self, path: Path) -> None:
+    def keep_assets(self, folder: Path) -> None:
         """Do nothing: simulated clients need no file."""
 
     def rejections(self) -> tuple[str, ...]:

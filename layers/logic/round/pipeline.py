@@ -106,6 +106,7 @@ class ClientPipeline:
         memory: Mapping[str, Memory],
         task: Task,
         layout: Layout,
+        assets: Mapping[str, Mapping[str, Data]],
     ) -> None:
         self._halves = halves
         self._memory: dict[str, Memory] = {key: reopened(memory.get(key, {})) for key in halves}
@@ -118,6 +119,7 @@ class ClientPipeline:
                 layout=layout,
                 memory=self._memory[key],
                 slot=dict(task.slots.get(key, {})),
+                assets=assets[key],
             )
             for key in halves
         }
@@ -147,10 +149,9 @@ class ClientPipeline:
             context.training = task.training
         return task
 
-    def samples(self, data: Data, shared: Data | None) -> Data:
+    def samples(self, data: Data) -> Data:
         """Return what is trained on."""
         for key, half in self._halves.items():
-            self._contexts[key].shared = shared
             data = half.samples(data, self._contexts[key])
         return data
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 from layers.logic.core.engine import Data, Engine
 from layers.logic.core.messages import ClientLost, Offer, StateLost, Task, Update
 from layers.logic.core.peers import Peers
@@ -10,6 +13,8 @@ from layers.logic.core.state import ClientState, ServerState
 from layers.logic.numeric.norm import norm
 from layers.logic.round.course import Course
 from layers.logic.round.logic import Logic
+
+NO_ASSETS: Mapping[str, Data] = MappingProxyType({})
 
 
 def run_round(state: ServerState, peers: Peers, logic: Logic) -> tuple[ServerState, RoundReport]:
@@ -42,7 +47,7 @@ def answer(
     engine: Engine,
     data: Data,
     logic: Logic,
-    shared: Data | None = None,
+    assets: Mapping[str, Data] = NO_ASSETS,
 ) -> tuple[Update, ClientState]:
     """Return a client's update, and its memory if the update counts.
 
@@ -54,11 +59,14 @@ def answer(
         engine: trains; what it had loaded does not matter.
         data: the client's own samples.
         logic: the same as the server's.
-        shared: samples that every client was given, where a hook asked for them.
+        assets: what every client was given, by name, where hooks declare assets.
+
+    Raises:
+        LogicError: a hook declares an asset that is not there.
     """
-    chain = logic.client_pipeline(task, memory)
+    chain = logic.client_pipeline(task, memory, assets)
     received = chain.receive(task)
-    data = chain.samples(data, shared)
+    data = chain.samples(data)
     training = received.training
     engine.load(received.weights, received.buffers)
     metrics: dict[str, float] = {}
