@@ -85,7 +85,7 @@ def measure(server: Server, workers: list[subprocess.Popen[bytes]]) -> None:
     held = [reset_peak(process) for process in processes]
     listener = server.network.listener
     at_first = sum(listener.socket_bytes())
-    server.network.control_bytes()
+    server.network.overhead()
     seconds, reported = [], 0
     for round in server.rounds():
         print(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from layers.logic.catalogue import AGGREGATORS, HOOKS, PRESETS, SELECTORS
 from layers.logic.core.aggregator import Aggregator, Contribution
+from layers.logic.core.asset import Asset
 from layers.logic.core.hook import ClientHalf, Context, Hook, ServerHalf
 from layers.logic.core.messages import ClientLost, Offer, StateLost, Task, Training, Update, Verdict
 from layers.logic.core.peers import Peers
@@ -26,6 +27,7 @@ __all__ = [
     "SURVEY",
     "Aggregator",
     "Answer",
+    "Asset",
     "PendingOffers",
     "ClientFailed",
     "ClientHalf",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
+from layers.logic.core.asset import Asset
 from layers.logic.core.engine import Data
 from layers.logic.core.messages import EMPTY, Layout, Slot, Task, Training, Update
 from layers.logic.core.state import ServerState
@@ -41,8 +42,8 @@ class Context:
         clients: on the server, how many clients there are, N; 0 on a client.
         gradient: on a client, float32 (d,), the received model's mean gradient over all of the
             client's samples, if a hook asked for it (`Hook.received_gradient`); else empty.
-        shared: on a client, the samples that every client was given, if a hook asked for them
-            (`Hook.shared`).
+        assets: on a client, what every client was given, by the names under which this hook
+            declares it (`Hook.assets`).
         auxiliary: on a server that holds samples of its own (`Hook.held_out`), trains on them; see
             `Logic.auxiliary`.
         answers: on the server, what clients answered to the selector's surveys: question, then
@@ -59,7 +60,7 @@ class Context:
     start: np.ndarray = field(default_factory=lambda: EMPTY)
     clients: int = 0
     gradient: np.ndarray = field(default_factory=lambda: EMPTY)
-    shared: Data | None = None
+    assets: Mapping[str, Data] = field(default_factory=dict)
     auxiliary: Auxiliary | None = None
     answers: Mapping[str, Mapping[int, Slot]] = field(default_factory=dict)
     numbers: dict[str, float] = field(default_factory=dict)
@@ -153,9 +154,6 @@ class Hook:
     received_gradient: bool = False
     """Whether the client's half needs the received model's gradient (see `Context.gradient`)."""
 
-    shared: float = 0.0
-    """Share of the training samples that are taken out and given to every client."""
-
     held_out: float = 0.0
     """Share of the training samples that are taken out for the server to train on by itself."""
 
@@ -166,6 +164,11 @@ class Hook:
     def client(self) -> ClientHalf:
         """Return the client's half."""
         return ClientHalf()
+
+    @property
+    def assets(self) -> Mapping[str, Asset]:
+        """What the client's half needs besides its own samples, by name (`Context.assets`)."""
+        return {}
 
     @property
     def corrects(self) -> bool:

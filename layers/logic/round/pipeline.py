@@ -132,6 +132,7 @@ class ClientPipeline:
         memory: Mapping[str, Memory],
         task: Task,
         layout: Layout,
+        assets: Mapping[str, Mapping[str, Data]],
     ) -> None:
         self._halves = halves
         self._memory: dict[str, Memory] = {
@@ -146,6 +147,7 @@ class ClientPipeline:
                 layout=layout,
                 memory=self._memory[key],
                 slot=dict(task.slots.get(key, {})),
+                assets=assets.get(key, {}),
             )
             for key in self._memory
         }
@@ -179,10 +181,9 @@ class ClientPipeline:
             context.training = task.training
         return task
 
-    def samples(self, data: Data, shared: Data | None) -> Data:
+    def samples(self, data: Data) -> Data:
         """Return what is trained on."""
         for key, half in self._halves.items():
-            self._contexts[key].shared = shared
             data = half.samples(data, self._contexts[key])
         return data
 
