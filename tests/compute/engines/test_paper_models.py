@@ -184,7 +184,7 @@ def test_words_that_glove_has_get_its_vectors_and_the_others_random_ones(tmp_pat
         (b"the 1 2 3\nday 1 2 x\n", "line 2 is not a word and 3 numbers"),
         (b"day 1 2 nan\n", "line 1 is not"),
         (b"day 1 2 3\n\xff\xfe 1 2 3\n", "line 2 is not UTF-8"),
-        (b"", "has a vector of none of the 5 words"),
+        (b"", "has a vector for none of the 5 words"),
         (None, "cannot be read"),
     ],
 )
@@ -203,11 +203,11 @@ def test_a_file_that_is_not_gloves_is_refused_by_name(
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [
-        ({"classes": 3}, "is for two classes"),
+        ({"classes": 3}, "it is for two classes"),
         ({"vocabulary": 4, "words": WORDS}, "less than the data's 5 words"),
         ({"vocabulary": 1}, "must be at least 2"),
         ({"dimensions": 0}, "at least 1"),
-        ({"glove": "glove.txt"}, "needs to know the word of each token"),
+        ({"glove": "glove.txt"}, "needs the word of each token"),
     ],
 )
 def test_an_lstm_that_cannot_be_is_refused(settings: dict[str, Any], reason: str) -> None:

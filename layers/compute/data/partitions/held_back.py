@@ -1,4 +1,4 @@
-"""Balanced samples that are taken out of a training split before it is divided."""
+"""Balanced samples that are held back from a training split before it is divided."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ from layers.compute.data.partitions.partition import Indices, Labels
 
 @dataclass(frozen=True, eq=False)
 class HeldBack:
-    """Indices into a training split, ascending; no sample is in two of them.
+    """The samples of a training split that are held back, and the rest.
+
+    Each is an array of indices, ascending; no sample is in two of them.
 
     Attributes:
-        shared: what every client is given.
-        held_out: what the server keeps for itself.
-        rest: what is divided among the clients; None: all samples, since none were taken out.
+        shared: given to every client.
+        held_out: kept by the server.
+        rest: divided among the clients; None: all samples, because none are held back.
     """
 
     shared: Indices
@@ -28,10 +30,18 @@ class HeldBack:
 def hold_back(
     labels: Labels, shared: float, held_out: float, seed_shared: int, seed_held_out: int
 ) -> HeldBack:
-    """Take shares of the samples with these ``labels`` (n,) out, each balanced over the classes.
+    """Return the samples to hold back, each share balanced over the classes, and the rest.
 
-    Both are shares of all n samples; one above 0 gives one sample at least. Each has a seed of
-    its own, so that the one is drawn first and the same whether there is the other or not.
+    `shared` is drawn first. Each share has a seed of its own, so `shared` is the same with or
+    without `held_out`.
+
+    Args:
+        labels: of the training split, (n,).
+        shared: the share of the n samples that every client is given; at least one sample if
+            above 0.
+        held_out: the share of the n samples that the server keeps; at least one sample if above 0.
+        seed_shared: for the draw of `shared`.
+        seed_held_out: for the draw of `held_out`.
     """
     given = draw_balanced(labels, _number(shared, labels), np.random.default_rng(seed_shared))
     left = np.setdiff1d(np.arange(len(labels)), given, assume_unique=True)
@@ -43,11 +53,13 @@ def hold_back(
 
 
 def draw_balanced(labels: Labels, number: int, rng: np.random.Generator) -> Indices:
-    """Draw ``number`` of the samples, as equally many of each class as the classes go.
+    """Return `number` random samples, with the same number of each class as far as possible.
 
-    A class with fewer samples than its part gives all that it has, and the others give more; which
-    classes give one more than others is drawn. Gives indices into ``labels`` (n,), ascending; all
-    of them if there are not more.
+    A class with too few samples gives all of them, and the others give more. Which classes give
+    one sample more than others is drawn.
+
+    Returns:
+        Indices into `labels` (n,), ascending; all n if `number` is larger.
     """
     number = min(number, len(labels))
     kinds, of_kind = np.unique(labels, return_inverse=True)
@@ -66,13 +78,13 @@ def _number(share: float, labels: Labels) -> int:
 def _quotas(
     there: npt.NDArray[np.int64], number: int, rng: np.random.Generator
 ) -> npt.NDArray[np.int64]:
-    """Return how many each class gives, (classes,): the same level for all that have as many."""
+    """Return how many samples each class gives, (classes,): equally many, or all that it has."""
     order = rng.permutation(len(there))
     quotas = np.zeros(len(there), np.int64)
     while left := number - int(quotas.sum()):
         able = order[quotas[order] < there[order]]
         each, rest = divmod(left, len(able))
-        # One more only when less than a round is left, or a class that has few would decide it.
+        # Single samples come last: before that, a small class may give less than its part.
         more = np.full(len(able), each, np.int64)
         if each == 0:
             more[:rest] = 1
