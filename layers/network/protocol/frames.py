@@ -44,7 +44,7 @@ FILE_KINDS = frozenset(kind for kind in Kind if kind >= Kind.FILE_OFFER)
 
 
 def wire_size(payload_size: int) -> int:
-    """Return the bytes on the wire, headers included, of a message with so large a payload.
+    """Return the bytes on the wire of a message with a payload of this size, headers included.
 
     This is exactly what a connection writes for it, without TLS's own bytes.
     """

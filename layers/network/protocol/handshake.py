@@ -237,7 +237,7 @@ def check_welcome(
 
     Raises:
         AuthenticationFailed: the server does not have the token, or its welcome has features that
-            were not asked for, or an impossible heartbeat.
+            were not asked for, or a heartbeat that makes no sense.
     """
     expected = _proof(token, b"server", greeting, hello, replace(words, proof=b""))
     if not hmac.compare_digest(expected, words.proof):

@@ -136,7 +136,7 @@ class Session(ABC):
         return events
 
     def receive_buffer(self) -> memoryview | None:
-        """Return the memory for the next bytes of a message, or None if others come next.
+        """Return the memory for a message's next bytes, or None if they are not of a message.
 
         Report bytes that were read into it to `buffer_filled`, not to `receive_data`.
         """

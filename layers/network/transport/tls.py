@@ -113,7 +113,7 @@ def explain(error: ssl.SSLError, where: str) -> str:
 
 
 def is_final(error: ssl.SSLError) -> bool:
-    """Return whether a handshake that failed so will fail again: it is about trust, not the net."""
+    """Return whether the handshake will fail again: the error is about trust, not the network."""
     text = str(error).lower()
     return isinstance(error, ssl.SSLCertVerificationError) or any(
         sign in text for sign in ("certificate", "unknown_ca", "unknown ca", "wrong_version")

@@ -135,11 +135,6 @@ class MXNetEngine:
         self.load(*self.initial(seed))
 
     @property
-    def compiled(self) -> bool:
-        """Whether the model runs as a bound graph, rather than through autograd."""
-        return self._output is not None
-
-    @property
     def weights(self) -> np.ndarray:
         """The current weights, float32 (d,): a read-only view, which training changes."""
         return self._weights.readonly
