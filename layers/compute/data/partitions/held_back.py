@@ -1,4 +1,4 @@
-"""Balanced samples that are taken out of a training split before it is divided."""
+"""Balanced samples that are held back from a training split before it is divided."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from layers.compute.data.partitions.partition import Indices, Labels
 
 @dataclass(frozen=True, eq=False)
 class HeldBack:
-    """Indices into a training split, ascending; no sample is in two of them.
+    """The samples of a training split that are held back, and the rest.
+
+    Each is an array of indices, ascending; no sample is in two of them.
 
     Attributes:
         assets: what every client is given, by the asset's name.
@@ -90,14 +92,13 @@ def _number(share: float, labels: Labels) -> int:
 def _quotas(
     there: npt.NDArray[np.int64], number: int, rng: np.random.Generator
 ) -> npt.NDArray[np.int64]:
-    """Return how many samples each class gives, (classes,): equally many where it has as many."""
+    """Return how many samples each class gives, (classes,): equally many, or all that it has."""
     order = rng.permutation(len(there))
     quotas = np.zeros(len(there), np.int64)
     while left := number - int(quotas.sum()):
         able = order[quotas[order] < there[order]]
         each, rest = divmod(left, len(able))
-        # One more is given only when less than one each is left; otherwise a class that has few
-        # samples would decide who gives one more.
+        # Single samples come last: before that, a small class may give less than its part.
         more = np.full(len(able), each, np.int64)
         if each == 0:
             more[:rest] = 1
