@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from layers.logic.compression.accounting import compression_ratio
 from layers.logic.compression.codec import Codec, parts_of
 from layers.logic.compression.quantised import QuantisedCodec
 from layers.logic.compression.signs import SignCodec
@@ -16,6 +15,5 @@ __all__ = [
     "SparseCodec",
     "Ternary",
     "TernaryCodec",
-    "compression_ratio",
     "parts_of",
 ]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from layers.logic.compression.codec import Codec, parts_of
@@ -12,13 +10,9 @@ from layers.logic.compression.upload import receive_encoded, send_encoded
 from layers.logic.core.hook import ClientHalf, Context, ServerHalf
 from layers.logic.core.messages import Task, Update
 from layers.logic.core.state import ServerState
-from layers.logic.errors import LogicError
-
-if TYPE_CHECKING:
-    from layers.logic.round.logic import Logic
 
 
-class CodedServer(ServerHalf):
+class CodecServerHalf(ServerHalf):
     """Decodes updates, and encodes what changes the model.
 
     Args:
@@ -68,8 +62,8 @@ class CodedServer(ServerHalf):
         return self._download
 
 
-class CodedClient(ClientHalf):
-    """Encodes updates, and brings the client's model up to date; see `CodedServer`."""
+class CodecClientHalf(ClientHalf):
+    """Encodes updates, and brings the client's model up to date; see `CodecServerHalf`."""
 
     def __init__(
         self, up: Codec | None, down: Codec | None, flat: bool = False, feedback: bool = True
@@ -91,28 +85,3 @@ class CodedClient(ClientHalf):
             return update
         parts = parts_of(context.layout, self._flat)
         return send_encoded(update, context, self._up, parts, self._feedback)
-
-
-def check_coding(logic: Logic) -> None:
-    """Refuse what cannot work with an encoded update or model.
-
-    Raises:
-        LogicError: two hooks encode the same, or a hook changes updates that are encoded already.
-    """
-    for what, encoders in (
-        ("update", [hook for hook in logic.hooks if hook.encodes_update]),
-        ("model", [hook for hook in logic.hooks if hook.encodes_model]),
-    ):
-        if len(encoders) > 1:
-            names = " and ".join(type(hook).__name__ for hook in encoders)
-            raise LogicError(f"{names} each encode the {what}; it travels in one form: keep one")
-    places = [place for place, hook in enumerate(logic.hooks) if hook.encodes_update]
-    for place in places:
-        for hook in logic.hooks[place + 1 :]:
-            # One that codes the model only leaves updates as they are.
-            if type(hook.client()).send not in (ClientHalf.send, CodedClient.send):
-                encoder = type(logic.hooks[place]).__name__
-                raise LogicError(
-                    f"{type(hook).__name__} works on updates that {encoder} has encoded already; "
-                    f"put it before {encoder} in logic.hooks"
-                )

@@ -9,8 +9,8 @@ import numpy as np
 
 from layers.logic.compression.codec import bytes_of, floats_of
 from layers.logic.compression.golomb import unpack
+from layers.logic.compression.largest import check_share, exactly, kept_of, top
 from layers.logic.compression.positions import decode_head, encode_positions
-from layers.logic.compression.selection import check_share, exactly, kept_of, top
 
 
 def largest_positions(vector: np.ndarray, parts: np.ndarray, p: float) -> np.ndarray:

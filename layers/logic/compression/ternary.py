@@ -9,8 +9,8 @@ import numpy as np
 
 from layers.logic.compression.codec import bytes_of, scales_of
 from layers.logic.compression.golomb import unpack
+from layers.logic.compression.largest import at_least, check_share, exactly, kept_of, top
 from layers.logic.compression.positions import decode_head, encode_positions
-from layers.logic.compression.selection import at_least, check_share, exactly, kept_of, top
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,19 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from enum import IntEnum
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from layers.logic.core.engine import Data
 from layers.logic.core.messages import EMPTY, Layout, Slot, Task, Training, Update
+from layers.logic.core.parts import Parts
 from layers.logic.core.state import ServerState
 from layers.logic.seeds import generator
 
-if TYPE_CHECKING:
-    from layers.logic.round.logic import Auxiliary, Logic
+Auxiliary: TypeAlias = Callable[[np.ndarray, np.ndarray, Training, int], np.ndarray]
+"""Trains on samples that the server holds: weights (d,), buffers (b,), how to train and a seed go
+in, and the weights (d,) after training come out."""
+
+
+class Stage(IntEnum):
+    """Where a hook stands among the others, in the order in which the server sends.
+
+    A client that sends, and a server that concludes a round, go through the hooks in this order.
+    """
+
+    PLAIN = 1
+    """The hook works on samples, gradients, updates and models as they are."""
+
+    MODEL = 2
+    """The hook encodes the model, so every hook that changes the model stands before it."""
+
+    UPDATE = 3
+    """The hook encodes the update, so every hook that works on gradients or updates stands before
+    it."""
 
 
 @dataclass
@@ -36,8 +56,7 @@ class Context:
             client's samples, if a hook asked for it (`Hook.received_gradient`); else empty.
         shared: on a client, the samples that every client was given, if a hook asked for them
             (`Hook.shared`).
-        auxiliary: on a server that holds samples of its own (`Hook.held_out`), trains on them; see
-            `Logic.auxiliary`.
+        auxiliary: on a server that holds samples of its own (`Hook.held_out`), trains on them.
         answers: on the server, what clients answered to the selector's surveys: question, then
             client; not checked.
     """
@@ -156,5 +175,18 @@ class Hook:
         """Whether this hook decides in what form the model goes down."""
         return False
 
-    def check(self, logic: Logic) -> None:
-        """Raise `LogicError` if this hook cannot work in `logic`; called before anything runs."""
+    @property
+    def stage(self) -> Stage:
+        """Where the hook stands among the others; follows from what it encodes."""
+        if self.encodes_update:
+            return Stage.UPDATE
+        return Stage.MODEL if self.encodes_model else Stage.PLAIN
+
+    def check(self, logic: Parts) -> None:
+        """Check that this hook can work with the other parts; called before anything runs.
+
+        That one form of the update and of the model travels is checked for all hooks together.
+
+        Raises:
+            LogicError: it cannot.
+        """

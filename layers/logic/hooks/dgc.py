@@ -8,23 +8,19 @@ begin again at zero (momentum factor masking). The first rounds send more (warm-
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from layers.logic.compression.codec import parts_of
 from layers.logic.compression.download import receive_model
-from layers.logic.compression.halves import CodedServer, check_coding
-from layers.logic.compression.selection import check_share
+from layers.logic.compression.halves import CodecServerHalf
+from layers.logic.compression.largest import check_share
 from layers.logic.compression.sparse import SparseCodec, encode_sparse, largest_positions
 from layers.logic.compression.upload import send_payload
 from layers.logic.core.hook import ClientHalf, Context, Hook, ServerHalf
 from layers.logic.core.messages import Task, Update
 from layers.logic.errors import LogicError
 from layers.logic.numeric.norm import norm
-
-if TYPE_CHECKING:
-    from layers.logic.round.logic import Logic
 
 EVERYTHING = SparseCodec(1.0)  # all that is not zero; on the wire it says itself how many there are
 
@@ -89,13 +85,9 @@ class Dgc(Hook):
             factor = self.p ** (1 / (self.warmup + 1))
         return max(factor**round, self.p)
 
-    def check(self, logic: Logic) -> None:
-        """Refuse what cannot work with encoded vectors."""
-        check_coding(logic)
-
     def server(self) -> ServerHalf:
         """Return the half that decodes updates."""
-        return CodedServer(EVERYTHING, EVERYTHING if self.down else None)
+        return CodecServerHalf(EVERYTHING, EVERYTHING if self.down else None)
 
     def client(self) -> ClientHalf:
         """Return the half that accumulates, and sends the largest."""

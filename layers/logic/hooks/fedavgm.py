@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,9 +11,6 @@ from layers.logic.core.hook import Context, Hook, ServerHalf
 from layers.logic.core.messages import Update
 from layers.logic.core.state import ServerState
 from layers.logic.errors import LogicError
-
-if TYPE_CHECKING:
-    from layers.logic.round.logic import Logic
 
 
 @dataclass(frozen=True)
@@ -41,24 +37,9 @@ class FedAvgM(Hook):
         if not 0 <= self.momentum < 1:
             raise LogicError(f"momentum must be at least 0 and below 1, not {self.momentum}")
 
-    def check(self, logic: Logic) -> None:
-        """Refuse to move a model that has been encoded already."""
-        check_before_encoding(self, logic)
-
     def server(self) -> ServerHalf:
         """Return the half that keeps v."""
         return _Momentum(self.server_learning_rate, self.momentum)
-
-
-def check_before_encoding(hook: Hook, logic: Logic) -> None:
-    """Raise `LogicError` for a hook that changes the model after another one has encoded it."""
-    name = type(hook).__name__
-    before = [type(h).__name__ for h in logic.hooks[: logic.hooks.index(hook)] if h.encodes_model]
-    if before:
-        raise LogicError(
-            f"{name} changes the model after {before[0]} has encoded it for clients; put {name} "
-            f"before {before[0]} in logic.hooks (a preset's hooks come last)"
-        )
 
 
 class _Momentum(ServerHalf):

@@ -18,7 +18,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -26,10 +25,6 @@ from layers.logic.core.hook import Context, Hook, ServerHalf
 from layers.logic.core.messages import Update
 from layers.logic.core.state import ServerState
 from layers.logic.errors import LogicError
-from layers.logic.hooks.fedavgm import check_before_encoding
-
-if TYPE_CHECKING:
-    from layers.logic.round.logic import Logic
 
 LARGEST = float(np.finfo(np.float32).max)
 
@@ -50,10 +45,6 @@ class FedAdagrad(Hook):
 
     def __post_init__(self) -> None:
         _check(self.server_learning_rate, self.tau, beta1=self.beta1)
-
-    def check(self, logic: Logic) -> None:
-        """Refuse to move a model that has been encoded already."""
-        check_before_encoding(self, logic)
 
     def server(self) -> ServerHalf:
         """Return the half that keeps m and v."""
@@ -81,10 +72,6 @@ class FedAdam(Hook):
     def __post_init__(self) -> None:
         _check(self.server_learning_rate, self.tau, beta1=self.beta1, beta2=self.beta2)
 
-    def check(self, logic: Logic) -> None:
-        """Refuse to move a model that has been encoded already."""
-        check_before_encoding(self, logic)
-
     def server(self) -> ServerHalf:
         """Return the half that keeps m and v."""
         b = self.beta2
@@ -111,10 +98,6 @@ class FedYogi(Hook):
 
     def __post_init__(self) -> None:
         _check(self.server_learning_rate, self.tau, beta1=self.beta1, beta2=self.beta2)
-
-    def check(self, logic: Logic) -> None:
-        """Refuse to move a model that has been encoded already."""
-        check_before_encoding(self, logic)
 
     def server(self) -> ServerHalf:
         """Return the half that keeps m and v."""

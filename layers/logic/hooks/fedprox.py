@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from layers.logic.core.hook import ClientHalf, Context, Hook
+from layers.logic.core.parts import Parts
 from layers.logic.errors import LogicError
-
-if TYPE_CHECKING:
-    from layers.logic.round.logic import Logic
 
 
 @dataclass(frozen=True)
@@ -32,7 +29,7 @@ class FedProx(Hook):
         if not 0 <= self.mu < math.inf:
             raise LogicError(f"mu must be 0 or more, not {self.mu}")
 
-    def check(self, logic: Logic) -> None:
+    def check(self, logic: Parts) -> None:
         """Refuse a step that overshoots the received model it is held near to."""
         if logic.training.learning_rate * self.mu >= 1:
             raise LogicError(

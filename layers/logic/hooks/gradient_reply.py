@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from layers.logic.core.hook import ClientHalf, Context, Hook, ServerHalf
 from layers.logic.core.messages import EMPTY, Update
+from layers.logic.core.parts import Parts
 from layers.logic.errors import LogicError, Rejected
-
-if TYPE_CHECKING:
-    from layers.logic.round.logic import Logic
 
 GRADIENT = "gradient"
 
@@ -22,7 +19,7 @@ class GradientReply(Hook):
     """G = sum of the gradients of all local steps goes up; the server takes w - eta G.
 
     The same model as returning the weights, for plain SGD with the same learning rate at both ends.
-    Hooks that correct gradients stand before it.
+    Every hook that works on gradients stands before it, so that the sum is of the corrected ones.
     """
 
     @property
@@ -30,18 +27,16 @@ class GradientReply(Hook):
         """The gradient travels in place of the update."""
         return True
 
-    def check(self, logic: Logic) -> None:
-        """Refuse what makes w - eta G another model than the client's."""
+    def check(self, logic: Parts) -> None:
+        """Check that w - eta G is the client's model.
+
+        Raises:
+            LogicError: the clients train with momentum or weight decay.
+        """
         if logic.training.momentum or logic.training.weight_decay:
             raise LogicError(
                 "returning the gradient equals returning the model for plain SGD only; set "
                 "momentum and weight_decay to 0, or return the model"
-            )
-        after = [hook for hook in logic.hooks[logic.hooks.index(self) + 1 :] if hook.corrects]
-        if after:
-            raise LogicError(
-                f"{type(after[0]).__name__} changes gradients after they were summed for the "
-                "reply; put it before GradientReply in logic.hooks"
             )
 
     def server(self) -> ServerHalf:

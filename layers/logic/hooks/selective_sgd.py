@@ -7,20 +7,16 @@ often by anybody with the server's values, trains, and uploads a share of its ch
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 
-from layers.logic.compression.halves import check_coding
-from layers.logic.compression.selection import check_share, exactly, kept_of, top
+from layers.logic.compression.largest import check_share, exactly, kept_of, top
 from layers.logic.compression.sparse import SparseCodec, decode_sparse, encode_sparse
 from layers.logic.compression.upload import PAYLOAD, payload_of, receive_encoded, send_payload
 from layers.logic.core.hook import ClientHalf, Context, Hook, ServerHalf
 from layers.logic.core.messages import EMPTY, Task, Update
 from layers.logic.errors import LogicError
-
-if TYPE_CHECKING:
-    from layers.logic.round.logic import Logic
 
 NEWS = "most updated"
 EVERYTHING = SparseCodec(1.0)
@@ -65,10 +61,6 @@ class SelectiveSgd(Hook):
     def encodes_model(self) -> bool:
         """The model goes down encoded."""
         return True
-
-    def check(self, logic: Logic) -> None:
-        """Refuse what cannot work with encoded vectors."""
-        check_coding(logic)
 
     def server(self) -> ServerHalf:
         """Return the half that counts how often each parameter was updated."""

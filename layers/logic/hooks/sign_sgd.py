@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from layers.logic.compression.halves import CodedClient, CodedServer, check_coding
+from layers.logic.compression.halves import CodecClientHalf, CodecServerHalf
 from layers.logic.compression.signs import SignCodec
 from layers.logic.core.hook import ClientHalf, Hook, ServerHalf
-
-if TYPE_CHECKING:
-    from layers.logic.round.logic import Logic
 
 
 @dataclass(frozen=True)
@@ -37,16 +33,12 @@ class SignSgd(Hook):
         """Whether the model goes down encoded."""
         return self.down
 
-    def check(self, logic: Logic) -> None:
-        """Refuse what cannot work with encoded vectors."""
-        check_coding(logic)
-
     def server(self) -> ServerHalf:
         """Return the half that decodes updates and encodes the model's changes."""
         down = SignCodec() if self.down else None
-        return CodedServer(SignCodec(), down, feedback=self.feedback)
+        return CodecServerHalf(SignCodec(), down, feedback=self.feedback)
 
     def client(self) -> ClientHalf:
         """Return the half that encodes updates and keeps the residual and the model."""
         down = SignCodec() if self.down else None
-        return CodedClient(SignCodec(), down, feedback=self.feedback)
+        return CodecClientHalf(SignCodec(), down, feedback=self.feedback)

@@ -8,17 +8,13 @@ rounds in which it was not selected, the server has one of its own.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from layers.logic.compression.codec import Codec
-from layers.logic.compression.halves import CodedClient, CodedServer, check_coding
+from layers.logic.compression.halves import CodecClientHalf, CodecServerHalf
 from layers.logic.compression.sparse import SparseCodec
 from layers.logic.compression.ternary import TernaryCodec
 from layers.logic.core.hook import ClientHalf, Hook, ServerHalf
 from layers.logic.errors import LogicError
-
-if TYPE_CHECKING:
-    from layers.logic.round.logic import Logic
 
 
 @dataclass(frozen=True)
@@ -58,17 +54,13 @@ class Stc(Hook):
         """Whether the model goes down encoded."""
         return self.p_down is not None
 
-    def check(self, logic: Logic) -> None:
-        """Refuse what cannot work with encoded vectors."""
-        check_coding(logic)
-
     def server(self) -> ServerHalf:
         """Return the half that decodes updates and encodes the model's changes."""
-        return CodedServer(*self._codecs(), flat=self.flat)
+        return CodecServerHalf(*self._codecs(), flat=self.flat)
 
     def client(self) -> ClientHalf:
         """Return the half that encodes updates and keeps the residual and the model."""
-        return CodedClient(*self._codecs(), flat=self.flat)
+        return CodecClientHalf(*self._codecs(), flat=self.flat)
 
     def _codecs(self) -> tuple[Codec | None, Codec | None]:
         return self._codec(self.p_up), self._codec(self.p_down)

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from layers.logic.compression.codec import Codec
-from layers.logic.compression.halves import CodedClient, CodedServer, check_coding
+from layers.logic.compression.halves import CodecClientHalf, CodecServerHalf
 from layers.logic.compression.sparse import SparseCodec
 from layers.logic.core.hook import ClientHalf, Hook, ServerHalf
-
-if TYPE_CHECKING:
-    from layers.logic.round.logic import Logic
 
 
 @dataclass(frozen=True)
@@ -41,17 +37,13 @@ class TopK(Hook):
         """Whether the model goes down encoded."""
         return self.p_down is not None
 
-    def check(self, logic: Logic) -> None:
-        """Refuse what cannot work with encoded vectors."""
-        check_coding(logic)
-
     def server(self) -> ServerHalf:
         """Return the half that decodes updates."""
-        return CodedServer(*self._codecs(), flat=self.flat)
+        return CodecServerHalf(*self._codecs(), flat=self.flat)
 
     def client(self) -> ClientHalf:
         """Return the half that encodes updates and keeps the residual."""
-        return CodedClient(*self._codecs(), flat=self.flat)
+        return CodecClientHalf(*self._codecs(), flat=self.flat)
 
     def _codecs(self) -> tuple[Codec, Codec | None]:
         return SparseCodec(self.p), None if self.p_down is None else SparseCodec(self.p_down)

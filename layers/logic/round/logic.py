@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias
 
 import numpy as np
 
 from layers.logic.aggregators.mean import Mean
 from layers.logic.core.aggregator import Aggregator
-from layers.logic.core.hook import Hook
+from layers.logic.core.hook import Auxiliary, Hook
 from layers.logic.core.messages import Layout, Task, Training
 from layers.logic.core.selector import Selector
 from layers.logic.core.state import ClientState, ServerState
 from layers.logic.errors import LogicError
+from layers.logic.round.hook_order import in_order
 from layers.logic.round.pipeline import ClientPipeline, ServerPipeline, keyed
 from layers.logic.selectors.uniform import Uniform
-
-Auxiliary: TypeAlias = "Callable[[np.ndarray, np.ndarray, Training, int], np.ndarray]"
 
 
 @dataclass(frozen=True)
@@ -29,7 +27,8 @@ class Logic:
         layout: where each tensor lies in the flat vector.
         selector: who takes part.
         aggregator: how contributions become the next state.
-        hooks: what happens to tasks and updates on their way, in the server's order of sending.
+        hooks: what happens to tasks and updates on their way, in the server's order of sending;
+            they are sorted by their stage, and hooks of one stage keep the order given.
         training: how clients train.
         learning_rate: the learning rate by round (from 1); None keeps `training.learning_rate`.
         seed: of every random draw.
@@ -74,6 +73,7 @@ class Logic:
             raise LogicError(f"deadline_s must be above 0, not {self.deadline_s}")
         if not 1 <= self.over_select < np.inf:
             raise LogicError(f"over_select must be 1 or more, not {self.over_select}")
+        object.__setattr__(self, "hooks", in_order(self.hooks))
         self.selector.check(self)
         self.aggregator.check(self)
         for hook in self.hooks:

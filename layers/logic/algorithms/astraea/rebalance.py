@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,12 +12,10 @@ from layers.logic.algorithms.mediators.histograms import reported_histograms
 from layers.logic.core.engine import Data
 from layers.logic.core.hook import ClientHalf, Context, Hook, ServerHalf
 from layers.logic.core.messages import Task
+from layers.logic.core.parts import Parts
 from layers.logic.core.samples import ArrayData
 from layers.logic.errors import LogicError, Rejected
 from layers.logic.seeds import generator
-
-if TYPE_CHECKING:
-    from layers.logic.round.logic import Logic
 
 LABELS = "labels"
 
@@ -44,7 +41,7 @@ class Rebalance(Hook):
     def __post_init__(self) -> None:
         check_above(self.above)
 
-    def check(self, logic: Logic) -> None:
+    def check(self, logic: Parts) -> None:
         """Refuse a selector that does not know the labels."""
         if not any(question.name == LABELS for question in logic.selector.surveys()):
             raise LogicError(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,9 +10,6 @@ from layers.logic.core.hook import Context, Hook, ServerHalf
 from layers.logic.core.messages import Task, Update
 from layers.logic.errors import LogicError
 from layers.logic.numeric.norm import norm
-
-if TYPE_CHECKING:
-    from layers.logic.round.logic import Logic
 
 METRIC = "divergence"
 LEAST = float(np.finfo(np.float32).tiny)
@@ -37,15 +33,6 @@ class Divergence(Hook):
     def __post_init__(self) -> None:
         if not 0 < self.held_out < 1:
             raise LogicError(f"held_out must lie between 0 and 1, not {self.held_out}")
-
-    def check(self, logic: Logic) -> None:
-        """Refuse updates that travel in another form here already."""
-        before = [hook for hook in logic.hooks[: logic.hooks.index(self)] if hook.encodes_update]
-        if before:
-            raise LogicError(
-                f"Divergence needs the update that {type(before[0]).__name__} has put into another "
-                "form; put divergence before it in logic.hooks"
-            )
 
     def server(self) -> ServerHalf:
         """Return the half that trains and compares."""

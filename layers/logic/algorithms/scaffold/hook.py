@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from layers.logic.core.hook import ClientHalf, Context, Hook, ServerHalf
 from layers.logic.core.messages import Task, Update
+from layers.logic.core.parts import Parts
 from layers.logic.core.state import ServerState
 from layers.logic.errors import LogicError, Rejected
-from layers.logic.hooks.fedavgm import check_before_encoding
 from layers.logic.hooks.gradient_reply import GradientReply
 from layers.logic.numeric.accumulation import accumulation
-
-if TYPE_CHECKING:
-    from layers.logic.round.logic import Logic
 
 VARIATE = "variate"  # c, on its way down
 CHANGE = "change"  # c_i+ - c_i, on its way up
@@ -63,17 +60,12 @@ class Scaffold(Hook):
         """Option I needs it."""
         return self.option == "I"
 
-    def check(self, logic: Logic) -> None:
-        """Refuse what would make c_i something else than the client's gradient, unseen."""
-        place = logic.hooks.index(self)
-        if self.server_learning_rate != 1:
-            check_before_encoding(self, logic)
-        before = [type(hook).__name__ for hook in logic.hooks[:place] if hook.encodes_update]
-        if before:
-            raise LogicError(
-                f"Scaffold needs the update that {before[0]} has put into another form; put "
-                f"scaffold before it in logic.hooks"
-            )
+    def check(self, logic: Parts) -> None:
+        """Check that no codec makes the update smaller, unless `dense` says that this is meant.
+
+        Raises:
+            LogicError: a codec does.
+        """
         codecs = [hook for hook in logic.hooks if hook.encodes_update]
         lossy = [type(hook).__name__ for hook in codecs if not isinstance(hook, GradientReply)]
         if lossy and not self.dense:
