@@ -1,4 +1,7 @@
-"""Codecs: pure functions between vectors and the bytes that travel for them."""
+"""Codecs, pure functions between vectors and bytes, and the halves of the hooks that use them.
+
+No hook is defined here: those are in `hooks`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The two halves of every hook that sends vectors through a codec, and what it goes with."""
+"""The two halves of a hook that sends updates, or the model, through a codec."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from layers.logic.core.state import ServerState
 
 
 class CodecServerHalf(ServerHalf):
-    """Decodes updates, and encodes what changes the model.
+    """The server's half: it decodes updates, and encodes the changes of the model.
 
     Args:
-        up: codec of the updates; None: they come dense.
-        down: codec of the model's changes; None: the model goes down dense.
-        flat: the whole vector counts as one tensor.
-        feedback: whether the server adds what its codec left out to the next change.
+        up: codec of the updates; None leaves them dense.
+        down: codec of the model's changes; None sends the model dense.
+        flat: whether the whole vector counts as one tensor.
+        feedback: whether what the codec left out of one change is added to the next one.
     """
 
     def __init__(
@@ -32,24 +32,24 @@ class CodecServerHalf(ServerHalf):
         self._download: ServerDownload | None = None
 
     def send(self, task: Task, context: Context) -> Task:
-        """Send what the client has missed, or the model."""
+        """Return the task with the changes that the client has missed, or with the model."""
         download = self._downloads(context)
         return task if download is None else download.send(task, context)
 
     def receive(self, update: Update, context: Context) -> Update:
-        """Decode the update."""
+        """Return the update with its delta decoded."""
         if self._up is None:
             return update
         return receive_encoded(update, context, self._up, self._parts(context))
 
     def on_accepted(self, update: Update, context: Context) -> None:
-        """Note what model the client keeps."""
+        """Note which model the client keeps."""
         download = self._downloads(context)
         if download is not None:
             download.on_accepted(update, context)
 
     def conclude(self, state: ServerState, context: Context) -> ServerState:
-        """Encode the model's change, and apply what was encoded."""
+        """Encode the change of the model, and return the state with what the code stands for."""
         download = self._downloads(context)
         return state if download is None else download.conclude(state, context)
 
@@ -63,7 +63,14 @@ class CodecServerHalf(ServerHalf):
 
 
 class CodecClientHalf(ClientHalf):
-    """Encodes updates, and brings the client's model up to date; see `CodecServerHalf`."""
+    """The client's half: it encodes updates, and brings the client's model up to date.
+
+    Args:
+        up: codec of the updates; None leaves them dense.
+        down: codec of the model's changes; None: the model comes dense.
+        flat: whether the whole vector counts as one tensor.
+        feedback: whether what the codec left out of one update is added to the next one.
+    """
 
     def __init__(
         self, up: Codec | None, down: Codec | None, flat: bool = False, feedback: bool = True
@@ -80,7 +87,7 @@ class CodecClientHalf(ClientHalf):
         return receive_model(task, context, self._down, parts_of(context.layout, self._flat))
 
     def send(self, update: Update, context: Context) -> Update:
-        """Encode the update."""
+        """Return the update with its delta encoded."""
         if self._up is None:
             return update
         parts = parts_of(context.layout, self._flat)

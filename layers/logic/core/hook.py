@@ -16,8 +16,8 @@ from layers.logic.core.state import ServerState
 from layers.logic.seeds import generator
 
 Auxiliary: TypeAlias = Callable[[np.ndarray, np.ndarray, Training, int], np.ndarray]
-"""Trains on samples that the server holds: weights (d,), buffers (b,), how to train and a seed go
-in, and the weights (d,) after training come out."""
+"""A function that trains on samples of the server: it takes weights (d,), buffers (b,), how to
+train, and a seed, and returns the weights (d,) after training."""
 
 
 class Stage(IntEnum):
@@ -56,7 +56,8 @@ class Context:
             client's samples, if a hook asked for it (`Hook.received_gradient`); else empty.
         shared: on a client, the samples that every client was given, if a hook asked for them
             (`Hook.shared`).
-        auxiliary: on a server that holds samples of its own (`Hook.held_out`), trains on them.
+        auxiliary: on a server that holds samples of its own (`Hook.held_out`), a function that
+            trains on them.
         answers: on the server, what clients answered to the selector's surveys: question, then
             client; not checked.
     """
@@ -76,11 +77,15 @@ class Context:
     answers: Mapping[str, Mapping[int, Slot]] = field(default_factory=dict)
 
     def rng(self, purpose: str = "") -> np.random.Generator:
-        """Return a generator for one purpose; a second call starts the same draws again."""
+        """Return a generator for one purpose; each call starts the same draws again."""
         return generator(self.seed, purpose)
 
     def keep(self, **values: Any) -> None:
-        """Keep named arrays and numbers in this half's memory."""
+        """Keep named arrays and numbers in this half's memory.
+
+        Raises:
+            TypeError: a server half keeps something outside `on_accepted` and `conclude`.
+        """
         if not isinstance(self.memory, MutableMapping):
             raise TypeError(
                 "a server half changes its memory in on_accepted() and conclude() only: they run "
@@ -97,11 +102,15 @@ class ServerHalf:
         return task
 
     def receive(self, update: Update, context: Context) -> Update:
-        """Undo what the client's `send` did; raise `Rejected` if that cannot be."""
+        """Undo what the client's `send` did.
+
+        Raises:
+            Rejected: the client's half cannot have sent this.
+        """
         return update
 
     def on_accepted(self, update: Update, context: Context) -> None:
-        """Take note of an update that counts; called in the order of the plan.
+        """Take note of an accepted update; called in the order of the plan.
 
         In a lane of several clients the update comes without its delta.
         """
@@ -185,7 +194,7 @@ class Hook:
     def check(self, logic: Parts) -> None:
         """Check that this hook can work with the other parts; called before anything runs.
 
-        That one form of the update and of the model travels is checked for all hooks together.
+        `Logic` itself checks that only one hook encodes the update, and only one the model.
 
         Raises:
             LogicError: it cannot.

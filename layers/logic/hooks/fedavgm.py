@@ -17,13 +17,12 @@ from layers.logic.errors import LogicError
 class FedAvgM(Hook):
     """v <- beta v + Delta, w <- w + eta v, where Delta is what aggregation would add to w.
 
-    The server keeps v. The client has nothing to do, and nothing more crosses the wire. It goes
-    with any aggregator: Delta is what that makes of the updates. A round in which nobody returned
-    moves nothing.
+    The server keeps v. The client has nothing to do, and nothing more crosses the wire. The hook
+    works with every aggregator. A round without an accepted update leaves w and v as they are.
 
     Attributes:
         server_learning_rate: eta, the server's learning rate.
-        momentum: beta; 0 with learning rate 1 is aggregation as it is.
+        momentum: beta; with beta 0 and eta 1 the hook changes nothing.
     """
 
     server_learning_rate: float = 1.0
@@ -46,13 +45,13 @@ class _Momentum(ServerHalf):
     def __init__(self, rate: float, momentum: float) -> None:
         self._rate = np.float32(rate)
         self._momentum = np.float32(momentum)
-        self._counted = False
+        self._accepted = False
 
     def on_accepted(self, update: Update, context: Context) -> None:
-        self._counted = True
+        self._accepted = True
 
     def conclude(self, state: ServerState, context: Context) -> ServerState:
-        if not self._counted:
+        if not self._accepted:
             return state
         velocity = state.weights - context.start
         if "velocity" in context.memory:

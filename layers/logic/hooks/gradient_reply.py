@@ -16,15 +16,15 @@ GRADIENT = "gradient"
 
 @dataclass(frozen=True)
 class GradientReply(Hook):
-    """G = sum of the gradients of all local steps goes up; the server takes w - eta G.
+    """The sum G of the gradients of all local steps goes up; the server takes w - eta G.
 
-    The same model as returning the weights, for plain SGD with the same learning rate at both ends.
+    With plain SGD and the same learning rate at both ends this is the model that the client has.
     Every hook that works on gradients stands before it, so that the sum is of the corrected ones.
     """
 
     @property
     def encodes_update(self) -> bool:
-        """The gradient travels in place of the update."""
+        """Always true: the gradient travels in place of the update."""
         return True
 
     def check(self, logic: Parts) -> None:
@@ -40,11 +40,11 @@ class GradientReply(Hook):
             )
 
     def server(self) -> ServerHalf:
-        """Return the half that takes the step."""
+        """Return the half that makes the step w - eta G."""
         return _Step()
 
     def client(self) -> ClientHalf:
-        """Return the half that sums the gradients."""
+        """Return the half that adds up the gradients."""
         return _Sum()
 
 

@@ -18,9 +18,10 @@ class Quantise(Hook):
 
     Attributes:
         bits: 8 or 16.
-        up: whether updates go up like this.
-        down: whether the model's changes go down like this; else the model goes down dense.
-        feedback: whether what rounding takes away is added to the next update.
+        up: whether updates go up quantised; if not, they go up dense.
+        down: whether the changes of the model go down quantised; if not, the model goes down
+            dense.
+        feedback: whether what rounding left out is added to the next update, or change.
     """
 
     bits: Literal[8, 16] = 8
@@ -44,11 +45,11 @@ class Quantise(Hook):
         return self.down
 
     def server(self) -> ServerHalf:
-        """Return the half that decodes updates and encodes the model's changes."""
+        """Return the half that decodes updates and encodes the changes of the model."""
         return CodecServerHalf(*self._codecs(), feedback=self.feedback)
 
     def client(self) -> ClientHalf:
-        """Return the half that encodes updates."""
+        """Return the half that encodes updates and decodes the changes of the model."""
         return CodecClientHalf(*self._codecs(), feedback=self.feedback)
 
     def _codecs(self) -> tuple[Codec | None, Codec | None]:

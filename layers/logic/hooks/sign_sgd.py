@@ -11,13 +11,13 @@ from layers.logic.core.hook import ClientHalf, Hook, ServerHalf
 
 @dataclass(frozen=True)
 class SignSgd(Hook):
-    """Signs, and a mean absolute value a tensor (Karimireddy et al. 2019, algorithm 2).
+    """Signs, and the mean absolute value of each tensor (Karimireddy et al. 2019, algorithm 2).
 
-    Together with the aggregator `majority-vote` it is signSGD with majority vote.
+    With the aggregator `majority-vote` this is signSGD with majority vote (Bernstein et al. 2018).
 
     Attributes:
-        down: whether the model's changes go down like this, too; else the model goes down dense.
-        feedback: whether what a sign leaves out is added to what the next one is taken of.
+        down: whether the changes of the model go down as signs; if not, the model goes down dense.
+        feedback: whether what the signs left out is added to the next update, or change.
     """
 
     down: bool = True
@@ -25,7 +25,7 @@ class SignSgd(Hook):
 
     @property
     def encodes_update(self) -> bool:
-        """Updates go up encoded."""
+        """Always true: updates go up encoded."""
         return True
 
     @property
@@ -34,11 +34,11 @@ class SignSgd(Hook):
         return self.down
 
     def server(self) -> ServerHalf:
-        """Return the half that decodes updates and encodes the model's changes."""
+        """Return the half that decodes updates and encodes the changes of the model."""
         down = SignCodec() if self.down else None
         return CodecServerHalf(SignCodec(), down, feedback=self.feedback)
 
     def client(self) -> ClientHalf:
-        """Return the half that encodes updates and keeps the residual and the model."""
+        """Return the half that encodes updates, and keeps the residual and the model."""
         down = SignCodec() if self.down else None
         return CodecClientHalf(SignCodec(), down, feedback=self.feedback)

@@ -17,12 +17,13 @@ LEAST = float(np.finfo(np.float32).tiny)
 
 @dataclass(frozen=True)
 class Divergence(Hook):
-    """The metric d_k = ||w_k - w_aux|| / ||w_aux|| of every update, for a selector to learn from.
+    """The metric d_k = ||w_k - w_aux|| / ||w_aux|| of every update, which a selector can use.
 
     Zhang et al. 2021, "Client Selection for Federated Learning With Non-IID Data in Mobile Edge
-    Computing": each round the server trains w_aux from the global model, as a client would, on a
-    small balanced set of its own. The set is taken out of the training samples. It costs the server
-    one client's training a round; nothing is kept, and nothing more crosses the wire.
+    Computing": in each round the server trains w_aux from the global model, as a client would, on a
+    small balanced set of its own. The set is taken out of the training samples. This costs the
+    server one client's training in each round. Neither end keeps anything, and nothing more crosses
+    the wire.
 
     Attributes:
         held_out: the server's set as a share of all training samples.
@@ -40,11 +41,11 @@ class Divergence(Hook):
 
 
 class _Comparing(ServerHalf):
-    """Lives for one round; the auxiliary model is trained when the first update has come."""
+    """The server's half, for one round; it trains w_aux when the first update has come."""
 
     def __init__(self) -> None:
         self._first: tuple[np.ndarray, int] | None = None
-        self._starts: dict[int, np.ndarray] = {}  # where others than the global model were sent
+        self._starts: dict[int, np.ndarray] = {}  # of clients that did not get the global model
         self._model: np.ndarray | None = None
 
     def send(self, task: Task, context: Context) -> Task:
@@ -54,7 +55,7 @@ class _Comparing(ServerHalf):
                 "an auxiliary"
             )
         if self._first is None:
-            # The first task is that of the plan's first client, whoever answers first.
+            # Of the plan's first client, so that w_aux does not depend on who answers first.
             self._first = (task.buffers, context.seed)
         if task.weights.size and task.weights is not context.start:
             self._starts[task.client] = task.weights
@@ -63,7 +64,7 @@ class _Comparing(ServerHalf):
     def receive(self, update: Update, context: Context) -> Update:
         auxiliary = self._trained(context)
         if update.delta.shape != auxiliary.shape:
-            return update  # the gate will refuse it
+            return update  # the server's next check rejects it
         away = self._starts.get(update.client, context.start) + update.delta
         away -= auxiliary
         metrics = {**update.metrics, METRIC: norm(away) / max(norm(auxiliary), LEAST)}
