@@ -1,8 +1,9 @@
 """Sparse ternary compression, up and down (Sattler et al. 2019, algorithms 1 and 2).
 
 Of each tensor the share p of largest values travels. Each becomes -mu or mu, where mu is their mean
-absolute value; positions are Golomb-coded. Both ends have error feedback: the client keeps its
-residual over rounds in which it is not selected, and the server has a residual of its own.
+absolute value; positions are Golomb-coded. Both ends have error feedback:
+the client keeps its residual over rounds in which it is not selected, and the server has a residual
+of its own.
 """
 
 from __future__ import annotations
