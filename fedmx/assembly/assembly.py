@@ -160,7 +160,7 @@ class Assembly:
         if section.aggregator is not None:
             aggregator = build("aggregator", section.aggregator, CATALOGUE["aggregators"])
         hooks = [build("hook", hook, CATALOGUE["hooks"]) for hook in section.hooks]
-        return Preset(selector, aggregator, preset.joined(hooks))
+        return Preset(selector, aggregator, (*hooks, *preset.hooks))
 
     @cached_property
     def logic(self) -> Logic:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from layers.logic.catalogue import AGGREGATORS, HOOKS, PRESETS, SELECTORS
 from layers.logic.core.aggregator import Aggregator, Contribution
 from layers.logic.core.asset import Asset
-from layers.logic.core.hook import ClientHalf, Context, Hook, ServerHalf
+from layers.logic.core.hook import ClientHalf, Context, Hook, ServerHalf, Stage
 from layers.logic.core.messages import ClientLost, Offer, StateLost, Task, Training, Update, Verdict
+from layers.logic.core.parts import Parts
 from layers.logic.core.peers import Peers
 from layers.logic.core.plan import Plan, Population, single_lanes
 from layers.logic.core.preset import Preset
@@ -43,6 +44,7 @@ __all__ = [
     "LogicError",
     "ClientLost",
     "Offer",
+    "Parts",
     "Peers",
     "Plan",
     "Population",
@@ -53,6 +55,7 @@ __all__ = [
     "Selector",
     "ServerHalf",
     "ServerState",
+    "Stage",
     "Task",
     "Times",
     "TooFewUpdates",

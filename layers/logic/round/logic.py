@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias
 
 import numpy as np
 
@@ -12,7 +11,7 @@ from layers.logic.aggregators.mean import Mean
 from layers.logic.core.aggregator import Aggregator
 from layers.logic.core.asset import Asset, assets_of, declared_assets
 from layers.logic.core.engine import Data
-from layers.logic.core.hook import MOMENTS, Hook
+from layers.logic.core.hook import MOMENTS, Auxiliary, Hook
 from layers.logic.core.mask import Mask
 from layers.logic.core.messages import Layout, Task, Training
 from layers.logic.core.selector import Selector
@@ -20,10 +19,9 @@ from layers.logic.core.state import ClientState, ServerState
 from layers.logic.core.survey import Answer, Question
 from layers.logic.core.trainer import LocalSgd, Trainer
 from layers.logic.errors import LogicError
+from layers.logic.round.hook_order import in_order
 from layers.logic.round.pipeline import ClientPipeline, ServerPipeline, answer_hooks, keyed
 from layers.logic.selectors.uniform import Uniform
-
-Auxiliary: TypeAlias = "Callable[[np.ndarray, np.ndarray, Training, int], np.ndarray]"
 
 
 @dataclass(frozen=True)
@@ -34,7 +32,8 @@ class Logic:
         layout: where each tensor lies in the flat vector.
         selector: who takes part.
         aggregator: how contributions become the next state.
-        hooks: what happens to tasks and updates on their way, in the server's order of sending.
+        hooks: what happens to tasks and updates on their way, in the server's order of sending;
+            they are sorted by their stage, and hooks of one stage keep the order given.
         training: how clients train.
         learning_rate: the learning rate by round (from 1); None keeps `training.learning_rate`.
         seed: of every random draw.
@@ -84,6 +83,7 @@ class Logic:
             raise LogicError(f"deadline_s must be above 0, not {self.deadline_s}")
         if not 1 <= self.over_select < np.inf:
             raise LogicError(f"over_select must be 1 or more, not {self.over_select}")
+        object.__setattr__(self, "hooks", in_order(self.hooks))
         coding = [type(hook).__name__ for hook in self.hooks if hook.encodes_model]
         if self.mask is not None and coding:
             raise LogicError(
