@@ -6,16 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedmx import (
-    ClientHalf,
-    CodedClient,
-    CodedServer,
-    Hook,
-    Logic,
-    Rejected,
-    ServerHalf,
-    check_coding,
-)
+from fedmx import ClientHalf, CodecClientHalf, CodecServerHalf, Hook, Rejected, ServerHalf
 
 
 class UpperHalf:
@@ -39,11 +30,8 @@ class BFloat16(Hook):
     encodes_update = True  # updates travel in this hook's slot,
     encodes_model = True  # and so does what changed the model
 
-    def check(self, logic: Logic) -> None:
-        check_coding(logic)  # an update travels in one form only
-
     def server(self) -> ServerHalf:
-        return CodedServer(UpperHalf(), UpperHalf())
+        return CodecServerHalf(UpperHalf(), UpperHalf())
 
     def client(self) -> ClientHalf:
-        return CodedClient(UpperHalf(), UpperHalf())
+        return CodecClientHalf(UpperHalf(), UpperHalf())

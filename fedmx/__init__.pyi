@@ -33,6 +33,7 @@ from layers.logic import SELECT as SELECT
 from layers.logic import SURVEY as SURVEY
 from layers.logic import Aggregator as Aggregator
 from layers.logic import Answer as Answer
+from layers.logic import Asset as Asset
 from layers.logic import ClientHalf as ClientHalf
 from layers.logic import ClientReport as ClientReport
 from layers.logic import Context as Context
@@ -42,6 +43,7 @@ from layers.logic import Inquiry as Inquiry
 from layers.logic import Logic as Logic
 from layers.logic import LogicError as LogicError
 from layers.logic import Offer as Offer
+from layers.logic import Parts as Parts
 from layers.logic import PendingOffers as PendingOffers
 from layers.logic import Plan as Plan
 from layers.logic import Population as Population
@@ -52,6 +54,7 @@ from layers.logic import RoundReport as RoundReport
 from layers.logic import Selector as Selector
 from layers.logic import ServerHalf as ServerHalf
 from layers.logic import ServerState as ServerState
+from layers.logic import Stage as Stage
 from layers.logic import Task as Task
 from layers.logic import Times as Times
 from layers.logic import Training as Training
@@ -68,14 +71,13 @@ from layers.logic.clock.devices import trained_samples as trained_samples
 from layers.logic.clock.uploads import Channel as Channel
 from layers.logic.clock.uploads import Uploads as Uploads
 from layers.logic.compression.codec import Codec as Codec
-from layers.logic.compression.halves import CodedClient as CodedClient
-from layers.logic.compression.halves import CodedServer as CodedServer
-from layers.logic.compression.halves import check_coding as check_coding
+from layers.logic.compression.halves import CodecClientHalf as CodecClientHalf
+from layers.logic.compression.halves import CodecServerHalf as CodecServerHalf
 from layers.logic.core.aggregator import AGGREGATE as AGGREGATE
+from layers.logic.core.engine import ArrayData as ArrayData
 from layers.logic.core.engine import Data as Data
 from layers.logic.core.messages import Layout as Layout
 from layers.logic.core.messages import Slot as Slot
 from layers.logic.core.messages import Tensor as Tensor
-from layers.logic.core.samples import ArrayData as ArrayData
 from layers.logic.core.survey import QUESTIONS as QUESTIONS
 from layers.logic.seeds import generator as generator

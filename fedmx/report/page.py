@@ -188,7 +188,7 @@ def _cards(run: RunSummary, targets: Targets) -> Html:
         _card("Time", duration(run.seconds), _time_per_round(run)),
     ]
     if run.file_bytes:
-        cards.insert(7, _card("File bytes", mebibytes(run.file_bytes), "shared samples, both ways"))
+        cards.insert(7, _card("File bytes", mebibytes(run.file_bytes), "assets, both ways"))
     if run.virtual:
         per_round = duration((run.virtual_s or 0.0) / len(run.points))
         cards.append(_card("Virtual time", duration(run.virtual_s), f"{per_round} a round"))

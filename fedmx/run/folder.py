@@ -11,7 +11,7 @@
       checkpoints/        round-000012.safetensors; the newest two are kept
       events/             TensorBoard's event files
       model.safetensors   the final weights
-      shared-samples.safetensors   samples that a server gives to every client, if it does
+      assets/             of a server: NAME.safetensors, the files that it gives to every client
       report.html         the report
       lock                the process that runs it holds this file
 """
@@ -74,9 +74,9 @@ class RunFolder:
         return self.path / "model.safetensors"
 
     @property
-    def shared_path(self) -> Path:
-        """The file of the samples that a server gives to every client, if it does."""
-        return self.path / "shared-samples.safetensors"
+    def assets_path(self) -> Path:
+        """The folder of the files that a server gives to every client, if there are any."""
+        return self.path / "assets"
 
     @property
     def report_path(self) -> Path:
@@ -317,7 +317,12 @@ class RunFolder:
 
     def _clean(self) -> None:
         """Remove the temporary files that a killed process left; those of safetensors, too."""
-        for folder, pattern in ((self.path, TEMPORARY_PREFIX), (self.checkpoints_path, ".")):
+        folders = {
+            self.path: TEMPORARY_PREFIX,
+            self.assets_path: TEMPORARY_PREFIX,
+            self.checkpoints_path: ".",
+        }
+        for folder, pattern in folders.items():
             for path in folder.glob(f"{pattern}*"):
                 path.unlink(missing_ok=True)
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from layers.logic.aggregators.buffers import BufferMean
 from layers.logic.aggregators.sums import moved
-from layers.logic.compression.packed import pack, unpack
+from layers.logic.compression.ternary_storage import pack, unpack
 from layers.logic.core.aggregator import AGGREGATE, Aggregator, Contribution
 from layers.logic.core.messages import Update
 from layers.logic.core.state import Memory, ServerState, frozen

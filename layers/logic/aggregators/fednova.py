@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 
 from layers.logic.aggregators.buffers import BufferMean
 from layers.logic.aggregators.sums import add_scaled, moved
 from layers.logic.core.aggregator import Aggregator, Contribution
+from layers.logic.core.parts import Parts
 from layers.logic.core.state import ServerState
 from layers.logic.errors import LogicError
 from layers.logic.hooks.fedprox import FedProx
 from layers.logic.numeric.accumulation import accumulation
-
-if TYPE_CHECKING:
-    from layers.logic.round.logic import Logic
 
 
 @dataclass
@@ -56,7 +54,7 @@ class FedNova(Aggregator):
         if self.effective not in ("auto", "a", "steps"):
             raise LogicError(f"effective must be auto, a or steps, not {self.effective!r}")
 
-    def check(self, logic: Logic) -> None:
+    def check(self, logic: Parts) -> None:
         """Refuse local solvers of which ||a||_1 is another, or not known."""
         mu = sum(hook.mu for hook in logic.hooks if isinstance(hook, FedProx))
         if mu != self.mu:

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from layers.logic.aggregators.stored_updates import StoredUpdates, blocks
 from layers.logic.core.aggregator import Aggregator, Contribution
+from layers.logic.core.parts import Parts
 from layers.logic.core.state import ServerState
 from layers.logic.errors import LogicError
-
-if TYPE_CHECKING:
-    from layers.logic.round.logic import Logic
 
 
 @dataclass(frozen=True)
@@ -36,7 +33,7 @@ class Krum(Aggregator):
     def __post_init__(self) -> None:
         _check_number(self.byzantine)
 
-    def check(self, logic: Logic) -> None:
+    def check(self, logic: Parts) -> None:
         """Refuse rounds in which f arbitrary clients could outvote the others."""
         _check_round(self, self.byzantine, logic)
 
@@ -74,7 +71,7 @@ class MultiKrum(Aggregator):
         if self.keep is not None and self.keep < 1:
             raise LogicError(f"keep must be 1 or more, not {self.keep}")
 
-    def check(self, logic: Logic) -> None:
+    def check(self, logic: Parts) -> None:
         """Refuse rounds in which f arbitrary clients could outvote the others."""
         _check_round(self, self.byzantine, logic)
 
@@ -115,7 +112,7 @@ def _check_number(byzantine: int) -> None:
         raise LogicError(f"byzantine must be 0 or more, not {byzantine}")
 
 
-def _check_round(rule: Aggregator, byzantine: int, logic: Logic) -> None:
+def _check_round(rule: Aggregator, byzantine: int, logic: Parts) -> None:
     need = 2 * byzantine + 3
     if logic.min_updates < need:
         raise LogicError(

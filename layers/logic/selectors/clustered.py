@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from layers.logic.aggregators.mean import Mean
+from layers.logic.core.parts import Parts
 from layers.logic.core.plan import Plan, Population
 from layers.logic.core.selector import Selector
 from layers.logic.errors import LogicError
 from layers.logic.selectors.uniform import check_size, cohort_size
-
-if TYPE_CHECKING:
-    from layers.logic.round.logic import Logic
 
 MOST = 1 << 62
 
@@ -41,7 +39,7 @@ class Clustered(Selector):
     def __post_init__(self) -> None:
         check_size(self.fraction, self.count)
 
-    def check(self, logic: Logic) -> None:
+    def check(self, logic: Parts) -> None:
         """Refuse a mean that would weigh by size what was drawn by size."""
         if isinstance(logic.aggregator, Mean) and logic.aggregator.weights != "plan":
             raise LogicError(

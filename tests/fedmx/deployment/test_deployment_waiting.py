@@ -173,7 +173,8 @@ def test_a_port_in_use_leaves_no_folder_and_no_thread(
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         server = listening(certificates)
-        server = Server(Listener(address, CODEC, tls=certificates.server), server.logic, compute())
+        there = RemoteClients(Listener(address, CODEC, tls=certificates.server))
+        server = Server(there, server.logic, compute())
 
         def make() -> None:
             raise AssertionError("a folder before it is known that the server can listen")
@@ -318,8 +319,13 @@ def test_a_client_that_comes_back_without_its_memory_is_told_to_begin_anew(
     with server, fleet(server, certificates, {0: honest, 1: forgetful}) as clients:
         rounds = list(server.rounds())
     assert all(round.participants == (0, 1) for round in rounds)
-    assert [(t.round, t.counted) for t in clients[0].tasks] == [(1, 0), (2, 1), (3, 2)]
-    assert [(t.round, t.counted) for t in clients[1].tasks] == [(1, 0), (2, 1), (2, 0), (3, 2)]
+    assert [(t.round, t.last_accepted_round) for t in clients[0].tasks] == [(1, 0), (2, 1), (3, 2)]
+    assert [(t.round, t.last_accepted_round) for t in clients[1].tasks] == [
+        (1, 0),
+        (2, 1),
+        (2, 0),
+        (3, 2),
+    ]
 
 
 # --- surveys --------------------------------------------------------------------------------

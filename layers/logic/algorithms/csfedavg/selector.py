@@ -5,19 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from layers.logic.algorithms.csfedavg.divergence import METRIC, Divergence
+from layers.logic.core.parts import Parts
 from layers.logic.core.plan import Plan, Population, single_lanes
 from layers.logic.core.report import RoundReport
 from layers.logic.core.selector import Selector
 from layers.logic.errors import LogicError
 from layers.logic.selectors.uniform import check_size, cohort_size
-
-if TYPE_CHECKING:
-    from layers.logic.round.logic import Logic
 
 
 @dataclass(frozen=True)
@@ -53,7 +51,7 @@ class CsFedAvg(Selector):
         if not 0 <= self.exploring <= 1:
             raise LogicError(f"exploring must be between 0 and 1, not {self.exploring}")
 
-    def check(self, logic: Logic) -> None:
+    def check(self, logic: Parts) -> None:
         """Refuse a logic without the hook that measures the divergence."""
         if not any(isinstance(hook, Divergence) for hook in logic.hooks):
             raise LogicError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -21,14 +21,12 @@ from layers.logic.algorithms.fedsso.strata import (
     projection,
 )
 from layers.logic.core.messages import Slot
+from layers.logic.core.parts import Parts
 from layers.logic.core.plan import Plan, Population
 from layers.logic.core.selector import SELECT, SURVEY, Selector
 from layers.logic.core.state import ServerState, frozen
 from layers.logic.core.survey import Question
 from layers.logic.errors import LogicError
-
-if TYPE_CHECKING:
-    from layers.logic.round.logic import Logic
 
 STEP = "step"
 STRATA = "strata"
@@ -88,7 +86,7 @@ class FedSSO(Selector):
                 f"fedsso: noise must be stratum, drop or singletons, not {self.noise!r}"
             )
 
-    def check(self, logic: Logic) -> None:
+    def check(self, logic: Parts) -> None:
         """Refuse a sketch that is longer than the model."""
         if self.sketch > logic.size:
             raise LogicError(
