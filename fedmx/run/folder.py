@@ -26,6 +26,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
+from fedmx.components.text import unknown
 from fedmx.run import lock
 from fedmx.run.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from fedmx.run.durable import TEMPORARY_PREFIX, sync_folder, write_text_durably
@@ -270,7 +271,7 @@ class RunFolder:
             RunError: there is no such ending, or it cannot be written.
         """
         if status not in get_args(Ending):
-            raise RunError(f"unknown ending {status!r}; there are {', '.join(get_args(Ending))}")
+            raise RunError(unknown("ending", status, get_args(Ending)))
         now = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
         try:
             write_text_durably(

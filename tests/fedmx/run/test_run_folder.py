@@ -202,7 +202,7 @@ def test_the_ending_and_its_reason_are_kept(folder: RunFolder) -> None:
     folder.finish("stopped", "accuracy 0.98 reached")
     again = RunFolder.open(folder.path)
     assert (again.status, again.reason) == ("stopped", "accuracy 0.98 reached")
-    with pytest.raises(RunError, match="unknown ending 'dead'; there are done"):
+    with pytest.raises(RunError, match="unknown ending 'dead'; there are: done"):
         folder.finish("dead")  # type: ignore[arg-type]
 
 
