@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
+    from fedmx.components.settings import Setting
     from layers.logic import Hook, Preset
 
 # How a message and a heading call one of each kind.
@@ -28,7 +28,6 @@ NOUNS = {
     "uploads": "way of uploading",
     "availabilities": "availability",
 }
-SECTIONS = ("Args:", "Attributes:", "Raises:", "Returns:")
 
 
 def explain(
@@ -40,31 +39,31 @@ def explain(
 
 
 def explanation(name: str) -> list[str]:
-    """Return the lines about everything that bears a name.
+    """Return the lines about every component with this name.
 
     Raises:
-        FedmxError: nothing does.
+        FedmxError: there is none.
     """
     from fedmx.components.catalogue import CATALOGUE
     from fedmx.components.text import unknown
     from fedmx.errors import FedmxError
 
     lines: list[str] = []
-    parts: list[object] = []  # of the preset: what is told there is not told again
+    parts: list[object] = []  # of the preset: their text is there once
     for kind, entries in CATALOGUE.items():
         known = _key(name, entries)
         entry = entries.get(known)
         if entry is None or entry in parts:
             continue
         lines += ["", ""] if lines else []
-        family = known.endswith(":")
-        lines += [f"{name}: {NOUNS[kind]}", "", *_documented(entry, None, family)]
-        if kind == "presets":
-            preset = _made(entry)
-            if preset is not None:
-                lines += ["", *_taken_apart(preset)]
-                parts = [type(part) for _, part in _parts(preset)]
-        elif kind == "hooks":
+        lines += [f"{name}: {NOUNS[kind]}", ""]
+        preset = _made(entry) if kind == "presets" else None
+        if preset is not None:
+            lines += [*_preset(entry), "", *_taken_apart(entry, preset)]
+            parts = [type(part) for _, part in _parts(preset)]
+            continue
+        lines += _documented(entry, known.endswith(":"))
+        if kind == "hooks":
             hook = _made(entry)
             lines += ["", *_ends(hook)] if hook is not None else []
     if not lines:
@@ -106,15 +105,29 @@ def _parts(preset: Preset) -> list[tuple[str, Any]]:
     return [("selectors", preset.selector), ("aggregators", preset.aggregator), *hooks]
 
 
-def _taken_apart(preset: Preset) -> Iterator[str]:
+def _preset(entry: Callable[..., Preset]) -> Iterator[str]:
+    """Yield the text on a preset, and the settings that it has besides those of its parts."""
+    from fedmx.components.settings import signature_of
+
+    own = signature_of(inspect.unwrap(entry)).settings
+    text, about = _split(entry)
+    yield from text.splitlines()
+    yield ""
+    yield "settings, besides those of its parts below:" if own else "settings: those of its parts"
+    for setting in own.values():
+        yield from _setting(setting, str(setting), about)
+
+
+def _taken_apart(entry: Callable[..., Preset], preset: Preset) -> Iterator[str]:
     """Yield what a preset is made of, and how an experiment file spells that out."""
     import yaml
 
+    fixed: Mapping[str, str] = getattr(entry, "fixed", {})
     yield "Made of:"
     for kind, part in _parts(preset):
         yield ""
         yield f"{NOUNS[kind]} {_name(kind, part)}"
-        for line in _documented(type(part), part, family=False):
+        for line in _documented(type(part), family=False, part=part, fixed=fixed):
             yield f"  {line}".rstrip()
         if kind == "hooks":
             yield ""
@@ -161,22 +174,38 @@ def _ends(hook: Hook) -> Iterator[str]:
         yield "the model goes down encoded"
 
 
-def _documented(entry: Any, part: object, family: bool) -> list[str]:
-    """Return the text on a component, and its settings as they are in `part` or by default."""
+def _documented(
+    entry: Any, family: bool, part: object = None, fixed: Mapping[str, str] | None = None
+) -> list[str]:
+    """Return the text on a component, and its settings.
+
+    Args:
+        entry: the class or function.
+        family: whether its first setting is the end of its name, and is left out.
+        part: the object whose values are shown; None: the defaults.
+        fixed: settings that the preset of this part does not take, each with the reason.
+    """
     from fedmx.components.settings import signature_of
     from fedmx.components.text import shown
 
-    text, about = _split(inspect.getdoc(entry) or "")
+    text, about = _split(entry)
     if inspect.isclass(entry):
         text = _with_file(entry, text)
     lines = text.splitlines()
     settings = list(signature_of(entry).settings.values())[1 if family else 0 :]
     lines += ["", "settings:"] if settings else []
     for one in settings:
-        value = one if part is None else f"{one.name} = {shown(getattr(part, one.name))}"
-        lines.append(f"  {value}: {one.type}{', must be given' if one.required else ''}")
-        lines += [f"      {said}" for said in about.get(one.name, ())]
+        value = str(one) if part is None else f"{one.name} = {shown(getattr(part, one.name))}"
+        lines += _setting(one, value, about)
+        if fixed and one.name in fixed:
+            lines.append(f"      fixed in the preset: {fixed[one.name]}")
     return lines
+
+
+def _setting(one: Setting, value: str, about: Mapping[str, list[str]]) -> list[str]:
+    """Return the lines about one setting."""
+    first = f"  {value}: {one.type}{', must be given' if one.required else ''}"
+    return [first, *(f"      {said}" for said in about.get(one.name, ()))]
 
 
 def _with_file(entry: type, text: str) -> str:
@@ -186,25 +215,10 @@ def _with_file(entry: type, text: str) -> str:
     return "\n\n".join(part for part in (opening, text, more) if part)
 
 
-def _split(docstring: str) -> tuple[str, dict[str, list[str]]]:
-    """Return a docstring's text, and the lines that it has on each argument or attribute."""
-    about: dict[str, list[str]] = {}
-    kept: list[str] = []
-    section = last = ""
-    for line in docstring.replace("``", "`").splitlines():
-        if line in SECTIONS:
-            section = line
-        elif line and not line.startswith(" "):
-            section = ""
-        if not section:
-            kept.append(line)
-        elif section in SECTIONS[:2]:
-            found = re.match(r"    (\w+): (.+)", line)
-            if found:
-                last = found[1]
-                about[last] = [found[2]]
-            elif last and line.strip() and line != section:
-                about[last].append(line.strip())
-    text = "\n".join(kept).strip()
-    said = text.removeprefix("Return ")
+def _split(entry: Any) -> tuple[str, dict[str, list[str]]]:
+    """Return the text of a component's docstring, and its lines about each setting."""
+    from layers.logic.core.docstrings import split_docstring
+
+    text, about = split_docstring((inspect.getdoc(entry) or "").replace("``", "`"))
+    said = text.removeprefix("Return ")  # else it may begin with a formula: w is not W
     return text if said == text else said[:1].upper() + said[1:], about
