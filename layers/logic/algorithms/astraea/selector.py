@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from layers.logic.algorithms.astraea.ratios import ratios
-from layers.logic.algorithms.fedaim.selector import check_classes
-from layers.logic.algorithms.mediators.histograms import reported_histograms, without_others
+from layers.logic.algorithms.mediators.histograms import LABELS, LabelHistograms, check_classes
 from layers.logic.algorithms.mediators.schedule import (
     greedy_fill,
     kept_lines,
@@ -20,7 +19,7 @@ from layers.logic.algorithms.mediators.schedule import (
     present,
 )
 from layers.logic.core.plan import Plan, Population
-from layers.logic.core.selector import SELECT, SURVEY, Selector
+from layers.logic.core.selector import SELECT, Selector
 from layers.logic.core.state import ServerState
 from layers.logic.core.survey import Question
 from layers.logic.errors import LogicError
@@ -60,14 +59,20 @@ class Astraea(Selector):
 
     def surveys(self) -> tuple[Question, ...]:
         """Ask for the labels' histogram."""
-        return (Question("labels", classes=self.classes),)
+        return (self._question,)
+
+    @property
+    def _question(self) -> Question:
+        return Question(LABELS, classes=self.classes)
 
     def on_survey(self, state: ServerState, population: Population) -> ServerState:
-        """Make the lines, if others than before have told of their labels."""
-        clients, counts = reported_histograms(state.memory[SURVEY]["labels"], self.classes)
-        state = without_others(state, "labels", clients)
-        if clients == sorted(c for line in lines_of(state.memory.get(SELECT, {})) for c in line):
+        """Make the lines, if other clients than before have told their labels."""
+        told = LabelHistograms.of_state(state, self._question)
+        state = told.kept_in(state, self._question)
+        lined = (c for line in lines_of(state.memory.get(SELECT, {})) for c in line)
+        if told.clients == tuple(sorted(lined)):
             return state
+        clients, counts = told.clients, told.counts
         if self.above is not None:
             counts = counts * ratios(counts.sum(0), self.above)
         reference = uniform(self.classes)

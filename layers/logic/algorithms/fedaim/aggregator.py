@@ -15,7 +15,6 @@ from layers.logic.algorithms.fedaim.entropy import entropy, share
 from layers.logic.algorithms.fedaim.split import ALONE, EBS, NEBS, Split
 from layers.logic.core.aggregator import AGGREGATE, Aggregator, Contribution
 from layers.logic.core.messages import Update
-from layers.logic.core.selector import SELECT
 from layers.logic.core.state import ServerState, frozen
 from layers.logic.errors import LogicError, Rejected
 from layers.logic.numeric.norm import norm
@@ -125,7 +124,7 @@ class FedAim(Aggregator):
     def init(self, state: ServerState) -> _Round:
         """Start with nothing."""
         nebs, ebs = (_Server(state, self.start(state, server)) for server in (NEBS, EBS))
-        return _Round(nebs, ebs, BufferMean(state), Split.of(state.memory.get(SELECT, {})).bias)
+        return _Round(nebs, ebs, BufferMean(state), Split.of_state(state).bias)
 
     def add(self, total: _Round, contribution: Contribution) -> _Round:
         """Add a lane to its server's mean."""
@@ -149,7 +148,7 @@ class FedAim(Aggregator):
         if total.samples:
             kept["last_loss"] = loss = total.loss / total.samples
             stable = self._stable(loss, last)
-        split = Split.of(state.memory.get(SELECT, {}))
+        split = Split.of_state(state)
         if not split.mediators or not split.unbiased:
             return _central(state, kept, nebs if not split.mediators else ebs)
         if total.alone:  # the other one has its own model, if it had, when its clients are back

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
 from layers.logic.algorithms.fedaim.split import ALONE, EBS, NEBS, Split
 from layers.logic.algorithms.mediators.histograms import (
-    reported_histograms,
-    told_distances,
-    without_others,
+    LABELS,
+    LabelDistances,
+    LabelHistograms,
+    check_classes,
 )
 from layers.logic.algorithms.mediators.schedule import (
     Lines,
@@ -24,7 +25,7 @@ from layers.logic.algorithms.mediators.schedule import (
     present,
 )
 from layers.logic.core.plan import Plan, Population
-from layers.logic.core.selector import SELECT, SURVEY, Selector
+from layers.logic.core.selector import Selector
 from layers.logic.core.state import ServerState
 from layers.logic.core.survey import Question
 from layers.logic.errors import LogicError
@@ -89,34 +90,41 @@ class FedAimSplit(Selector):
             )
 
     def surveys(self) -> tuple[Question, ...]:
-        """Ask for the labels' histogram, or for its distance from uniform alone."""
-        return (Question(self._question, classes=self.classes),)
+        """Ask for the histogram of the labels, or for its distance from uniform alone."""
+        return (self._question,)
 
     @property
-    def _question(self) -> str:
-        return "labels" if self.reveal == "histogram" else self.distance
+    def _question(self) -> Question:
+        name = LABELS if self.reveal == "histogram" else self.distance
+        return Question(name, classes=self.classes)
 
     def on_survey(self, state: ServerState, population: Population) -> ServerState:
-        """Split the clients, if others than before have told of their labels."""
-        answers = state.memory[SURVEY][self._question]
-        counts, reference = None, uniform(self.classes)
+        """Split the clients, if other clients than before have told about their labels."""
+        told: LabelHistograms | LabelDistances
         if self.reveal == "histogram":
-            clients, counts = reported_histograms(answers, self.classes)
-            if self.reference == "pooled" and clients:
-                reference = shares(counts.sum(0))
+            told = LabelHistograms.of_state(state, self._question)
         else:
-            clients, emd = told_distances(answers)
-        state = without_others(state, self._question, clients)
-        if tuple(clients) == Split.of(state.memory.get(SELECT, {})).clients:
+            told = LabelDistances.of_state(state, self._question)
+        state = told.kept_in(state, self._question)
+        if told.clients == Split.of_state(state).clients:
             return state
-        if counts is not None:
+        counts, reference = None, uniform(self.classes)
+        if isinstance(told, LabelDistances):
+            emd = told.distances
+        else:
+            counts = told.counts
+            if self.reference == "pooled" and told.clients:
+                reference = shares(counts.sum(0))
             emd = DISTANCES[self.distance](counts, reference)
-        lines = self._lines(clients, emd, counts, reference)
-        split = Split(tuple(clients), emd, lines)
-        return replace(state, memory={**state.memory, SELECT: split.memory()})
+        lines = self._lines(told.clients, emd, counts, reference)
+        return Split(told.clients, emd, lines).kept_in(state)
 
     def _lines(
-        self, clients: list[int], emd: np.ndarray, counts: np.ndarray | None, reference: np.ndarray
+        self,
+        clients: Sequence[int],
+        emd: np.ndarray,
+        counts: np.ndarray | None,
+        reference: np.ndarray,
     ) -> Lines:
         """Return the extremely biased clients of each mediator, in the order of their training."""
         threshold = self.threshold
@@ -150,9 +158,3 @@ class FedAimSplit(Selector):
             lines = tuple(tuple(rng.permutation(line).tolist()) for line in lines)
         end = "" if alone and lines else ALONE
         return Plan(alone + lines, groups=(NEBS + end,) * len(alone) + (EBS + end,) * len(lines))
-
-
-def check_classes(classes: int) -> None:
-    """Raise `LogicError` unless there are two classes or more."""
-    if classes < 2:
-        raise LogicError(f"classes must be 2 or more, not {classes}")

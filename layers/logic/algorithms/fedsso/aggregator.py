@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
 from layers.logic.aggregators.buffers import BufferMean
 from layers.logic.aggregators.sums import add_scaled, moved
+from layers.logic.algorithms.fedsso.clustering import Clustering, Stratum
 from layers.logic.core.aggregator import Aggregator, Contribution
-from layers.logic.core.selector import SELECT
 from layers.logic.core.state import ServerState
 from layers.logic.errors import LogicError
 
@@ -20,7 +20,7 @@ from layers.logic.errors import LogicError
 class _Sum:
     delta: np.ndarray  # of everybody (literal), or of the stratum that is open
     buffers: BufferMean
-    strata: Mapping[str, Mapping[str, int]]
+    strata: Mapping[str, Stratum]
     means: np.ndarray  # of the strata that are closed, each times its share; empty if literal
     shares: float = 0.0
     samples: int = 0
@@ -33,10 +33,10 @@ class _Sum:
 class Stratified(Aggregator):
     """sum_c (n_c / n) sum_{k in S_c} n_k w_k / sum_{k in S_c} n_k, over the strata that returned.
 
-    n_c are the samples of all clients of stratum c, n of the strata that returned. The strata are
-    those that the selector keeps (``strata`` in its memory) and names in its plan, whose lanes it
-    gives stratum by stratum; a stratum it does not keep has the samples that returned. Memory is
-    that of one update and two sums. Buffers go by n_k.
+    n_c are the samples of all clients of stratum c, n those of the strata that returned. The
+    selector keeps the strata (see `Clustering`) and names them in its plan, in which the lanes of
+    a stratum stand together. A stratum that it does not keep has the samples that returned. Memory
+    is that of one update and two sums. Buffers are averaged by n_k.
 
     Attributes:
         mean: ``"stratified"`` is the above; ``"literal"`` is (N / K) sum_k (n_k / n) w_k as printed
@@ -52,9 +52,9 @@ class Stratified(Aggregator):
 
     def init(self, state: ServerState) -> _Sum:
         """Start with nothing."""
-        strata: Any = state.memory.get(SELECT, {}).get("strata", {})
         size = state.weights.size
         means = np.zeros(size if self.mean == "stratified" else 0)
+        strata = Clustering.of_state(state).strata
         return _Sum(np.zeros(size), BufferMean(state), strata, means)
 
     def add(self, total: _Sum, contribution: Contribution) -> _Sum:
@@ -89,8 +89,8 @@ def _close(total: _Sum) -> None:
     """Add the mean of the open stratum to those that are closed, and open none."""
     if total.group is None:
         return
-    known = total.strata.get(total.group, {}).get("samples", 0)
-    share = float(max(known, total.samples))
+    known = total.strata.get(total.group)
+    share = float(max(known.samples if known else 0, total.samples))
     add_scaled(total.means, total.delta, share / total.samples)
     total.shares += share
     total.closed.add(total.group)
@@ -101,8 +101,8 @@ def _close(total: _Sum) -> None:
 def _literal(total: _Sum, weights: np.ndarray) -> np.ndarray:
     """Return float64 (d,): a sum_k n_k w_k - w, where a = N / (K n)."""
     kept = total.strata.values()
-    clients = sum(stratum["clients"] for stratum in kept) or total.clients
-    samples = sum(stratum["samples"] for stratum in kept) or total.samples
+    clients = sum(stratum.clients for stratum in kept) or total.clients
+    samples = sum(stratum.samples for stratum in kept) or total.samples
     scale = clients / (total.clients * samples)
     total.delta *= scale
     add_scaled(total.delta, weights, scale * total.samples - 1)

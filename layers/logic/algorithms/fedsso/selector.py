@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from layers.logic.aggregators.sums import add_scaled, moved
+from layers.logic.algorithms.fedsso.clustering import Clustering, Stratum
 from layers.logic.algorithms.fedsso.strata import (
     NOISE,
     Noise,
@@ -22,7 +23,7 @@ from layers.logic.algorithms.fedsso.strata import (
 )
 from layers.logic.core.messages import Slot
 from layers.logic.core.plan import Plan, Population
-from layers.logic.core.selector import SELECT, SURVEY, Selector
+from layers.logic.core.selector import SURVEY, Selector
 from layers.logic.core.state import ServerState, frozen
 from layers.logic.core.survey import Question
 from layers.logic.errors import LogicError
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
     from layers.logic.round.logic import Logic
 
 STEP = "step"
-STRATA = "strata"
-"""The key, in a selector's memory, of its strata: name, then `clients` and `samples`, numbers."""
 
 
 @dataclass(frozen=True)
@@ -49,10 +48,7 @@ class FedSSO(Selector):
     type, NaN) have no cluster, and their steps are not in w_1. Non-trainable state stays that of
     w_0. What a client reveals is its step, up to the rate its gradient over all its samples.
 
-    Memory, N clients in ascending order: ``clients``, ``labels`` (-1: no cluster), ``samples``,
-    int64 (N,); ``points``, float64 (N, 2), principal components of the steps, NaN for clients
-    without one; ``strata``, the number of clients and of samples by stratum. The steps themselves,
-    d floats a client, are forgotten.
+    It keeps a `Clustering`; the steps themselves, d floats a client, are forgotten.
 
     Attributes:
         beta: share of a stratum in a round.
@@ -103,15 +99,15 @@ class FedSSO(Selector):
     def on_survey(self, state: ServerState, population: Population) -> ServerState:
         """Find the strata and w_1 at first; later, give newcomers their place among the noise."""
         survey = state.memory[SURVEY]
-        kept = state.memory.get(SELECT, {})
+        kept = Clustering.of_state(state)
         clients, labels = _labelled(population, kept)
         points = np.full((clients.size, 2), np.nan)
-        samples = np.array([population.samples.get(int(client), 0) for client in clients])
+        samples = np.array([population.samples.get(int(client), 0) for client in clients], np.int64)
         weights = state.weights
-        if kept:
-            before = np.searchsorted(clients, kept["clients"])
-            points[before] = kept["points"]
-            samples[before] = kept["samples"]
+        if kept.clients.size:
+            before = np.searchsorted(clients, kept.clients)
+            points[before] = kept.points
+            samples[before] = kept.samples
         else:
             key, origin = "weights", weights
             if self.sketch:
@@ -123,16 +119,11 @@ class FedSSO(Selector):
                 points[places] = projection(inner)
             if steps and not self.sketch:
                 weights = _mean(steps, samples[places], weights)
-        memory = {
-            "clients": clients,
-            "labels": labels,
-            "samples": samples.astype(np.int64),
-            "points": points,
-            STRATA: _strata(clients, labels, samples, self.noise),
-        }
+        strata = _strata(clients, labels, samples, self.noise)
         digested: dict[int, Slot] = {client: {} for client in survey[STEP]}
-        memories = {**state.memory, SURVEY: {**survey, STEP: digested}, SELECT: memory}
-        return replace(state, weights=weights, memory=memories)
+        memory = {**state.memory, SURVEY: {**survey, STEP: digested}}
+        state = replace(state, weights=weights, memory=memory)
+        return Clustering(clients, labels, samples, points, strata).kept_in(state)
 
     def select(
         self,
@@ -142,7 +133,7 @@ class FedSSO(Selector):
         rng: np.random.Generator,
     ) -> Plan:
         """Draw from each stratum."""
-        clients, labels = _labelled(population, memory)
+        clients, labels = _labelled(population, Clustering.of(memory))
         strata, names = grouped(clients, labels, self.noise)
         sizes = np.bincount(strata[strata >= 0], minlength=len(names))
         here = np.isin(clients, np.array(population.clients, np.int64)) & (strata >= 0)
@@ -161,12 +152,11 @@ class FedSSO(Selector):
         )
 
 
-def _labelled(population: Population, memory: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
+def _labelled(population: Population, kept: Clustering) -> tuple[np.ndarray, np.ndarray]:
     """Return the clients that are known or there, ascending, and the label of each."""
-    known = np.asarray(memory.get("clients", ()), np.int64)
-    clients = np.union1d(known, np.array(population.clients, np.int64))
+    clients = np.union1d(kept.clients, np.array(population.clients, np.int64))
     labels = np.full(clients.size, NOISE, np.int64)
-    labels[np.searchsorted(clients, known)] = memory.get("labels", NOISE)
+    labels[np.searchsorted(clients, kept.clients)] = kept.labels
     return clients, labels
 
 
@@ -199,12 +189,12 @@ def _mean(steps: list[np.ndarray], samples: np.ndarray, weights: np.ndarray) -> 
 
 def _strata(
     clients: np.ndarray, labels: np.ndarray, samples: np.ndarray, noise: Noise
-) -> dict[str, dict[str, int]]:
+) -> dict[str, Stratum]:
     strata, names = grouped(clients, labels, noise)
     inside = strata >= 0
     sizes = np.bincount(strata[inside], minlength=len(names))
     shares = np.bincount(strata[inside], samples[inside], minlength=len(names))
     return {
-        name: {"clients": int(size), "samples": int(share)}
+        name: Stratum(int(size), int(share))
         for name, size, share in zip(names, sizes, shares, strict=True)
     }
