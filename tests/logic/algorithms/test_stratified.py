@@ -108,7 +108,7 @@ def test_a_stratum_that_is_not_known_counts_by_what_it_brought() -> None:
 
 
 def test_a_plan_that_comes_back_to_a_stratum_is_refused() -> None:
-    with pytest.raises(LogicError, match="comes back to the stratum 'a'"):
+    with pytest.raises(LogicError, match="lanes of the stratum 'a' do not stand together"):
         Round(MODELS, [1, 1, 1, 1], ["a", "b", "a", "b"]).run(Stratified())
 
 

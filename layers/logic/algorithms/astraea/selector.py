@@ -1,4 +1,4 @@
-"""Astraea's rescheduling: everybody, in line at mediators whose data together are balanced."""
+"""Astraea's rescheduling: all clients stand in line at mediators with balanced data."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ from layers.logic.numeric.distances import kullback_leibler, uniform
 
 @dataclass(frozen=True)
 class Astraea(Selector):
-    """Every client every round, gamma to a mediator, one after the other in its lane.
+    """All clients in every round: gamma clients at each mediator, one after the other in its lane.
 
     Duan et al. 2019, "Astraea: Self-balancing Federated Learning for Improving Classification
     Accuracy of Mobile Deep Learning Applications", algorithm 3: a mediator takes
-    argmin_k KL(P_m + P_k || uniform) until it has gamma clients. A plan has a place for each client
-    once, so a mediator goes through its clients once a round (the paper's E_m = 1).
+    argmin_k KL(P_m + P_k || uniform) until it has gamma clients. A client has one place in a plan,
+    so a mediator goes through its clients once a round (the paper's E_m = 1).
 
-    The clients are asked for their labels' histogram once, before their first round; the lines are
-    made again when a client joins later. Who does not answer, or not with a histogram, takes no
-    part until it does. It keeps the lines.
+    The clients are asked for the histogram of their labels once, before their first round; the
+    lines are made again when a client joins later. A client that does not answer, or not with a
+    histogram, takes no part until it does. It keeps the lines.
 
     Attributes:
-        gamma: clients of a mediator; the last one has what is left over.
+        gamma: clients of a mediator; the last mediator has the clients that are left.
         classes: number of labels, C.
-        above: T_d of a hook `rebalance` beside it, so that the lines are made by what clients will
-            train on; None: by what they have.
+        above: T_d of the hook `rebalance`, if there is one: the lines are then made from the
+            samples that clients will train on. None: from the samples that they have.
     """
 
     gamma: int = 10
@@ -58,7 +58,7 @@ class Astraea(Selector):
             check_above(self.above)
 
     def surveys(self) -> tuple[Question, ...]:
-        """Ask for the labels' histogram."""
+        """Ask for the histogram of the labels."""
         return (self._question,)
 
     @property
@@ -91,11 +91,11 @@ class Astraea(Selector):
         round: int,
         rng: np.random.Generator,
     ) -> Plan:
-        """Return everybody who is there, in the mediators' lanes."""
+        """Return all clients that are there, in the lanes of the mediators."""
         return Plan(present(lines_of(memory), set(population.clients)))
 
 
 def check_above(above: float) -> None:
-    """Raise `LogicError` unless a z-score can lie above it."""
+    """Raise `LogicError` unless `above` is a finite number greater than 0."""
     if not 0 < above < math.inf:
         raise LogicError(f"above must be above 0, not {above}")

@@ -1,4 +1,4 @@
-"""FedAIM's split: mildly biased clients alone, extremely biased ones in line at mediators."""
+"""FedAIM's split: extremely biased clients in line at mediators, the other clients alone."""
 
 from __future__ import annotations
 
@@ -34,30 +34,32 @@ from layers.logic.numeric.distances import DISTANCES, shares, uniform, usual_thr
 
 @dataclass(frozen=True)
 class FedAimSplit(Selector):
-    """Everybody, every round: one lane for each client, one lane for each mediator's clients.
+    """All clients in every round: a lane for each client, or for all clients of a mediator.
 
     FedAIM, equation 3 and algorithm 1: client k is extremely biased if EMD_k, the distance of its
-    labels' distribution from the reference, is at least theta. Mediators, min(M, number of those),
-    as equal in size as can be, are filled as in Astraea with the clients that bring each one's
-    pooled distribution nearest to the reference. The lanes are in the groups `nebs` and `ebs`, or
-    `nebs alone` or `ebs alone` when nobody of the other part is there.
+    labels' distribution from the reference, is at least theta. There are M mediators, or one for
+    each of these clients if they are fewer, with equal numbers of clients where possible. As in
+    Astraea, each takes the clients that bring its pooled distribution nearest to the reference.
+    The lanes are in the groups `nebs` and `ebs`; when no client of the other group is there, in
+    `nebs alone` or `ebs alone`.
 
     The clients are asked for their labels once, before their first round; the split is made again
-    when a client joins later. Who does not answer, or not with a histogram, takes no part until it
-    does. It keeps the split and the lines: 8 bytes for each number and distance of a client.
+    when a client joins later. A client that does not answer, or not with a histogram, takes no part
+    until it does. It keeps a `Split`: 8 bytes for each number and each distance of a client.
 
     Attributes:
         mediators: M.
         classes: number of labels, C.
         threshold: theta; None: 3 for 10 classes and in proportion for others, 1.3 with l1.
-        distance: ``"emd"``, the earth mover's with the labels as points 0 ... C - 1, at most
-            (C - 1) / 2 from uniform; ``"l1"``, at most 2, whatever the labels' numbering.
-        reference: ``"uniform"`` over the classes, or ``"pooled"``: what all clients have together.
-        schedule: how mediators are filled: ``"greedy"`` one after the other, ``"balanced"`` the
-            most biased clients first, each where it does best, or ``"random"``.
+        distance: ``"emd"``, the earth mover's with the labels as points 0 ... C - 1: at most
+            (C - 1) / 2 from uniform; ``"l1"``: at most 2, however the labels are numbered.
+        reference: ``"uniform"`` over the classes, or ``"pooled"``: the labels of all
+            clients together.
+        schedule: how mediators are filled: ``"greedy"``, one after the other; ``"balanced"``, the
+            most biased clients first, each where it fits best; or ``"random"``.
         shuffle: whether the clients of a mediator change places each round.
-        reveal: what a client tells: ``"histogram"``, how many samples of each label it has, or
-            ``"distance"``, no more than that, with which mediators are filled at random.
+        reveal: what a client tells: ``"histogram"``, how many samples of each label it has; or
+            ``"distance"``, only its distance, so that mediators are filled at random.
     """
 
     mediators: int = 3
@@ -85,8 +87,8 @@ class FedAimSplit(Selector):
                 raise LogicError(f"{name} must be one of {', '.join(known)}, not {value!r}")
         if self.reveal == "distance" and self.reference == "pooled":
             raise LogicError(
-                "reference: pooled needs every client's histogram, and reveal: distance keeps it "
-                "back; set reference to uniform or reveal to histogram"
+                "reference: pooled needs every client's histogram, and reveal: distance does not "
+                "ask for it; set reference to uniform or reveal to histogram"
             )
 
     def surveys(self) -> tuple[Question, ...]:
@@ -130,7 +132,7 @@ class FedAimSplit(Selector):
         threshold = self.threshold
         if threshold is None:
             threshold = usual_threshold(self.distance, self.classes)
-        # A hair less: a client that is on the threshold by the formula may come out below it.
+        # A little less: rounding may put a client below the threshold that it is exactly on.
         rows = np.flatnonzero(emd >= threshold - 1e-9)
         if not rows.size:
             return ()
@@ -150,7 +152,7 @@ class FedAimSplit(Selector):
         round: int,
         rng: np.random.Generator,
     ) -> Plan:
-        """Return everybody who is there, in the lanes of the split."""
+        """Return all clients that are there, in the lanes of the split."""
         split, there = Split.of(memory), set(population.clients)
         alone = tuple((client,) for client in split.unbiased if client in there)
         lines = present(split.mediators, there)

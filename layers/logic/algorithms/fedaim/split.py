@@ -20,7 +20,7 @@ EBS = "ebs"
 """The group of the mediators' lanes, and the server's name."""
 
 ALONE = " alone"
-"""Ends the name of a group in a round in which none of the other server's clients is there."""
+"""The end of a group's name in a round in which no client of the other server is there."""
 
 
 @dataclass(frozen=True, eq=False)

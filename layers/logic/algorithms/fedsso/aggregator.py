@@ -18,10 +18,10 @@ from layers.logic.errors import LogicError
 
 @dataclass
 class _Sum:
-    delta: np.ndarray  # of everybody (literal), or of the stratum that is open
+    delta: np.ndarray  # of all clients (literal), or of the stratum that is open
     buffers: BufferMean
     strata: Mapping[str, Stratum]
-    means: np.ndarray  # of the strata that are closed, each times its share; empty if literal
+    means: np.ndarray  # sum of the closed strata's means, each times its share; empty if literal
     shares: float = 0.0
     samples: int = 0
     clients: int = 0
@@ -31,7 +31,7 @@ class _Sum:
 
 @dataclass(frozen=True)
 class Stratified(Aggregator):
-    """sum_c (n_c / n) sum_{k in S_c} n_k w_k / sum_{k in S_c} n_k, over the strata that returned.
+    """sum_c (n_c / n) sum_{k in S_c} n_k w_k / sum_{k in S_c} n_k, of the strata that returned.
 
     n_c are the samples of all clients of stratum c, n those of the strata that returned. The
     selector keeps the strata (see `Clustering`) and names them in its plan, in which the lanes of
@@ -39,9 +39,10 @@ class Stratified(Aggregator):
     is that of one update and two sums. Buffers are averaged by n_k.
 
     Attributes:
-        mean: ``"stratified"`` is the above; ``"literal"`` is (N / K) sum_k (n_k / n) w_k as printed
-            in equation 3, with N clients of n samples in all strata and K that returned: its
-            weights do not sum to 1 unless all n_k are equal, and then the model shrinks or grows.
+        mean: ``"stratified"`` is the above. ``"literal"`` is (N / K) sum_k (n_k / n) w_k as printed
+            in equation 3, with N clients that have n samples in all strata, and K clients that
+            returned. Unless all n_k are equal, its weights do not sum to 1, and the model shrinks
+            or grows.
     """
 
     mean: Literal["stratified", "literal"] = "stratified"
@@ -63,8 +64,8 @@ class Stratified(Aggregator):
             _close(total)
             if contribution.group in total.closed:
                 raise LogicError(
-                    f"stratified: the plan comes back to the stratum {contribution.group!r}; its "
-                    "lanes must stand stratum by stratum"
+                    f"stratified: the lanes of the stratum {contribution.group!r} do not stand "
+                    "together in the plan; order the plan's lanes by stratum"
                 )
             total.group = contribution.group
         add_scaled(total.delta, contribution.delta, float(contribution.samples))
@@ -86,7 +87,7 @@ class Stratified(Aggregator):
 
 
 def _close(total: _Sum) -> None:
-    """Add the mean of the open stratum to those that are closed, and open none."""
+    """Add the mean of the open stratum to those of the closed ones, and close it."""
     if total.group is None:
         return
     known = total.strata.get(total.group)

@@ -29,15 +29,15 @@ def _none() -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class Clustering:
-    """N clients, and the strata that were made of them; N = 0 before anybody was clustered.
+    """N clients and their strata; N is 0 before the clients were clustered.
 
     Attributes:
         clients: int64 (N,), ascending.
         labels: int64 (N,), the cluster of each; -1: in none.
         samples: int64 (N,), of each.
-        points: float64 (N, 2), principal components of what was clustered; NaN for a client of
-            which nothing was.
-        strata: by their names. A selector of another kind may keep these alone.
+        points: float64 (N, 2), principal components of what was clustered; NaN for a client that
+            sent nothing to cluster.
+        strata: by name. Another selector may keep these alone.
     """
 
     clients: np.ndarray = field(default_factory=_none)
@@ -47,7 +47,7 @@ class Clustering:
     strata: Mapping[str, Stratum] = field(default_factory=dict)
 
     def memory(self) -> Memory:
-        """Return it as named arrays and numbers."""
+        """Return the clustering as named arrays and numbers."""
         return {
             "clients": self.clients,
             "labels": self.labels,
@@ -58,7 +58,7 @@ class Clustering:
 
     @classmethod
     def of(cls, memory: Mapping[str, Any]) -> Clustering:
-        """Return what a selector kept; an empty one if it keeps no strata.
+        """Return the clustering that a selector kept; an empty one if it keeps no strata.
 
         Raises:
             LogicError: the arrays are not as `memory` makes them.
@@ -83,11 +83,11 @@ class Clustering:
 
     @classmethod
     def of_state(cls, state: ServerState) -> Clustering:
-        """Return what the selector kept in this state."""
+        """Return the clustering that the selector kept in this state."""
         return cls.of(state.memory.get(SELECT, {}))
 
     def kept_in(self, state: ServerState) -> ServerState:
-        """Return the state in which the selector keeps this."""
+        """Return the state in which the selector keeps this clustering."""
         return replace(state, memory={**state.memory, SELECT: self.memory()})
 
 

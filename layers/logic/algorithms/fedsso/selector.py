@@ -1,4 +1,4 @@
-"""Selection by strata of clients whose first steps are alike (FedSSO, algorithm 1)."""
+"""Selection by strata: clients whose first steps are alike (FedSSO, algorithm 1)."""
 
 from __future__ import annotations
 
@@ -36,29 +36,31 @@ STEP = "step"
 
 @dataclass(frozen=True)
 class FedSSO(Selector):
-    """A share of every stratum, drawn uniformly; strata are clients whose first steps are alike.
+    """A uniform draw from every stratum; a stratum is clients whose first steps are alike.
 
     Before round 1 every client takes one step on all of its samples from w_0 and sends
-    w_1^i = w_0 - eta_0 grad F_i(w_0). OPTICS clusters these once and for all, and round 1 starts
-    from w_1 = sum_i (n_i / n) w_1^i. Each round then draws
-    q_c = max(1, round(beta |c|)) of the clients of each stratum c, halves rounded up, of those
-    that are there; fewer when fewer are. With over-selection more of the same stratum are asked.
+    w_1^i = w_0 - eta_0 grad F_i(w_0). OPTICS clusters these once, and round 1 starts from
+    w_1 = sum_i (n_i / n) w_1^i. Each round draws q_c = max(1, round(beta |c|)) clients of each
+    stratum c, halves rounded up, from those that are there; all of them if there are fewer. With
+    over-selection more clients of the same stratum are asked.
 
-    Clients that joined later, did not answer, or answered what cannot be a model (a wrong size or
-    type, NaN) have no cluster, and their steps are not in w_1. Non-trainable state stays that of
-    w_0. What a client reveals is its step, up to the rate its gradient over all its samples.
+    A client has no cluster, and its step is not in w_1, if it joined later, did not answer, or
+    answered what cannot be a model (a wrong size or type, NaN). Non-trainable state stays that of
+    w_0. A client reveals its step, which divided by the learning rate is its gradient over all of
+    its samples.
 
     It keeps a `Clustering`; the steps themselves, d floats a client, are forgotten.
 
     Attributes:
         beta: share of a stratum in a round.
         learning_rate: eta_0, of the first step.
-        min_samples: of OPTICS: clients, itself included, that make a client's surroundings dense.
-        xi: of OPTICS: relative steepness in the reachability plot that makes a cluster's edge.
-        noise: whether the clients in no cluster are one more stratum, are never asked
-            (``"drop"``), or are a stratum each (``"singletons"``).
-        sketch: how many values of a sketch a client sends in place of its step, which reveals less
-            of it and is less to send; round 1 then starts from w_0. 0: the step itself.
+        min_samples: of OPTICS: the number of clients, itself included, that make the neighbourhood
+            of a client dense.
+        xi: of OPTICS: the relative steepness in the reachability plot that ends a cluster.
+        noise: whether the clients in no cluster are one stratum more (``"stratum"``), are never
+            asked (``"drop"``), or are a stratum each (``"singletons"``).
+        sketch: the number of values of a sketch that a client sends in place of its step; a sketch
+            is shorter and reveals less, and round 1 then starts from w_0. 0: the step itself.
     """
 
     beta: float = 0.1
@@ -89,7 +91,7 @@ class FedSSO(Selector):
         if self.sketch > logic.size:
             raise LogicError(
                 f"fedsso: a sketch of {self.sketch} values of a model that has {logic.size}; "
-                "lower it, or leave it out"
+                "lower sketch, or leave it out"
             )
 
     def surveys(self) -> tuple[Question, ...]:
@@ -97,7 +99,7 @@ class FedSSO(Selector):
         return (Question(STEP, learning_rate=self.learning_rate, values=self.sketch),)
 
     def on_survey(self, state: ServerState, population: Population) -> ServerState:
-        """Find the strata and w_1 at first; later, give newcomers their place among the noise."""
+        """Find the strata and w_1 the first time; later, count newcomers among the noise."""
         survey = state.memory[SURVEY]
         kept = Clustering.of_state(state)
         clients, labels = _labelled(population, kept)
@@ -163,7 +165,7 @@ def _labelled(population: Population, kept: Clustering) -> tuple[np.ndarray, np.
 def _sound(
     answers: Mapping[int, Slot], clients: np.ndarray, key: str, like: np.ndarray
 ) -> tuple[np.ndarray, list[np.ndarray]]:
-    """Return the places, int64, of the clients whose answer is a vector like `like`, and it."""
+    """Return the places, int64, of clients that answered with a vector like `like`, and these."""
     places, steps = [], []
     for place, client in enumerate(clients.tolist()):
         step = answers.get(client, {}).get(key)
