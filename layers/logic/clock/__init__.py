@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from layers.logic.clock.availability import Always, Availability, Chance, Trace
+from layers.logic.clock.clock import Clock
 from layers.logic.clock.devices import (
     Devices,
     Fleet,
@@ -16,6 +17,7 @@ from layers.logic.clock.devices import (
     Range,
     Tiers,
 )
+from layers.logic.clock.instant import InstantClock
 from layers.logic.clock.real import RealClock
 from layers.logic.clock.uploads import Parallel, Serial, Uploads
 from layers.logic.clock.virtual import ClockEvent, VirtualClock
@@ -40,7 +42,9 @@ __all__ = [
     "Availability",
     "Devices",
     "Fleet",
+    "Clock",
     "ClockEvent",
+    "InstantClock",
     "RealClock",
     "Uploads",
     "VirtualClock",

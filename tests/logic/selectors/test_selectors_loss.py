@@ -19,7 +19,7 @@ from layers.logic import (
     answer_question,
     run_round,
 )
-from layers.logic.core.times import Times
+from layers.logic.core.report import Times
 from layers.logic.seeds import generator
 from layers.logic.selectors.client_values import column, with_numbers
 from layers.logic.selectors.oort import Oort
