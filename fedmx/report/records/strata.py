@@ -1,4 +1,4 @@
-"""The clusters of clients that a stratified selector found, read from a run's last checkpoint."""
+"""The clusters of clients that a stratified selector found, from a run's last checkpoint."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ from layers.logic.errors import LogicError
 
 @dataclass(frozen=True, eq=False)
 class Strata:
-    """The clusters of N clients.
+    """N clients with their clusters.
 
     Attributes:
         clients: int (N,), their ids.
-        labels: int (N,), each one's cluster; -1: in none.
-        points: float (N, 2), principal components of what was clustered; NaN where nothing was.
+        labels: int (N,), the cluster of each; -1: in none.
+        points: float (N, 2), the first principal components of the clustered values; NaN for a
+            client without a value.
     """
 
     clients: np.ndarray
@@ -30,7 +31,7 @@ class Strata:
 
     @property
     def clusters(self) -> dict[int, int]:
-        """The number of clients of each cluster, in the order of the labels, without noise."""
+        """The number of clients in each cluster, in the order of the labels, without noise."""
         labels, sizes = np.unique(self.labels[self.labels != NOISE], return_counts=True)
         return dict(zip(labels.tolist(), sizes.tolist(), strict=True))
 
@@ -40,14 +41,14 @@ class Strata:
         return int(np.count_nonzero(self.labels == NOISE))
 
     def by_cluster(self) -> np.ndarray:
-        """Return the places of the clients cluster by cluster, those in none last: int (N,)."""
+        """Return the clients' indices in the order of their clusters, noise last: int (N,)."""
         places: np.ndarray = np.lexsort((self.clients, self.labels, self.labels == NOISE))
         return places
 
 
 def strata_of(run: RunFolder, summary: RunSummary) -> Strata | None:
-    """Return the clusters; None if there are none, or no checkpoint that can be read."""
-    # A checkpoint may be large: only those of runs that may have clusters are read.
+    """Return the clusters of a run, or None if it has none or no readable checkpoint."""
+    # A checkpoint can be large, so it is read only if the selector may have clusters.
     named = (summary.settings.get(path) for path in ("logic.preset", "logic.selector"))
     if not any("fedsso" in str(name).lower() for name in named):
         return None

@@ -58,7 +58,7 @@ class FedNova(Aggregator):
             raise LogicError(f"effective must be auto, a or steps, not {self.effective!r}")
 
     def check(self, logic: Logic) -> None:
-        """Refuse a local solver whose ||a||_1 is another one, or not known."""
+        """Refuse local solvers of which ||a||_1 is another, or not known."""
         mu = sum(hook.mu for hook in logic.hooks if isinstance(hook, FedProx))
         if mu != self.mu:
             raise LogicError(

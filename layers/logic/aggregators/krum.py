@@ -37,7 +37,7 @@ class Krum(Aggregator):
         _check_number(self.byzantine)
 
     def check(self, logic: Logic) -> None:
-        """Refuse rounds so small that f arbitrary clients could decide them."""
+        """Refuse rounds in which f arbitrary clients could outvote the others."""
         _check_round(self, self.byzantine, logic)
 
     def init(self, state: ServerState) -> StoredUpdates:
@@ -75,7 +75,7 @@ class MultiKrum(Aggregator):
             raise LogicError(f"keep must be 1 or more, not {self.keep}")
 
     def check(self, logic: Logic) -> None:
-        """Refuse rounds so small that f arbitrary clients could decide them."""
+        """Refuse rounds in which f arbitrary clients could outvote the others."""
         _check_round(self, self.byzantine, logic)
 
     def init(self, state: ServerState) -> StoredUpdates:

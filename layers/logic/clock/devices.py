@@ -173,7 +173,7 @@ class Knapsack(Devices):
     """The system model of the knapsack papers: t^UC = c M / f, t^UL = D / (gamma B log2(1 + SNR)).
 
     Eqs. (1) and (2). Training takes the same time each round, whatever the number of samples; the
-    channel's gain |h|^2 = SNR is drawn anew from Exp(1) for every client and round.
+    channel's gain |h|^2 = SNR is drawn from Exp(1) for every client and round.
 
     Attributes:
         cycles: c, the work on one bit.

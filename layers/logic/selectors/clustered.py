@@ -43,7 +43,7 @@ class Clustered(Selector):
         check_size(self.fraction, self.count)
 
     def check(self, logic: Logic) -> None:
-        """Refuse a mean with other weights than those of the plan."""
+        """Refuse a mean that would weigh by size what was drawn by size."""
         if isinstance(logic.aggregator, Mean) and logic.aggregator.weights != "plan":
             raise LogicError(
                 "clustered draws clients by size and gives each its weight; set aggregator to "

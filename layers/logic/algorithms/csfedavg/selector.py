@@ -54,7 +54,7 @@ class CsFedAvg(Selector):
             raise LogicError(f"exploring must be between 0 and 1, not {self.exploring}")
 
     def check(self, logic: Logic) -> None:
-        """Refuse a logic without the hook `divergence`."""
+        """Refuse a logic without the hook that measures the divergence."""
         if not any(isinstance(hook, Divergence) for hook in logic.hooks):
             raise LogicError(
                 "csfedavg selects by a divergence that no hook measures; add the hook divergence"

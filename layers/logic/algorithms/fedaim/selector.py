@@ -34,7 +34,7 @@ from layers.logic.numeric.distances import DISTANCES, shares, uniform, usual_thr
 
 @dataclass(frozen=True)
 class FedAimSplit(Selector):
-    """All clients in every round: a lane for each client, or for all clients of a mediator.
+    """All clients in every round: a lane for each mediator, and one for each client without any.
 
     FedAIM, equation 3 and algorithm 1: client k is extremely biased if EMD_k, the distance of its
     labels' distribution from the reference, is at least theta. There are M mediators, or one for

@@ -14,16 +14,16 @@ from layers.logic.seeds import generator
 
 @dataclass(frozen=True)
 class FedShare(Hook):
-    """Each client trains on its own samples and on a random part of a set G that all clients get.
+    """Each client trains on its own samples and on a random part of a set G that all are given.
 
     Zhao et al. 2018, "Federated Learning with Non-IID Data", section 4: G is balanced over the
-    classes, and is the share beta of all training samples. It is taken out of them, so that no
-    sample counts twice. The number of samples n_k, by which models are averaged, includes the
-    shared ones. The server does nothing, and nothing is kept; G goes to each client once.
+    classes, has the share beta of all training samples, and is taken out of them, so that nothing
+    counts twice; the number of samples n_k, by which models are averaged, counts the shared ones.
+    The server has nothing to do and nothing is kept; G crosses the wire once to each client.
 
     Attributes:
         shared: beta, the size of G as a share of all training samples.
-        part: the share of G that a client trains on, the same samples in every round.
+        part: what part of G a client trains on, the same samples every round.
     """
 
     shared: float = 0.05
@@ -48,11 +48,11 @@ class _Sharing(ClientHalf):
         shared = context.shared
         if shared is None:
             raise LogicError(
-                "fedshare: this client has not got the shared samples; give layers.logic.answer "
-                "the argument shared"
+                "fedshare: this client was not given the samples that are shared; give "
+                "layers.logic.answer the argument shared"
             )
         number = max(round(self._part * len(shared)), 1)
-        # Drawn for the client alone, so that it is the same part in every round.
+        # By the client alone, so that it is the same part in every round.
         rows = generator(0, "fedshare", context.client or 0).permutation(len(shared))[:number]
         return ArrayData(
             np.concatenate([data.x, shared.x[np.sort(rows)]]),
