@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
+    from fedmx.components.settings import Setting
     from layers.logic import Hook, Preset
 
 NOUNS = {
@@ -28,8 +28,6 @@ NOUNS = {
     "availabilities": "availability",
 }
 """The noun for a component of each kind, in messages and headings."""
-
-SECTIONS = ("Args:", "Attributes:", "Raises:", "Returns:")
 
 
 def explain(
@@ -60,14 +58,14 @@ def explanation(name: str) -> list[str]:
         if entry is None or entry in parts:
             continue
         lines += ["", ""] if lines else []
-        family = key.endswith(":")
-        lines += [f"{name}: {NOUNS[kind]}", "", *_documentation(entry, None, family)]
-        if kind == "presets":
-            preset = _default_instance(entry)
-            if preset is not None:
-                lines += ["", *_preset_lines(preset)]
-                parts = [type(part) for _, part in _parts(preset)]
-        elif kind == "hooks":
+        lines += [f"{name}: {NOUNS[kind]}", ""]
+        preset = _default_instance(entry) if kind == "presets" else None
+        if preset is not None:
+            lines += [*_own_lines(entry), "", *_preset_lines(entry, preset)]
+            parts = [type(part) for _, part in _parts(preset)]
+            continue
+        lines += _documentation(entry, None, key.endswith(":"))
+        if kind == "hooks":
             hook = _default_instance(entry)
             lines += ["", *_hook_lines(hook)] if hook is not None else []
     if not lines:
@@ -110,15 +108,29 @@ def _parts(preset: Preset) -> list[tuple[str, Any]]:
     return [("selectors", preset.selector), ("aggregators", preset.aggregator), *hooks]
 
 
-def _preset_lines(preset: Preset) -> Iterator[str]:
+def _own_lines(entry: Callable[..., Preset]) -> Iterator[str]:
+    """Yield the text on a preset, and the settings that it has besides those of its parts."""
+    from fedmx.components.settings import signature_of
+
+    own = signature_of(inspect.unwrap(entry)).settings
+    text, settings_text = _split(entry)
+    yield from text.splitlines()
+    yield ""
+    yield "settings, besides those of its parts below:" if own else "settings: those of its parts"
+    for setting in own.values():
+        yield from _setting_lines(setting, str(setting), settings_text)
+
+
+def _preset_lines(entry: Callable[..., Preset], preset: Preset) -> Iterator[str]:
     """Yield the lines about the parts of a preset, and how an experiment file names them."""
     import yaml
 
+    fixed: Mapping[str, str] = getattr(entry, "fixed", {})
     yield "Made of:"
     for kind, part in _parts(preset):
         yield ""
         yield f"{NOUNS[kind]} {_name(kind, part)}"
-        for line in _documentation(type(part), part, family=False):
+        for line in _documentation(type(part), part, family=False, fixed=fixed):
             yield f"  {line}".rstrip()
         if kind == "hooks":
             yield ""
@@ -166,22 +178,40 @@ def _hook_lines(hook: Hook) -> Iterator[str]:
         yield "the model goes down encoded"
 
 
-def _documentation(entry: Any, part: object, family: bool) -> list[str]:
-    """Return the documentation of a component, and its settings: those of `part`, or defaults."""
+def _documentation(
+    entry: Any, part: object, family: bool, fixed: Mapping[str, str] | None = None
+) -> list[str]:
+    """Return the documentation of a component, and its settings: those of `part`, or defaults.
+
+    Args:
+        entry: the class or function.
+        part: the object whose values are shown; None: the defaults.
+        family: whether the first setting is the end of the name, and is left out.
+        fixed: the settings that the preset of this part does not take, each with the reason.
+    """
     from fedmx.components.settings import signature_of
     from fedmx.components.text import shown
 
-    text, settings_text = _split(inspect.getdoc(entry) or "")
+    text, settings_text = _split(entry)
     if inspect.isclass(entry):
         text = _with_module_text(entry, text)
     lines = text.splitlines()
     settings = list(signature_of(entry).settings.values())[1 if family else 0 :]
     lines += ["", "settings:"] if settings else []
     for one in settings:
-        value = one if part is None else f"{one.name} = {shown(getattr(part, one.name))}"
-        lines.append(f"  {value}: {one.type}{', must be given' if one.required else ''}")
-        lines += [f"      {line}" for line in settings_text.get(one.name, ())]
+        value = str(one) if part is None else f"{one.name} = {shown(getattr(part, one.name))}"
+        lines += _setting_lines(one, value, settings_text)
+        if fixed and one.name in fixed:
+            lines.append(f"      fixed in the preset: {fixed[one.name]}")
     return lines
+
+
+def _setting_lines(
+    setting: Setting, value: str, settings_text: Mapping[str, list[str]]
+) -> list[str]:
+    """Return the lines about one setting."""
+    first = f"  {value}: {setting.type}{', must be given' if setting.required else ''}"
+    return [first, *(f"      {line}" for line in settings_text.get(setting.name, ()))]
 
 
 def _with_module_text(entry: type, text: str) -> str:
@@ -191,25 +221,10 @@ def _with_module_text(entry: type, text: str) -> str:
     return "\n\n".join(part for part in (opening, text, more) if part)
 
 
-def _split(docstring: str) -> tuple[str, dict[str, list[str]]]:
+def _split(entry: Any) -> tuple[str, dict[str, list[str]]]:
     """Return a docstring without its sections, and the lines about each argument or attribute."""
-    entries: dict[str, list[str]] = {}
-    kept: list[str] = []
-    section = last = ""
-    for line in docstring.replace("``", "`").splitlines():
-        if line in SECTIONS:
-            section = line
-        elif line and not line.startswith(" "):
-            section = ""
-        if not section:
-            kept.append(line)
-        elif section in SECTIONS[:2]:
-            found = re.match(r"    (\w+): (.+)", line)
-            if found:
-                last = found[1]
-                entries[last] = [found[2]]
-            elif last and line.strip() and line != section:
-                entries[last].append(line.strip())
-    text = "\n".join(kept).strip()
+    from layers.logic.core.docstrings import split_docstring
+
+    text, entries = split_docstring((inspect.getdoc(entry) or "").replace("``", "`"))
     shortened = text.removeprefix("Return ")
     return text if shortened == text else shortened[:1].upper() + shortened[1:], entries

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from fedmx.report.records.summary import RunSummary
 from fedmx.run import RunError, RunFolder
-
-NOISE = -1
-_PATH = ("server", "memory", "selector")  # in the state tree of a checkpoint
+from layers.logic.algorithms.fedsso.clustering import Clustering
+from layers.logic.algorithms.fedsso.strata import NOISE as NOISE
+from layers.logic.core.selector import SELECT
+from layers.logic.errors import LogicError
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,16 +56,11 @@ def strata_of(run: RunFolder, summary: RunSummary) -> Strata | None:
         checkpoint = run.latest_checkpoint()
     except RunError:
         return None
-    node: Any = None if checkpoint is None else checkpoint.state
-    for key in _PATH:
-        node = node.get(key) if isinstance(node, Mapping) else None
-    if not isinstance(node, Mapping):
+    state = {} if checkpoint is None else checkpoint.state
+    try:
+        found = Clustering.of(state["server"]["memory"][SELECT])
+    except (KeyError, TypeError, LogicError):
         return None
-    found = [np.asarray(node.get(key)) for key in ("clients", "labels", "points")]
-    clients, labels, points = found
-    whole = all(one.dtype.kind == "i" and one.ndim == 1 for one in (clients, labels))
-    if not whole or clients.size == 0 or labels.shape != clients.shape:
+    if found.clients.size == 0:
         return None
-    if points.dtype.kind != "f" or points.shape != (clients.size, 2):
-        return None
-    return Strata(clients, labels, points)
+    return Strata(found.clients, found.labels, found.points)
