@@ -15,15 +15,13 @@ from fedmx.layers_check import check_layers
 
 check_layers()
 
-
-def _read_homes() -> dict[str, str]:
-    """Return the names of the stub file, each with the module that defines it."""
-    stub = ast.parse(Path(__file__).with_suffix(".pyi").read_bytes())
-    imports = [node for node in stub.body if isinstance(node, ast.ImportFrom)]
-    return {alias.name: str(node.module) for node in imports for alias in node.names}
-
-
-_HOMES = _read_homes()
+_STUB = ast.parse(Path(__file__).with_suffix(".pyi").read_bytes())
+_HOMES = {
+    alias.name: str(node.module)
+    for node in _STUB.body
+    if isinstance(node, ast.ImportFrom)
+    for alias in node.names
+}
 
 __all__ = sorted(_HOMES)
 

@@ -79,6 +79,6 @@ from layers.logic.core.engine import Data as Data
 from layers.logic.core.messages import Layout as Layout
 from layers.logic.core.messages import Slot as Slot
 from layers.logic.core.messages import Tensor as Tensor
-from layers.logic.core.preset_settings import settings_of_parts as settings_of_parts
 from layers.logic.core.survey import QUESTIONS as QUESTIONS
+from layers.logic.presets.settings_of_parts import settings_of_parts as settings_of_parts
 from layers.logic.seeds import generator as generator
