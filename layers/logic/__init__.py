@@ -1,4 +1,7 @@
-"""The logic layer: what happens to a model or an update on its way. numpy only."""
+"""The logic layer: what happens to a model or an update on its way.
+
+No sockets and no mxnet come in: of other packages it imports numpy, and scikit-learn for OPTICS.
+"""
 
 from __future__ import annotations
 

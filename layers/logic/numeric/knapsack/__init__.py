@@ -1,4 +1,7 @@
-"""The 0/1 knapsack: which items of a weight and a value to take within a capacity."""
+"""The 0/1 knapsack: which items of a weight and a value to take within a capacity.
+
+The solvers know nothing of clients, rounds or uploads.
+"""
 
 from __future__ import annotations
 
