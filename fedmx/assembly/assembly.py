@@ -191,6 +191,7 @@ class Assembly:
                     train.learning_rate, round - 1, experiment.rounds
                 ),
                 seed=experiment.seed,
+                clients=experiment.clients,
                 min_updates=section.min_updates,
                 deadline_s=experiment.clock.deadline_s,
                 over_select=section.over_select,

@@ -67,11 +67,16 @@ class Selector(ABC):
         """Return what every client is asked once, before its first round."""
         return ()
 
-    def on_survey(self, state: ServerState, population: Population) -> ServerState:
+    def on_survey(self, state: ServerState, population: Population, seed: int) -> ServerState:
         """Return the state after clients have answered the surveys.
 
         The answers are `state.memory[SURVEY]`; an answer of which a digest is kept can be replaced
         by an empty one. What the selector keeps goes to `state.memory[SELECT]`.
+
+        Args:
+            state: with the answers.
+            population: the clients that are there.
+            seed: of the run, for random draws (see `layers.logic.seeds.generator`).
         """
         return state
 

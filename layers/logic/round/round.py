@@ -34,7 +34,7 @@ def run_round(state: ServerState, peers: Peers, logic: Logic) -> tuple[ServerSta
     """
     state, cohort = choose_cohort(state, peers, logic)
     plan, population = cohort.plan, cohort.population
-    pipeline = logic.server_pipeline(state, len(population.clients))
+    pipeline = logic.server_pipeline(state, population.number)
     silent = ask_hooks("cohort", plan.clients, state, pipeline, peers, logic)
 
     dispatch = Dispatch(state, plan, pipeline, logic, peers.remembers, without=silent)
