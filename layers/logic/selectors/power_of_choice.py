@@ -14,11 +14,13 @@ from layers.logic.core.selector import Inquiry, Selector
 from layers.logic.core.survey import Question
 from layers.logic.errors import LogicError
 from layers.logic.selectors.client_values import column, with_numbers
+from layers.logic.selectors.plain_mean import check_plain_mean
 from layers.logic.selectors.uniform import check_size, cohort_size
 from layers.logic.selectors.weighted import draw_weighted
 
 if TYPE_CHECKING:
     from layers.logic.core.report import RoundReport
+    from layers.logic.round.logic import Logic
 
 LOSS = "loss"
 """The question, and the key of the losses that were reported."""
@@ -58,6 +60,10 @@ class PowerOfChoice(Selector):
             )
         if self.samples < 0:
             raise LogicError(f"samples must be 0 or more, not {self.samples}")
+
+    def check(self, logic: Logic) -> None:
+        """Refuse a mean that would weigh by size what was drawn by size."""
+        check_plain_mean("power-of-choice", logic)
 
     def inquire(
         self,
