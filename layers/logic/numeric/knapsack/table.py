@@ -6,9 +6,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from layers.logic.errors import LogicError
-from layers.logic.numeric.knapsack.choice import Choice, worth_taking
-
 
 @dataclass(frozen=True, eq=False)
 class _Row:
@@ -82,36 +79,3 @@ def cells_up(weight: float, resolution: float) -> int:
 def cells_down(capacity: float, resolution: float) -> int:
     """Return the capacity in cells, rounded down."""
     return int(np.floor(capacity / resolution))
-
-
-def solve_by_table(
-    values: np.ndarray, weights: np.ndarray, capacity: float, resolution: float = 1.0
-) -> Choice:
-    """Return the best choice for weights rounded up to whole cells, and capacity down.
-
-    It always fits. It is a best one if weights and capacity are whole numbers of cells, and else is
-    worth at least the best choice within `capacity - (n + 1) * resolution`. Ties as in
-    `solve_exact`, by the rounded weights.
-
-    Args:
-        values: float64 (n,); an item of no value is not taken.
-        weights: float64 (n,), 0 or more.
-        capacity: in the unit of the weights.
-        resolution: of a cell, in the same unit.
-
-    Raises:
-        LogicError: for a negative weight, what is not finite, or no resolution.
-    """
-    if not resolution > 0:
-        raise LogicError(f"resolution must be above 0, not {resolution}")
-    values, weights = np.asarray(values, np.float64), np.asarray(weights, np.float64)
-    usable = worth_taking(values, weights, capacity)
-    if not usable.size:
-        return Choice()
-    room = cells_down(capacity, resolution)
-    table = Table.of(room)
-    for item in usable[::-1]:  # the newest is kept on a tie: the one that comes first
-        table = table.with_item(
-            int(item), float(values[item]), cells_up(float(weights[item]), resolution)
-        )
-    return Choice.of(table.choose(room), values, weights)
