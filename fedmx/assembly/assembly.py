@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from fedmx.assembly.asset_file import AssetFile
+from fedmx.assembly.uploads import build_uploads
 from fedmx.components.build import bind, build, resolve
 from fedmx.components.catalogue import CATALOGUE
 from fedmx.components.settings import signature_of
@@ -222,7 +223,7 @@ class Assembly:
         """Return the simulation's clock; None: without devices nothing takes any time.
 
         Raises:
-            ExperimentError: the devices or their availability cannot be had.
+            ExperimentError: the devices, their uploads or their availability cannot be had.
         """
         experiment, clock = self.experiment, self.experiment.clock
         if clock.devices is None:
@@ -232,7 +233,7 @@ class Assembly:
                 experiment.clients,
                 build("devices", clock.devices, CATALOGUE["devices"]),
                 derive(experiment.seed, "clock"),
-                build("uploads", clock.uploads, CATALOGUE["uploads"]),
+                build_uploads(clock.uploads, self.preset.selector),
                 build("availability", clock.availability, CATALOGUE["availabilities"]),
                 clock.dropout,
             )

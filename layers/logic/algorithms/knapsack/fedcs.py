@@ -42,6 +42,8 @@ class FedCS(Selector):
 
     candidates: float = 1.0
 
+    serial_uploads = True
+
     def __post_init__(self) -> None:
         if not 0 <= self.candidates <= 1:
             raise LogicError(f"candidates must be between 0 and 1, not {self.candidates}")

@@ -92,6 +92,8 @@ class OfflineKP(Selector):
     resolution_s: float = 1.0
     ask_times: bool = True
 
+    serial_uploads = True
+
     def __post_init__(self) -> None:
         if not 0 < self.resolution_s < np.inf:
             raise LogicError(f"resolution_s must be above 0, not {self.resolution_s}")

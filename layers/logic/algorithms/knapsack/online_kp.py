@@ -62,6 +62,8 @@ class OnlineKP(Selector):
     value: Literal["raw", "normalised"] = "raw"
     ask_times: bool = True
 
+    serial_uploads = True
+
     def __post_init__(self) -> None:
         if (self.L0 is None) != (self.U is None):
             raise LogicError(f"L0 and U are given together or not at all: {self.L0} and {self.U}")
