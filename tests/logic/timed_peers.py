@@ -38,12 +38,14 @@ class TimedPeers(MemoryPeers):
         upload_s: t^UL by client.
         norms: what clients offer, if not what they trained.
         mute: clients that do not answer questions.
+        unknown_uploads: whether offers say nothing of how long the upload will take.
     """
 
     train_s: Mapping[int, float] = field(default_factory=dict)
     upload_s: Mapping[int, float] = field(default_factory=dict)
     norms: Mapping[int, float] = field(default_factory=dict)
     mute: Sequence[int] = ()
+    unknown_uploads: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -107,7 +109,8 @@ class TimedPeers(MemoryPeers):
                     norm = self.norms.get(client, update.metrics["norm"])
                     update = replace(update, metrics={**update.metrics, "norm": norm})
                     self._work[client] = update
-                    yield replace(offer_of(update, self.upload_s[client]), at_s=happening.at_s)
+                    upload_s = 0.0 if self.unknown_uploads else self.upload_s[client]
+                    yield replace(offer_of(update, upload_s), at_s=happening.at_s)
                 else:
                     self._work[client] = update
                     self.clock.upload(client, 0)

@@ -190,7 +190,8 @@ class Collection:
 
     def _offered_norm(self, client: int) -> dict[str, float]:
         """Return the norm that a client offered, if it did: selection went by it."""
-        return {"norm": self._offers.norms[client]} if client in self._offers.norms else {}
+        offer = self._offers.all.get(client)
+        return {} if offer is None else {"norm": offer.norm}
 
     def _note_stranger(self, update: Update) -> None:
         known = self.outcomes.get(update.client)
@@ -206,7 +207,8 @@ class Collection:
     def _end(self, report: ClientReport) -> Sequence[Task]:
         """End a client's part; return the next task of its lane, and fold what can be folded."""
         lane = self._dispatch.end(report.client)
-        self.outcomes[report.client] = report
+        offer = self._offers.all.get(report.client)
+        self.outcomes[report.client] = replace(report, offer=offer)
         tasks = self.expect(self._dispatch.next(lane))
         if not tasks and lane.updates:
             self._came_back += 1

@@ -15,7 +15,7 @@ class OfferBook:
     """The offers of one round, and the selector's verdicts on them.
 
     Attributes:
-        norms: of all offers of the round, by client, whatever became of them.
+        all: every offer of the round, by client, whatever became of it.
         granted: the clients that may send their update.
         waiting: the clients that have a task and have neither offered nor been lost.
         open: the offers without a verdict, by client, in order of arrival.
@@ -27,7 +27,7 @@ class OfferBook:
         self._memory = state.memory.get(SELECT, {})
         self._so_far: Any = None  # what the selector made of the offers so far
         self._listed: list[Offer] = []  # `open` as a list that grows: a copy a call would be dear
-        self.norms: dict[int, float] = {}
+        self.all: dict[int, Offer] = {}
         self.granted: set[int] = set()
         self.waiting: dict[int, None] = {}
         self.open: dict[int, Offer] = {}
@@ -36,7 +36,7 @@ class OfferBook:
         """Enter a sound offer."""
         self.open[offer.client] = offer
         self._listed.append(offer)
-        self.norms[offer.client] = offer.norm
+        self.all[offer.client] = offer
         del self.waiting[offer.client]
 
     def remove(self, client: int) -> None:

@@ -301,19 +301,28 @@ def test_online_kp_leaves_out_who_will_not_have_trained_in_time() -> None:
 
 
 @pytest.mark.parametrize(("value", "unit"), [("raw", 1.0), ("normalised", 6.0)])
-def test_online_kp_takes_whoever_fits_first_and_its_thresholds_from_them(value, unit) -> None:
+def test_online_kp_takes_whoever_fits_first_and_its_thresholds_from_all_offers(value, unit) -> None:
     case = {"t_uc": [1.0, 2.0, 3.0], "t_ul": [4.0, 2.0, 400.0], "norms": [3.0, 0.5, 6.0]}
     peers = peers_of(OnlineKP(value=value), {**case, "T_round": 100.0})
     state, report = run_round(a_state(peers.logic), peers, peers.logic)
     assert report.of("accepted") == (0, 1)
     kept = state.memory["selector"]
     assert kept["U"] == pytest.approx(3.0 / 4.0 / unit)
-    assert kept["L0"] == pytest.approx(0.5 / 2.0 / unit)
+    assert kept["L0"] == pytest.approx(6.0 / 400.0 / unit), "of one that was declined"
     after, report = run_round(state, peers, peers.logic)
     assert (after.memory["selector"]["L0"], after.memory["selector"]["U"]) == (
         kept["L0"],
         kept["U"],
     )
+
+
+def test_online_kp_takes_its_thresholds_from_uploads_where_nobody_knew_how_long_they_take() -> None:
+    case = {"t_uc": [1.0, 2.0, 3.0], "t_ul": [4.0, 2.0, 5.0], "norms": [3.0, 0.5, 0.0]}
+    peers = peers_of(OnlineKP(), {**case, "T_round": 100.0})
+    peers.unknown_uploads = True
+    state, _ = run_round(a_state(peers.logic), peers, peers.logic)
+    kept = state.memory["selector"]
+    assert (kept["L0"], kept["U"]) == (pytest.approx(0.25), pytest.approx(0.75))
 
 
 def test_online_kp_remembers_the_largest_norm_of_those_that_were_declined_too() -> None:
