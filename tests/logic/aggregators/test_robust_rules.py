@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.optimize import minimize
@@ -110,6 +110,14 @@ def weighted_points(draw) -> tuple[np.ndarray, np.ndarray]:
     return points, np.array(samples) / sum(samples)
 
 
+# Half of the weight is at one point, and all others pull almost as hard in one direction.
+ALMOST_BALANCED = (
+    np.array([[21, 0], [0, 1], [0, 0], [0, 0], [0, 0], [0, 0]], np.float32),
+    np.array([0.5, 0.1, 0.1, 0.1, 0.1, 0.1]),
+)
+
+
+@example(given_points=ALMOST_BALANCED, far=1.0)
 @given(given_points=weighted_points(), far=st.sampled_from([1.0, 1.0, 1e9]))
 def test_no_update_and_no_other_point_has_a_smaller_sum_of_distances(given_points, far) -> None:
     points, shares = given_points
