@@ -5,7 +5,16 @@ from __future__ import annotations
 from layers.logic.catalogue import AGGREGATORS, HOOKS, PRESETS, SELECTORS
 from layers.logic.core.aggregator import Aggregator, Contribution
 from layers.logic.core.hook import ClientHalf, Context, Hook, ServerHalf
-from layers.logic.core.messages import ClientLost, Offer, StateLost, Task, Training, Update, Verdict
+from layers.logic.core.messages import (
+    ClientLost,
+    Offer,
+    StateLost,
+    Task,
+    TimerFired,
+    Training,
+    Update,
+    Verdict,
+)
 from layers.logic.core.peers import Peers
 from layers.logic.core.plan import Plan, Population, single_lanes
 from layers.logic.core.preset import Preset
@@ -52,6 +61,7 @@ __all__ = [
     "ServerHalf",
     "ServerState",
     "Task",
+    "TimerFired",
     "Times",
     "TooFewUpdates",
     "Traffic",

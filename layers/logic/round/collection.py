@@ -102,6 +102,12 @@ class Collection:
         self._offers.add(offer)
         return self._settle(self._offers.verdicts(now_s))
 
+    def on_timer(self, now_s: float) -> Sequence[Verdict]:
+        """Return the verdicts that the selector gives at the moment that it named."""
+        if not self._offers.open:
+            return []
+        return self._settle(self._offers.verdicts(now_s, timer_fired=True))
+
     def on_update(self, update: Update) -> Sequence[Task]:
         """Take an update; return the task of the next client in its lane."""
         task = self._dispatch.outstanding.get(update.client)
