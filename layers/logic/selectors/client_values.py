@@ -1,4 +1,4 @@
-"""Numbers that a selector keeps by client: two arrays, in ascending order of the clients."""
+"""Numbers that a selector keeps for clients, as two arrays in ascending order of the clients."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import numpy as np
 
 
 def column(memory: Mapping[str, Any], name: str, clients: np.ndarray, unknown: float) -> np.ndarray:
-    """Return the number called `name` of each of `clients`, float64 (k,); `unknown` without one.
+    """Return the number called `name` of each of `clients`, float64 (k,).
 
     Args:
-        memory: a selector's.
-        name: what was given to `with_numbers`.
+        memory: what the selector keeps.
+        name: the name that was given to `with_numbers`.
         clients: int64 (k,).
-        unknown: of a client of which there is no number.
+        unknown: the number of a client for which none is kept.
     """
     kept = memory.get(name)
     if not kept:
@@ -28,7 +28,7 @@ def column(memory: Mapping[str, Any], name: str, clients: np.ndarray, unknown: f
 def with_numbers(
     memory: Mapping[str, Any], name: str, numbers: Mapping[int, float]
 ) -> dict[str, Any]:
-    """Return the memory with these clients' numbers called `name` added, or replaced."""
+    """Return the memory with these clients' numbers called `name` added or replaced."""
     if not numbers:
         return dict(memory)
     kept = memory.get(name) or {"clients": np.zeros(0, np.int64), "numbers": np.zeros(0)}

@@ -1,4 +1,4 @@
-"""Draws without replacement in which some clients are likelier than others."""
+"""Weighted draws without replacement."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import numpy as np
 
 
 def draw_weighted(rng: np.random.Generator, weights: np.ndarray, number: int) -> np.ndarray:
-    """Return the places of `number` different draws, in the order in which they were drawn.
+    """Return `number` different places in the order in which they were drawn, int64.
 
-    Each draw takes what is left in proportion to the weights (Efraimidis and Spirakis 2006); what
-    weighs nothing is drawn when nothing else is left.
+    Each draw takes one of the places that are left, with a probability in proportion to its weight
+    (Efraimidis and Spirakis 2006). A place of weight 0 is drawn when no other is left.
 
     Args:
-        rng: gives a number for each place.
-        weights: float64 (n,), 0 or more, not all need to be above.
-        number: of draws; n or less.
+        rng: gives one number for each place.
+        weights: float64 (n,), 0 or more.
+        number: how many are drawn, n at most.
     """
     waits = rng.exponential(size=weights.size)
     with np.errstate(divide="ignore"):
