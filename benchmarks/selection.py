@@ -89,9 +89,9 @@ def verdicts_on(
     for offer in offers:
         del waiting[offer.client]
         open_offers.append(offer)
-        bids = PendingOffers(open_offers, waiting.keys(), offer.at_s, population, memory)
+        pending = PendingOffers(open_offers, waiting.keys(), offer.at_s, population, memory)
         began = time.thread_time()
-        verdicts, so_far = selector.on_offers(bids, so_far)
+        verdicts, so_far = selector.on_offers(pending, so_far)
         took_s += time.thread_time() - began
         if len(verdicts) > 1:
             break  # decided

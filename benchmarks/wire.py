@@ -11,12 +11,14 @@ when all were connected. Then benchmarks/broadcast.py measures the broadcast of 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import os
 import statistics
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -24,11 +26,41 @@ from fedmx.deployment.serve import serve
 from fedmx.experiment.model import Experiment
 from fedmx.server.server import Server
 from layers.network import make_ca, make_client_certificate, make_server_certificate
+from layers.network.transport import endpoint
+from layers.network.transport.connection import Connection
 
 MIB = 2**20
 
 
+class CountedConnection(Connection):
+    """A connection that counts the bytes that pass between it and its socket."""
+
+    total_bytes = 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(CountedTransport(transport))
+
+    def buffer_updated(self, nbytes: int) -> None:
+        CountedConnection.total_bytes += nbytes
+        super().buffer_updated(nbytes)
+
+
+class CountedTransport:
+    """A transport that counts what is written to it."""
+
+    def __init__(self, transport: Any) -> None:
+        self._transport = transport
+
+    def writelines(self, pieces: list[Any]) -> None:
+        CountedConnection.total_bytes += sum(len(piece) for piece in pieces)
+        self._transport.writelines(pieces)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+
 def main(clients: int, rounds: int) -> None:
+    endpoint.Connection = CountedConnection
     with tempfile.TemporaryDirectory(prefix="fedmx-wire-") as name:
         folder = Path(name)
         make_ca(folder)
@@ -83,9 +115,8 @@ def measure(server: Server, workers: list[subprocess.Popen[bytes]]) -> None:
     server.network.population()  # all are connected
     processes = [os.getpid(), *(worker.pid for worker in workers)]
     held = [reset_peak(process) for process in processes]
-    listener = server.network.listener
-    at_first = sum(listener.socket_bytes())
-    server.network.control_bytes()
+    at_first = CountedConnection.total_bytes
+    server.network.overhead()
     seconds, reported = [], 0
     for round in server.rounds():
         print(
@@ -96,7 +127,7 @@ def measure(server: Server, workers: list[subprocess.Popen[bytes]]) -> None:
             break  # the last one evaluates the model and says goodbye: no round like the others
         seconds.append(round.seconds)
         reported += round.up_bytes + round.down_bytes + round.control_bytes
-        counted = sum(listener.socket_bytes()) - at_first
+        counted = CountedConnection.total_bytes - at_first
         peaks = [memory(process, "VmHWM") for process in processes]
     above = [(peak - before) / MIB for peak, before in zip(peaks, held, strict=True)]
     print(f"\n{len(workers)} client processes, {server.weights.size} parameters, mutual TLS")

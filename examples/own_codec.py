@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from layers.logic import ClientHalf, Hook, Logic, Rejected, ServerHalf
-from layers.logic.compression.halves import CodedClient, CodedServer, check_coding
+from layers.logic import ClientHalf, Hook, Rejected, ServerHalf
+from layers.logic.compression.halves import CodecClientHalf, CodecServerHalf
 
 
 class UpperHalf:
@@ -31,11 +31,8 @@ class BFloat16(Hook):
     encodes_update = True  # updates travel in this hook's slot,
     encodes_model = True  # and so does what changed the model
 
-    def check(self, logic: Logic) -> None:
-        check_coding(logic)  # an update travels in one form only
-
     def server(self) -> ServerHalf:
-        return CodedServer(UpperHalf(), UpperHalf())
+        return CodecServerHalf(UpperHalf(), UpperHalf())
 
     def client(self) -> ClientHalf:
-        return CodedClient(UpperHalf(), UpperHalf())
+        return CodecClientHalf(UpperHalf(), UpperHalf())

@@ -20,7 +20,7 @@ class Net(nn.HybridSequential):
 def blobs(samples: int = 1200, classes: int = 3) -> dict[str, np.ndarray]:
     """Points around `classes` centres in 10 dimensions."""
     rng = np.random.default_rng(0)
-    centres = rng.normal(0, 1, (classes, 10))
+    centres = rng.normal(0, 1.5, (classes, 10))
     y = rng.integers(classes, size=samples)
     x = (centres[y] + rng.normal(0, 1, (samples, 10))).astype(np.float32)
     cut = samples * 4 // 5

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from fedmx.assembly.asset_file import AssetFile
+from fedmx.assembly.samples_file import file_of_samples, samples_in
 from fedmx.assembly.uploads import build_uploads
 from fedmx.components.build import bind, build, resolve
 from fedmx.components.catalogue import CATALOGUE
@@ -54,7 +55,8 @@ class Assembly:
         """The experiment's data set.
 
         Raises:
-            ExperimentError, DataError: it cannot be had.
+            ExperimentError: there is no such data set, or its settings are wrong.
+            DataError: its files are missing or wrong.
         """
         reference = self.experiment.compute.data
         found = build("data set", reference, CATALOGUE["data"])
@@ -90,29 +92,35 @@ class Assembly:
             ExperimentError: they leave nothing.
         """
         seed, labels = self.experiment.seed, self.dataset.train.y
-        if not any(hook.shared or hook.held_out for hook in self.preset.hooks):
-            return hold_back(labels, 0, 0, 0, 0)  # without the logic, which has the model made
+        if not any(hook.assets or hook.held_out for hook in self.preset.hooks):
+            return hold_back(labels, {}, 0, 0, 0)  # without the logic, which has the model made
         logic = self.logic
+        shares = {name: asset.share for name, asset in logic.assets.items()}
+        # The assets' stream is called "shared": by another word the draws would be others.
         seeds = derive(seed, "shared"), derive(seed, "held-out")
-        held_back = hold_back(labels, logic.shared, logic.held_out, *seeds)
+        held_back = hold_back(labels, shares, logic.held_out, *seeds)
         if held_back.rest is not None and not len(held_back.rest):
+            taken = ", ".join(f"asset {name} {share:g}" for name, share in shares.items())
             raise ExperimentError(
-                f"logic: hooks take all of the {len(labels)} training samples (shared "
-                f"{logic.shared:g}, held_out {logic.held_out:g}); leave the clients some"
+                f"logic: hooks take all of the {len(labels)} training samples "
+                f"({taken or 'no asset'}, held_out {logic.held_out:g}); leave the clients some"
             )
         return held_back
 
     @cached_property
-    def shared(self) -> AssetFile | None:
-        """What every client is given, if a hook asked for it."""
-        if not self.logic.shared:
-            return None
-        return AssetFile.of(self.dataset.train, self.held_back.shared, self.normalise)
+    def assets(self) -> dict[str, AssetFile]:
+        """The files that every client is given, by the names under which hooks declare them."""
+        return {
+            name: file_of_samples(
+                name, self.dataset.train, self.held_back.assets[name], self.normalise
+            )
+            for name in self.logic.assets
+        }
 
-    @property
-    def shared_samples(self) -> Samples | None:
-        """The same, as the model takes them."""
-        return None if self.shared is None else self.shared.samples
+    @cached_property
+    def asset_samples(self) -> dict[str, Samples]:
+        """What is in these files, as the model takes it."""
+        return {name: samples_in(asset) for name, asset in self.assets.items()}
 
     @cached_property
     def normalise(self) -> Normalise | None:
@@ -141,7 +149,7 @@ class Assembly:
         """Selector, aggregator and hooks: those of the preset, and what replaces or precedes them.
 
         Raises:
-            ExperimentError: one of them cannot be had.
+            ExperimentError: there is no such part, or its settings are wrong.
         """
         section = self.experiment.logic
         preset = Preset(Uniform(), Mean())
@@ -153,11 +161,15 @@ class Assembly:
         if section.aggregator is not None:
             aggregator = build("aggregator", section.aggregator, CATALOGUE["aggregators"])
         hooks = [build("hook", hook, CATALOGUE["hooks"]) for hook in section.hooks]
-        return Preset(selector, aggregator, preset.joined(hooks))
+        return Preset(selector, aggregator, (*hooks, *preset.hooks))
 
     @cached_property
     def logic(self) -> Logic:
-        """The logic; it must be the same value at both ends."""
+        """The logic; it must be the same value at both ends.
+
+        Raises:
+            ExperimentError: its parts do not fit together.
+        """
         experiment, preset = self.experiment, self.preset
         section, train = experiment.logic, experiment.compute.train
         schedule = build("schedule", train.schedule, CATALOGUE["schedules"])
@@ -188,9 +200,12 @@ class Assembly:
             raise ExperimentError(f"logic: {error}") from error
 
     def _check_labels(self, selector: Selector) -> None:
-        """Refuse a selector that goes by another number of labels than the data have.
+        """Check that the selector counts as many labels as the data have.
 
-        With too few no client could answer; with too many every client would look biased.
+        If it counted too few, no client could answer; if too many, every client would look biased.
+
+        Raises:
+            ExperimentError: it counts another number.
         """
         asked = {question.classes for question in selector.surveys() if question.classes}
         for number in sorted(asked):
@@ -204,7 +219,7 @@ class Assembly:
 
     @cached_property
     def server_logic(self) -> Logic:
-        """The logic on the server, which can train on samples of its own if a hook asked for it."""
+        """The logic on the server; it can train on samples of its own if a hook asks for that."""
         logic, engine = self.logic, self.engine
         if not logic.held_out:
             return logic
@@ -223,7 +238,7 @@ class Assembly:
         """Return the simulation's clock; None: without devices nothing takes any time.
 
         Raises:
-            ExperimentError: the devices, their uploads or their availability cannot be had.
+            ExperimentError: the devices, the uploads or the availability have wrong settings.
         """
         experiment, clock = self.experiment, self.experiment.clock
         if clock.devices is None:

@@ -1,57 +1,99 @@
-"""A deployed client's copy of the shared samples: where it is, and whether it is the right one."""
+"""A deployed client's copies of assets: where they are, and whether they are the right ones."""
 
 from __future__ import annotations
 
 import contextlib
+import re
 import shutil
 import tempfile
 import weakref
 from pathlib import Path
 
-from fedmx.assembly.asset_file import AssetFile, file_name
-from fedmx.protocol.messages import Setup
+from fedmx.assembly.asset_file import AssetFile
+from fedmx.assembly.samples_file import samples_in
+from fedmx.client.participant import Participant
+from fedmx.components.text import shown
+from fedmx.errors import FedmxError
+from fedmx.protocol.messages import AnnouncedAsset, Setup
+from layers.logic.core.asset import NAME
+
+SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 class AssetReceiver:
-    """The file that the server sends to a client that lacks it.
+    """The folder in which a client has what the server has sent.
 
     Args:
         memory: the folder of what survives this process; None: a temporary one.
 
     Attributes:
-        folder: into which the connector has to receive.
+        folder: into which the connector has to receive files.
     """
 
     def __init__(self, memory: Path | None) -> None:
         if memory is not None:
-            self.folder = memory / "shared"
+            self.folder = memory / "assets"
             return
         self.folder = Path(tempfile.mkdtemp(prefix="fedmx-client-"))
         self._end = weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
 
-    def path(self, setup: Setup) -> Path:
-        """Return where a run's file is, once it is there."""
-        return self.folder / file_name(setup.shared_sha256, setup.client)
+    def path(self, asset: AnnouncedAsset, client: int) -> Path:
+        """Return where an asset's file is, once it is there."""
+        return self.folder / asset.file_name(client)
 
-    def load(self, setup: Setup) -> AssetFile | None:
-        """Return what the setup announces; None if it is not there, or something else is."""
+    def load(self, asset: AnnouncedAsset, participant: Participant) -> bool:
+        """Give a participant an asset; return whether its file is here and the right one.
+
+        Raises:
+            FedmxError: the file holds no samples, or no samples for the model.
+        """
+        found = self.find(asset, participant.client)
+        if found is None:
+            return False
+        samples, shape = samples_in(found), participant.compute.engine.example_shape
+        if samples.x.shape[1:] != shape:
+            raise FedmxError(
+                f"the samples of the asset {asset.name!r} have shape {samples.x.shape[1:]}, and "
+                f"the model takes {shape}"
+            )
+        participant.assets = {**participant.assets, asset.name: samples}
+        return True
+
+    def find(self, asset: AnnouncedAsset, client: int) -> AssetFile | None:
+        """Return the announced asset; None if its file is not there, or is another one."""
         try:
-            path = self.path(setup)
-            if path.stat().st_size != setup.shared_bytes:
+            path = self.path(asset, client)
+            if path.stat().st_size != asset.size_bytes:
                 return None
-            found = AssetFile(path.read_bytes())
+            found = AssetFile(asset.name, path.read_bytes())
         except OSError:
             return None
-        return found if found.sha256 == setup.shared_sha256 else None
+        return found if found.sha256 == asset.sha256 else None
 
     def discard(self, setup: Setup) -> None:
-        """Remove the file: the run is over."""
-        path = self.path(setup)
-        for one in (path, path.with_name(path.name + ".part")):
-            with contextlib.suppress(OSError):
-                one.unlink()
+        """Remove the files of a run that is over."""
+        for asset in setup.assets:
+            path = self.path(asset, setup.client)
+            for one in (path, path.with_name(path.name + ".part")):
+                with contextlib.suppress(OSError):
+                    one.unlink()
 
     def close(self) -> None:
         """Remove the folder if it is a temporary one."""
         if hasattr(self, "_end"):
             self._end()
+
+
+def check_announced(setup: Setup) -> None:
+    """Check the names and the digests that a server announces: they become names of files.
+
+    Raises:
+        FedmxError: one of them cannot be, or a name comes twice.
+    """
+    if len({asset.name for asset in setup.assets}) < len(setup.assets):
+        raise FedmxError("the server announces two assets of the same name")
+    for asset in setup.assets:
+        if NAME.fullmatch(asset.name) is None:
+            raise FedmxError(f"the server calls an asset {shown(asset.name)}, which is no name")
+        if SHA256.fullmatch(asset.sha256) is None:
+            raise FedmxError(f"the server says {shown(asset.sha256)} where a SHA-256 belongs")

@@ -11,13 +11,22 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedmx.client.asset_receiver import AssetReceiver
+from fedmx.client.asset_receiver import AssetReceiver, check_announced
 from fedmx.client.memory import ClientMemory
 from fedmx.client.participant import Participant
 from fedmx.client.speed_estimate import SpeedEstimate
 from fedmx.components.text import first_line, shown
 from fedmx.errors import FedmxError
-from fedmx.protocol.messages import CODEC, CannotTakePart, Failed, Finished, Lacking, Ready, Setup
+from fedmx.protocol.messages import (
+    CODEC,
+    AnnouncedAsset,
+    CannotTakePart,
+    Failed,
+    Finished,
+    Lacking,
+    Ready,
+    Setup,
+)
 from layers.compute.blas import one_blas_thread
 from layers.compute.engines.compute import Compute
 from layers.logic import Logic, Question, Task, Update, Verdict, offer_of
@@ -38,7 +47,6 @@ from layers.network import Event as NetworkEvent
 
 log = logging.getLogger("fedmx.client")
 RUN = re.compile(r"[A-Za-z0-9_-]{1,64}")
-SHA256 = re.compile(r"[0-9a-f]{64}|")
 
 
 class ServerRefusedError(FedmxError):
@@ -55,7 +63,7 @@ class Client:
         compute: the engine, and this client's own samples; None to build it when it is known.
         learn: makes logic and compute from what the server says, where they are None.
         memory: the folder in which hooks' memory survives this process; None: it does not.
-        shared: where samples that every client is given are received; None: they cannot be.
+        assets: where assets are received; None: they cannot be.
         reason: why the run is over, once it is.
     """
 
@@ -64,7 +72,7 @@ class Client:
     compute: Compute | None = None
     learn: Callable[[Setup], tuple[Logic, Compute]] | None = None
     memory: Path | None = None
-    shared: AssetReceiver | None = None
+    assets: AssetReceiver | None = None
     reason: str = ""
 
     def __post_init__(self) -> None:
@@ -72,7 +80,7 @@ class Client:
         if self._learns and self.learn is None:
             raise FedmxError("a client needs logic and compute, or `learn` to make them")
         self._setup: Setup | None = None
-        self._lacking = False  # the shared samples, as the server was told on this connection
+        self._lacking: set[str] = set()  # the assets that the server was asked for
         self._kept: ClientMemory | None = None
         self._participant: Participant | None = None
         self._made: tuple[Task, Update] | None = None
@@ -85,8 +93,8 @@ class Client:
 
     def __exit__(self, *exc_info: object) -> None:
         self.network.__exit__(*exc_info)  # type: ignore[arg-type]
-        if self.shared is not None:
-            self.shared.close()
+        if self.assets is not None:
+            self.assets.close()
 
     def run(self) -> str:
         """Take part until the run is over; return why it is.
@@ -108,10 +116,10 @@ class Client:
                 raise FedmxError("the client's connection is closed; use it inside `with client:`")
             if isinstance(event, Connected):
                 log.info("connected to %s", self.network.address)
-                self._lacking = False
+                self._lacking = set()
             elif isinstance(event, Disconnected):
                 log.warning("disconnected: %s; trying to get back", event.reason)
-                self._lacking = False
+                self._lacking = set()
             elif isinstance(event, Retrying):
                 log.info("%s; trying again in %.1f s", event.reason, event.delay_s)
             elif isinstance(event, GaveUp):
@@ -120,15 +128,15 @@ class Client:
                 if event.message == Update.__name__:
                     self._speed.sent()
             elif isinstance(event, FileReceived | FileFailed):
-                self._go_on(event)
+                self._receive_asset(event)
             elif isinstance(event, Received):
                 message = event.message
                 if isinstance(message, Finished):
                     self.reason = message.reason
                     if self._kept is not None:
                         self._kept.discard()
-                    if self._setup is not None and self.shared is not None:
-                        self.shared.discard(self._setup)
+                    if self._setup is not None and self.assets is not None:
+                        self.assets.discard(self._setup)
                     return
                 update = self._handle(message)
                 if update is not None:
@@ -157,62 +165,68 @@ class Client:
                 self._participant = self._prepare(setup)
                 self._setup, self._made = setup, None
             participant = self._participant
-            has_them = not setup.shared_sha256 or self._look_up(setup, participant)
+            self._lacking = self._look_up(setup, participant)
         except Exception as error:
             self._send(CannotTakePart(setup.client, first_line(error)))
             raise
-        if not has_them:
-            log.info("waiting for the shared samples, %d bytes", setup.shared_bytes)
-            self._lacking = True
-            self._send(Lacking(setup.run, setup.client))
+        lacking = [asset for asset in setup.assets if asset.name in self._lacking]
+        if lacking:
+            for asset in lacking:
+                log.info("waiting for the asset %s, %d bytes", asset.name, asset.size_bytes)
+            self._send(Lacking(setup.run, setup.client, tuple(asset.name for asset in lacking)))
             return
-        self._lacking = False
         samples, kept = len(participant.compute.samples), participant.ledger.rounds
-        self._send(Ready(setup.run, setup.client, samples, kept, setup.shared_sha256))
+        digests = tuple(asset.sha256 for asset in setup.assets)
+        self._send(Ready(setup.run, setup.client, samples, kept, digests))
 
-    def _look_up(self, setup: Setup, participant: Participant) -> bool:
-        """Return whether the participant has the shared samples, which may be in a file here."""
-        if participant.shared is None and self.shared is not None:
-            found = self.shared.load(setup)
-            if found is not None:
-                shape = participant.compute.engine.example_shape
-                if found.samples.x.shape[1:] != shape:
-                    raise FedmxError(
-                        f"the shared samples have shape {found.samples.x.shape[1:]}, and the "
-                        f"model takes {shape}"
-                    )
-                participant.shared = found.samples
-        return participant.shared is not None
+    def _look_up(self, setup: Setup, participant: Participant) -> set[str]:
+        """Give the participant the assets whose files are here; return those that it lacks."""
+        for asset in setup.assets:
+            if asset.name not in participant.assets:
+                self._load(asset, participant)
+        return {asset.name for asset in setup.assets} - participant.assets.keys()
 
-    def _go_on(self, event: FileReceived | FileFailed) -> None:
-        """Say that this client is ready if what it lacked has come."""
-        if not self._lacking or self._setup is None:
+    def _load(self, asset: AnnouncedAsset, participant: Participant) -> bool:
+        """Give the participant an asset; return whether its file is here and the right one."""
+        return self.assets is not None and self.assets.load(asset, participant)
+
+    def _receive_asset(self, event: FileReceived | FileFailed) -> None:
+        """Take a file that has come; say that this client is ready when it was the last one."""
+        if not self._lacking or self._setup is None or self._participant is None:
             return  # it is there already, or a new connection has not said yet what is wanted
-        setup, reason = self._setup, ""
-        if isinstance(event, FileFailed):
-            reason = f"the shared samples cannot be had: {event.reason}"
-        elif self.shared is None or self.shared.load(setup) is None:
-            event.path.unlink(missing_ok=True)
-            reason = (
-                f"the server sent {event.path.name} with SHA-256 {event.sha256[:16]}..., not the "
-                f"shared samples that it had announced, {setup.shared_sha256[:16]}..."
-            )
-        if reason:
-            self._send(CannotTakePart(setup.client, first_line(FedmxError(reason))))
-            raise FedmxError(reason)
-        self._begin(setup)
+        setup, participant = self._setup, self._participant
+        try:
+            if isinstance(event, FileFailed):
+                raise FedmxError(f"the asset {event.name} cannot be had: {event.reason}")
+            names = {asset.file_name(setup.client): asset for asset in setup.assets}
+            asset = names.get(event.path.name)
+            if asset is None or not self._load(asset, participant):
+                event.path.unlink(missing_ok=True)
+                raise FedmxError(
+                    f"the server sent {event.path.name} with SHA-256 {event.sha256[:16]}..., which "
+                    "is not an asset that it had announced"
+                )
+        except FedmxError as error:
+            self._send(CannotTakePart(setup.client, first_line(error)))
+            raise
+        self._lacking.discard(asset.name)
+        if not self._lacking:
+            self._begin(setup)
 
     def _prepare(self, setup: Setup) -> Participant:
         if RUN.fullmatch(setup.run) is None:  # it becomes a part of a file's name
             raise FedmxError(f"the server calls its run {shown(setup.run)}, which is no run's name")
-        if SHA256.fullmatch(setup.shared_sha256) is None:  # likewise
-            raise FedmxError(
-                f"the server says {shown(setup.shared_sha256)} where a SHA-256 belongs"
-            )
+        check_announced(setup)
         logic, compute = self.logic, self.compute
         if self._learns or logic is None or compute is None:
             assert self.learn is not None  # it was asked for at the beginning
             self.logic, self.compute = logic, compute = self.learn(setup)
+        missing = logic.assets.keys() - {asset.name for asset in setup.assets}
+        if missing:
+            raise FedmxError(
+                f"hooks need the assets {', '.join(sorted(missing))}, which the server does not "
+                "announce; let it serve an experiment with these hooks"
+            )
         self._kept = memory = ClientMemory(self.memory, setup.run, setup.client)
         return Participant(setup.client, logic, compute, memory.load(), memory.keep)
 
@@ -282,9 +296,9 @@ class Client:
             log.info("not connected: the server will ask again when this client is back")
 
 
-def _run(setup: Setup) -> tuple[str, str]:
+def _run(setup: Setup) -> tuple[str, tuple[AnnouncedAsset, ...]]:
     """Return what of a setup must stay the same for a participant to go on."""
-    return setup.run, setup.shared_sha256
+    return setup.run, setup.assets
 
 
 def _is_task_after(event: NetworkEvent, round: int) -> bool:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from layers.compute.data.samples import Samples
 from layers.compute.engines.compute import Compute
@@ -31,7 +31,7 @@ class Participant:
 
     Attributes:
         keep: called with the new ledger before the update leaves, so that it can be made durable.
-        shared: the samples that every client was given, if there are any.
+        assets: what every client was given, by name.
     """
 
     client: int
@@ -39,14 +39,14 @@ class Participant:
     compute: Compute
     ledger: ClientLedger
     keep: Callable[[ClientLedger], None] = _nowhere
-    shared: Samples | None = None
+    assets: Mapping[str, Samples] = field(default_factory=dict)
 
     def take(self, task: Task) -> Update:
         """Train, and note the memory that holds if the update counts."""
         ledger = self.ledger.settle(task.last_accepted_round)
         compute = self.compute
         update, after = answer(
-            task, ledger.settled, compute.engine, compute.samples, self.logic, self.shared
+            task, ledger.settled, compute.engine, compute.samples, self.logic, self.assets
         )
         ledger = ClientLedger(ledger.settled, ClientState(task.round, after.memory))
         self.keep(ledger)

@@ -8,7 +8,7 @@ import logging
 import re
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 from fedmx.assembly.asset_file import AssetFile
@@ -56,7 +56,7 @@ class ClientSessions:
         setup: what each is told first; its `client` is filled in.
         clients: numbers go from 0 to `clients` - 1; None: any number.
         rejoin_s: how long a client that is gone may take to come back before it is lost.
-        shared: samples that every client is given before it is ready.
+        assets: what every client is given before it is ready.
 
     Attributes:
         there: who is ready, and who may still come back.
@@ -65,7 +65,7 @@ class ClientSessions:
         kept: after which rounds each client has its memory.
         outstanding: a view of the round's tasks of which an update may still come, by client.
         questions: what is outstanding in the survey under way, by client.
-        asset_sender: sends the shared samples to those who lack them, if there are any.
+        asset_sender: sends the assets to the clients that lack them.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class ClientSessions:
         setup: Setup,
         clients: int | None,
         rejoin_s: float,
-        shared: AssetFile | None = None,
+        assets: Sequence[AssetFile] = (),
     ) -> None:
         self.listener = listener
         self.clients = clients
@@ -84,13 +84,8 @@ class ClientSessions:
         self.kept: dict[int, set[int]] = {}
         self.outstanding: Mapping[int, Task] = {}
         self.questions: dict[int, Question] = {}
-        self.asset_sender: AssetSender | None = None
-        if shared is not None:
-            self.asset_sender = AssetSender(shared, listener)
-            setup = dataclasses.replace(
-                setup, shared_sha256=shared.sha256, shared_bytes=shared.size_bytes
-            )
-        self._setup = setup
+        self.asset_sender = AssetSender(assets, listener)
+        self._setup = dataclasses.replace(setup, assets=self.asset_sender.announced)
         self._arrived: deque[ClientEvent] = deque()
         self._blamed: dict[int, str] = {}  # why a client's connection is about to be closed
         self._finished: str | None = None  # why the run is over, once it is
@@ -108,8 +103,7 @@ class ClientSessions:
             self.pump()  # tells those who have come since
         reason = f"the run is over: {self._finished}" if over else "the server closes"
         self.listener.close(linger_s, reason, final=over)
-        if self.asset_sender is not None:
-            self.asset_sender.close()
+        self.asset_sender.close()
 
     def next(self, wait_s: float) -> ClientEvent | None:
         """Return what arrived, waiting for one event of the network at most."""
@@ -230,7 +224,7 @@ class ClientSessions:
         elif isinstance(message, Ready):
             self._welcome(client, message)
         elif isinstance(message, Lacking):
-            self._hand_out(event.peer, client)
+            self._send_assets(event.peer, client, message)
         elif client not in self.there.ready:
             # Meant for an older connection or server; what is wanted of it, it will be asked for.
             log.info("client %d: a %s before it was ready", client, type(message).__name__)
@@ -248,32 +242,33 @@ class ClientSessions:
         else:
             self._arrived.append(message)
 
-    def _hand_out(self, peer: str, client: int) -> None:
-        """Send a client the shared samples; when it has them it says that it is ready."""
-        if self.asset_sender is None or client in self.there.ready:
-            self.offence(client, "lacks shared samples that it needs not, or has")
-        elif self.asset_sender.give(peer, client):
-            self.offence(client, "lacks the shared samples that it had; it gets them again")
+    def _send_assets(self, peer: str, client: int, lacking: Lacking) -> None:
+        """Send a client the assets that it lacks; when it has them it says that it is ready."""
+        known = {asset.name for asset in self._setup.assets}
+        if client in self.there.ready or not lacking.assets or not known.issuperset(lacking.assets):
+            self.offence(client, "lacks assets that it has, or that this run does not have")
+            return
+        again = self.asset_sender.send(peer, client, lacking.assets)
+        if again:
+            self.offence(client, f"lacks the asset {again[0]} that it had; it gets it again")
         else:
-            log.info("client %d is sent the shared samples, if it is not already", client)
+            log.info("client %d is sent assets: %s", client, ", ".join(lacking.assets))
 
     def _note(self, event: FileSent | FileFailed) -> None:
-        if self.asset_sender is None:
-            return
         if isinstance(event, FileSent):
-            self.asset_sender.arrived(event.peer)
-        elif self.asset_sender.failed(event.peer):
-            self._report(event.peer, f"does not get the shared samples: {event.reason}")
+            self.asset_sender.arrived(event.peer, event.name)
+        elif self.asset_sender.failed(event.peer, event.name):
+            self._report(event.peer, f"does not get the asset {event.name}: {event.reason}")
 
     def _welcome(self, client: int, ready: Ready) -> None:
         if client in self.there.ready:
             self.offence(client, "was ready already")
             return
         fits = ready.run == self._setup.run and ready.client == client
-        fits = fits and ready.shared_sha256 == self._setup.shared_sha256
+        fits = fits and ready.assets == tuple(asset.sha256 for asset in self._setup.assets)
         if not fits or not 0 <= ready.samples <= MOST_SAMPLES:
             reason = (
-                "it is ready for another run, as another client, with other shared samples, or "
+                "it is ready for another run, as another client, with other assets, or "
                 "with an impossible number"
             )
             self._report(f"client {client}", reason)

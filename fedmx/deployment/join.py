@@ -80,7 +80,7 @@ def join(
     give_up_s: float | None = None,
 ) -> Client:
     """Return a client that learns its experiment from the server at `address`; run it."""
-    shared = AssetReceiver(memory)
+    assets = AssetReceiver(memory)
     connector = Connector(
         address,
         identity(client),
@@ -89,6 +89,6 @@ def join(
         token=token,
         insecure=insecure,
         give_up_s=give_up_s,
-        files=shared.folder,
+        files=assets.folder,
     )
-    return Client(connector, learn=(own or OwnPart()).learn, memory=memory, shared=shared)
+    return Client(connector, learn=(own or OwnPart()).learn, memory=memory, assets=assets)

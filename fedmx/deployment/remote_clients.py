@@ -8,6 +8,7 @@ import time
 import uuid
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, TypeGuard
 
 from fedmx.assembly.asset_file import AssetFile
@@ -48,7 +49,7 @@ class RemoteClients:
         wait_for: how many must be ready before the first round of this process begins.
         at_least: how many must be there, or may still come back, before any further one.
         rejoin_s: how long a client that is gone may take to come back before it is lost.
-        shared: samples that every client is given before it is ready.
+        assets: what every client is given before it is ready.
     """
 
     foreign = True
@@ -62,10 +63,10 @@ class RemoteClients:
         wait_for: int = 1,
         at_least: int = 1,
         rejoin_s: float = 60.0,
-        shared: AssetFile | None = None,
+        assets: Sequence[AssetFile] = (),
     ) -> None:
         setup = setup or Setup(uuid.uuid4().hex, "", "", 0, (), 0)
-        self._sessions = ClientSessions(listener, setup, clients, rejoin_s, shared)
+        self._sessions = ClientSessions(listener, setup, clients, rejoin_s, assets)
         self._wait_for = wait_for
         self._at_least = at_least
         self._entered = 0
@@ -247,6 +248,10 @@ class RemoteClients:
             file_bytes=counter.files(files),
             rejected_connections=self._sessions.rejections.take(),
         )
+
+    def keep_assets(self, folder: Path) -> None:
+        """Keep the files of the assets, if there are any, in `folder`."""
+        self._sessions.asset_sender.folder = folder
 
     def tree(self) -> dict[str, Any]:
         """Return the last round that each client was done with; clients keep their own memory."""

@@ -48,6 +48,6 @@ def serve(experiment: Experiment | Assembly, run: str) -> Server:
         wait_for=experiment.clients_awaited,
         at_least=max(experiment.logic.min_updates, 1),
         rejoin_s=network.rejoin_s,
-        shared=assembly.shared,
+        assets=tuple(assembly.assets.values()),
     )
     return server_of(assembly, clients)

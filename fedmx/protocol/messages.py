@@ -9,6 +9,25 @@ from layers.network import MessageCodec
 
 
 @dataclass(frozen=True)
+class AnnouncedAsset:
+    """A file that every client has to have before it is ready.
+
+    Attributes:
+        name: of the asset, as a hook declares it.
+        sha256: of the file, 64 hexadecimal digits.
+        size_bytes: of the file.
+    """
+
+    name: str
+    sha256: str
+    size_bytes: int
+
+    def file_name(self, client: int) -> str:
+        """Return the name of a client's copy: clients of one machine may have one folder."""
+        return f"{self.name}-{self.sha256[:16]}-client-{client}.safetensors"
+
+
+@dataclass(frozen=True)
 class Setup:
     """Down, first: what the run is; the client refuses what it cannot do.
 
@@ -19,9 +38,7 @@ class Setup:
         client: number of the client that this goes to, from 0.
         shape: of one example as the model takes it.
         classes: number of labels.
-        shared_sha256: of the file with the samples that every client is given, in hexadecimal
-            digits; empty where there are none.
-        shared_bytes: of that file.
+        assets: the files that it must have before it is ready.
     """
 
     run: str
@@ -30,8 +47,7 @@ class Setup:
     client: int
     shape: tuple[int, ...]
     classes: int
-    shared_sha256: str = ""
-    shared_bytes: int = 0
+    assets: tuple[AnnouncedAsset, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -41,22 +57,27 @@ class Ready:
     Attributes:
         samples: its number of training samples, n_k.
         kept: the rounds after which it still has what its hooks kept.
-        shared_sha256: of the shared samples that it has; empty where there are none.
+        assets: the SHA-256 of each asset that was announced, in that order: it has them all.
     """
 
     run: str
     client: int
     samples: int
     kept: tuple[int, ...]
-    shared_sha256: str = ""
+    assets: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Lacking:
-    """Up: the client can do it once it has the shared samples; the server sends it the file."""
+    """Up: the client can do it once it has some more assets; the server sends it their files.
+
+    Attributes:
+        assets: the names of those that it lacks.
+    """
 
     run: str
     client: int
+    assets: tuple[str, ...]
 
 
 @dataclass(frozen=True)

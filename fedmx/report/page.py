@@ -171,7 +171,7 @@ def _cards(run: RunSummary, targets: Targets) -> Html:
         _card("Time", duration(run.seconds), _a_round(run)),
     ]
     if run.file_bytes:
-        cards.insert(7, _card("File bytes", mebibytes(run.file_bytes), "shared samples, both ways"))
+        cards.insert(7, _card("File bytes", mebibytes(run.file_bytes), "assets, both ways"))
     if run.virtual:
         a_round = duration((run.virtual_s or 0.0) / len(run.points))
         cards.append(_card("Virtual time", duration(run.virtual_s), f"{a_round} a round"))

@@ -11,7 +11,7 @@
       checkpoints/        round-000012.safetensors, the newest two
       events/             TensorBoard's event files
       model.safetensors   the final weights
-      shared-samples.safetensors   of a server whose clients are all given some samples
+      assets/             of a server: NAME.safetensors, what every client is given
       report.html         the report
       lock                held by the process that runs it
 """
@@ -68,9 +68,9 @@ class RunFolder:
         return self.path / "model.safetensors"
 
     @property
-    def shared_path(self) -> Path:
-        """Where the samples are that a server gives to every client, if it does."""
-        return self.path / "shared-samples.safetensors"
+    def assets_path(self) -> Path:
+        """Where the files are that a server gives to every client, if there are any."""
+        return self.path / "assets"
 
     @property
     def report_path(self) -> Path:
@@ -267,7 +267,12 @@ class RunFolder:
 
     def _clean(self) -> None:
         """Remove what a killed process left half written (safetensors' own name starts so, too)."""
-        for folder, pattern in ((self.path, TEMPORARY_PREFIX), (self.checkpoints_path, ".")):
+        folders = {
+            self.path: TEMPORARY_PREFIX,
+            self.assets_path: TEMPORARY_PREFIX,
+            self.checkpoints_path: ".",
+        }
+        for folder, pattern in folders.items():
             for path in folder.glob(f"{pattern}*"):
                 path.unlink(missing_ok=True)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
 
 from layers.logic import Peers
 from layers.logic.clock import Clock
@@ -50,3 +51,11 @@ class Clients(Peers, Protocol):
 
     def finish(self, reason: str) -> None:
         """End the run for the clients: they get no more tasks."""
+
+
+@runtime_checkable
+class SendsFiles(Protocol):
+    """Clients that are sent the assets as files."""
+
+    def keep_assets(self, folder: Path) -> None:
+        """Keep the files of the assets in `folder`."""

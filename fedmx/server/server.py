@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field
+from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
-from fedmx.server.clients import Clients
+from fedmx.server.clients import Clients, SendsFiles
 from fedmx.server.evaluation import Evaluation, Rows, evaluate
 from fedmx.server.round import Round
 from layers.compute.blas import one_blas_thread
@@ -180,6 +181,11 @@ class Server:
         """Tell the clients that the run is over, so that they end instead of waiting."""
         self.reason = reason
         self.network.finish(reason)
+
+    def keep_assets(self, folder: Path) -> None:
+        """Keep the files of the assets in `folder`, if these clients are sent files."""
+        if isinstance(self.network, SendsFiles):
+            self.network.keep_assets(folder)
 
     def evaluate(self) -> tuple[float, float]:
         """Return accuracy and mean loss of the global model on the server's samples."""

@@ -57,7 +57,7 @@ def _pool(assembly: Assembly, backend: Backend, closes: bool) -> ParallelExecuto
 
 
 def _simulation(assembly: Assembly, workers: Executor, scores: Scorer | None = None) -> Server:
-    shared, sizes = assembly.shared, assembly.sizes()
-    file_bytes = 0 if shared is None else sum(map(shared.wire_bytes, sizes))
+    sizes = assembly.sizes()
+    file_bytes = sum(asset.wire_bytes(one) for asset in assembly.assets.values() for one in sizes)
     clients = SimulatedClients(workers, sizes, assembly.clock(), file_bytes)
     return server_of(assembly, clients, scores)

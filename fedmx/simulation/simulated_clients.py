@@ -40,7 +40,7 @@ class SimulatedClients:
         samples: number of samples by client.
         clock: says what happens when; None: nothing takes any time, and events come in the order
             in which clients were asked.
-        file_bytes: what it takes on the wire to hand the shared samples to all of them, once.
+        file_bytes: what it takes on the wire to send every asset to all of them, once.
     """
 
     foreign = False

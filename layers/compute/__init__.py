@@ -1,7 +1,7 @@
-"""The model: parameters, training, evaluation, data; mxnet lives here and nowhere else.
+"""The compute layer: models, their training and evaluation, data sets and partitions.
 
-Importing this package sets MXNet's environment and does not import MXNet: only the modules that
-need it do.
+Nothing of the other layers or of fedmx comes in, and mxnet only below `engines/mxnet`. Importing
+this package sets MXNet's environment variables, but does not import MXNet.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One thread for numpy's linear algebra: how it splits a sum shows in the last bits."""
+"""One thread for numpy's linear algebra: how many threads share a sum changes its last bits."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from threadpoolctl import ThreadpoolController
 
 @lru_cache(maxsize=1)
 def _libraries() -> ThreadpoolController:
-    """Return handles on the libraries in this process; to look for them takes a millisecond."""
+    """Return handles on the libraries in this process; finding them takes a millisecond."""
     return ThreadpoolController()
 
 
 @contextmanager
 def one_blas_thread() -> Iterator[None]:
-    """Limit numpy's BLAS to one thread, so that dot products are the same with any number."""
+    """Limit numpy's BLAS to one thread, so that the same dot product has the same bits."""
     with _libraries().limit(limits=1, user_api="blas"):
         yield

@@ -1,7 +1,7 @@
-"""What the compute layer raises."""
+"""The root of the compute layer's errors."""
 
 from __future__ import annotations
 
 
 class ComputeError(Exception):
-    """Root of every error of the compute layer: what was wrong, where, and what to do."""
+    """Any error of the compute layer; one line on what was wrong, where, and what to do."""

@@ -11,7 +11,7 @@ from layers.compute.errors import ComputeError
 
 
 class Schedule(Protocol):
-    """What a schedule can do."""
+    """Gives the learning rate of each round."""
 
     def learning_rate(self, base: float, t: int, rounds: int) -> float:
         """Return the rate of round `t` (from 0) of `rounds`, for the base rate `base`."""
@@ -46,9 +46,10 @@ class Step:
 
 @dataclass(frozen=True)
 class Inverse:
-    """The base rate over the round's number: `base / (1 + start + t)`.
+    """The base rate divided by the round's number: `base / (1 + start + t)`.
 
-    `start` is where the first round stands, for an algorithm that has already taken a step before.
+    Attributes:
+        start: the number of the first round, for an algorithm that has taken steps before it.
     """
 
     start: int = 0
@@ -73,7 +74,7 @@ class Cosine:
             raise ComputeError(f"schedule cosine: floor={self.floor} is not between 0 and 1")
 
     def learning_rate(self, base: float, t: int, rounds: int) -> float:
-        """Return the rate; from round `rounds` on it stays at the floor."""
+        """Return the rate; from round `rounds` on it is `floor * base`."""
         done = min(1.0, t / rounds) if rounds > 0 else 1.0
         return base * (self.floor + (1 - self.floor) * (1 + cos(pi * done)) / 2)
 

@@ -1,4 +1,4 @@
-"""What an evaluation finds, sample by sample and as a whole."""
+"""The result of an evaluation, sample by sample and as a whole."""
 
 from __future__ import annotations
 
@@ -9,7 +9,13 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Metrics:
-    """How good a model is on a set of samples: mean loss, share of right answers, samples."""
+    """How good a model is on a set of samples.
+
+    Attributes:
+        loss: the mean loss.
+        accuracy: the share of right answers, from 0 to 1.
+        samples: how many samples there are.
+    """
 
     loss: float
     accuracy: float
@@ -18,12 +24,12 @@ class Metrics:
 
 @dataclass(frozen=True, eq=False)
 class Scores:
-    """How a model did on each of some samples.
+    """How good a model is on each of some samples.
 
     Attributes:
-        right: whether its answer was the right one, bool (n,).
-        losses: float64 (n,).
-        batch_size: samples that were looked at together.
+        right: whether the model's answer is right, bool (n,).
+        losses: the loss, float64 (n,).
+        batch_size: how many samples were evaluated together.
     """
 
     right: np.ndarray
@@ -31,7 +37,11 @@ class Scores:
     batch_size: int
 
     def metrics(self) -> Metrics:
-        """Return the whole; losses are added up batch by batch, wherever they come from."""
+        """Return the metrics of all samples.
+
+        Losses are added batch by batch, so that the sum has the same bits, wherever the batches
+        were evaluated.
+        """
         number, loss = len(self.right), 0.0
         for start in range(0, number, self.batch_size):
             loss += float(self.losses[start : start + self.batch_size].sum())

@@ -1,4 +1,4 @@
-"""What to answer to a name that a table does not have."""
+"""The message for a name that a table does not have."""
 
 from __future__ import annotations
 
@@ -7,9 +7,16 @@ from difflib import get_close_matches
 
 
 def unknown(kind: str, name: str, names: Iterable[str], *, shown: int = 40) -> str:
-    """Return one line that names the nearest names and those that there are."""
+    """Return one line with the nearest names and with the names that there are.
+
+    Args:
+        kind: what is named, such as "model".
+        name: the unknown name.
+        names: the names that there are.
+        shown: how many of them the line lists at most.
+    """
     known = sorted(names)
     near = get_close_matches(name, known, n=3, cutoff=0.5)
-    hint = f"; did you mean {' or '.join(near)}?" if near else "."
+    hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ";"
     rest = f" and {len(known) - shown} more" if len(known) > shown else ""
-    return f"there is no {kind} {name!r}{hint} There are: {', '.join(known[:shown])}{rest}"
+    return f"unknown {kind} {name!r}{hint} there are: {', '.join(known[:shown])}{rest}"

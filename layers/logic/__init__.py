@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from layers.logic.catalogue import AGGREGATORS, HOOKS, PRESETS, SELECTORS
 from layers.logic.core.aggregator import Aggregator, Contribution
-from layers.logic.core.hook import ClientHalf, Context, Hook, ServerHalf
+from layers.logic.core.asset import Asset
+from layers.logic.core.hook import ClientHalf, Context, Hook, ServerHalf, Stage
 from layers.logic.core.messages import (
     ClientLost,
     Offer,
@@ -15,6 +16,7 @@ from layers.logic.core.messages import (
     Update,
     Verdict,
 )
+from layers.logic.core.parts import Parts
 from layers.logic.core.peers import Peers
 from layers.logic.core.plan import Plan, Population, single_lanes
 from layers.logic.core.preset import Preset
@@ -35,6 +37,7 @@ __all__ = [
     "SURVEY",
     "Aggregator",
     "Answer",
+    "Asset",
     "PendingOffers",
     "ClientFailed",
     "ClientHalf",
@@ -50,6 +53,7 @@ __all__ = [
     "LogicError",
     "ClientLost",
     "Offer",
+    "Parts",
     "Peers",
     "Plan",
     "Population",
@@ -60,6 +64,7 @@ __all__ = [
     "Selector",
     "ServerHalf",
     "ServerState",
+    "Stage",
     "Task",
     "TimerFired",
     "Times",

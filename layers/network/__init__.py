@@ -1,4 +1,7 @@
-"""Bytes between a server and its clients: messages, files, sessions, TLS. Knows no models."""
+"""The network layer: messages and files between a server and its clients, over sessions and TLS.
+
+Nothing of the other layers or of fedmx comes in, and no model: a message is bytes and types here.
+"""
 
 from layers.network.encoding.codec import MessageCodec
 from layers.network.encoding.payload import Payload
@@ -55,8 +58,9 @@ __all__ = [
     "CHUNK_BYTES",
     "CertificateError",
     "ClientTLS",
-    "MessageCodec",
     "Connected",
+    "ConnectionRejected",
+    "ConnectionTraffic",
     "Connector",
     "Disconnected",
     "Event",
@@ -72,17 +76,16 @@ __all__ = [
     "Listener",
     "MalformedFrame",
     "MalformedMessage",
+    "MessageCodec",
     "MessageTypeError",
     "NetworkError",
     "NotConnected",
     "Payload",
     "ProtocolError",
     "Received",
-    "ConnectionRejected",
     "Retrying",
     "Sent",
     "ServerTLS",
-    "ConnectionTraffic",
     "TransferError",
     "VersionMismatch",
     "file_wire_size",

@@ -1,12 +1,14 @@
-"""The errors of the network layer, one root and one class for each thing that can go wrong."""
+"""The errors of the network layer: one root, and one class for each thing that can go wrong."""
 
 from __future__ import annotations
 
 
 class NetworkError(Exception):
-    """Anything that the network layer reports; the message is one line.
+    """Any error of the network layer; the message is one line.
 
-    `code` travels in a refusal; `final` says that trying again without a change is pointless.
+    Attributes:
+        code: names the error in a refusal that is sent to the peer.
+        final: whether it is pointless to try again without a change.
     """
 
     code = "network-error"
@@ -38,7 +40,7 @@ class MessageTypeError(NetworkError):
 
 
 class LimitExceeded(NetworkError):
-    """Something larger, or more of it, than the receiving end allows."""
+    """Something is larger, or there is more of it, than the receiving end allows."""
 
     code = "limit-exceeded"
 

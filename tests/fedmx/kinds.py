@@ -36,9 +36,7 @@ KINDS: dict[str, dict[str, Any]] = {
     },
     "dropout": {"compute": {**TREE["compute"], "model": "kind_models:Dropping"}},
     "batch norm": {"compute": {**TREE["compute"], "model": "kind_models:Normed"}},
-    "shared samples": {
-        "logic": {"selector": {"name": "uniform", "fraction": 0.7}, "hooks": ["fedshare"]}
-    },
+    "assets": {"logic": {"selector": {"name": "uniform", "fraction": 0.7}, "hooks": ["fedshare"]}},
 }
 MODELS = """
 from mxnet.gluon import nn

@@ -227,11 +227,11 @@ class Least(Selector):
     def select(self, population, memory, round, rng) -> Plan:  # type: ignore[no-untyped-def]
         return Plan(single_lanes(population.clients), offers=True)
 
-    def admit(self, bids: PendingOffers, so_far: Any) -> tuple[Sequence[Verdict], Any]:
-        if bids.waiting:
+    def on_offers(self, pending: PendingOffers, so_far: Any) -> tuple[Sequence[Verdict], Any]:
+        if pending.waiting:
             return [], None
-        best = sorted(bids.offers, key=lambda offer: offer.norm)[: self.grants]
-        return [Verdict(o.round, o.client, granted=o in best) for o in bids.offers], None
+        best = sorted(pending.offers, key=lambda offer: offer.norm)[: self.grants]
+        return [Verdict(o.round, o.client, granted=o in best) for o in pending.offers], None
 
 
 def tiny() -> Any:

@@ -1,9 +1,8 @@
-"""``fedmx explain``: what a name stands for: its equation, its settings, and what it is made of."""
+"""``fedmx explain``: the equation, the settings and the parts of what a name stands for."""
 
 from __future__ import annotations
 
 import inspect
-import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
@@ -12,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
+    from fedmx.components.settings import Setting
     from layers.logic import Hook, Preset
 
-# How a message and a heading call one of each kind.
 NOUNS = {
     "presets": "preset",
     "selectors": "selector",
@@ -28,45 +27,47 @@ NOUNS = {
     "uploads": "way of uploading",
     "availabilities": "availability",
 }
-SECTIONS = ("Args:", "Attributes:", "Raises:", "Returns:")
+"""The noun for a component of each kind, in messages and headings."""
 
 
 def explain(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="As an experiment file has it.")],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="A name that an experiment file can use.")
+    ],
 ) -> None:
-    """Say what a name of an experiment file stands for."""
+    """Explain what a name of an experiment file stands for."""
     for line in explanation(name):
         typer.echo(line)
 
 
 def explanation(name: str) -> list[str]:
-    """Return the lines about everything that bears a name.
+    """Return the lines about all components with a name.
 
     Raises:
-        FedmxError: nothing does.
+        FedmxError: there is no such component.
     """
     from fedmx.components.catalogue import CATALOGUE
     from fedmx.components.text import unknown
     from fedmx.errors import FedmxError
 
     lines: list[str] = []
-    parts: list[object] = []  # of the preset: what is told there is not told again
+    parts: list[object] = []  # of the preset; they are not explained a second time
     for kind, entries in CATALOGUE.items():
-        known = _key(name, entries)
-        entry = entries.get(known)
+        key = _key(name, entries)
+        entry = entries.get(key)
         if entry is None or entry in parts:
             continue
         lines += ["", ""] if lines else []
-        family = known.endswith(":")
-        lines += [f"{name}: {NOUNS[kind]}", "", *_documented(entry, None, family)]
-        if kind == "presets":
-            preset = _made(entry)
-            if preset is not None:
-                lines += ["", *_taken_apart(preset)]
-                parts = [type(part) for _, part in _parts(preset)]
-        elif kind == "hooks":
-            hook = _made(entry)
-            lines += ["", *_ends(hook)] if hook is not None else []
+        lines += [f"{name}: {NOUNS[kind]}", ""]
+        preset = _default_instance(entry) if kind == "presets" else None
+        if preset is not None:
+            lines += [*_own_lines(entry), "", *_preset_lines(entry, preset)]
+            parts = [type(part) for _, part in _parts(preset)]
+            continue
+        lines += _documentation(entry, None, key.endswith(":"))
+        if kind == "hooks":
+            hook = _default_instance(entry)
+            lines += ["", *_hook_lines(hook)] if hook is not None else []
     if not lines:
         families = [
             f"{one}NAME" for entries in CATALOGUE.values() for one in entries if one[-1] == ":"
@@ -76,8 +77,8 @@ def explanation(name: str) -> list[str]:
     return lines
 
 
-def by_hand(preset: Preset) -> dict[str, Any]:
-    """Return the logic section of an experiment file that says what a preset stands for."""
+def preset_section(preset: Preset) -> dict[str, Any]:
+    """Return the logic section of an experiment file that names the parts of a preset."""
     section: dict[str, Any] = {
         "selector": _reference("selectors", preset.selector),
         "aggregator": _reference("aggregators", preset.aggregator),
@@ -88,13 +89,13 @@ def by_hand(preset: Preset) -> dict[str, Any]:
 
 
 def _key(name: str, entries: Mapping[str, Any]) -> str:
-    """Return the entry's key: the name itself, or its family's for ``gluon:resnet18_v1``."""
+    """Return the key of a name's entry; for ``gluon:resnet18_v1`` it is the family ``gluon:``."""
     zoo = f"{name.partition(':')[0]}:"
     return zoo if ":" in name and zoo in entries else name
 
 
-def _made(entry: Callable[..., Any]) -> Any:
-    """Return what an entry makes by its defaults, or None where some setting must be given."""
+def _default_instance(entry: Callable[..., Any]) -> Any:
+    """Return the component with its default settings, or None if some setting is required."""
     from fedmx.components.settings import signature_of
 
     required = any(one.required for one in signature_of(entry).settings.values())
@@ -102,51 +103,67 @@ def _made(entry: Callable[..., Any]) -> Any:
 
 
 def _parts(preset: Preset) -> list[tuple[str, Any]]:
+    """Return the parts of a preset, each with its kind."""
     hooks = [("hooks", hook) for hook in preset.hooks]
     return [("selectors", preset.selector), ("aggregators", preset.aggregator), *hooks]
 
 
-def _taken_apart(preset: Preset) -> Iterator[str]:
-    """Yield what a preset is made of, and how an experiment file spells that out."""
+def _own_lines(entry: Callable[..., Preset]) -> Iterator[str]:
+    """Yield the text on a preset, and the settings that it has besides those of its parts."""
+    from fedmx.components.settings import signature_of
+
+    own = signature_of(inspect.unwrap(entry)).settings
+    text, settings_text = _split(entry)
+    yield from text.splitlines()
+    yield ""
+    yield "settings, besides those of its parts below:" if own else "settings: those of its parts"
+    for setting in own.values():
+        yield from _setting_lines(setting, str(setting), settings_text)
+
+
+def _preset_lines(entry: Callable[..., Preset], preset: Preset) -> Iterator[str]:
+    """Yield the lines about the parts of a preset, and how an experiment file names them."""
     import yaml
 
+    fixed: Mapping[str, str] = getattr(entry, "fixed", {})
     yield "Made of:"
     for kind, part in _parts(preset):
         yield ""
         yield f"{NOUNS[kind]} {_name(kind, part)}"
-        for line in _documented(type(part), part, family=False):
+        for line in _documentation(type(part), part, family=False, fixed=fixed):
             yield f"  {line}".rstrip()
         if kind == "hooks":
             yield ""
-            for line in _ends(part):
+            for line in _hook_lines(part):
                 yield f"  {line}".rstrip()
     yield ""
     yield "In an experiment file, by hand:"
     yield ""
-    text = yaml.safe_dump({"logic": by_hand(preset)}, sort_keys=False, width=96)
+    text = yaml.safe_dump({"logic": preset_section(preset)}, sort_keys=False, width=96)
     yield from (f"  {line}" for line in text.splitlines())
 
 
 def _name(kind: str, part: object) -> str:
+    """Return the name of a part in an experiment file."""
     from fedmx.components.catalogue import CATALOGUE
     from fedmx.components.component import Component
 
-    known = {entry: name for name, entry in CATALOGUE[kind].items()}
-    return known.get(type(part)) or Component.of(part).name
+    names = {entry: name for name, entry in CATALOGUE[kind].items()}
+    return names.get(type(part)) or Component.of(part).name
 
 
 def _reference(kind: str, part: Any) -> dict[str, Any]:
-    """Return what an experiment file says for a part; what is null by default goes unsaid."""
+    """Return what an experiment file says for a part, without settings that are null by default."""
     from fedmx.components.component import plain
 
     given = {one.name: getattr(part, one.name) for one in fields(part) if one.init}
-    unsaid = {one.name for one in fields(part) if one.default is None}
-    settings = {k: plain(v) for k, v in given.items() if v is not None or k not in unsaid}
+    optional = {one.name for one in fields(part) if one.default is None}
+    settings = {k: plain(v) for k, v in given.items() if v is not None or k not in optional}
     return {"name": _name(kind, part), **settings}
 
 
-def _ends(hook: Hook) -> Iterator[str]:
-    """Yield at which of its steps each end does something, and what travels in another form."""
+def _hook_lines(hook: Hook) -> Iterator[str]:
+    """Yield the methods that each half of a hook overrides, and what it encodes."""
     for end, half in (("server", hook.server()), ("client", hook.client())):
         own, plain = type(half), type(half).__mro__[-2]
         steps = [
@@ -161,50 +178,53 @@ def _ends(hook: Hook) -> Iterator[str]:
         yield "the model goes down encoded"
 
 
-def _documented(entry: Any, part: object, family: bool) -> list[str]:
-    """Return the text on a component, and its settings as they are in `part` or by default."""
+def _documentation(
+    entry: Any, part: object, family: bool, fixed: Mapping[str, str] | None = None
+) -> list[str]:
+    """Return the documentation of a component, and its settings: those of `part`, or defaults.
+
+    Args:
+        entry: the class or function.
+        part: the object whose values are shown; None: the defaults.
+        family: whether the first setting is the end of the name, and is left out.
+        fixed: the settings that the preset of this part does not take, each with the reason.
+    """
     from fedmx.components.settings import signature_of
     from fedmx.components.text import shown
 
-    text, about = _split(inspect.getdoc(entry) or "")
+    text, settings_text = _split(entry)
     if inspect.isclass(entry):
-        text = _with_file(entry, text)
+        text = _with_module_text(entry, text)
     lines = text.splitlines()
     settings = list(signature_of(entry).settings.values())[1 if family else 0 :]
     lines += ["", "settings:"] if settings else []
     for one in settings:
-        value = one if part is None else f"{one.name} = {shown(getattr(part, one.name))}"
-        lines.append(f"  {value}: {one.type}{', must be given' if one.required else ''}")
-        lines += [f"      {said}" for said in about.get(one.name, ())]
+        value = str(one) if part is None else f"{one.name} = {shown(getattr(part, one.name))}"
+        lines += _setting_lines(one, value, settings_text)
+        if fixed and one.name in fixed:
+            lines.append(f"      fixed in the preset: {fixed[one.name]}")
     return lines
 
 
-def _with_file(entry: type, text: str) -> str:
-    """Return a class' text within that of its file, which opens with the source of the idea."""
+def _setting_lines(
+    setting: Setting, value: str, settings_text: Mapping[str, list[str]]
+) -> list[str]:
+    """Return the lines about one setting."""
+    first = f"  {value}: {setting.type}{', must be given' if setting.required else ''}"
+    return [first, *(f"      {line}" for line in settings_text.get(setting.name, ()))]
+
+
+def _with_module_text(entry: type, text: str) -> str:
+    """Return the documentation of a class inside that of its module, which names the paper."""
     module = inspect.getdoc(sys.modules[entry.__module__]) or ""
     opening, _, more = module.replace("``", "`").partition("\n\n")
     return "\n\n".join(part for part in (opening, text, more) if part)
 
 
-def _split(docstring: str) -> tuple[str, dict[str, list[str]]]:
-    """Return a docstring's text, and the lines that it has on each argument or attribute."""
-    about: dict[str, list[str]] = {}
-    kept: list[str] = []
-    section = last = ""
-    for line in docstring.replace("``", "`").splitlines():
-        if line in SECTIONS:
-            section = line
-        elif line and not line.startswith(" "):
-            section = ""
-        if not section:
-            kept.append(line)
-        elif section in SECTIONS[:2]:
-            found = re.match(r"    (\w+): (.+)", line)
-            if found:
-                last = found[1]
-                about[last] = [found[2]]
-            elif last and line.strip() and line != section:
-                about[last].append(line.strip())
-    text = "\n".join(kept).strip()
-    said = text.removeprefix("Return ")
-    return text if said == text else said[:1].upper() + said[1:], about
+def _split(entry: Any) -> tuple[str, dict[str, list[str]]]:
+    """Return a docstring without its sections, and the lines about each argument or attribute."""
+    from layers.logic.core.docstrings import split_docstring
+
+    text, entries = split_docstring((inspect.getdoc(entry) or "").replace("``", "`"))
+    shortened = text.removeprefix("Return ")
+    return text if shortened == text else shortened[:1].upper() + shortened[1:], entries

@@ -1,28 +1,28 @@
-"""The clusters of clients that a stratified selector found, read from a run's last checkpoint."""
+"""The clusters of clients that a stratified selector found, from a run's last checkpoint."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from fedmx.report.records.summary import RunSummary
 from fedmx.run import RunError, RunFolder
-
-NOISE = -1
-_WHERE = ("server", "memory", "selector")
+from layers.logic.algorithms.fedsso.clustering import Clustering
+from layers.logic.algorithms.fedsso.strata import NOISE as NOISE
+from layers.logic.core.selector import SELECT
+from layers.logic.errors import LogicError
 
 
 @dataclass(frozen=True, eq=False)
 class Strata:
-    """N clients.
+    """N clients with their clusters.
 
     Attributes:
         clients: int (N,), their ids.
-        labels: int (N,), each one's cluster; -1: in none.
-        points: float (N, 2), principal components of what was clustered; NaN where nothing was.
+        labels: int (N,), the cluster of each; -1: in none.
+        points: float (N, 2), the first principal components of the clustered values; NaN for a
+            client without a value.
     """
 
     clients: np.ndarray
@@ -31,24 +31,24 @@ class Strata:
 
     @property
     def clusters(self) -> dict[int, int]:
-        """The number of clients of each cluster, in the order of their labels; noise left out."""
+        """The number of clients in each cluster, in the order of the labels, without noise."""
         labels, sizes = np.unique(self.labels[self.labels != NOISE], return_counts=True)
         return dict(zip(labels.tolist(), sizes.tolist(), strict=True))
 
     @property
     def noise(self) -> int:
-        """How many clients are in no cluster."""
+        """The number of clients in no cluster."""
         return int(np.count_nonzero(self.labels == NOISE))
 
     def by_cluster(self) -> np.ndarray:
-        """Return the places of the clients, cluster by cluster, those in none last: int (N,)."""
+        """Return the clients' indices in the order of their clusters, noise last: int (N,)."""
         places: np.ndarray = np.lexsort((self.clients, self.labels, self.labels == NOISE))
         return places
 
 
 def strata_of(run: RunFolder, summary: RunSummary) -> Strata | None:
-    """Return the clusters; None where there are none, or no checkpoint that can be read."""
-    # A checkpoint may be as large as all that the clients remember: it is read where it may tell.
+    """Return the clusters of a run, or None if it has none or no readable checkpoint."""
+    # A checkpoint can be large, so it is read only if the selector may have clusters.
     named = (summary.settings.get(path) for path in ("logic.preset", "logic.selector"))
     if not any("fedsso" in str(name).lower() for name in named):
         return None
@@ -56,16 +56,11 @@ def strata_of(run: RunFolder, summary: RunSummary) -> Strata | None:
         checkpoint = run.latest_checkpoint()
     except RunError:
         return None
-    node: Any = None if checkpoint is None else checkpoint.state
-    for key in _WHERE:
-        node = node.get(key) if isinstance(node, Mapping) else None
-    if not isinstance(node, Mapping):
+    state = {} if checkpoint is None else checkpoint.state
+    try:
+        found = Clustering.of(state["server"]["memory"][SELECT])
+    except (KeyError, TypeError, LogicError):
         return None
-    found = [np.asarray(node.get(key)) for key in ("clients", "labels", "points")]
-    clients, labels, points = found
-    whole = all(one.dtype.kind == "i" and one.ndim == 1 for one in (clients, labels))
-    if not whole or clients.size == 0 or labels.shape != clients.shape:
+    if found.clients.size == 0:
         return None
-    if points.dtype.kind != "f" or points.shape != (clients.size, 2):
-        return None
-    return Strata(clients, labels, points)
+    return Strata(found.clients, found.labels, found.points)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from fedmx.assembly.assembly import Assembly
@@ -25,7 +25,7 @@ class SerialExecutor:
         logic: the experiment's logic, the same as the server's.
         engine: trains for one client after the other.
         samples_of: gives a client's samples when it trains.
-        shared: the samples that every client was given, if there are any.
+        assets: what every client was given, by name.
     """
 
     def __init__(
@@ -33,19 +33,19 @@ class SerialExecutor:
         logic: Logic,
         engine: MXNetEngine,
         samples_of: Callable[[int], Samples],
-        shared: Samples | None = None,
+        assets: Mapping[str, Samples] | None = None,
     ) -> None:
         self._logic = logic
         self._engine = engine
         self._samples_of = samples_of
-        self._shared = shared
+        self._assets = assets or {}
         self._weights = EMPTY
 
     @classmethod
     def of(cls, assembly: Assembly) -> SerialExecutor:
         """Return what does the work of an experiment's clients."""
-        shared = assembly.shared_samples
-        return cls(assembly.logic, assembly.engine, assembly.samples_of, shared)
+        assets = assembly.asset_samples
+        return cls(assembly.logic, assembly.engine, assembly.samples_of, assets)
 
     def __enter__(self) -> SerialExecutor:
         return self
@@ -85,7 +85,7 @@ class SerialExecutor:
     def participant(self, client: int, ledger: ClientLedger) -> Participant:
         """Return a client that is ready to work."""
         compute = Compute(self._engine, self._samples_of(client))
-        return Participant(client, self._logic, compute, ledger, shared=self._shared)
+        return Participant(client, self._logic, compute, ledger, assets=self._assets)
 
 
 @dataclass(eq=False)

@@ -1,4 +1,4 @@
-"""Samples: downloads, data sets, and how they are divided among clients.
+"""Data: downloads, data sets, and how their samples are divided among clients.
 
-No model and no mxnet here.
+No model and no mxnet comes in.
 """

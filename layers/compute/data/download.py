@@ -1,4 +1,4 @@
-"""Fetching one file over HTTP: resumed where it stopped, checked by SHA-256, then renamed."""
+"""Download of one file over HTTP: resumed where it stopped, checked by SHA-256, then renamed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from typing import Any, BinaryIO
 from layers.compute.data.errors import DownloadError
 
 Progress = Callable[[str, int, "int | None"], None]
-"""Called with a file's name, the bytes that are here, and its bytes in all (None: unknown)."""
+"""Called with a file's name, its bytes so far, and its bytes in all (None: unknown)."""
 
 _PIECE_BYTES = 1 << 17
 _PART = ".part"
@@ -37,16 +37,17 @@ def fetch(
     pause_s: float = 2.0,
     timeout_s: float = 30.0,
 ) -> Path:
-    """Download ``path`` from the first of ``urls`` that gives the right bytes; return ``path``.
+    """Download `path` from the first of `urls` that gives the right bytes; return `path`.
 
-    What arrives is kept in ``path`` + ".part", so that a later call goes on from there. Only a
-    complete file whose SHA-256 is ``sha256`` gets its final name; other bytes are thrown away.
-    The addresses are tried in turn, ``rounds`` times, with pauses of ``pause_s`` in between;
-    one that gave a wrong file is not asked again.
-    Several processes may ask for the same file at once: one fetches it, the others wait.
+    What arrives is kept in `path` + ".part", so that a later call goes on from there. Only a
+    complete file whose SHA-256 is `sha256` gets its final name; other bytes are thrown away.
+    The addresses are tried in turn, `rounds` times, with pauses of `pause_s` in between. An
+    address that gave a wrong file is not tried again. If several processes ask for the same file
+    at once, one downloads it and the others wait.
 
-    Raises DownloadError, in one line that says what went wrong at each address and where a file
-    obtained by other means belongs.
+    Raises:
+        DownloadError: no address gave the file, or it cannot be written. The message says what
+            went wrong at each address, and where to put a file that was obtained by other means.
     """
     if path.exists():
         return path
@@ -75,7 +76,7 @@ def fetch(
                     _check(part, sha256)
                 except _WrongFileError as problem:
                     problems[url] = str(problem)
-                    if not resumed:  # All of it came from there: it would come again.
+                    if not resumed:  # All bytes came from this address: it would send them again.
                         hopeless.add(url)
                 except _RefusedError as problem:
                     problems[url] = str(problem)
@@ -93,7 +94,7 @@ def fetch(
 
 
 class _RefusedError(Exception):
-    """An address did not give the file; the next one, or the same one later, may."""
+    """An address did not give the file; another one, or the same one later, may give it."""
 
 
 class _WrongFileError(_RefusedError):
@@ -102,7 +103,7 @@ class _WrongFileError(_RefusedError):
 
 @dataclass(frozen=True)
 class _Transfer:
-    """One request to one address, appended to what the part file has."""
+    """One request to one address; what arrives is appended to the part file."""
 
     url: str
     part: BinaryIO
@@ -122,7 +123,7 @@ class _Transfer:
                 self._receive(response, here)
         except urllib.error.HTTPError as error:
             if error.code == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
-                # What is here is not a beginning of what is there.
+                # The part file is not the beginning of the file at this address.
                 _empty(self.part)
             raise _RefusedError(f"HTTP {error.code} {error.reason}") from error
         except urllib.error.URLError as error:
@@ -139,7 +140,7 @@ class _Transfer:
     def _receive(self, response: Any, here: int) -> None:
         if response.status == http.HTTPStatus.PARTIAL_CONTENT:
             total = _total_of_range(response.headers.get("Content-Range", ""), here)
-        else:  # The server knows no ranges: from the start.
+        else:  # The server does not support ranges: begin again.
             here = _empty(self.part)
             length = response.headers.get("Content-Length", "")
             total = int(length) if length.isdigit() else None
@@ -151,7 +152,7 @@ class _Transfer:
             here += len(piece)
             if total is not None and here > total:
                 _empty(self.part)
-                raise _WrongFileError(f"it goes on after its {total} bytes")
+                raise _WrongFileError(f"it has more than its {total} bytes")
             self._write(piece)
             if self.progress is not None:
                 self.progress(self.path.name, here, total)
@@ -173,7 +174,7 @@ class _Transfer:
                 rest = rest[self.part.write(rest) :]
         except OSError as error:
             full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-            remedy = "make room" if full else "see to it"
+            remedy = "make room" if full else "check the folder"
             raise DownloadError(
                 f"{self.path.name}: cannot write into {self.path.parent} ({error.strerror}); "
                 f"{remedy} or choose another cache folder with FEDMX_CACHE"
@@ -181,7 +182,7 @@ class _Transfer:
 
 
 def _open_part(path: Path) -> BinaryIO:
-    """Open the part file of ``path`` for appending, unbuffered, and locked against others."""
+    """Open the part file of `path` for appending, unbuffered, and lock it."""
     while True:
         part = open(_part_of(path), "a+b", buffering=0)  # noqa: SIM115
         fcntl.flock(part, fcntl.LOCK_EX)
@@ -190,7 +191,7 @@ def _open_part(path: Path) -> BinaryIO:
                 return part
         except FileNotFoundError:
             pass
-        # While we waited, it was renamed or removed: this is no longer the part file.
+        # Another process renamed or removed the file while this one waited for the lock.
         part.close()
 
 

@@ -1,4 +1,4 @@
-"""What can be wrong with data: a file, a download, a partition, a normalisation."""
+"""The errors of data: of a file, a download, a partition, a normalisation."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from layers.compute.errors import ComputeError
 
 
 class DataError(ComputeError):
-    """A data set is missing, damaged or not of the shape that it must have."""
+    """A data set is missing or damaged, or does not have the shape that it must have."""
 
 
 class DownloadError(DataError):
-    """A file could not be fetched, or what came is not the file that was asked for."""
+    """A file could not be downloaded, or what arrived is another file."""
 
 
 class NormaliseError(DataError):

@@ -1,4 +1,4 @@
-"""The engines that train a model, one folder each, and what an end computes with.
+"""The engines that train and evaluate a model, one folder each, and the compute floor of an end.
 
-Data sets do not belong here.
+No data set and no partition comes in.
 """

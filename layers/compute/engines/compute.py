@@ -1,4 +1,4 @@
-"""What an end of fedmx computes with: an engine, and the samples at that end."""
+"""The compute floor of one end: an engine, and the samples at that end."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from layers.compute.engines.mxnet.engine import MXNetEngine
 
 @dataclass(frozen=True)
 class Compute:
-    """An engine and samples: the test set on a server, its own samples on a client."""
+    """An engine, and samples: the test set on a server, the client's own samples on a client."""
 
     engine: MXNetEngine
     samples: Samples

@@ -1,4 +1,4 @@
-"""The mean of the clients' non-trainable state, which every aggregator takes as FedAvg does."""
+"""The mean of the clients' non-trainable state, the same in every aggregator as in FedAvg."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from layers.logic.core.state import ServerState
 
 
 class BufferMean:
-    """A fold: sum_k (n_k / n) buffers_k. Running statistics are no parameters to be corrected."""
+    """A fold: sum_k (n_k / n) buffers_k; running statistics are averaged, not corrected."""
 
     def __init__(self, state: ServerState) -> None:
         self._sum = np.zeros(state.buffers.size)
@@ -22,5 +22,5 @@ class BufferMean:
         self._samples += contribution.samples
 
     def mean(self) -> np.ndarray:
-        """Return float32 (b,); after one contribution or more."""
+        """Return the mean, float32 (b,); there must be one contribution or more."""
         return (self._sum / self._samples).astype(np.float32)

@@ -10,7 +10,7 @@ import numpy as np
 
 from layers.logic.aggregators.buffers import BufferMean
 from layers.logic.aggregators.sums import moved
-from layers.logic.compression.packed import pack, unpack
+from layers.logic.compression.ternary_storage import pack, unpack
 from layers.logic.core.aggregator import AGGREGATE, Aggregator, Contribution
 from layers.logic.core.messages import Update
 from layers.logic.core.state import Memory, ServerState, frozen
@@ -23,7 +23,7 @@ from layers.logic.numeric.projection import (
     projection_order,
 )
 
-NOISE = 1e-12  # a direction this short, against the longest update, is what rounding left of zero
+NOISE = 1e-12  # a shorter direction, relative to the longest update, is zero except for rounding
 
 
 @dataclass
@@ -36,23 +36,24 @@ class _Updates:
 
 @dataclass(frozen=True)
 class FedFV(Aggregator):
-    """The mean of the updates, of which those in conflict are first projected onto one another.
+    """The mean of the updates, after conflicting ones were projected onto one another.
 
-    *Internal* conflicts (algorithm 2): each update but the share `alpha` with the highest losses is
-    projected, in ascending order of loss, onto the normal plane of every other one that it
-    conflicts with (their inner product is negative). g is the plain mean of the results.
+    *Internal* conflicts (algorithm 2): two updates conflict if their inner product is negative.
+    Each update, except the share `alpha` with the highest losses, is projected onto the normal
+    plane of every other one with which it conflicts, in ascending order of loss. g is the plain
+    mean of the results.
     *External* conflicts (algorithm 3), from round `tau` on: for each of the last `tau` rounds,
-    oldest first, the last updates of the clients that took part then, and not since, which conflict
-    with g are summed, and g is projected onto the normal plane of the sum. At last g is scaled to
-    the length of the mean of the updates as they were received; zero stays zero.
+    oldest first, take the updates of the clients that took part in that round and in none since.
+    Those that conflict with g are summed, and g is projected onto the normal plane of the sum. At
+    the end g is scaled to the length of the mean of the updates as received; zero stays zero.
 
     All updates of a round are held in memory. The server keeps each client's last update for `tau`
-    rounds, a ternary one as bits; that is part of the checkpoint. Clients report the received
-    model's loss; nothing else crosses the wire.
+    rounds, a ternary one as bits; they are part of the checkpoint. Clients report the loss of the
+    received model; nothing else crosses the wire.
 
     Attributes:
         alpha: share of the updates with the highest losses that are not projected.
-        tau: rounds that external conflicts reach back; 0 leaves them alone.
+        tau: how many rounds external conflicts reach back; 0: none.
     """
 
     alpha: float = 0.1
@@ -68,7 +69,7 @@ class FedFV(Aggregator):
             raise LogicError(f"tau must be 0 or more, not {self.tau}")
 
     def inspect(self, update: Update) -> None:
-        """Refuse an update without the loss by which updates are ordered."""
+        """Reject an update without the loss by which updates are ordered."""
         if "loss" not in update.metrics:
             raise Rejected(
                 "an update without the received model's loss, by which FedFV orders them"
@@ -119,7 +120,7 @@ class FedFV(Aggregator):
     def _internal(self, total: _Updates) -> tuple[np.ndarray, np.ndarray, float]:
         """Return the mean of the projected updates, float64 (d,), and lengths of those received.
 
-        The lengths are each update's, float64 (m,), and that of their mean.
+        The lengths are those of the updates, float64 (m,), and that of their mean.
         """
         products = inner_products(total.deltas)
         order, kept = projection_order(total.losses, self.alpha)

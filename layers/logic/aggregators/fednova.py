@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 
 from layers.logic.aggregators.buffers import BufferMean
 from layers.logic.aggregators.sums import add_scaled, moved
 from layers.logic.core.aggregator import Aggregator, Contribution
+from layers.logic.core.parts import Parts
 from layers.logic.core.state import ServerState
 from layers.logic.errors import LogicError
 from layers.logic.hooks.fedprox import FedProx
 from layers.logic.numeric.accumulation import accumulation
-
-if TYPE_CHECKING:
-    from layers.logic.round.logic import Logic
 
 
 @dataclass
@@ -32,14 +30,15 @@ class _Sum:
 
 @dataclass(frozen=True)
 class FedNova(Aggregator):
-    """w + tau_eff sum_i (n_i / n) delta_i / ||a_i||_1: each client's mean step counts, not its sum.
+    """w + tau_eff sum_i (n_i / n) delta_i / ||a_i||_1: a client's mean step counts, not their sum.
 
-    ||a_i||_1 is the weight with which client i counted its gradients (see `accumulation`), reckoned
-    here from the number of local steps that its update tells. Clients with equal steps give
-    FedAvg's model, bit for bit unless mu is set. Memory is that of one update and the sum.
+    ||a_i||_1 is the weight with which client i counted its gradients (see `accumulation`). It is
+    computed here from the number of local steps in its update. If all clients take the same number
+    of steps, the model is FedAvg's, bit for bit unless mu is set. Memory is that of one update and
+    the sum.
 
     Attributes:
-        mu: that of the hook fedprox beside it, 0 without.
+        mu: that of the hook `fedprox`; 0 without this hook.
         effective: tau_eff: ``"a"`` is sum_i (n_i / n) ||a_i||_1, ``"steps"`` the mean number of
             steps sum_i (n_i / n) tau_i; ``"auto"`` is ``"a"``, and ``"steps"`` with mu, as in the
             authors' own code.
@@ -56,13 +55,13 @@ class FedNova(Aggregator):
         if self.effective not in ("auto", "a", "steps"):
             raise LogicError(f"effective must be auto, a or steps, not {self.effective!r}")
 
-    def check(self, logic: Logic) -> None:
+    def check(self, logic: Parts) -> None:
         """Refuse local solvers of which ||a||_1 is another, or not known."""
         mu = sum(hook.mu for hook in logic.hooks if isinstance(hook, FedProx))
         if mu != self.mu:
             raise LogicError(
-                f"FedNova's mu is {self.mu}, and that of the fedprox among the hooks {mu}; they "
-                "must be the same, since it normalises by what the clients really do"
+                f"FedNova's mu is {self.mu}, and that of the hook fedprox {mu}; they must be "
+                "the same, since FedNova normalises by what the clients do"
             )
         if self.mu and logic.training.momentum:
             raise LogicError(
@@ -85,7 +84,7 @@ class FedNova(Aggregator):
         total.buffers.add(contribution)
         total.samples += weight
         a = accumulation(update.steps, training.learning_rate, training.momentum, self.mu)
-        if a > 0:  # a client that took no step has no direction
+        if a > 0:  # a client without steps has no direction
             total.unit = total.unit or a
             total.accumulated += weight * (a / total.unit)
             total.steps += weight * update.steps

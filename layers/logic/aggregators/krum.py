@@ -1,20 +1,17 @@
-"""The update that is nearest to its neighbours (Krum, multi-Krum: Blanchard et al. 2017, s. 4)."""
+"""The updates nearest to their neighbours (Krum, multi-Krum: Blanchard et al. 2017, sec. 4)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from layers.logic.aggregators.stored_updates import StoredUpdates, blocks
 from layers.logic.core.aggregator import Aggregator, Contribution
+from layers.logic.core.parts import Parts
 from layers.logic.core.state import ServerState
 from layers.logic.errors import LogicError
-
-if TYPE_CHECKING:
-    from layers.logic.round.logic import Logic
 
 
 @dataclass(frozen=True)
@@ -22,7 +19,7 @@ class Krum(Aggregator):
     """w + the update with the least score, the sum of squared distances to its nearest neighbours.
 
     Of m updates the m - f - 2 nearest count as neighbours. All updates are held in memory; time
-    grows with m^2. Numbers of samples weigh nothing; buffers are averaged as in FedAvg.
+    grows with m^2. Numbers of samples do not count; buffers are averaged as in FedAvg.
 
     Attributes:
         byzantine: f, how many clients of a round may be arbitrary; `logic.min_updates` must be
@@ -36,7 +33,7 @@ class Krum(Aggregator):
     def __post_init__(self) -> None:
         _check_number(self.byzantine)
 
-    def check(self, logic: Logic) -> None:
+    def check(self, logic: Parts) -> None:
         """Refuse rounds in which f arbitrary clients could outvote the others."""
         _check_round(self, self.byzantine, logic)
 
@@ -61,7 +58,7 @@ class MultiKrum(Aggregator):
     Attributes:
         byzantine: f, how many clients of a round may be arbitrary; `logic.min_updates` must be
             2 f + 3 or more.
-        keep: how many updates the mean has, m - f at most; None takes m - f.
+        keep: how many updates the mean has, at most m - f; None: m - f.
     """
 
     byzantine: int = 1
@@ -74,7 +71,7 @@ class MultiKrum(Aggregator):
         if self.keep is not None and self.keep < 1:
             raise LogicError(f"keep must be 1 or more, not {self.keep}")
 
-    def check(self, logic: Logic) -> None:
+    def check(self, logic: Parts) -> None:
         """Refuse rounds in which f arbitrary clients could outvote the others."""
         _check_round(self, self.byzantine, logic)
 
@@ -98,12 +95,12 @@ class MultiKrum(Aggregator):
 
 
 def scores(vectors: Sequence[np.ndarray], byzantine: int) -> np.ndarray:
-    """Return float64 (m,): each vector's squared distances to its m - f - 2 nearest, summed."""
+    """Return float64 (m,): the sum of each vector's m - f - 2 least squared distances."""
     distances = np.zeros((len(vectors), len(vectors)))
     for _, block in blocks(vectors):
         wide = block.astype(np.float64)
         for i in range(len(wide)):
-            away = wide[i + 1 :] - wide[i]  # not by inner products: near vectors would cancel
+            away = wide[i + 1 :] - wide[i]  # inner products of near vectors would cancel
             distances[i, i + 1 :] += np.add.reduce(np.multiply(away, away, out=away), axis=1)
     distances += distances.T
     nearest = np.sort(distances, axis=1)[:, 1 : max(2, len(vectors) - byzantine - 1)]
@@ -115,7 +112,7 @@ def _check_number(byzantine: int) -> None:
         raise LogicError(f"byzantine must be 0 or more, not {byzantine}")
 
 
-def _check_round(rule: Aggregator, byzantine: int, logic: Logic) -> None:
+def _check_round(rule: Aggregator, byzantine: int, logic: Parts) -> None:
     need = 2 * byzantine + 3
     if logic.min_updates < need:
         raise LogicError(

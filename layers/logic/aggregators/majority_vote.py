@@ -23,11 +23,11 @@ class _Votes:
 
 @dataclass(frozen=True)
 class MajorityVote(Aggregator):
-    """w + s sign(sum_k sign(delta_k)); every client has one vote a parameter, a tie moves nothing.
+    """w + s sign(sum_k sign(delta_k)): each client has one vote a parameter, a tie changes nothing.
 
     Attributes:
-        step: s, the same for each parameter; None takes the mean of the clients' |delta_k| at
-            each, which for sign-coded updates is the mean of their scales.
+        step: s, the same for each parameter. None: for each parameter the mean of the clients'
+            |delta_k|, which for sign-coded updates is the mean of their scales.
     """
 
     step: float | None = None
@@ -52,7 +52,7 @@ class MajorityVote(Aggregator):
         return total
 
     def finish(self, total: _Votes, state: ServerState) -> ServerState:
-        """Return the state a step in the direction of the majority."""
+        """Return the state after a step in the direction of the majority."""
         change = np.sign(total.sign).astype(np.float32)
         if self.step is None:
             change *= (total.size / total.voters).astype(np.float32)

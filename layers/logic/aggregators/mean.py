@@ -25,12 +25,12 @@ class _Sum:
 class Mean(Aggregator):
     """w + sum_k (n_k / n) delta_k over the clients that returned, n = sum_k n_k.
 
-    Sums are kept in float64, so that equal updates give exactly that update, and memory is that of
-    one update and the sum, however many there are.
+    Sums are float64, so that the mean of equal updates is exactly that update. Memory is that of
+    one update and the sum, however many updates there are.
 
     Attributes:
-        weights: ``"samples"`` weighs by n_k, ``"uniform"`` alike, ``"plan"`` as the selector says
-            (those of lanes that are missing fall away); buffers always go by n_k.
+        weights: ``"samples"`` weighs clients by n_k, ``"uniform"`` all alike, ``"plan"`` as the
+            selector says (lanes that are missing do not count). Buffers are always weighed by n_k.
     """
 
     weights: Literal["samples", "uniform", "plan"] = "samples"

@@ -14,11 +14,11 @@ from layers.logic.core.state import ServerState
 
 @dataclass(frozen=True)
 class Median(Aggregator):
-    """w + the coordinate-wise median of the updates, each of which counts alike.
+    """w + the coordinate-wise median of the updates; all clients have the same weight.
 
-    While fewer than half of the clients are arbitrary, every coordinate lies between two of honest
-    clients. All updates are held in memory. Numbers of samples, which a client may invent, weigh
-    nothing; buffers are averaged as in FedAvg.
+    While fewer than half of the clients are arbitrary, every coordinate lies between those of two
+    honest clients. All updates are held in memory. Numbers of samples, which a client may invent,
+    do not count; buffers are averaged as in FedAvg.
     """
 
     each_client = True
@@ -42,9 +42,9 @@ def coordinate_median(vectors: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def mean_of_sorted(vectors: Sequence[np.ndarray], cut: int) -> np.ndarray:
-    """Return float64 (d,): each coordinate's mean without its `cut` lowest and highest values."""
+    """Return float64 (d,): the mean of each coordinate without `cut` lowest and highest values."""
     mean = np.empty(vectors[0].size)
     for part, block in blocks(vectors):
-        block.sort(axis=0)  # also makes the sum independent of the clients' numbers
+        block.sort(axis=0)  # so the sum does not depend on the order of the clients either
         mean[part] = np.mean(block[cut : len(vectors) - cut], axis=0, dtype=np.float64)
     return mean

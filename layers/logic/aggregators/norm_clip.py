@@ -1,4 +1,4 @@
-"""The mean of updates clipped to a norm (Sun et al. 2019, section 4: norm thresholding)."""
+"""The mean of the updates, clipped to a norm (Sun et al. 2019, section 4: norm thresholding)."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class _Sum:
 class NormClip(Aggregator):
     """w + sum_k (n_k / n) delta_k min(1, norm / ||delta_k||): no client moves the model far.
 
-    One arbitrary client of weight a moves the model by a times `norm` at most. Memory is that of
-    one update and the sum.
+    A client of weight a moves the model by at most a times `norm`. Memory is that of one update
+    and the sum.
 
     Attributes:
-        norm: the longest that an update may be, over all trainable parameters.
-        weights: ``"samples"`` weighs by n_k, ``"uniform"`` alike.
+        norm: the largest norm of an update, over all trainable parameters.
+        weights: ``"samples"`` weighs clients by n_k, ``"uniform"`` all alike.
     """
 
     norm: float = 1.0

@@ -15,7 +15,7 @@ from layers.logic.core.state import ServerState
 from layers.logic.errors import LogicError, Rejected
 from layers.logic.numeric.norm import norm
 
-LEAST_LOSS = 1e-10  # added to every loss, so that its power is defined
+LEAST_LOSS = 1e-10  # added to every loss, so that its power q - 1 is defined
 
 
 @dataclass
@@ -23,7 +23,7 @@ class _Sum:
     delta: np.ndarray
     buffers: BufferMean
     weight: float = 0.0
-    scale: float = -math.inf  # both sums are divided by exp(scale): no power overflows
+    scale: float = -math.inf  # both sums are divided by exp(scale), so that no power overflows
 
 
 @dataclass(frozen=True)
@@ -31,12 +31,13 @@ class QFedAvg(Aggregator):
     """w - sum_k D_k / sum_k h_k, with D_k = F_k^q L (w - w_k) and L = 1 / eta.
 
     h_k = q F_k^(q-1) ||L (w - w_k)||^2 + L F_k^q; F_k is the received model's mean loss on client
-    k's samples, which clients report with their updates; eta the learning rate of the round. Both
-    are reckoned on the server, so that an update is as large as FedAvg's. Clients count alike,
-    whatever their numbers of samples. Memory is that of one update and the sum.
+    k's samples, which clients report with their updates; eta is the learning rate of the round.
+    D_k and h_k are computed on the server, so that an update is as large as FedAvg's. All clients
+    have the same weight, whatever their numbers of samples. Memory is that of one update and the
+    sum.
 
     Attributes:
-        q: how much a high loss counts; 0 is the mean of the clients' models.
+        q: how much more a high loss counts; 0 is the plain mean of the clients' models.
     """
 
     q: float = 1.0
@@ -49,7 +50,7 @@ class QFedAvg(Aggregator):
             raise LogicError(f"q must be 0 or more, not {self.q}")
 
     def inspect(self, update: Update) -> None:
-        """Refuse an update whose loss has no power q."""
+        """Reject an update whose loss has no power q."""
         check_loss(update)
 
     def init(self, state: ServerState) -> _Sum:

@@ -1,4 +1,4 @@
-"""All updates of a round, for rules that must see every one; memory is that of all of them."""
+"""All updates of a round, for rules that must see every one of them."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ BLOCK = 1 << 12  # values of each update at a time, so that some dozens stay in 
 
 @dataclass
 class StoredUpdates:
-    """The fold of a rule that cannot work on a sum.
+    """The fold of a rule that cannot work on a sum: it holds all updates in memory.
 
     Attributes:
+        buffers: the mean of the non-trainable state.
         deltas: float32 (d,) each, in the order of the plan.
         samples: of each.
     """
@@ -34,7 +35,7 @@ class StoredUpdates:
         return cls(BufferMean(state))
 
     def add(self, contribution: Contribution) -> StoredUpdates:
-        """Keep one more."""
+        """Keep one more update."""
         self.buffers.add(contribution)
         self.deltas.append(contribution.delta)
         self.samples.append(contribution.samples)
@@ -47,7 +48,7 @@ class StoredUpdates:
 
 
 def blocks(vectors: Sequence[np.ndarray]) -> Iterator[tuple[slice, np.ndarray]]:
-    """Yield each part of the vectors side by side, float32 (m, at most BLOCK), and where it is."""
+    """Yield parts of the vectors side by side, float32 (m, at most BLOCK), each after its place."""
     for start in range(0, vectors[0].size, BLOCK):
         part = slice(start, start + BLOCK)
         yield part, np.stack([vector[part] for vector in vectors])

@@ -1,4 +1,4 @@
-"""Sums of long vectors, block by block, so that no fold holds a second copy of anything."""
+"""Sums of long vectors, block by block, so that no fold needs a second copy of a vector."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ def add_scaled(total: np.ndarray, vector: np.ndarray, weight: float) -> None:
 def moved(weights: np.ndarray, delta: np.ndarray) -> np.ndarray:
     """Return float32 (d,): `weights` plus the float64 `delta`, which is first rounded to float32.
 
-    Block by block: at the end of a fold there is room for the sum and the result only.
+    It works block by block, so that the end of a fold needs memory for the sum and the result only.
     """
     result = np.empty_like(weights)
-    with np.errstate(over="ignore"):  # seen by whoever checks the model
+    with np.errstate(over="ignore"):  # the check of the new model finds it
         for start in range(0, weights.size, BLOCK):
             part = slice(start, start + BLOCK)
             np.add(weights[part], delta[part].astype(np.float32), out=result[part])

@@ -1,4 +1,4 @@
-"""The mean of each coordinate without its extremes (Yin et al. 2018, definition 2)."""
+"""The mean of each coordinate without its extreme values (Yin et al. 2018, definition 2)."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from layers.logic.errors import LogicError
 class TrimmedMean(Aggregator):
     """w + the mean of each coordinate without the share `trim` of lowest and of highest values.
 
-    Of m updates floor(trim m) are left out at each end; while no more clients than that are
-    arbitrary, every coordinate lies between two of honest clients. All updates are held in memory.
-    Numbers of samples, which a client may invent, weigh nothing; buffers are averaged as in FedAvg.
+    Of m updates floor(trim m) are left out at each end. While no more clients than that are
+    arbitrary, every coordinate lies between those of two honest clients. All updates are held in
+    memory. Numbers of samples, which a client may invent, do not count; buffers are averaged as in
+    FedAvg.
 
     Attributes:
         trim: beta, at least 0 (the plain mean) and below 0.5.

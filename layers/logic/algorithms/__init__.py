@@ -1,4 +1,4 @@
-"""The algorithms of several parts: one folder each, with all parts and the preset.
+"""The algorithms of several parts: a folder for each, with its parts, its preset, what they share.
 
-An algorithm of one file lives in `selectors`, `aggregators` or `hooks`.
+An algorithm of one file belongs in `selectors`, `aggregators` or `hooks`.
 """

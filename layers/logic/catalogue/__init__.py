@@ -1,6 +1,6 @@
 """The catalogue: every hook, selector, aggregator and preset by its name in an experiment file.
 
-Here are tables and the presets of one-file algorithms. No algorithm is written here.
+Beside these tables live the presets whose parts are of one file each. No algorithm is written here.
 """
 
 from __future__ import annotations

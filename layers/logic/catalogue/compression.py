@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from layers.logic.aggregators.fedfv import FedFV
 from layers.logic.aggregators.majority_vote import MajorityVote
 from layers.logic.aggregators.mean import Mean
 from layers.logic.core.preset import Preset
+from layers.logic.core.preset_settings import settings_of_parts
 from layers.logic.hooks.dgc import Dgc
 from layers.logic.hooks.quantise import Quantise
 from layers.logic.hooks.selective_sgd import SelectiveSgd
@@ -18,82 +17,54 @@ from layers.logic.selectors.round_robin import RoundRobin
 from layers.logic.selectors.uniform import Uniform
 
 
-def stc(fraction: float = 0.1, p: float = 0.1) -> Preset:
+@settings_of_parts()
+def stc(p: float = 0.1) -> Preset:
     """STC: sparse ternary compression up and down, plain mean (Sattler et al. 2019).
 
     Args:
-        fraction: C, the share of the clients in a round.
-        p: share of the values that travel, in both directions.
+        p: share of the values that travel, in both directions; `p_up` and `p_down` come before it.
     """
-    return Preset(Uniform(fraction), Mean("uniform"), (Stc(p, p),))
+    return Preset(Uniform(), Mean("uniform"), (Stc(p, p),))
 
 
-def projected_stc(
-    fraction: float = 0.1, p: float = 0.1, alpha: float = 0.1, tau: int = 1
-) -> Preset:
-    """Projected STC: sparse ternary updates up and down, and conflicts projected between.
+@settings_of_parts()
+def projected_stc(p: float = 0.1) -> Preset:
+    """Projected STC: sparse ternary updates up and down, and conflicts projected in between.
 
-    Clients send ternary updates with error feedback, the server projects these as FedFV does,
-    and sends what it makes of them ternary with a residual of its own.
+    Clients send ternary updates with error feedback. The server projects them as FedFV does, and
+    sends the change of the model in ternary form, with a residual of its own.
 
     Args:
-        fraction: C, the share of the clients in a round.
-        p: share of the values that travel, in both directions.
-        alpha: share of the updates with the highest losses that are not projected.
-        tau: rounds that external conflicts reach back.
+        p: share of the values that travel, in both directions; `p_up` and `p_down` come before it.
     """
-    return Preset(Uniform(fraction), FedFV(alpha, tau), (Stc(p, p),))
+    return Preset(Uniform(), FedFV(), (Stc(p, p),))
 
 
-def top_k(fraction: float = 0.1, p: float = 0.01) -> Preset:
-    """FedAvg of the largest values of each update, with error feedback (Aji and Heafield 2017).
-
-    Args:
-        fraction: C, the share of the clients in a round.
-        p: share of the values that go up.
-    """
-    return Preset(Uniform(fraction), Mean(), (TopK(p),))
+@settings_of_parts()
+def top_k() -> Preset:
+    """FedAvg of the largest values of each update, with error feedback (Aji and Heafield 2017)."""
+    return Preset(Uniform(), Mean(), (TopK(),))
 
 
-def dgc(fraction: float = 0.1, p: float = 0.001, momentum: float = 0.9) -> Preset:
-    """Deep gradient compression with its warm-up, plain mean (Lin et al. 2018).
-
-    Args:
-        fraction: C, the share of the clients in a round.
-        p: share of the values that go up after the warm-up.
-        momentum: of the momentum correction.
-    """
-    return Preset(Uniform(fraction), Mean("uniform"), (Dgc(p, momentum=momentum),))
+@settings_of_parts()
+def dgc() -> Preset:
+    """Deep gradient compression with its warm-up, plain mean (Lin et al. 2018)."""
+    return Preset(Uniform(), Mean("uniform"), (Dgc(),))
 
 
-def signsgd(fraction: float = 0.1, step: float | None = None, feedback: bool = True) -> Preset:
-    """SignSGD with majority vote, a bit a value both ways (Bernstein et al. 2018).
-
-    Args:
-        fraction: C, the share of the clients in a round.
-        step: that each parameter makes; None takes the mean size of the clients' own.
-        feedback: whether each end adds what a sign left out to what it takes the next one of.
-    """
-    return Preset(Uniform(fraction), MajorityVote(step), (SignSgd(feedback=feedback),))
+@settings_of_parts()
+def signsgd() -> Preset:
+    """SignSGD with majority vote, one bit a value both ways (Bernstein et al. 2018)."""
+    return Preset(Uniform(), MajorityVote(), (SignSgd(),))
 
 
-def quantised(fraction: float = 0.1, bits: Literal[8, 16] = 8) -> Preset:
-    """FedAvg of updates of 8 or 16 bits a value (Alistarh et al. 2017).
-
-    Args:
-        fraction: C, the share of the clients in a round.
-        bits: 8 or 16.
-    """
-    return Preset(Uniform(fraction), Mean(), (Quantise(bits),))
+@settings_of_parts()
+def quantised() -> Preset:
+    """FedAvg of updates of 8 or 16 bits a value (Alistarh et al. 2017)."""
+    return Preset(Uniform(), Mean(), (Quantise(),))
 
 
-def selective_sgd(download: float = 1.0, upload: float = 0.1, clip: float | None = 0.001) -> Preset:
-    """Distributed selective SGD, one client after the other (Shokri and Shmatikov 2015).
-
-    Args:
-        download: theta_d, the share of the parameters that go down.
-        upload: theta_u, the share of the changes that go up.
-        clip: gamma, the largest change that goes up.
-    """
-    hook = SelectiveSgd(download=download, upload=upload, clip=clip)
-    return Preset(RoundRobin(count=1), Mean(), (hook,))
+@settings_of_parts(fixed={"fraction": "`count` says how many clients there are in a round"})
+def selective_sgd() -> Preset:
+    """Distributed selective SGD, one client after the other (Shokri and Shmatikov 2015)."""
+    return Preset(RoundRobin(count=1), Mean(), (SelectiveSgd(),))

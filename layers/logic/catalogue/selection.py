@@ -1,49 +1,28 @@
-"""The presets that are FedAvg but for who takes part."""
+"""The presets that differ from FedAvg in who takes part."""
 
 from __future__ import annotations
 
-from typing import Literal
-
 from layers.logic.aggregators.mean import Mean
 from layers.logic.core.preset import Preset
+from layers.logic.core.preset_settings import settings_of_parts
 from layers.logic.selectors.clustered import Clustered
 from layers.logic.selectors.oort import Oort
 from layers.logic.selectors.power_of_choice import PowerOfChoice
 
 
-def power_of_choice(
-    fraction: float = 0.1,
-    candidates: int | None = None,
-    loss: Literal["asked", "reported"] = "asked",
-) -> Preset:
-    """Power-of-choice (Cho et al. 2020): of some candidates, those with the highest loss.
-
-    Args:
-        fraction: C, the share of the clients in a round.
-        candidates: d, how many are drawn by size; None: twice as many as take part.
-        loss: asked of the candidates, or the last one that they reported.
-    """
-    return Preset(PowerOfChoice(fraction, candidates=candidates, loss=loss), Mean("uniform"))
+@settings_of_parts()
+def power_of_choice() -> Preset:
+    """Power-of-choice (Cho et al. 2020): of some candidates, those with the highest loss."""
+    return Preset(PowerOfChoice(), Mean("uniform"))
 
 
-def oort(
-    fraction: float = 0.1, alpha: float = 2.0, preferred_s: float | None = None, pacer_s: float = 0
-) -> Preset:
-    """Oort (Lai et al. 2021): clients whose loss is high and who are fast, and some new ones.
-
-    Args:
-        fraction: C, the share of the clients in a round.
-        alpha: penalty on those that take longer than `preferred_s`.
-        preferred_s: T, in seconds; None: the round's deadline, if it has one.
-        pacer_s: how much longer T becomes when less is gained.
-    """
-    return Preset(Oort(fraction, alpha=alpha, preferred_s=preferred_s, pacer_s=pacer_s), Mean())
+@settings_of_parts()
+def oort() -> Preset:
+    """Oort (Lai et al. 2021): clients whose loss is high and who are fast, and some new ones."""
+    return Preset(Oort(), Mean())
 
 
-def clustered(fraction: float = 0.1) -> Preset:
-    """Clustered sampling (Fraboni et al. 2021, algorithm 1): one client of each of m clusters.
-
-    Args:
-        fraction: C, the share of the clients that are drawn in a round.
-    """
-    return Preset(Clustered(fraction), Mean("plan"))
+@settings_of_parts(fixed={"weights": "the selector gives each client its weight in the mean"})
+def clustered() -> Preset:
+    """Clustered sampling (Fraboni et al. 2021, algorithm 1): one client of each of m clusters."""
+    return Preset(Clustered(), Mean("plan"))

@@ -1,4 +1,7 @@
-"""Time: virtual on simulated devices and channels, or real; the algorithms see no difference."""
+"""Time in a round: virtual on simulated devices and channels, or real, with one interface.
+
+What a selector decides by these times does not belong here.
+"""
 
 from __future__ import annotations
 

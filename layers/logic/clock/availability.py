@@ -1,4 +1,4 @@
-"""When clients are there: always, by chance, or as a trace says."""
+"""When clients are available: always, by chance, or as a trace says."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OFF = {"0", "off", "unavailable", "false"}
 
 
 class Presence(ABC):
-    """When each of a population's clients is there, in seconds since the run began."""
+    """When each client of a population is there; times are seconds since the run began."""
 
     @abstractmethod
     def there(self, client: int, at_s: float) -> bool:
@@ -29,7 +29,7 @@ class Presence(ABC):
 
     @abstractmethod
     def next_change_s(self, client: int, at_s: float) -> float:
-        """Return when, after `at_s`, a client may come or go at the earliest; infinity if never."""
+        """Return the first time after `at_s` at which a client may come or go; infinity if none."""
 
 
 class Availability(ABC):
@@ -45,7 +45,7 @@ class Always(Availability):
     """Every client is there all the time."""
 
     def of(self, clients: int, seed: int) -> Presence:
-        """Return a presence without an end."""
+        """Return a presence in which every client is always there."""
         return _Ever()
 
 
@@ -59,11 +59,12 @@ class _Ever(Presence):
 
 @dataclass(frozen=True)
 class Chance(Availability):
-    """Each client is there with a probability, drawn anew for each span of time.
+    """Each client is there with a probability; it is drawn again for each span of time.
 
     Attributes:
         share: the probability.
-        span_s: how long a client that came, or went, stays so at least.
+        span_s: length of a span; a client that comes or goes stays, or stays away, at least so
+            long.
     """
 
     share: float = 0.8
@@ -97,9 +98,9 @@ class _Drawn(Presence):
 
 
 def _turn(at_s: float, period_s: float) -> int:
-    """Return the turn in which a time is: turn * period_s <= at_s < (turn + 1) * period_s.
+    """Return the turn of a time: turn * period_s <= at_s < (turn + 1) * period_s.
 
-    As these products are rounded, so that nobody waits for a change at the very time it is.
+    The products are compared as they are rounded, so that the next change is always later.
     """
     turn = math.floor(at_s / period_s)
     while turn * period_s > at_s:
@@ -118,12 +119,13 @@ def _spans(seed: int, span: int, clients: int) -> np.ndarray:
 class Trace(Availability):
     """As a CSV file says, with the columns client, time and state (on or off).
 
-    A client has the state of its last line at or before a time (in seconds since the run began),
-    and before its first line the opposite of that one's. A client without a line is always there.
+    Times are seconds since the run began. A client has the state of its last line at or before a
+    time; before its first line it has the opposite state of that line. A client without a line is
+    always there.
 
     Attributes:
         path: the file.
-        repeat: whether it begins anew after its last line's time.
+        repeat: whether the trace begins again after the time of its last line.
     """
 
     path: Path
@@ -133,13 +135,13 @@ class Trace(Availability):
         """Read the file.
 
         Raises:
-            LogicError: it cannot be read, or a line is not right.
+            LogicError: the file cannot be read, or a line of it is wrong.
         """
         changes: dict[int, list[tuple[float, bool]]] = {}
         try:
             rows = list(_rows(self.path, clients))
         except (UnicodeDecodeError, csv.Error) as error:
-            raise LogicError(f"{self.path}: the trace is no CSV file ({error})") from None
+            raise LogicError(f"{self.path}: the trace is not a CSV file ({error})") from None
         for client, at_s, on in rows:
             own = changes.setdefault(client, [])
             if own and own[-1][0] >= at_s:
@@ -181,7 +183,7 @@ class _Traced(Presence):
         return (_turn(at_s, self.period_s) + 1) * self.period_s
 
     def _begun_s(self, at_s: float) -> float:
-        """Return when the trace began anew last."""
+        """Return when the trace began for the last time."""
         return 0.0 if self.period_s == math.inf else _turn(at_s, self.period_s) * self.period_s
 
     def _next_line(self, client: int, at_s: float, begun_s: float) -> int:

@@ -1,4 +1,4 @@
-"""Devices by name: how fast each client trains, and how fast its channel is."""
+"""Devices by name: how fast each client trains, uploads and downloads."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from layers.logic.seeds import generator
 
 
 class Fleet(ABC):
-    """The devices of all clients, drawn."""
+    """The devices of all clients, as they were drawn."""
 
     @abstractmethod
     def train_s(self, client: int, samples: int, training: Training) -> float:
-        """Return how long a client with so many samples trains."""
+        """Return the seconds that a client with so many samples trains."""
 
     @abstractmethod
     def upload_s(self, client: int, bytes: int, round: int) -> float:
-        """Return how long an upload takes if it has the channel to itself."""
+        """Return the seconds of an upload that has the channel to itself."""
 
     def download_s(self, client: int, bytes: int, round: int) -> float:
-        """Return how long a download takes; nobody shares it."""
+        """Return the seconds of a download; downloads do not slow one another."""
         return 0.0
 
 
@@ -41,7 +41,7 @@ class Devices(ABC):
 
 
 def trained_samples(samples: int, training: Training) -> int:
-    """Return how many samples a client looks at while it trains, each as often as it does."""
+    """Return how many samples a client trains on, counted once for each time."""
     if training.steps is None:
         return training.epochs * samples
     return training.steps * (min(training.batch_size, samples) or samples)
@@ -49,7 +49,7 @@ def trained_samples(samples: int, training: Training) -> int:
 
 @dataclass(frozen=True)
 class _Rates(Fleet):
-    """Training speed and bandwidth that stay as they were drawn, float64 (N,) each."""
+    """Training speeds and bandwidths that do not change, float64 (N,) each."""
 
     samples_per_s: np.ndarray
     up_bytes_per_s: np.ndarray
@@ -97,13 +97,13 @@ class Range(Devices):
 
 @dataclass(frozen=True)
 class Lognormal(Devices):
-    """Each speed is its median times exp(sigma z), z standard normal: a few are far off.
+    """Each speed is its median times exp(sigma z), z standard normal: a few are far from it.
 
     Attributes:
         samples_per_s: median training speed, in samples a second.
         up_bytes_per_s: median bandwidth of the uplink.
         down_bytes_per_s: median bandwidth of the downlink.
-        sigma: of the logarithms; 0 makes all devices alike.
+        sigma: standard deviation of the logarithms; 0 makes all devices equal.
     """
 
     samples_per_s: float = 500.0
@@ -134,7 +134,7 @@ class Tiers(Devices):
 
     Attributes:
         tiers: a list of kinds; each has `share`, `samples_per_s`, `up_bytes_per_s` and
-            `down_bytes_per_s`. The shares are brought to a sum of 1.
+            `down_bytes_per_s`. The shares are scaled to a sum of 1.
     """
 
     tiers: Sequence[Mapping[str, Any]] = (
@@ -145,7 +145,7 @@ class Tiers(Devices):
     def __post_init__(self) -> None:
         needed = {"share", "samples_per_s", "up_bytes_per_s", "down_bytes_per_s"}
         if not self.tiers:
-            raise LogicError("tiers: there is none")
+            raise LogicError("tiers: the list is empty; give one kind of device or more")
         for place, tier in enumerate(self.tiers):
             if not isinstance(tier, Mapping) or set(tier) != needed:
                 raise LogicError(f"tiers.{place}: must have {', '.join(sorted(needed))}")
@@ -155,7 +155,7 @@ class Tiers(Devices):
                     raise LogicError(f"tiers.{place}.{name} must be a number above 0, not {value}")
 
     def draw(self, clients: int, seed: int) -> Fleet:
-        """Deal out kinds by their shares, exactly up to rounding, to clients in random order."""
+        """Give each kind its share of the clients, up to rounding, in a random order."""
         shares = np.cumsum([float(tier["share"]) for tier in self.tiers])
         bounds = np.floor(clients * shares / shares[-1] + 0.5)
         order = generator(seed, "devices").permutation(clients)
@@ -173,7 +173,7 @@ class Knapsack(Devices):
     """The system model of the knapsack papers: t^UC = c M / f, t^UL = D / (gamma B log2(1 + SNR)).
 
     Eqs. (1) and (2). Training takes the same time each round, whatever the number of samples; the
-    channel's gain |h|^2 = SNR is drawn anew from Exp(1) for every client and round.
+    channel's gain |h|^2 = SNR is drawn from Exp(1) for every client and round.
 
     Attributes:
         cycles: c, the work on one bit.

@@ -1,4 +1,4 @@
-"""What a clock writes down of a round: who did what when."""
+"""What a clock notes of a round: what each client did, and when."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ class Timesheet:
         self._times: dict[int, Times] = {}
 
     def ask(self, client: int, at_s: float) -> None:
-        """Begin a client's line."""
+        """Note when a client was asked; its other times are unknown then."""
         self._times[client] = Times(at_s)
 
     def note(self, client: int, moment: Moment, at_s: float) -> None:
-        """Write down when something was, for a client that has a line."""
+        """Note when a moment was, for a client that was asked."""
         known = self._times.get(client)
         if known is not None:
             self._times[client] = replace(known, **{moment: at_s})
 
     @property
     def last_end_s(self) -> float:
-        """When the last client ended; 0 if none did."""
+        """The time at which the last client ended; 0 if none did."""
         return max((t.ended_s for t in self._times.values() if t.ended_s is not None), default=0.0)
 
     def times(self) -> Mapping[int, Times]:
-        """Return the lines."""
+        """Return the times of each client that was asked."""
         return dict(self._times)

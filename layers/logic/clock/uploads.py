@@ -1,4 +1,4 @@
-"""How uploads share the way to the server: one after the other, or at the same time."""
+"""How uploads share the channel to the server: one after the other, or at the same time."""
 
 from __future__ import annotations
 
@@ -16,39 +16,43 @@ class Channel(ABC):
 
     @abstractmethod
     def enter(self, client: int, bytes: int, alone_s: float, ready_s: float) -> None:
-        """Let a client upload from `ready_s` on, which takes `alone_s` without any others."""
+        """Let a client upload from `ready_s` on, for `alone_s` if it has the channel to itself."""
 
     @abstractmethod
     def leave(self, client: int, now_s: float) -> None:
-        """Let a client's upload, or its turn, fall away."""
+        """Remove a client's upload, or its turn."""
 
     @abstractmethod
     def next_end(self) -> tuple[float, int, float] | None:
-        """Return when the next upload ends if nothing changes, whose, and when it had begun."""
+        """Return when the next upload ends if nothing changes, whose it is, when it began."""
 
     @abstractmethod
     def end(self, client: int) -> None:
-        """Take note that the upload of `next_end` has ended."""
+        """End the upload that `next_end` returned."""
 
 
 class Uploads(ABC):
-    """How uploads share the way; the settings are the attributes of a frozen dataclass."""
+    """How uploads share the channel; the settings are the attributes of a frozen dataclass."""
 
     @abstractmethod
     def open(self, turns: Sequence[int] | None) -> Channel:
-        """Return the channel of a round; `turns` gives the order if uploads have to keep one."""
+        """Return the channel of a round.
+
+        Args:
+            turns: the order of the uploads; None: they need not keep one.
+        """
 
 
 @dataclass(frozen=True)
 class Serial(Uploads):
-    """One upload at a time: in the order in which they are ready, or in the plan's if it says so.
+    """One upload at a time, in the order in which they are ready, or in that of the plan.
 
-    In the plan's order, an upload waits for those before it also while these still train
-    (FedCS: Nishio & Yonetani 2019, algorithm 3).
+    In the order of the plan, an upload also waits for clients before it that still train (FedCS:
+    Nishio and Yonetani 2019, algorithm 3).
     """
 
     def open(self, turns: Sequence[int] | None) -> Channel:
-        """Return an empty line."""
+        """Return a channel without uploads."""
         return _Line(list(turns) if turns is not None else None)
 
 
@@ -85,7 +89,7 @@ class _Line(Channel):
         if self.current is not None or not self.waiting:
             return
         if self.turns is None:
-            client = next(iter(self.waiting))  # they came in the order of time
+            client = next(iter(self.waiting))  # they entered in the order of time
         elif self.turns and self.turns[0] in self.waiting:
             client = self.turns[0]
         else:
@@ -97,11 +101,11 @@ class _Line(Channel):
 
 @dataclass(frozen=True)
 class Parallel(Uploads):
-    """All at the same time, each at its own bandwidth, or less if together they are too many.
+    """All uploads at the same time, each at its own bandwidth, or less if the server has less.
 
     Attributes:
-        bytes_per_s: the server's bandwidth, which the uploads share so that the least that any
-            gets is as large as can be (max-min fairness); None: there is enough.
+        bytes_per_s: the server's bandwidth, which the uploads share so that the smallest rate is as
+            large as possible (max-min fairness); None: no limit.
     """
 
     bytes_per_s: float | None = None
@@ -117,11 +121,11 @@ class Parallel(Uploads):
 
 @dataclass
 class _Free(Channel):
-    """Nobody waits for anybody."""
+    """No upload waits for another one, or slows it."""
 
     ends: list[tuple[float, int, int, float]] = field(default_factory=list)
     gone: set[int] = field(default_factory=set)
-    entered: int = 0  # of two that end at the same time, the first that entered comes first
+    entered: int = 0  # of two that end at the same time, the one that entered first is first
 
     def enter(self, client: int, bytes: int, alone_s: float, ready_s: float) -> None:
         heapq.heappush(self.ends, (ready_s + alone_s, self.entered, client, ready_s))
@@ -194,7 +198,7 @@ class _Shared(Channel):
         self.now_s = now_s
 
     def _share(self) -> None:
-        """Fill up links from the slowest: nobody gets more than it can use, the rest share."""
+        """Give each link an equal part, from the slowest; what one cannot use is for the others."""
         left = self.capacity
         by_need = sorted(self.uploads.items(), key=lambda item: (item[1].most, item[0]))
         for place, (_, upload) in enumerate(by_need):

@@ -1,8 +1,10 @@
-"""Codecs: pure functions between vectors and the bytes that travel for them."""
+"""Codecs, pure functions between vectors and bytes, and the halves of the hooks that use them.
+
+No hook is defined here: those are in `hooks`.
+"""
 
 from __future__ import annotations
 
-from layers.logic.compression.accounting import compression_ratio
 from layers.logic.compression.codec import Codec, parts_of
 from layers.logic.compression.quantised import QuantisedCodec
 from layers.logic.compression.signs import SignCodec
@@ -16,6 +18,5 @@ __all__ = [
     "SparseCodec",
     "Ternary",
     "TernaryCodec",
-    "compression_ratio",
     "parts_of",
 ]

@@ -11,10 +11,10 @@ from layers.logic.errors import Rejected
 
 
 class Codec(Protocol):
-    """Between a float32 (d,) vector and its payload, uint8 (bytes,).
+    """A way between a float32 (d,) vector and its payload, uint8 (bytes,).
 
     `parts` are the boundaries of the tensors in the vector, int64 (tensors + 1,), from 0 to d. Both
-    ends know them, so that they need not travel.
+    ends know them, so they do not travel.
     """
 
     def encode(self, vector: np.ndarray, parts: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -23,10 +23,11 @@ class Codec(Protocol):
     def decode(self, payload: np.ndarray, parts: np.ndarray) -> np.ndarray:
         """Return the float32 (d,) vector that the payload stands for.
 
-        Any bytes give a vector of d values, or are refused; time and memory are bounded by d.
+        Whatever the bytes are, the result is a vector of d finite values, or an error; time and
+        memory are bounded by d.
 
         Raises:
-            Rejected: for what `encode` cannot have made.
+            Rejected: `encode` cannot have made these bytes.
         """
 
 
@@ -40,13 +41,18 @@ def parts_of(layout: Layout, flat: bool = False) -> np.ndarray:
 
 
 def floats_of(payload: np.ndarray, count: int, what: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return the `count` little-endian float32 at the payload's head, and the bytes behind them.
+    """Return the first `count` little-endian float32 of a payload, and the bytes behind them.
+
+    Args:
+        what: what the values are, for the error's message.
 
     Raises:
-        Rejected: for too few bytes, or values that are not finite.
+        Rejected: there are too few bytes, or values that are not finite.
     """
     if payload.size < 4 * count:
-        raise Rejected(f"a payload of {payload.size} bytes; its {count} {what} alone need more")
+        raise Rejected(
+            f"a payload of {payload.size} bytes; its {count} {what} alone take {4 * count}"
+        )
     values = np.frombuffer(payload[: 4 * count].tobytes(), "<f4")
     if not np.isfinite(values).all():
         raise Rejected(f"{what} that are not finite")
@@ -54,10 +60,10 @@ def floats_of(payload: np.ndarray, count: int, what: str) -> tuple[np.ndarray, n
 
 
 def scales_of(payload: np.ndarray, parts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return one scale a tensor, float32 (tensors,), and the bytes behind them.
+    """Return the scale of each tensor, float32 (tensors,), and the bytes behind the scales.
 
     Raises:
-        Rejected: for too few bytes, or scales that are negative or not finite.
+        Rejected: there are too few bytes, or scales that are negative or not finite.
     """
     scales, rest = floats_of(payload, parts.size - 1, "scales")
     if scales.min(initial=0) < 0:

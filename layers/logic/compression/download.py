@@ -1,11 +1,11 @@
-"""The model goes down as the encoded updates that a client has missed, or dense if that is less.
+"""The model goes down as the encoded changes that a client has missed, or dense if that is less.
 
-After each round the server encodes what changed the model, applies what it has encoded, and feeds
-the rest back (Sattler et al. 2019, section 5; residual on the server). It keeps the payloads as
-long as they are together smaller than the model. A client keeps the model that it was given; its
-next task brings the payloads of the rounds since, which it decodes and adds in their order, as the
-server did, and so has the server's model, bit for bit. A client that is new, lost its memory, or
-missed too much, gets the model.
+After each round the server encodes the change of the model, applies what the code stands for, and
+adds the rest to the next change (Sattler et al. 2019, section 5; residual on the server). It keeps
+the payloads as long as they are together smaller than the model. A client keeps the model that it
+was given. Its next task brings the payloads of the rounds since then. The client decodes them and
+adds them in the server's order, so that it has the server's model, bit for bit. A client that is
+new, lost its memory, or missed too much gets the whole model.
 """
 
 from __future__ import annotations
@@ -29,19 +29,25 @@ MISSED = "missed"
 
 
 class ServerDownload:
-    """The server's end; lives for one round."""
+    """The server's end, for one round.
+
+    Args:
+        codec: of the model's changes.
+        parts: int64 (tensors + 1,), the tensors' boundaries.
+        feedback: whether what the codec left out of one change is added to the next one.
+    """
 
     def __init__(self, codec: Codec, parts: np.ndarray, feedback: bool) -> None:
         self._codec = codec
         self._parts = parts
         self._feedback = feedback
         self._checksum: int | None = None
-        self._strange: set[int] = set()  # clients that got other weights than the global model
+        self._strange: set[int] = set()  # clients that were not sent the global model
 
     def send(self, task: Task, context: Context) -> Task:
-        """Put what the client has missed into the slot, if that is smaller than the model."""
+        """Return the task, with the missed changes in the slot if they are less than the model."""
         if task.weights is not context.start:
-            # It goes on from another client of its lane, or another hook changed the weights.
+            # The client continues another client of its lane, or another hook changed the weights.
             self._strange.add(task.client)
             return task
         missed = self._missed(task, context)
@@ -53,7 +59,7 @@ class ServerDownload:
         return replace(task, weights=EMPTY)
 
     def on_accepted(self, update: Update, context: Context) -> None:
-        """Remember which clients keep another model than that of their round."""
+        """Note which clients keep another model than that of their round."""
         strange = dict(context.memory.get("strange", {}))
         if update.client in self._strange:
             strange[update.client] = update.round
@@ -62,16 +68,20 @@ class ServerDownload:
         context.keep(strange=strange)
 
     def conclude(self, state: ServerState, context: Context) -> ServerState:
-        """Return the state with the model as the clients will have it."""
+        """Return the state with the model that the clients will have.
+
+        Raises:
+            LogicError: the aggregated model is not finite.
+        """
         if state.weights is context.start:
-            return self._keep(state, context, np.zeros(0, np.uint8))  # nobody returned
+            return self._keep(state, context, np.zeros(0, np.uint8))  # no update was accepted
         change = state.weights - context.start
         if "residual" in context.memory:
             change += context.memory["residual"]
         if not np.isfinite(change).all():
             raise LogicError(
-                f"round {context.round}: the aggregated model is not finite, so that no change of "
-                "it can be encoded; lower the learning rate, or clip the updates"
+                f"round {context.round}: the aggregated model is not finite, so its change cannot "
+                "be encoded; lower the learning rate, or clip the updates"
             )
         payload = self._codec.encode(change, self._parts, context.rng("download"))
         sent = self._codec.decode(payload, self._parts)
@@ -92,8 +102,8 @@ class ServerDownload:
         if self._checksum is None:
             self._checksum = checksum(context.start)
         if self._checksum != memory.get("checksum"):
-            return None  # something else changed the model behind this hook
-        # The client has the model that round `accepted` began with.
+            return None  # another hook changed the model after this one
+        # The client has the model with which its last accepted round began.
         payloads = [
             memory["payloads"].get(r) for r in range(task.last_accepted_round, context.round)
         ]
@@ -115,10 +125,11 @@ class ServerDownload:
 
 
 def receive_model(task: Task, context: Context, codec: Codec, parts: np.ndarray) -> Task:
-    """Return the task with the model, on the client, and keep the model for the next one.
+    """Return the task with the model, on the client, and keep the model for the next task.
 
     Raises:
-        LogicError: the result is not the server's model.
+        LogicError: the client keeps no model, or the result is not the server's model.
+        Rejected: the slot does not hold what the server would have sent.
     """
     if MISSED not in context.slot:
         context.keep(model=_shared(task.weights.copy(), checksum(task.weights)))
@@ -146,19 +157,20 @@ def _caught_up(
     model: np.ndarray = memory["model"].copy()
     missed, lengths = payload_of(context.slot, MISSED), context.slot.get("lengths")
     if not isinstance(lengths, np.ndarray) or lengths.sum() != missed.size:
-        raise Rejected("missed updates whose lengths are not those of their bytes")
+        raise Rejected("the lengths of the missed updates do not add up to their bytes")
     stop = 0
     for length in lengths.tolist():
         payload, stop = missed[stop : stop + length], stop + length
-        if length:  # a round to which nobody returned changed nothing
+        if length:  # a round without an accepted update changed nothing
             model += codec.decode(payload, parts)
     return model
 
 
 def _shared(model: np.ndarray, key: int) -> np.ndarray:
-    """Return a read-only vector with these bits that a client of this process has already, or this.
+    """Return a read-only vector with the bits of `model`.
 
-    So a simulation of hundreds of clients does not hold as many copies of a few models.
+    If a client of this process keeps such a vector already, that one is returned: a simulation of
+    hundreds of clients then holds each model once.
     """
     known = _MODELS.get(key)
     if known is None or not np.array_equal(known.view(np.uint32), model.view(np.uint32)):

@@ -1,14 +1,14 @@
 """Golomb coding of the positions of non-zeros (Golomb 1966; Sattler et al. 2019, algorithm 3).
 
-A position is told by its gap d >= 1 from the one before it (the first from -1). With
+A position is coded as its gap d >= 1 from the position before it (the first from -1). With
 q = (d - 1) div 2^b and r = (d - 1) mod 2^b it becomes q ones, a zero, r in b bits (most significant
 first) and, where signs travel, one bit for the sign (1 is positive). The stream is filled up with
 zeros to whole bytes.
 
-Where a code begins follows only from the code before it. Decoding in numpy still takes no step a
-code: each code has one zero that ends its ones, every zero of the stream might be such an end, and
-if one is, the next end is the first zero behind the bits that follow it. These successors are
-followed by doubling (1, 2, 4, ... steps at once), block by block.
+The start of a code depends on the code before it. Decoding still needs no loop over the codes. Each
+code has one zero that ends its ones. Every zero of the stream could be such an end; if it is, the
+next end is the first zero behind the bits that follow it. So each zero has one successor, and the
+successors are followed by doubling (1, 2, 4, ... steps at once), block by block.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def remainder_bits(density: float) -> int:
     """Return b* = max(0, 1 + floor(log2(ln(phi - 1) / ln(1 - p)))), phi = (sqrt 5 + 1) / 2.
 
     Args:
-        density: p, the share of positions that are told, from 0 to 1.
+        density: p, the share of positions that are coded, from 0 to 1.
     """
     if not 0 < density < 1:
         return 0
@@ -46,7 +46,7 @@ def pack(positions: np.ndarray, bits: int, positive: np.ndarray | None = None) -
 
     Args:
         positions: int64 (n,).
-        bits: b, of each remainder.
+        bits: b, the bits of each remainder.
         positive: bool (n,), the signs; None leaves them out.
     """
     if not positions.size:
@@ -71,16 +71,17 @@ def pack(positions: np.ndarray, bits: int, positive: np.ndarray | None = None) -
 def unpack(
     stream: np.ndarray, count: int, bits: int, size: int, signed: bool = False
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return `on_accepted` ascending positions below `size`, int64 (count,), and their signs.
+    """Return `count` ascending positions below `size`, int64 (count,), and their signs.
 
     Args:
-        stream: uint8 (bytes,), of anybody.
-        count: of positions; at most `size`.
-        bits: b, of each remainder.
-        signed: whether signs are in it; without them they come back empty.
+        stream: uint8 (bytes,), from anybody.
+        count: number of positions, at most `size`.
+        size: of the vector, d.
+        bits: b, the bits of each remainder.
+        signed: whether the stream has signs; if not, the returned signs are empty.
 
     Raises:
-        Rejected: for what is not the stream of `on_accepted` positions below `size`.
+        Rejected: the stream is not that of `count` positions below `size`.
     """
     tail = bits + signed
     most_bits = count * (tail + 1) + (size >> bits)
@@ -99,9 +100,9 @@ def unpack(
         first = max(begin, low)
         ends = _ends(flags[first:high], tail)[: count - found] + first
         if not ends.size:
-            continue  # the ones of one code go on and on
+            continue  # the ones of one code go on beyond this block
         if ends[-1] + tail >= flags.size:
-            break  # cut off within a code
+            break  # the stream ends within a code
         block = slice(found, found + ends.size)
         gaps = np.diff(ends, prepend=begin - tail - 1) - (tail + 1)
         for place in range(1, bits + 1):
@@ -122,7 +123,12 @@ def unpack(
 
 
 def _ends(flags: np.ndarray, tail: int) -> np.ndarray:
-    """Return where the ones of each code end, if a code begins at 0; int64, ascending."""
+    """Return where the ones of each code end, ascending int64; the first code begins at 0.
+
+    Args:
+        flags: uint8 (bits,), a block of the stream.
+        tail: bits behind the zero that ends the ones.
+    """
     is_zero = flags == 0
     zeros = np.flatnonzero(is_zero)
     if not zeros.size:
@@ -130,7 +136,7 @@ def _ends(flags: np.ndarray, tail: int) -> np.ndarray:
     upto = np.cumsum(is_zero, dtype=np.int64)  # zeros up to each bit = number of the next zero
     jump = np.empty(zeros.size + 1, np.int64)
     jump[:-1] = upto[np.minimum(zeros + tail, flags.size - 1)]
-    jump[-1] = zeros.size  # stands for: beyond this block
+    jump[-1] = zeros.size  # means: beyond this block
     path = np.zeros(1, np.int64)
     while path[-1] < zeros.size:
         path = np.concatenate((path, jump[path]))

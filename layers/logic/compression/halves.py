@@ -1,8 +1,6 @@
-"""The two halves of every hook that sends vectors through a codec, and what it goes with."""
+"""The two halves of a hook that sends updates, or the model, through a codec."""
 
 from __future__ import annotations
-
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,20 +10,16 @@ from layers.logic.compression.upload import receive_encoded, send_encoded
 from layers.logic.core.hook import ClientHalf, Context, ServerHalf
 from layers.logic.core.messages import Task, Update
 from layers.logic.core.state import ServerState
-from layers.logic.errors import LogicError
-
-if TYPE_CHECKING:
-    from layers.logic.round.logic import Logic
 
 
-class CodedServer(ServerHalf):
-    """Decodes updates, and encodes what changes the model.
+class CodecServerHalf(ServerHalf):
+    """The server's half: it decodes updates, and encodes the changes of the model.
 
     Args:
-        up: codec of the updates; None: they come dense.
-        down: codec of the model's changes; None: the model goes down dense.
-        flat: the whole vector counts as one tensor.
-        feedback: whether the server adds what its codec left out to the next change.
+        up: codec of the updates; None leaves them dense.
+        down: codec of the model's changes; None sends the model dense.
+        flat: whether the whole vector counts as one tensor.
+        feedback: whether what the codec left out of one change is added to the next one.
     """
 
     def __init__(
@@ -38,24 +32,24 @@ class CodedServer(ServerHalf):
         self._download: ServerDownload | None = None
 
     def send(self, task: Task, context: Context) -> Task:
-        """Send what the client has missed, or the model."""
+        """Return the task with the changes that the client has missed, or with the model."""
         download = self._downloads(context)
         return task if download is None else download.send(task, context)
 
     def receive(self, update: Update, context: Context) -> Update:
-        """Decode the update."""
+        """Return the update with its delta decoded."""
         if self._up is None:
             return update
         return receive_encoded(update, context, self._up, self._parts(context))
 
     def on_accepted(self, update: Update, context: Context) -> None:
-        """Note what model the client keeps."""
+        """Note which model the client keeps."""
         download = self._downloads(context)
         if download is not None:
             download.on_accepted(update, context)
 
     def conclude(self, state: ServerState, context: Context) -> ServerState:
-        """Encode the model's change, and apply what was encoded."""
+        """Encode the change of the model, and return the state with what the code stands for."""
         download = self._downloads(context)
         return state if download is None else download.conclude(state, context)
 
@@ -68,8 +62,15 @@ class CodedServer(ServerHalf):
         return self._download
 
 
-class CodedClient(ClientHalf):
-    """Encodes updates, and brings the client's model up to date; see `CodedServer`."""
+class CodecClientHalf(ClientHalf):
+    """The client's half: it encodes updates, and brings the client's model up to date.
+
+    Args:
+        up: codec of the updates; None leaves them dense.
+        down: codec of the model's changes; None: the model comes dense.
+        flat: whether the whole vector counts as one tensor.
+        feedback: whether what the codec left out of one update is added to the next one.
+    """
 
     def __init__(
         self, up: Codec | None, down: Codec | None, flat: bool = False, feedback: bool = True
@@ -86,33 +87,8 @@ class CodedClient(ClientHalf):
         return receive_model(task, context, self._down, parts_of(context.layout, self._flat))
 
     def send(self, update: Update, context: Context) -> Update:
-        """Encode the update."""
+        """Return the update with its delta encoded."""
         if self._up is None:
             return update
         parts = parts_of(context.layout, self._flat)
         return send_encoded(update, context, self._up, parts, self._feedback)
-
-
-def check_coding(logic: Logic) -> None:
-    """Refuse what cannot work with an encoded update or model.
-
-    Raises:
-        LogicError: two hooks encode the same, or a hook changes updates that are encoded already.
-    """
-    for what, encoders in (
-        ("update", [hook for hook in logic.hooks if hook.encodes_update]),
-        ("model", [hook for hook in logic.hooks if hook.encodes_model]),
-    ):
-        if len(encoders) > 1:
-            names = " and ".join(type(hook).__name__ for hook in encoders)
-            raise LogicError(f"{names} each encode the {what}; it travels in one form: keep one")
-    places = [place for place, hook in enumerate(logic.hooks) if hook.encodes_update]
-    for place in places:
-        for hook in logic.hooks[place + 1 :]:
-            # One that codes the model only leaves updates as they are.
-            if type(hook.client()).send not in (ClientHalf.send, CodedClient.send):
-                encoder = type(logic.hooks[place]).__name__
-                raise LogicError(
-                    f"{type(hook).__name__} works on updates that {encoder} has encoded already; "
-                    f"put it before {encoder} in logic.hooks"
-                )

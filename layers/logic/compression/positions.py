@@ -1,4 +1,4 @@
-"""What stands before coded positions: how many there are, and the parameter of their code."""
+"""Coded positions with a head that gives their number and the parameter of their code."""
 
 from __future__ import annotations
 
@@ -15,9 +15,15 @@ HEAD = struct.Struct("<QB")  # number of positions, bits of each remainder
 def encode_positions(
     positions: np.ndarray, size: int, between: np.ndarray, positive: np.ndarray | None = None
 ) -> np.ndarray:
-    """Return head, the bytes `between`, and the Golomb stream; uint8 (bytes,).
+    """Return the head, the bytes `between`, and the Golomb stream; uint8 (bytes,).
 
-    The code's parameter is the best one for the share of positions that there really is.
+    The code's parameter is the best one for the actual share of positions.
+
+    Args:
+        positions: int64 (n,), ascending.
+        size: of the vector, d.
+        between: uint8 (bytes,), put between the head and the stream.
+        positive: bool (n,), the signs; None leaves them out.
     """
     bits = remainder_bits(positions.size / size) if size else 0
     head = np.frombuffer(HEAD.pack(positions.size, bits), np.uint8)
@@ -28,15 +34,15 @@ def decode_head(payload: np.ndarray, size: int) -> tuple[int, int, np.ndarray]:
     """Return the number of positions, the code's parameter, and the bytes behind the head.
 
     Raises:
-        Rejected: for a number or a parameter that cannot be.
+        Rejected: the payload is too short, or its number or parameter is impossible.
     """
     if payload.size < HEAD.size:
         raise Rejected(f"a payload of {payload.size} bytes; the head alone has {HEAD.size}")
     count, bits = HEAD.unpack(payload[: HEAD.size].tobytes())
     if count > size:
         raise Rejected(f"{count} positions in a vector of {size}")
-    # One more than the best parameter: another machine's logarithm may round differently. Much
-    # more than the best would let a stream be many times as long as the vector.
+    # One more than the best parameter is allowed, because another machine's logarithm may round
+    # differently. With much more a stream could be many times as long as the vector.
     best = remainder_bits(count / size) if count else 0
     if bits > best + 1:
         raise Rejected(f"positions with {bits} bits of remainder; {best} are best")

@@ -1,7 +1,7 @@
-"""8 or 16 bits a value with stochastic rounding (Alistarh et al. 2017, section 3.1).
+"""8 or 16 bits for each value, with stochastic rounding (Alistarh et al. 2017, section 3.1).
 
-With the largest absolute value of a tensor as its scale s and L = 127 or 32767 levels, x becomes
-floor(L x / s + u), u uniform in [0, 1): on average that is L x / s.
+The scale s of a tensor is its largest absolute value, and L is 127 or 32767. A value x becomes
+floor(L x / s + u) with u uniform in [0, 1), which is L x / s on average.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ BLOCK = 1 << 16  # values at a time, so that the draws stay in the processor's c
 
 @dataclass(frozen=True)
 class QuantisedCodec:
-    """One scale a tensor, and `bits` bits a value.
+    """The scale of each tensor, and `bits` bits for each value.
 
     Attributes:
         bits: 8 or 16.
@@ -51,11 +51,11 @@ class QuantisedCodec:
             scales[index] = largest
             for low in range(start, stop, BLOCK) if largest > 0 else ():
                 block = slice(low, min(low + BLOCK, stop))
-                # float64: s may be the smallest float32 that there is, whose inverse is infinite.
+                # In float64: the inverse of a tiny float32 scale is infinite in float32.
                 scaled = np.multiply(vector[block], self.levels / largest, dtype=np.float64)
                 scaled += rng.random(scaled.size)
                 np.floor(scaled, out=scaled)
-                # The scale itself may come out a bit larger than L, with either sign.
+                # The largest value itself may be rounded to a bit more than L, with either sign.
                 rounded[block] = np.clip(scaled, -self.levels, self.levels, out=scaled)
         return np.concatenate((bytes_of(scales), rounded.view(np.uint8)))
 

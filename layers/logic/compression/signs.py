@@ -1,4 +1,4 @@
-"""One bit a value: each tensor becomes its mean absolute value times its signs."""
+"""One bit for each value: a tensor becomes its mean absolute value times its signs."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from layers.logic.errors import Rejected
 class SignCodec:
     """(|x|_1 / n) sign(x) of each tensor (Karimireddy et al. 2019, algorithm 2).
 
-    A zero counts as positive, as it has no bit of its own; error feedback takes that back.
+    A zero counts as positive, because it has no bit of its own; error feedback corrects that later.
     """
 
     def encode(self, vector: np.ndarray, parts: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """Return the scales and a bit a value."""
+        """Return the scales, and one bit for each value."""
         scales = np.zeros(parts.size - 1, np.float32)
         for index, (start, stop) in enumerate(pairwise(parts)):
             if start < stop:
@@ -34,7 +34,7 @@ class SignCodec:
             raise Rejected(f"{packed.size} bytes of signs for {size} values")
         positive = np.unpackbits(packed)
         if positive[size:].any():
-            raise Rejected(f"signs that go on behind the last of {size}")
+            raise Rejected(f"signs behind the last of {size}; the bits there must be zero")
         vector = np.repeat(scales, np.diff(parts))
         np.negative(vector, out=vector, where=positive[:size] == 0)
         return vector

@@ -1,4 +1,4 @@
-"""Sparse vectors: the values that are kept in full precision, with their coded positions."""
+"""Sparse vectors: some values in full precision, with their coded positions."""
 
 from __future__ import annotations
 
@@ -9,14 +9,19 @@ import numpy as np
 
 from layers.logic.compression.codec import bytes_of, floats_of
 from layers.logic.compression.golomb import unpack
+from layers.logic.compression.largest import check_share, exactly, kept_of, top
 from layers.logic.compression.positions import decode_head, encode_positions
-from layers.logic.compression.selection import check_share, exactly, kept_of, top
 
 
 def largest_positions(vector: np.ndarray, parts: np.ndarray, p: float) -> np.ndarray:
-    """Return where in a float32 (d,) vector the ceil(n p) largest |x| of each tensor are.
+    """Return the positions of the ceil(n p) largest |x| of each tensor, ascending int64.
 
-    Ascending int64; of equal values the first ones; zeros are left out.
+    Of equal values the first ones are taken; zeros are left out.
+
+    Args:
+        vector: float32 (d,).
+        parts: int64 (tensors + 1,), the tensors' boundaries.
+        p: share of the values that are taken.
     """
     kept = []
     for start, stop in pairwise(parts):
@@ -36,7 +41,7 @@ def decode_sparse(payload: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarra
     """Return positions, int64 (n,), and values, float32 (n,), of a payload.
 
     Raises:
-        Rejected: for what `encode_sparse` cannot have made.
+        Rejected: `encode_sparse` cannot have made it.
     """
     count, bits, rest = decode_head(payload, size)
     values, stream = floats_of(rest, count, "values")
@@ -53,7 +58,7 @@ def dense(positions: np.ndarray, values: np.ndarray, size: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class SparseCodec:
-    """The largest values of each tensor in full precision.
+    """The largest values of each tensor, in full precision.
 
     Attributes:
         p: share of the values that are kept.

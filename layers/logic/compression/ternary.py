@@ -9,18 +9,18 @@ import numpy as np
 
 from layers.logic.compression.codec import bytes_of, scales_of
 from layers.logic.compression.golomb import unpack
+from layers.logic.compression.largest import at_least, check_share, exactly, kept_of, top
 from layers.logic.compression.positions import decode_head, encode_positions
-from layers.logic.compression.selection import at_least, check_share, exactly, kept_of, top
 
 
 @dataclass(frozen=True, eq=False)
 class Ternary:
-    """A vector of which each tensor has the values -mu, 0 and mu.
+    """A vector in which each tensor has the values -mu, 0 and mu only.
 
     Attributes:
         parts: int64 (tensors + 1,), the tensors' boundaries.
         positions: int64 (n,), of the non-zeros in the whole vector, ascending.
-        positive: bool (n,), their signs.
+        positive: bool (n,), which of the non-zeros are positive.
         scales: float32 (tensors,), each tensor's mu.
     """
 
@@ -50,15 +50,20 @@ def ternarise(
     exact_k: bool = False,
     literal: bool = False,
 ) -> Ternary:
-    """Return STC of each tensor T of n values of a float32 (d,) vector.
+    """Return a float32 (d,) vector with each tensor in its sparse ternary form (algorithm 1).
 
-    k = min(n, max(1, ceil(n p))), v the k-th largest |T|. The result is mu sign(T) where
-    |T| >= v and T != 0, and mu the mean of the non-zeros among the k largest |T|.
+    For a tensor T of n values, k = min(n, max(1, ceil(n p))), v is the k-th largest |T|, and mu the
+    mean of the non-zeros among the k largest |T|. The result is mu sign(T) where |T| >= v and
+    T != 0, and 0 elsewhere.
 
     Args:
-        exact_k: of values equal to v only so many are kept that there are k, the first ones.
-        literal: mu is the sum of all that are kept, divided by k, as algorithm 1 has it when it is
-            taken literally; too large with ties, too small with fewer than k non-zeros.
+        vector: float32 (d,).
+        parts: int64 (tensors + 1,), the tensors' boundaries.
+        p: share of the values that are kept.
+        exact_k: whether exactly k values are kept: of those equal to v the first ones. If not, all
+            of them are kept.
+        literal: whether mu is the sum of all kept |T| divided by k, as algorithm 1 says when it is
+            read literally; that is too large with ties, too small with fewer than k non-zeros.
     """
     scales = np.zeros(parts.size - 1, np.float32)
     kept = []
@@ -83,7 +88,7 @@ def ternarise(
 
 @dataclass(frozen=True)
 class TernaryCodec:
-    """Number of non-zeros, one mu a tensor, and the non-zeros' coded positions with their signs.
+    """The number of non-zeros, the mu of each tensor, and the coded positions with their signs.
 
     Attributes:
         p: share of the values that are kept.
@@ -99,7 +104,7 @@ class TernaryCodec:
         check_share("p", self.p)
 
     def encode(self, vector: np.ndarray, parts: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """Return the payload of STC of `vector`."""
+        """Return the payload of the ternary form of `vector`."""
         return encode_ternary(ternarise(vector, parts, self.p, self.exact_k, self.literal))
 
     def decode(self, payload: np.ndarray, parts: np.ndarray) -> np.ndarray:
@@ -118,7 +123,7 @@ def decode_ternary(payload: np.ndarray, parts: np.ndarray) -> Ternary:
     """Return the ternary vector of a payload.
 
     Raises:
-        Rejected: for what `encode_ternary` cannot have made.
+        Rejected: `encode_ternary` cannot have made it.
     """
     size = int(parts[-1])
     count, bits, rest = decode_head(payload, size)

@@ -1,8 +1,8 @@
 """An update's delta goes up as a codec's payload; what the codec leaves out is fed back.
 
-Error feedback (Seide et al. 2014; Sattler et al. 2019, algorithm 2), on the client: acc = delta +
-residual is encoded, and residual = acc - decoded is kept for the client's next update, however
-many rounds later that is.
+Error feedback on the client (Seide et al. 2014; Sattler et al. 2019, algorithm 2):
+acc = delta + residual is encoded, and residual = acc - decoded is kept for the client's next
+update, however many rounds later that is.
 """
 
 from __future__ import annotations
@@ -22,12 +22,20 @@ PAYLOAD = "update"
 def send_encoded(
     update: Update, context: Context, codec: Codec, parts: np.ndarray, feedback: bool
 ) -> Update:
-    """Put the update's delta into the slot as a payload, and leave it out of the update."""
+    """Return the update without its delta, and put the delta's payload into the slot.
+
+    An update that is not finite is returned unchanged.
+
+    Args:
+        codec: of the delta.
+        parts: int64 (tensors + 1,), the tensors' boundaries.
+        feedback: whether what the codec left out of one update is added to the next one.
+    """
     wanted = update.delta
     if feedback and "residual" in context.memory:
         wanted = wanted + context.memory["residual"]
     if not np.isfinite(wanted).all():
-        return update  # as it is: the server's gate says what is wrong with it
+        return update  # unchanged: the server rejects it and says why
     payload = codec.encode(wanted, parts, context.rng("upload"))
     if feedback:
         context.keep(residual=wanted - codec.decode(payload, parts))
@@ -35,7 +43,7 @@ def send_encoded(
 
 
 def send_payload(update: Update, context: Context, payload: np.ndarray) -> Update:
-    """Put a payload into the slot, and leave the delta out of the update."""
+    """Return the update without its delta, and put `payload` into the slot."""
     context.slot[PAYLOAD] = payload
     return replace(update, delta=EMPTY)
 
@@ -44,19 +52,19 @@ def receive_encoded(update: Update, context: Context, codec: Codec, parts: np.nd
     """Return the update with the delta that its payload stands for.
 
     Raises:
-        Rejected: there is no sound payload.
+        Rejected: there is no payload, or the codec cannot have made it.
     """
     if PAYLOAD not in context.slot and not np.isfinite(update.delta).all():
-        return update  # the gate refuses it
+        return update  # the server's next check rejects it
     payload = payload_of(context.slot, PAYLOAD)
     return replace(update, delta=codec.decode(payload, parts))
 
 
 def payload_of(slot: Slot, name: str) -> np.ndarray:
-    """Return a payload, uint8 (bytes,).
+    """Return the payload with this name in a slot, uint8 (bytes,).
 
     Raises:
-        Rejected: there is none.
+        Rejected: there are no bytes with this name.
     """
     payload = slot.get(name)
     if not isinstance(payload, np.ndarray) or payload.dtype != np.uint8 or payload.ndim != 1:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from layers.logic.core.messages import Training, Update
+from layers.logic.core.parts import Parts
 from layers.logic.core.state import ServerState
-
-if TYPE_CHECKING:
-    from layers.logic.round.logic import Logic
 
 AGGREGATE = "aggregator"
 """The key of what an aggregator keeps in `ServerState.memory`."""
@@ -59,8 +57,12 @@ class Aggregator(ABC):
     each_client: bool = False
     """Whether it looks at single clients' updates, so that a lane must have one client only."""
 
-    def check(self, logic: Logic) -> None:  # noqa: B027 (nothing to check, as a rule)
-        """Raise `LogicError` if this cannot work in `logic`; called before anything runs."""
+    def check(self, logic: Parts) -> None:  # noqa: B027 (nothing to check, as a rule)
+        """Check that this aggregator can work with the other parts; called before anything runs.
+
+        Raises:
+            LogicError: it cannot.
+        """
 
     def inspect(self, update: Update) -> None:  # noqa: B027
         """Raise `Rejected` for a decoded update that cannot be used; called when it arrives."""

@@ -2,19 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from enum import IntEnum
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
+from layers.logic.core.asset import Asset
 from layers.logic.core.engine import Data
 from layers.logic.core.messages import EMPTY, Layout, Slot, Task, Training, Update
+from layers.logic.core.parts import Parts
 from layers.logic.core.state import ServerState
 from layers.logic.seeds import generator
 
-if TYPE_CHECKING:
-    from layers.logic.round.logic import Auxiliary, Logic
+Auxiliary: TypeAlias = Callable[[np.ndarray, np.ndarray, Training, int], np.ndarray]
+"""A function that trains on samples of the server: it takes weights (d,), buffers (b,), how to
+train, and a seed, and returns the weights (d,) after training."""
+
+
+class Stage(IntEnum):
+    """Where a hook stands among the others, in the order in which the server sends.
+
+    A client that sends, and a server that concludes a round, go through the hooks in this order.
+    """
+
+    PLAIN = 1
+    """The hook works on samples, gradients, updates and models as they are."""
+
+    MODEL = 2
+    """The hook encodes the model, so every hook that changes the model stands before it."""
+
+    UPDATE = 3
+    """The hook encodes the update, so every hook that works on gradients or updates stands before
+    it."""
 
 
 Moment: TypeAlias = 'Literal["cohort", "returned"]'
@@ -41,10 +62,10 @@ class Context:
         clients: on the server, how many clients there are, N; 0 on a client.
         gradient: on a client, float32 (d,), the received model's mean gradient over all of the
             client's samples, if a hook asked for it (`Hook.received_gradient`); else empty.
-        shared: on a client, the samples that every client was given, if a hook asked for them
-            (`Hook.shared`).
-        auxiliary: on a server that holds samples of its own (`Hook.held_out`), trains on them; see
-            `Logic.auxiliary`.
+        assets: on a client, what every client was given, by the names under which this hook
+            declares it (`Hook.assets`).
+        auxiliary: on a server that holds samples of its own (`Hook.held_out`), a function that
+            trains on them.
         answers: on the server, what clients answered to the selector's surveys: question, then
             client; not checked.
     """
@@ -59,13 +80,13 @@ class Context:
     start: np.ndarray = field(default_factory=lambda: EMPTY)
     clients: int = 0
     gradient: np.ndarray = field(default_factory=lambda: EMPTY)
-    shared: Data | None = None
+    assets: Mapping[str, Data] = field(default_factory=dict)
     auxiliary: Auxiliary | None = None
     answers: Mapping[str, Mapping[int, Slot]] = field(default_factory=dict)
     numbers: dict[str, float] = field(default_factory=dict)
 
     def rng(self, purpose: str = "") -> np.random.Generator:
-        """Return a generator for one purpose; a second call starts the same draws again."""
+        """Return a generator for one purpose; each call starts the same draws again."""
         return generator(self.seed, purpose)
 
     def record(self, **numbers: float) -> None:
@@ -73,7 +94,11 @@ class Context:
         self.numbers.update(numbers)
 
     def keep(self, **values: Any) -> None:
-        """Keep named arrays and numbers in this half's memory."""
+        """Keep named arrays and numbers in this half's memory.
+
+        Raises:
+            TypeError: a server half keeps something outside `on_accepted` and `conclude`.
+        """
         if not isinstance(self.memory, MutableMapping):
             raise TypeError(
                 "a server half changes its memory in on_accepted() and conclude() only: they run "
@@ -100,11 +125,15 @@ class ServerHalf:
         return task
 
     def receive(self, update: Update, context: Context) -> Update:
-        """Undo what the client's `send` did; raise `Rejected` if that cannot be."""
+        """Undo what the client's `send` did.
+
+        Raises:
+            Rejected: the client's half cannot have sent this.
+        """
         return update
 
     def on_accepted(self, update: Update, context: Context) -> None:
-        """Take note of an update that counts; called in the order of the plan.
+        """Take note of an accepted update; called in the order of the plan.
 
         In a lane of several clients the update comes without its delta.
         """
@@ -153,9 +182,6 @@ class Hook:
     received_gradient: bool = False
     """Whether the client's half needs the received model's gradient (see `Context.gradient`)."""
 
-    shared: float = 0.0
-    """Share of the training samples that are taken out and given to every client."""
-
     held_out: float = 0.0
     """Share of the training samples that are taken out for the server to train on by itself."""
 
@@ -166,6 +192,11 @@ class Hook:
     def client(self) -> ClientHalf:
         """Return the client's half."""
         return ClientHalf()
+
+    @property
+    def assets(self) -> Mapping[str, Asset]:
+        """What the client's half needs besides its own samples, by name (`Context.assets`)."""
+        return {}
 
     @property
     def corrects(self) -> bool:
@@ -182,5 +213,18 @@ class Hook:
         """Whether this hook decides in what form the model goes down."""
         return False
 
-    def check(self, logic: Logic) -> None:
-        """Raise `LogicError` if this hook cannot work in `logic`; called before anything runs."""
+    @property
+    def stage(self) -> Stage:
+        """Where the hook stands among the others; follows from what it encodes."""
+        if self.encodes_update:
+            return Stage.UPDATE
+        return Stage.MODEL if self.encodes_model else Stage.PLAIN
+
+    def check(self, logic: Parts) -> None:
+        """Check that this hook can work with the other parts; called before anything runs.
+
+        `Logic` itself checks that only one hook encodes the update, and only one the model.
+
+        Raises:
+            LogicError: it cannot.
+        """

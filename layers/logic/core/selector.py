@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from layers.logic.core.messages import Offer, Verdict
+from layers.logic.core.parts import Parts
 from layers.logic.core.plan import Plan, Population
 from layers.logic.core.state import ServerState
 from layers.logic.core.survey import Question
 
 if TYPE_CHECKING:
     from layers.logic.core.report import RoundReport
-    from layers.logic.round.logic import Logic
 
 SELECT = "selector"
 """The key of what a selector keeps in `ServerState.memory`."""
@@ -64,8 +64,12 @@ class Selector(ABC):
     serial_uploads: bool = False
     """Whether it reckons with one upload at a time, so that simulated uploads must be serial."""
 
-    def check(self, logic: Logic) -> None:  # noqa: B027 (nothing to check, as a rule)
-        """Raise `LogicError` if this cannot work in `logic`; called before anything runs."""
+    def check(self, logic: Parts) -> None:  # noqa: B027 (nothing to check, as a rule)
+        """Check that this selector can work with the other parts; called before anything runs.
+
+        Raises:
+            LogicError: it cannot.
+        """
 
     def surveys(self) -> tuple[Question, ...]:
         """Return what every client is asked once, before its first round."""

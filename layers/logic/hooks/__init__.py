@@ -1,4 +1,4 @@
-"""The hooks of one file: each is an idea that changes tasks, local steps or updates.
+"""The hooks that are one file each: an idea that changes tasks, local steps, updates or models.
 
 A hook that belongs to an algorithm of several parts lives in `algorithms`.
 """

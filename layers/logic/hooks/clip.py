@@ -13,10 +13,10 @@ from layers.logic.numeric.norm import norm
 
 @dataclass(frozen=True)
 class Clip(Hook):
-    """Scale each gradient g down to the Euclidean norm `norm` when it is longer.
+    """Each gradient g that is longer than `norm` is scaled down to that length.
 
     Attributes:
-        norm: over all trainable parameters.
+        norm: the largest Euclidean norm of a gradient, over all trainable parameters.
     """
 
     norm: float = 1.0
@@ -26,7 +26,7 @@ class Clip(Hook):
             raise LogicError(f"norm must be greater than 0, not {self.norm}")
 
     def client(self) -> ClientHalf:
-        """Return the half that clips; the server has nothing to undo."""
+        """Return the half that clips each gradient; the server has nothing to undo."""
         return _ClipClient(self.norm)
 
 

@@ -1,21 +1,20 @@
 """Deep gradient compression (Lin et al. 2018, algorithm 1).
 
 On the client, for each update g: u = m u + g, v = v + u (momentum correction; with Nesterov
-u = m (u + g), v = v + u + g). The share of largest |v| of each tensor goes up, and there u and v
-begin again at zero (momentum factor masking). The first rounds send more (warm-up).
+u = m (u + g), v = v + u + g). Of each tensor the share p of largest |v| goes up. Where a value was
+sent, u and v start again at zero (momentum factor masking). The first rounds send more (warm-up).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from layers.logic.compression.codec import parts_of
 from layers.logic.compression.download import receive_model
-from layers.logic.compression.halves import CodedServer, check_coding
-from layers.logic.compression.selection import check_share
+from layers.logic.compression.halves import CodecServerHalf
+from layers.logic.compression.largest import check_share
 from layers.logic.compression.sparse import SparseCodec, encode_sparse, largest_positions
 from layers.logic.compression.upload import send_payload
 from layers.logic.core.hook import ClientHalf, Context, Hook, ServerHalf
@@ -23,10 +22,7 @@ from layers.logic.core.messages import Task, Update
 from layers.logic.errors import LogicError
 from layers.logic.numeric.norm import norm
 
-if TYPE_CHECKING:
-    from layers.logic.round.logic import Logic
-
-EVERYTHING = SparseCodec(1.0)  # all that is not zero; on the wire it says itself how many there are
+EVERYTHING = SparseCodec(1.0)  # every value that is not zero; the payload says how many there are
 
 
 @dataclass(frozen=True)
@@ -34,17 +30,19 @@ class Dgc(Hook):
     """Deep gradient compression: momentum correction and masking, warm-up (Lin et al. 2018).
 
     Attributes:
-        p: share of the values of each tensor that go up after the warm-up.
-        threshold: the values larger than this go up instead of a share.
-        momentum: m, of the correction; the clients' own `train.momentum` is another one.
-        nesterov: Nesterov's form of it.
-        masking: whether the momentum begins again where a value was sent.
-        clip: Euclidean norm that an update is scaled down to; None takes it as it is.
-        clients: N, of a round; each clips to clip / sqrt(N), so that their sum is within clip.
-        warmup: rounds of warm-up; in the r-th of them p is warmup_factor^r, but at least p.
-        warmup_factor: None spaces them evenly, p^(1 / (warmup + 1)).
-        down: whether the model's changes go down as the values that changed, without loss; else
-            the model goes down dense.
+        p: the share of the values of each tensor that goes up after the warm-up.
+        threshold: if given, every |v| above it goes up, instead of a share.
+        momentum: m of the correction; the clients' own `train.momentum` is another one.
+        nesterov: whether the correction has Nesterov's form.
+        masking: whether the momentum starts again at zero where a value was sent.
+        clip: the largest Euclidean norm of an update; None sets no limit.
+        clients: N, how many clients a round has; each clips its update to clip / sqrt(N).
+        warmup: number of rounds of warm-up; in the r-th of them the share is warmup_factor^r, but
+            at least p.
+        warmup_factor: the share of the first round; None takes p^(1 / (warmup + 1)), so that the
+            shares fall evenly to p.
+        down: whether the values that changed in the model go down, without loss; if not, the
+            whole model goes down.
     """
 
     p: float = 0.001
@@ -72,7 +70,7 @@ class Dgc(Hook):
 
     @property
     def encodes_update(self) -> bool:
-        """Updates go up encoded."""
+        """Always true: updates go up encoded."""
         return True
 
     @property
@@ -89,16 +87,12 @@ class Dgc(Hook):
             factor = self.p ** (1 / (self.warmup + 1))
         return max(factor**round, self.p)
 
-    def check(self, logic: Logic) -> None:
-        """Refuse what cannot work with encoded vectors."""
-        check_coding(logic)
-
     def server(self) -> ServerHalf:
         """Return the half that decodes updates."""
-        return CodedServer(EVERYTHING, EVERYTHING if self.down else None)
+        return CodecServerHalf(EVERYTHING, EVERYTHING if self.down else None)
 
     def client(self) -> ClientHalf:
-        """Return the half that accumulates, and sends the largest."""
+        """Return the half that accumulates updates, and sends the largest values."""
         return _DgcClient(self)
 
 
@@ -115,7 +109,7 @@ class _DgcClient(ClientHalf):
         settings = self._settings
         gradient = self._clipped(update.delta)
         if not np.isfinite(gradient).all():
-            return update  # as it is: the server's gate says what is wrong with it
+            return update  # unchanged: the server rejects it and says why
         m = np.float32(settings.momentum)
         if settings.nesterov:
             u = m * (context.memory.get("u", np.float32(0)) + gradient)

@@ -1,6 +1,6 @@
 """Adaptive optimisers on the server (Reddi et al. 2021, algorithm 2).
 
-Delta, what aggregation would add to w, is taken for a gradient's negative:
+Delta is what aggregation would add to w. It takes the place of a negative gradient:
 
     m <- beta1 m + (1 - beta1) Delta
     v <- v + Delta^2                                    FedAdagrad
@@ -9,8 +9,8 @@ Delta, what aggregation would add to w, is taken for a gradient's negative:
     w <- w + eta m / (sqrt(v) + tau)
 
 m starts at 0 and v at tau^2. The server keeps both. The client has nothing to do, and nothing more
-crosses the wire. They go with any aggregator (the paper's is the mean, clients counting alike). A
-round in which nobody returned moves nothing.
+crosses the wire. The hooks work with every aggregator; in the paper it is the mean in which every
+client has the same weight. A round without an accepted update leaves w, m and v as they are.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -26,22 +25,18 @@ from layers.logic.core.hook import Context, Hook, ServerHalf
 from layers.logic.core.messages import Update
 from layers.logic.core.state import ServerState
 from layers.logic.errors import LogicError
-from layers.logic.hooks.fedavgm import check_before_encoding
-
-if TYPE_CHECKING:
-    from layers.logic.round.logic import Logic
 
 LARGEST = float(np.finfo(np.float32).max)
 
 
 @dataclass(frozen=True)
 class FedAdagrad(Hook):
-    """Steps that shrink where the updates were large: v <- v + Delta^2.
+    """FedAdagrad: steps shrink where the updates were large, v <- v + Delta^2.
 
     Attributes:
         server_learning_rate: eta, the server's learning rate.
-        beta1: of the first moment.
-        tau: how adaptive it is; the smaller, the more.
+        beta1: decay of the first moment, m.
+        tau: added to sqrt(v); the smaller it is, the more the steps adapt to v.
     """
 
     server_learning_rate: float = 0.1
@@ -50,10 +45,6 @@ class FedAdagrad(Hook):
 
     def __post_init__(self) -> None:
         _check(self.server_learning_rate, self.tau, beta1=self.beta1)
-
-    def check(self, logic: Logic) -> None:
-        """Refuse to move a model that has been encoded already."""
-        check_before_encoding(self, logic)
 
     def server(self) -> ServerHalf:
         """Return the half that keeps m and v."""
@@ -64,13 +55,13 @@ class FedAdagrad(Hook):
 
 @dataclass(frozen=True)
 class FedAdam(Hook):
-    """Steps by the running size of the updates: v <- beta2 v + (1 - beta2) Delta^2.
+    """FedAdam: v follows the recent updates, v <- beta2 v + (1 - beta2) Delta^2.
 
     Attributes:
         server_learning_rate: eta, the server's learning rate.
-        beta1: of the first moment.
-        beta2: of the second moment.
-        tau: how adaptive it is; the smaller, the more.
+        beta1: decay of the first moment, m.
+        beta2: decay of the second moment, v.
+        tau: added to sqrt(v); the smaller it is, the more the steps adapt to v.
     """
 
     server_learning_rate: float = 0.01
@@ -80,10 +71,6 @@ class FedAdam(Hook):
 
     def __post_init__(self) -> None:
         _check(self.server_learning_rate, self.tau, beta1=self.beta1, beta2=self.beta2)
-
-    def check(self, logic: Logic) -> None:
-        """Refuse to move a model that has been encoded already."""
-        check_before_encoding(self, logic)
 
     def server(self) -> ServerHalf:
         """Return the half that keeps m and v."""
@@ -95,13 +82,13 @@ class FedAdam(Hook):
 
 @dataclass(frozen=True)
 class FedYogi(Hook):
-    """As FedAdam, but v moves slowly: v <- v - (1 - beta2) Delta^2 sign(v - Delta^2).
+    """FedYogi: v moves more slowly, v <- v - (1 - beta2) Delta^2 sign(v - Delta^2).
 
     Attributes:
         server_learning_rate: eta, the server's learning rate.
-        beta1: of the first moment.
-        beta2: of the second moment.
-        tau: how adaptive it is; the smaller, the more.
+        beta1: decay of the first moment, m.
+        beta2: decay of the second moment, v.
+        tau: added to sqrt(v); the smaller it is, the more the steps adapt to v.
     """
 
     server_learning_rate: float = 0.01
@@ -111,10 +98,6 @@ class FedYogi(Hook):
 
     def __post_init__(self) -> None:
         _check(self.server_learning_rate, self.tau, beta1=self.beta1, beta2=self.beta2)
-
-    def check(self, logic: Logic) -> None:
-        """Refuse to move a model that has been encoded already."""
-        check_before_encoding(self, logic)
 
     def server(self) -> ServerHalf:
         """Return the half that keeps m and v."""
@@ -145,13 +128,13 @@ class _Adaptive(ServerHalf):
         rule: Callable[[np.ndarray, np.ndarray], np.ndarray],
     ) -> None:
         self._rate, self._beta1, self._tau, self._rule = rate, beta1, tau, rule
-        self._counted = False
+        self._accepted = False
 
     def on_accepted(self, update: Update, context: Context) -> None:
-        self._counted = True
+        self._accepted = True
 
     def conclude(self, state: ServerState, context: Context) -> ServerState:
-        if not self._counted:
+        if not self._accepted:
             return state
         delta = np.subtract(state.weights, context.start, dtype=np.float64)
         m = (1 - self._beta1) * delta + self._beta1 * context.memory.get("m", 0.0)

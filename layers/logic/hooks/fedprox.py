@@ -4,26 +4,23 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from layers.logic.core.hook import ClientHalf, Context, Hook
+from layers.logic.core.parts import Parts
 from layers.logic.errors import LogicError
-
-if TYPE_CHECKING:
-    from layers.logic.round.logic import Logic
 
 
 @dataclass(frozen=True)
 class FedProx(Hook):
     """Each local step follows g + mu (w - w_t), the gradient of f_k(w) + mu/2 ||w - w_t||^2.
 
-    The term is a part of the gradient: momentum, if there is any, applies to it as well. The
-    server has nothing to do; nothing is kept, and nothing more crosses the wire.
+    The term is a part of the gradient, so momentum applies to it, too. The server has nothing to
+    do, neither end keeps anything, and nothing more crosses the wire.
 
     Attributes:
-        mu: 0 is FedAvg, bit for bit.
+        mu: weight of the proximal term; with 0 the result is FedAvg's, bit for bit.
     """
 
     mu: float = 0.01
@@ -32,8 +29,12 @@ class FedProx(Hook):
         if not 0 <= self.mu < math.inf:
             raise LogicError(f"mu must be 0 or more, not {self.mu}")
 
-    def check(self, logic: Logic) -> None:
-        """Refuse a step that overshoots the received model it is held near to."""
+    def check(self, logic: Parts) -> None:
+        """Check that no step goes beyond the received model, near which it holds the client.
+
+        Raises:
+            LogicError: learning rate times mu is 1 or more.
+        """
         if logic.training.learning_rate * self.mu >= 1:
             raise LogicError(
                 f"FedProx: learning_rate {logic.training.learning_rate} times mu {self.mu} is 1 or "

@@ -3,53 +3,48 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from layers.logic.core.hook import ClientHalf, Context, Hook, ServerHalf
 from layers.logic.core.messages import EMPTY, Update
+from layers.logic.core.parts import Parts
 from layers.logic.errors import LogicError, Rejected
-
-if TYPE_CHECKING:
-    from layers.logic.round.logic import Logic
 
 GRADIENT = "gradient"
 
 
 @dataclass(frozen=True)
 class GradientReply(Hook):
-    """G = sum of the gradients of all local steps goes up; the server takes w - eta G.
+    """The sum G of the gradients of all local steps goes up; the server takes w - eta G.
 
-    The same model as returning the weights, for plain SGD with the same learning rate at both ends.
-    Hooks that correct gradients stand before it.
+    With plain SGD and the same learning rate at both ends this is the model that the client has.
+    Every hook that works on gradients stands before it, so that the sum is of the corrected ones.
     """
 
     @property
     def encodes_update(self) -> bool:
-        """The gradient travels in place of the update."""
+        """Always true: the gradient travels in place of the update."""
         return True
 
-    def check(self, logic: Logic) -> None:
-        """Refuse what makes w - eta G another model than the client's."""
+    def check(self, logic: Parts) -> None:
+        """Check that w - eta G is the client's model.
+
+        Raises:
+            LogicError: the clients train with momentum or weight decay.
+        """
         if logic.training.momentum or logic.training.weight_decay:
             raise LogicError(
                 "returning the gradient equals returning the model for plain SGD only; set "
                 "momentum and weight_decay to 0, or return the model"
             )
-        after = [hook for hook in logic.hooks[logic.hooks.index(self) + 1 :] if hook.corrects]
-        if after:
-            raise LogicError(
-                f"{type(after[0]).__name__} changes gradients after they were summed for the "
-                "reply; put it before GradientReply in logic.hooks"
-            )
 
     def server(self) -> ServerHalf:
-        """Return the half that takes the step."""
+        """Return the half that makes the step w - eta G."""
         return _Step()
 
     def client(self) -> ClientHalf:
-        """Return the half that sums the gradients."""
+        """Return the half that adds up the gradients."""
         return _Sum()
 
 

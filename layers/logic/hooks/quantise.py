@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from layers.logic.compression.codec import Codec
-from layers.logic.compression.halves import CodedClient, CodedServer, check_coding
+from layers.logic.compression.halves import CodecClientHalf, CodecServerHalf
 from layers.logic.compression.quantised import QuantisedCodec
 from layers.logic.core.hook import ClientHalf, Hook, ServerHalf
 from layers.logic.errors import LogicError
-
-if TYPE_CHECKING:
-    from layers.logic.round.logic import Logic
 
 
 @dataclass(frozen=True)
@@ -21,9 +18,10 @@ class Quantise(Hook):
 
     Attributes:
         bits: 8 or 16.
-        up: whether updates go up like this.
-        down: whether the model's changes go down like this; else the model goes down dense.
-        feedback: whether what rounding takes away is added to the next update.
+        up: whether updates go up quantised; if not, they go up dense.
+        down: whether the changes of the model go down quantised; if not, the model goes down
+            dense.
+        feedback: whether what rounding left out is added to the next update, or change.
     """
 
     bits: Literal[8, 16] = 8
@@ -46,17 +44,13 @@ class Quantise(Hook):
         """Whether the model goes down encoded."""
         return self.down
 
-    def check(self, logic: Logic) -> None:
-        """Refuse what cannot work with encoded vectors."""
-        check_coding(logic)
-
     def server(self) -> ServerHalf:
-        """Return the half that decodes updates and encodes the model's changes."""
-        return CodedServer(*self._codecs(), feedback=self.feedback)
+        """Return the half that decodes updates and encodes the changes of the model."""
+        return CodecServerHalf(*self._codecs(), feedback=self.feedback)
 
     def client(self) -> ClientHalf:
-        """Return the half that encodes updates."""
-        return CodedClient(*self._codecs(), feedback=self.feedback)
+        """Return the half that encodes updates and decodes the changes of the model."""
+        return CodecClientHalf(*self._codecs(), feedback=self.feedback)
 
     def _codecs(self) -> tuple[Codec | None, Codec | None]:
         codec = QuantisedCodec(self.bits)

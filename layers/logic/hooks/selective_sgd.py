@@ -1,26 +1,22 @@
 """Distributed selective SGD (Shokri and Shmatikov 2015, figures 3 and 4).
 
-A client keeps a model of its own. It overwrites the share of its parameters that were updated most
-often by anybody with the server's values, trains, and uploads a share of its changes, each clipped.
+A client keeps a model of its own. It takes the server's values for the parameters that all clients
+together have updated most often. Then it trains, and uploads a share of its changes, each clipped.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 
-from layers.logic.compression.halves import check_coding
-from layers.logic.compression.selection import check_share, exactly, kept_of, top
+from layers.logic.compression.largest import check_share, exactly, kept_of, top
 from layers.logic.compression.sparse import SparseCodec, decode_sparse, encode_sparse
 from layers.logic.compression.upload import PAYLOAD, payload_of, receive_encoded, send_payload
 from layers.logic.core.hook import ClientHalf, Context, Hook, ServerHalf
 from layers.logic.core.messages import EMPTY, Task, Update
 from layers.logic.errors import LogicError
-
-if TYPE_CHECKING:
-    from layers.logic.round.logic import Logic
 
 NEWS = "most updated"
 EVERYTHING = SparseCodec(1.0)
@@ -30,14 +26,15 @@ EVERYTHING = SparseCodec(1.0)
 class SelectiveSgd(Hook):
     """Clients with models of their own share parts of them (Shokri and Shmatikov 2015).
 
-    With several clients in a round the aggregator's mean takes the place of the sum.
+    If a round has several clients, the aggregator takes the mean of their changes; the paper adds
+    them up.
 
     Attributes:
-        download: theta_d, the share of the parameters that go down: those updated most often.
-        upload: theta_u, the share of the changes that go up.
-        choice: whether those of the largest changes go up, or any above `threshold`.
+        download: theta_d, the share of the parameters that goes down: those updated most often.
+        upload: theta_u, the share of the changes that goes up.
+        choice: ``largest`` uploads the largest changes, ``random`` any that are above `threshold`.
         threshold: tau, the least change for ``choice: random``.
-        clip: gamma, the largest change that goes up; None takes each as it is.
+        clip: gamma, to which a larger change is clipped; None clips nothing.
     """
 
     download: float = 1.0
@@ -58,17 +55,13 @@ class SelectiveSgd(Hook):
 
     @property
     def encodes_update(self) -> bool:
-        """Updates go up encoded."""
+        """Always true: updates go up encoded."""
         return True
 
     @property
     def encodes_model(self) -> bool:
-        """The model goes down encoded."""
+        """Always true: the model goes down encoded."""
         return True
-
-    def check(self, logic: Logic) -> None:
-        """Refuse what cannot work with encoded vectors."""
-        check_coding(logic)
 
     def server(self) -> ServerHalf:
         """Return the half that counts how often each parameter was updated."""
@@ -87,7 +80,7 @@ class _SelectiveServer(ServerHalf):
         size = task.weights.size
         wanted = kept_of(size, self._share) if size else 0
         if not task.last_accepted_round or wanted == size:
-            return task  # it has no model of its own yet, or gets all of the server's
+            return task  # the client has no model of its own yet, or takes the server's whole model
         updated = context.memory.get("updated", np.zeros(size, np.int32))
         positions = most_updated(updated, wanted)
         context.slot[NEWS] = encode_sparse(positions, task.weights[positions], size)
@@ -124,7 +117,7 @@ class _SelectiveClient(ClientHalf):
     def send(self, update: Update, context: Context) -> Update:
         delta = update.delta
         if not np.isfinite(delta).all():
-            return update  # as it is: the server's gate says what is wrong with it
+            return update  # unchanged: the server rejects it and says why
         context.keep(model=context.start + delta)
         positions = self._chosen(delta, context) if delta.size else np.zeros(0, np.int64)
         values = delta[positions]
@@ -143,7 +136,10 @@ class _SelectiveClient(ClientHalf):
 
 
 def most_updated(updated: np.ndarray, k: int) -> np.ndarray:
-    """Return the k positions with the highest counts, ascending; of equal counts the first ones."""
+    """Return the k positions with the highest counts, ascending int64.
+
+    Of positions with equal counts the first ones are taken.
+    """
     least = np.partition(updated, updated.size - k)[updated.size - k]
     more = np.flatnonzero(updated > least)
     equal = np.flatnonzero(updated == least)[: k - more.size]

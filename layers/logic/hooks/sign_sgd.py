@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from layers.logic.compression.halves import CodedClient, CodedServer, check_coding
+from layers.logic.compression.halves import CodecClientHalf, CodecServerHalf
 from layers.logic.compression.signs import SignCodec
 from layers.logic.core.hook import ClientHalf, Hook, ServerHalf
-
-if TYPE_CHECKING:
-    from layers.logic.round.logic import Logic
 
 
 @dataclass(frozen=True)
 class SignSgd(Hook):
-    """Signs, and a mean absolute value a tensor (Karimireddy et al. 2019, algorithm 2).
+    """Signs, and the mean absolute value of each tensor (Karimireddy et al. 2019, algorithm 2).
 
-    Together with the aggregator `majority-vote` it is signSGD with majority vote.
+    With the aggregator `majority-vote` this is signSGD with majority vote (Bernstein et al. 2018).
 
     Attributes:
-        down: whether the model's changes go down like this, too; else the model goes down dense.
-        feedback: whether what a sign leaves out is added to what the next one is taken of.
+        down: whether the changes of the model go down as signs; if not, the model goes down dense.
+        feedback: whether what the signs left out is added to the next update, or change.
     """
 
     down: bool = True
@@ -29,7 +25,7 @@ class SignSgd(Hook):
 
     @property
     def encodes_update(self) -> bool:
-        """Updates go up encoded."""
+        """Always true: updates go up encoded."""
         return True
 
     @property
@@ -37,16 +33,12 @@ class SignSgd(Hook):
         """Whether the model goes down encoded."""
         return self.down
 
-    def check(self, logic: Logic) -> None:
-        """Refuse what cannot work with encoded vectors."""
-        check_coding(logic)
-
     def server(self) -> ServerHalf:
-        """Return the half that decodes updates and encodes the model's changes."""
+        """Return the half that decodes updates and encodes the changes of the model."""
         down = SignCodec() if self.down else None
-        return CodedServer(SignCodec(), down, feedback=self.feedback)
+        return CodecServerHalf(SignCodec(), down, feedback=self.feedback)
 
     def client(self) -> ClientHalf:
-        """Return the half that encodes updates and keeps the residual and the model."""
+        """Return the half that encodes updates, and keeps the residual and the model."""
         down = SignCodec() if self.down else None
-        return CodedClient(SignCodec(), down, feedback=self.feedback)
+        return CodecClientHalf(SignCodec(), down, feedback=self.feedback)

@@ -1,24 +1,21 @@
 """Sparse ternary compression, up and down (Sattler et al. 2019, algorithms 1 and 2).
 
-Of each tensor the share p of largest values travels, as -mu or mu with mu their mean absolute
-value; positions are Golomb-coded. Error feedback at both ends: the client keeps its residual across
-rounds in which it was not selected, the server has one of its own.
+Of each tensor the share p of largest values travels. Each becomes -mu or mu, where mu is their mean
+absolute value; positions are Golomb-coded. Both ends have error feedback:
+the client keeps its residual over rounds in which it is not selected, and the server has a residual
+of its own.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from layers.logic.compression.codec import Codec
-from layers.logic.compression.halves import CodedClient, CodedServer, check_coding
+from layers.logic.compression.halves import CodecClientHalf, CodecServerHalf
 from layers.logic.compression.sparse import SparseCodec
 from layers.logic.compression.ternary import TernaryCodec
 from layers.logic.core.hook import ClientHalf, Hook, ServerHalf
 from layers.logic.errors import LogicError
-
-if TYPE_CHECKING:
-    from layers.logic.round.logic import Logic
 
 
 @dataclass(frozen=True)
@@ -28,10 +25,11 @@ class Stc(Hook):
     Attributes:
         p_up: share of the values that go up; None sends updates dense.
         p_down: share of the values that go down; None sends the model dense.
-        flat: the whole vector counts as one tensor, with one threshold and one mu.
-        exact_k: of values that are equal at the threshold only the first are kept.
-        literal: mu as algorithm 1 has it when it is taken literally (see `ternarise`).
-        ternary: false keeps the values instead of mu; with p 1.0 that is no compression.
+        flat: whether the whole vector counts as one tensor, with one threshold and one mu.
+        exact_k: whether exactly k values are kept: of those equal to the threshold the first ones.
+        literal: whether mu is what algorithm 1 says when it is read literally (see `ternarise`).
+        ternary: whether mu takes the place of the values; if not, the values themselves travel,
+            and with p 1.0 nothing is compressed.
     """
 
     p_up: float | None = 0.1
@@ -43,9 +41,9 @@ class Stc(Hook):
 
     def __post_init__(self) -> None:
         if self.p_up is None and self.p_down is None:
-            raise LogicError("stc with neither p_up nor p_down compresses nothing; give one")
+            raise LogicError("stc with neither p_up nor p_down compresses nothing; set one of them")
         if not self.ternary and self.literal:
-            raise LogicError("literal is about mu, which ternary: false leaves out; drop one")
+            raise LogicError("literal is about mu, and ternary: false has no mu; leave out one")
         self._codecs()
 
     @property
@@ -58,17 +56,13 @@ class Stc(Hook):
         """Whether the model goes down encoded."""
         return self.p_down is not None
 
-    def check(self, logic: Logic) -> None:
-        """Refuse what cannot work with encoded vectors."""
-        check_coding(logic)
-
     def server(self) -> ServerHalf:
-        """Return the half that decodes updates and encodes the model's changes."""
-        return CodedServer(*self._codecs(), flat=self.flat)
+        """Return the half that decodes updates and encodes the changes of the model."""
+        return CodecServerHalf(*self._codecs(), flat=self.flat)
 
     def client(self) -> ClientHalf:
-        """Return the half that encodes updates and keeps the residual and the model."""
-        return CodedClient(*self._codecs(), flat=self.flat)
+        """Return the half that encodes updates, and keeps the residual and the model."""
+        return CodecClientHalf(*self._codecs(), flat=self.flat)
 
     def _codecs(self) -> tuple[Codec | None, Codec | None]:
         return self._codec(self.p_up), self._codec(self.p_down)

@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from layers.logic.compression.codec import Codec
-from layers.logic.compression.halves import CodedClient, CodedServer, check_coding
+from layers.logic.compression.halves import CodecClientHalf, CodecServerHalf
 from layers.logic.compression.sparse import SparseCodec
 from layers.logic.core.hook import ClientHalf, Hook, ServerHalf
-
-if TYPE_CHECKING:
-    from layers.logic.round.logic import Logic
 
 
 @dataclass(frozen=True)
 class TopK(Hook):
-    """The share p of largest values of each tensor, the rest fed back (Aji and Heafield 2017).
+    """The share p of largest values of each tensor; the rest is fed back (Aji and Heafield 2017).
 
     Attributes:
-        p: share of the values that go up.
-        p_down: likewise of the model's changes that go down; None sends the model dense.
-        flat: the whole vector counts as one tensor.
+        p: share of the values of an update that go up.
+        p_down: share of the values of the model's change that go down; None sends the model dense.
+        flat: whether the whole vector counts as one tensor.
     """
 
     p: float = 0.01
@@ -33,7 +29,7 @@ class TopK(Hook):
 
     @property
     def encodes_update(self) -> bool:
-        """Updates go up encoded."""
+        """Always true: updates go up encoded."""
         return True
 
     @property
@@ -41,17 +37,13 @@ class TopK(Hook):
         """Whether the model goes down encoded."""
         return self.p_down is not None
 
-    def check(self, logic: Logic) -> None:
-        """Refuse what cannot work with encoded vectors."""
-        check_coding(logic)
-
     def server(self) -> ServerHalf:
-        """Return the half that decodes updates."""
-        return CodedServer(*self._codecs(), flat=self.flat)
+        """Return the half that decodes updates and encodes the changes of the model."""
+        return CodecServerHalf(*self._codecs(), flat=self.flat)
 
     def client(self) -> ClientHalf:
-        """Return the half that encodes updates and keeps the residual."""
-        return CodedClient(*self._codecs(), flat=self.flat)
+        """Return the half that encodes updates, and keeps the residual and the model."""
+        return CodecClientHalf(*self._codecs(), flat=self.flat)
 
     def _codecs(self) -> tuple[Codec, Codec | None]:
         return SparseCodec(self.p), None if self.p_down is None else SparseCodec(self.p_down)

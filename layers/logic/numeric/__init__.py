@@ -1,4 +1,4 @@
-"""Arithmetic on vectors that several algorithms share.
+"""Arithmetic that several algorithms share: on vectors, distributions and knapsacks.
 
-Nothing here knows a client or a round.
+What knows a client, a round or a hook does not belong here.
 """

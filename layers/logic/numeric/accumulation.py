@@ -6,7 +6,7 @@ import math
 
 
 def accumulation(steps: int, learning_rate: float, momentum: float = 0.0, mu: float = 0.0) -> float:
-    """Return ||a||_1, where local training does w_t - w = eta sum_s a_s g_s over its steps.
+    """Return ||a||_1, where local training makes w_t - w = eta sum_s a_s g_s of its gradients.
 
     ========================  ===================================================
     plain SGD                 tau
@@ -18,7 +18,7 @@ def accumulation(steps: int, learning_rate: float, momentum: float = 0.0, mu: fl
         steps: tau, 0 or more.
         learning_rate: eta, the same in all steps.
         momentum: rho, with a buffer that starts at zero.
-        mu: of FedProx, with eta mu < 1; not together with momentum.
+        mu: of FedProx, with eta mu < 1; it cannot be combined with momentum.
     """
     if momentum:
         return (steps - momentum * (1 - momentum**steps) / (1 - momentum)) / (1 - momentum)

@@ -1,4 +1,4 @@
-"""How far a distribution of labels is from another: earth mover's, L1, Kullback-Leibler."""
+"""Distances between distributions of labels: earth mover's, L1 and Kullback-Leibler."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ Distance = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
 def shares(counts: np.ndarray) -> np.ndarray:
-    """Return float64 (..., C): what part of each histogram each label is."""
+    """Return float64 (..., C): the share of each label in each histogram."""
     return np.asarray(counts / counts.sum(-1, keepdims=True))
 
 
 def uniform(classes: int) -> np.ndarray:
-    """Return float64 (C,): every label alike."""
+    """Return float64 (C,): the same share for every label."""
     return np.full(classes, 1 / classes)
 
 
 def earth_movers(counts: np.ndarray, reference: np.ndarray) -> np.ndarray:
     """Return sum_i |F(i) - F_ref(i)| of histograms (..., C), the labels as points 0 ... C - 1.
 
-    The earth mover's distance (1-D Wasserstein) with the difference of two labels as the way from
-    one to the other: at most (C - 1) / 2 from uniform. It depends on how labels are numbered.
+    It is the earth mover's distance (1-D Wasserstein) where the distance of two labels is their
+    difference: at most (C - 1) / 2 from uniform. It depends on how the labels are numbered.
     """
     apart = np.cumsum(shares(counts) - reference, axis=-1)[..., :-1]
     return np.asarray(np.abs(apart).sum(-1))
 
 
 def l1(counts: np.ndarray, reference: np.ndarray) -> np.ndarray:
-    """Return sum_i |p(i) - p_ref(i)| of histograms (..., C): at most 2, whatever the numbering.
+    """Return sum_i |p(i) - p_ref(i)| of histograms (..., C), at most 2 for any numbering.
 
     Zhao et al. 2018, "Federated Learning with Non-IID Data", section 3.2.
     """
@@ -38,7 +38,7 @@ def l1(counts: np.ndarray, reference: np.ndarray) -> np.ndarray:
 
 
 def kullback_leibler(counts: np.ndarray, reference: np.ndarray) -> np.ndarray:
-    """Return sum_i p(i) ln(p(i) / p_ref(i)) of histograms (..., C); no reference may be zero."""
+    """Return sum_i p(i) ln(p(i) / p_ref(i)) of histograms (..., C); no p_ref(i) may be zero."""
     p = shares(counts)
     return np.asarray((p * np.log((p + (p == 0)) / reference)).sum(-1))
 
@@ -50,8 +50,9 @@ USUAL_CLASSES = 10
 
 
 def usual_threshold(distance: str, classes: int) -> float:
-    """Return from where on a client is extremely biased, if nothing else is said.
+    """Return the default distance from which on a client is extremely biased.
 
-    By the earth mover's distance 3 for 10 classes, in proportion for another number; 1.3 by L1.
+    Of the earth mover's distance it is 3 for 10 classes, and in proportion for another number of
+    classes; of L1 it is 1.3.
     """
     return 1.3 if distance == "l1" else 3.0 * (classes - 1) / (USUAL_CLASSES - 1)

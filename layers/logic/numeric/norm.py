@@ -1,4 +1,4 @@
-"""The Euclidean norm of a flat vector, the same bits for any number of threads."""
+"""The Euclidean norm of a flat vector, with the same bits for any number of threads."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ BLOCK = 1 << 14  # values at a time, so that their squares stay in the processor
 def norm(vector: np.ndarray) -> float:
     """Return the Euclidean norm of a float32 (d,) vector, summed in float64.
 
-    `numpy.linalg.norm` hands the sum to BLAS, which cuts it into as many parts as there are
-    threads; and in float32 the squares of large values overflow.
+    `numpy.linalg.norm` leaves the sum to BLAS, which splits it among its threads; and in float32
+    the squares of large values overflow.
     """
     total = 0.0
     for start in range(0, vector.size, BLOCK):

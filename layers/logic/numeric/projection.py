@@ -1,9 +1,8 @@
 """Projection of conflicting gradients (FedFV: Wang et al. 2021, algorithm 2), by inner products.
 
-A projected gradient is a sum of the gradients that there were: p = sum_j c_j g_j. So all inner
-products are taken once, the projections are done on the coefficients c, and one last pass makes
-the vector. Products are summed in float64, block by block, with the same bits for any number of
-threads.
+A projected gradient is a sum of the given gradients: p = sum_j c_j g_j. So all inner products are
+computed once, the projections change the coefficients c only, and one last pass makes the vector.
+Products are summed in float64, block by block, with the same bits for any number of threads.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 BLOCK = 1 << 12  # values of each vector at a time, so that 20 of them stay in the processor's cache
-WIDE = 1 << 14  # likewise where two vectors and a sum are at work
+WIDE = 1 << 14  # the same, for two vectors and a sum
 
 
 def inner_products(vectors: Sequence[np.ndarray]) -> np.ndarray:
@@ -26,9 +25,10 @@ def inner_products(vectors: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def projection_order(losses: Sequence[float], alpha: float) -> tuple[list[int], set[int]]:
-    """Return the vectors by ascending loss, equal ones in their order, and those that are kept.
+    """Return the places of the vectors by ascending loss, and the places of those that are kept.
 
-    The share `alpha` with the highest losses is kept as it is; at least one, if alpha is not 0.
+    Equal losses stay in their order. The share `alpha` with the highest losses is kept as it is: at
+    least one vector, if alpha is not 0.
     """
     order = sorted(range(len(losses)), key=lambda i: losses[i])
     projected = max(0, math.ceil((len(order) - 1) * (1 - alpha) - 1e-9))  # rounding adds no client
@@ -36,7 +36,7 @@ def projection_order(losses: Sequence[float], alpha: float) -> tuple[list[int], 
 
 
 def project(products: np.ndarray, order: Sequence[int], kept: set[int]) -> np.ndarray:
-    """Return float64 (m, m), of which row i has the coefficients c of the projected vector i.
+    """Return float64 (m, m); row i has the coefficients c of the projected vector i.
 
     Each vector that is not kept is projected in `order` onto the normal plane of every other
     *original* vector with which its current value conflicts: p -= (p.g_j / ||g_j||^2) g_j where
@@ -47,7 +47,7 @@ def project(products: np.ndarray, order: Sequence[int], kept: set[int]) -> np.nd
         if i in kept:
             continue
         for j in order:
-            if j == i or not products[j, j]:  # a zero vector conflicts with nothing
+            if j == i or not products[j, j]:  # a zero vector conflicts with no other
                 continue
             product = float(np.add.reduce(c * products[j]))
             if product < 0:
@@ -58,7 +58,7 @@ def project(products: np.ndarray, order: Sequence[int], kept: set[int]) -> np.nd
 def combine(vectors: Sequence[np.ndarray], coefficients: np.ndarray) -> np.ndarray:
     """Return float64 (r, d): r sums of m float32 (d,) vectors with `coefficients` (r, m)."""
     sums = np.zeros((len(coefficients), vectors[0].size))
-    scaled = np.empty(WIDE)  # no matrix product: its bits would depend on the number of threads
+    scaled = np.empty(WIDE)  # the bits of a matrix product would depend on the number of threads
     for start in range(0, vectors[0].size, WIDE):
         part = slice(start, start + WIDE)
         for vector, column in zip(vectors, coefficients.T, strict=True):
@@ -78,7 +78,7 @@ def inner_product(one: np.ndarray, other: np.ndarray) -> float:
 
 
 def _blocks(vectors: Sequence[np.ndarray]) -> Iterator[np.ndarray]:
-    """Yield float64 (m, at most BLOCK) pieces of the vectors side by side; each is used up."""
+    """Yield float64 (m, at most BLOCK) pieces of the vectors; each overwrites the one before."""
     size = vectors[0].size
     block = np.empty((len(vectors), min(size, BLOCK)))
     for start in range(0, size, BLOCK):

@@ -9,20 +9,22 @@ from layers.logic.seeds import generator
 
 
 def sketch(vector: np.ndarray, values: int) -> np.ndarray:
-    """Return float32 (values,): sums of the vector's values, each with a sign, in drawn places.
+    """Return float32 (values,): each value is added, with a random sign, at a random place.
 
-    The same places and signs for everybody: distances between sketches are those between the
-    vectors but for a relative error of about sqrt(2 / values).
+    Places and signs are the same for all vectors of a length, so that distances between sketches
+    are those between the vectors, with a relative error of about sqrt(2 / values).
 
     Args:
         vector: float32 (d,).
         values: how long the sketch is, at most d.
 
     Raises:
-        LogicError: for a sketch that is longer than the vector.
+        LogicError: the sketch is longer than the vector.
     """
     if values > vector.size:
-        raise LogicError(f"a sketch of {values} values of a vector of {vector.size}; lower it")
+        raise LogicError(
+            f"a sketch of {values} values of a vector of {vector.size}; ask for fewer values"
+        )
     rng = generator(0, "sketch", vector.size, values)
     places = rng.integers(values, size=vector.size)
     signs = rng.integers(2, size=vector.size) * 2 - 1

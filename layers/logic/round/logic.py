@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias
 
 import numpy as np
 
 from layers.logic.aggregators.mean import Mean
 from layers.logic.core.aggregator import Aggregator
-from layers.logic.core.hook import MOMENTS, Hook
+from layers.logic.core.asset import Asset, assets_of, declared_assets
+from layers.logic.core.engine import Data
+from layers.logic.core.hook import MOMENTS, Auxiliary, Hook
 from layers.logic.core.mask import Mask
 from layers.logic.core.messages import Layout, Task, Training
 from layers.logic.core.selector import Selector
@@ -18,10 +19,9 @@ from layers.logic.core.state import ClientState, ServerState
 from layers.logic.core.survey import Answer, Question
 from layers.logic.core.trainer import LocalSgd, Trainer
 from layers.logic.errors import LogicError
+from layers.logic.round.hook_order import in_order
 from layers.logic.round.pipeline import ClientPipeline, ServerPipeline, answer_hooks, keyed
 from layers.logic.selectors.uniform import Uniform
-
-Auxiliary: TypeAlias = "Callable[[np.ndarray, np.ndarray, Training, int], np.ndarray]"
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,8 @@ class Logic:
         layout: where each tensor lies in the flat vector.
         selector: who takes part.
         aggregator: how contributions become the next state.
-        hooks: what happens to tasks and updates on their way, in the server's order of sending.
+        hooks: what happens to tasks and updates on their way, in the server's order of sending;
+            they are sorted by their stage, and hooks of one stage keep the order given.
         training: how clients train.
         learning_rate: the learning rate by round (from 1); None keeps `training.learning_rate`.
         seed: of every random draw.
@@ -75,12 +76,14 @@ class Logic:
                     f"{value!r} is no {kind}; it must be an instance of a class derived from "
                     f"layers.logic.{like.__name__}"
                 )
+        declared_assets(self.hooks)
         if self.min_updates < 0:
             raise LogicError(f"min_updates must be 0 or more, not {self.min_updates}")
         if self.deadline_s is not None and not self.deadline_s > 0:
             raise LogicError(f"deadline_s must be above 0, not {self.deadline_s}")
         if not 1 <= self.over_select < np.inf:
             raise LogicError(f"over_select must be 1 or more, not {self.over_select}")
+        object.__setattr__(self, "hooks", in_order(self.hooks))
         coding = [type(hook).__name__ for hook in self.hooks if hook.encodes_model]
         if self.mask is not None and coding:
             raise LogicError(
@@ -109,9 +112,9 @@ class Logic:
         return training
 
     @property
-    def shared(self) -> float:
-        """Share of the training samples that the server takes out and gives to every client."""
-        return max((hook.shared for hook in self.hooks), default=0.0)
+    def assets(self) -> Mapping[str, Asset]:
+        """What every client is given, by name, as the hooks declare it."""
+        return declared_assets(self.hooks)
 
     @property
     def held_out(self) -> float:
@@ -131,10 +134,14 @@ class Logic:
             halves, state, training, self.layout, self.seed, clients, self.auxiliary
         )
 
-    def client_pipeline(self, task: Task, state: ClientState) -> ClientPipeline:
-        """Return fresh client halves for `task`."""
-        halves = {key: hook.client() for key, hook in keyed(self.hooks).items()}
-        return ClientPipeline(halves, state.memory, task, self.layout)
+    def client_pipeline(
+        self, task: Task, state: ClientState, assets: Mapping[str, Data]
+    ) -> ClientPipeline:
+        """Return fresh client halves for `task`, each with the assets that its hook declares."""
+        hooks = keyed(self.hooks)
+        halves = {key: hook.client() for key, hook in hooks.items()}
+        given = {key: assets_of(hook, assets) for key, hook in hooks.items()}
+        return ClientPipeline(halves, state.memory, task, self.layout, given)
 
     def answer_hooks(self, client: int, question: Question) -> Answer:
         """Return what the client halves of the hooks answer to the server halves' question."""

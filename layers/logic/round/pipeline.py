@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from layers.logic.core.engine import Data
-from layers.logic.core.hook import ClientHalf, Context, Moment, ServerHalf
+from layers.logic.core.hook import Auxiliary, ClientHalf, Context, Moment, ServerHalf
 from layers.logic.core.messages import Layout, Slot, Task, Training, Update
 from layers.logic.core.selector import SURVEY
 from layers.logic.core.state import Memory, ServerState, reopened
@@ -18,9 +18,6 @@ from layers.logic.core.survey import HOOKS, Answer, Question
 from layers.logic.core.trainer import TRAINER
 from layers.logic.errors import LogicError
 from layers.logic.seeds import derive
-
-if TYPE_CHECKING:
-    from layers.logic.round.logic import Auxiliary
 
 
 class ServerPipeline:
@@ -132,6 +129,7 @@ class ClientPipeline:
         memory: Mapping[str, Memory],
         task: Task,
         layout: Layout,
+        assets: Mapping[str, Mapping[str, Data]],
     ) -> None:
         self._halves = halves
         self._memory: dict[str, Memory] = {
@@ -146,6 +144,7 @@ class ClientPipeline:
                 layout=layout,
                 memory=self._memory[key],
                 slot=dict(task.slots.get(key, {})),
+                assets=assets.get(key, {}),
             )
             for key in self._memory
         }
@@ -179,10 +178,9 @@ class ClientPipeline:
             context.training = task.training
         return task
 
-    def samples(self, data: Data, shared: Data | None) -> Data:
+    def samples(self, data: Data) -> Data:
         """Return what is trained on."""
         for key, half in self._halves.items():
-            self._contexts[key].shared = shared
             data = half.samples(data, self._contexts[key])
         return data
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import closing
+from types import MappingProxyType
 
 from layers.logic.core.engine import Data, Engine
 from layers.logic.core.messages import ClientLost, Offer, StateLost, Task, TimerFired, Update
@@ -20,6 +21,8 @@ from layers.logic.round.fold import Fold
 from layers.logic.round.hook_questions import ask_hooks
 from layers.logic.round.logic import Logic
 from layers.logic.round.offers import OfferBook
+
+NO_ASSETS: Mapping[str, Data] = MappingProxyType({})
 
 
 def run_round(state: ServerState, peers: Peers, logic: Logic) -> tuple[ServerState, RoundReport]:
@@ -74,7 +77,7 @@ def answer(
     engine: Engine,
     data: Data,
     logic: Logic,
-    shared: Data | None = None,
+    assets: Mapping[str, Data] = NO_ASSETS,
 ) -> tuple[Update, ClientState]:
     """Return a client's update, and its memory if the update is accepted.
 
@@ -86,14 +89,17 @@ def answer(
         engine: trains; what it had loaded does not matter.
         data: the client's own samples.
         logic: the same as the server's.
-        shared: samples that every client was given, where a hook asked for them.
+        assets: what every client was given, by name, where hooks declare assets.
+
+    Raises:
+        LogicError: a hook declares an asset that is not there.
     """
-    pipeline = logic.client_pipeline(task, memory)
+    pipeline = logic.client_pipeline(task, memory, assets)
     mask = logic.mask
     if mask is not None:
         task = mask.restore(task, memory.memory)
     received = pipeline.receive(task)
-    data = pipeline.samples(data, shared)
+    data = pipeline.samples(data)
     training = received.training
     engine.load(received.weights, received.buffers)
     metrics: dict[str, float] = {}

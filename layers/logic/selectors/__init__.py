@@ -1,4 +1,4 @@
 """The selectors of one file: each says who takes part in a round.
 
-A selector that belongs to an algorithm of several parts lives in `algorithms`.
+A selector with a hook or an aggregator of its own belongs in `algorithms`.
 """

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from layers.logic.core.parts import Parts
 from layers.logic.core.plan import Plan, Population, single_lanes
 from layers.logic.core.selector import Selector
 from layers.logic.selectors.plain_mean import check_plain_mean
 from layers.logic.selectors.uniform import check_size, cohort_size
-
-if TYPE_CHECKING:
-    from layers.logic.round.logic import Logic
 
 
 @dataclass(frozen=True)
@@ -36,7 +34,7 @@ class BySize(Selector):
     def __post_init__(self) -> None:
         check_size(self.fraction, self.count)
 
-    def check(self, logic: Logic) -> None:
+    def check(self, logic: Parts) -> None:
         """Refuse a mean that would weigh by size what was drawn by size."""
         check_plain_mean("by-size", logic)
 

@@ -1,4 +1,4 @@
-"""Numbers that a selector keeps for clients, as two arrays in ascending order of the clients."""
+"""A number for each client, as a selector keeps it: two arrays, ascending by client."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import numpy as np
 
 
 def column(memory: Mapping[str, Any], name: str, clients: np.ndarray, unknown: float) -> np.ndarray:
-    """Return the number called `name` of each of `clients`, float64 (k,).
+    """Return the number called `name` of each of `clients`, float64 (k,); `unknown` without one.
 
     Args:
-        memory: what the selector keeps.
+        memory: of a selector.
         name: the name that was given to `with_numbers`.
         clients: int64 (k,).
-        unknown: the number of a client for which none is kept.
+        unknown: the value for a client without a number.
     """
     kept = memory.get(name)
     if not kept:
@@ -28,7 +28,7 @@ def column(memory: Mapping[str, Any], name: str, clients: np.ndarray, unknown: f
 def with_numbers(
     memory: Mapping[str, Any], name: str, numbers: Mapping[int, float]
 ) -> dict[str, Any]:
-    """Return the memory with these clients' numbers called `name` added or replaced."""
+    """Return the memory in which the numbers called `name` of these clients are new."""
     if not numbers:
         return dict(memory)
     kept = memory.get(name) or {"clients": np.zeros(0, np.int64), "numbers": np.zeros(0)}

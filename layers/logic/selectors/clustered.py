@@ -1,34 +1,33 @@
-"""Clustered sampling by size (Fraboni et al. 2021, algorithm 1): one client a distribution."""
+"""Clustered sampling by size (Fraboni et al. 2021, algorithm 1): a client of each distribution."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from layers.logic.aggregators.mean import Mean
+from layers.logic.core.parts import Parts
 from layers.logic.core.plan import Plan, Population
 from layers.logic.core.selector import Selector
 from layers.logic.errors import LogicError
 from layers.logic.selectors.uniform import check_size, cohort_size
-
-if TYPE_CHECKING:
-    from layers.logic.round.logic import Logic
 
 MOST = 1 << 62
 
 
 @dataclass(frozen=True)
 class Clustered(Selector):
-    """m distributions over the clients, and one client drawn from each.
+    """One client is drawn from each of m distributions over the clients.
 
-    The clients, the largest first (of equals the higher number), lie side by side on a line, m n_k
-    long each; cut into m equal parts, it gives the distributions. A client is drawn n_k m / n times
-    in the mean, as if drawn m times by its size, and one of 2 n / m samples or more always. The
-    mean is sum_k (draws of k / m) w_k: a client that is drawn twice trains once and has the weight
-    2 / m. Goes with `aggregate: {name: mean, weights: plan}`. Keeps nothing.
+    The clients lie side by side on a line, each on a piece of length m n_k: the largest first, and
+    of equal ones the higher number first. The line is cut into m equal parts, which are the
+    distributions. On average a client is drawn m n_k / n times, as in m draws by size; a client of
+    2 n / m samples or more is always drawn. The mean is sum_k (draws of k / m) w_k: a client that
+    is drawn twice trains once and has the weight 2 / m. Use it with
+    `aggregator: {name: mean, weights: plan}`. It keeps nothing.
 
     Attributes:
         fraction: C, the share of the population in a round; m = max(round(C K), 1) draws.
@@ -41,11 +40,11 @@ class Clustered(Selector):
     def __post_init__(self) -> None:
         check_size(self.fraction, self.count)
 
-    def check(self, logic: Logic) -> None:
+    def check(self, logic: Parts) -> None:
         """Refuse a mean that would weigh by size what was drawn by size."""
         if isinstance(logic.aggregator, Mean) and logic.aggregator.weights != "plan":
             raise LogicError(
-                "clustered draws clients by their size and gives each its weight; set aggregate to "
+                "clustered draws clients by size and gives each its weight; set aggregator to "
                 f"{{name: mean, weights: plan}}, not weights: {logic.aggregator.weights}"
             )
 
@@ -56,14 +55,14 @@ class Clustered(Selector):
         round: int,
         rng: np.random.Generator,
     ) -> Plan:
-        """Draw a client of each distribution."""
+        """Draw a client from each distribution."""
         clients = np.array(population.clients, np.int64)
         if not clients.size:
             return Plan(())
         sizes = np.array([population.samples[client] for client in population.clients], np.int64)
         m = cohort_size(self.fraction, self.count, clients.size)
         draws = population.asked(m)
-        # What clients say may be absurd; so much that the line gets too long for int64 is no more.
+        # Clients may report absurd sizes: the line must not become too long for int64.
         sizes = np.minimum(sizes, MOST // (clients.size * draws))
         largest_first = np.lexsort((-clients, -sizes))
         ends = np.cumsum(sizes[largest_first]) * draws
@@ -73,6 +72,6 @@ class Clustered(Selector):
         chosen, times = np.unique(drawn, return_counts=True)
         return Plan(
             tuple((client,) for client in chosen.tolist()),
-            enough=-(-chosen.size * m // draws),  # with nobody in reserve, all of them
+            enough=-(-chosen.size * m // draws),  # without over-selection all of them
             weights=tuple((times / draws).tolist()),
         )

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from layers.logic.aggregators.geometric_median import GeometricMedian
 from layers.logic.aggregators.mean import Mean
 from layers.logic.aggregators.norm_clip import NormClip
+from layers.logic.core.parts import Parts
 from layers.logic.errors import LogicError
 
-if TYPE_CHECKING:
-    from layers.logic.round.logic import Logic
 
-
-def check_plain_mean(name: str, logic: Logic) -> None:
+def check_plain_mean(name: str, logic: Parts) -> None:
     """Check that the aggregator does not weigh by samples what was drawn by samples.
 
     Raises:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from layers.logic.core.parts import Parts
 from layers.logic.core.plan import Plan, Population, single_lanes
 from layers.logic.core.selector import Inquiry, Selector
 from layers.logic.core.survey import Question
@@ -20,7 +21,6 @@ from layers.logic.selectors.weighted import draw_weighted
 
 if TYPE_CHECKING:
     from layers.logic.core.report import RoundReport
-    from layers.logic.round.logic import Logic
 
 LOSS = "loss"
 """The name of the question, and the key of the losses that were reported."""
@@ -62,7 +62,7 @@ class PowerOfChoice(Selector):
         if self.samples < 0:
             raise LogicError(f"samples must be 0 or more, not {self.samples}")
 
-    def check(self, logic: Logic) -> None:
+    def check(self, logic: Parts) -> None:
         """Refuse a mean that would weigh by size what was drawn by size."""
         check_plain_mean("power-of-choice", logic)
 

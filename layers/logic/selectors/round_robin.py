@@ -1,4 +1,4 @@
-"""Round robin: the clients in turn."""
+"""Round robin: the clients take part in turn."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from layers.logic.selectors.uniform import check_size, cohort_size
 
 @dataclass(frozen=True)
 class RoundRobin(Selector):
-    """The next m clients in ascending order, from the first again after the last.
+    """The next m clients in ascending order; after the last client comes the first one again.
 
     Attributes:
         fraction: C, the share of the population in a round; m = max(round(C K), 1) clients.

@@ -15,7 +15,7 @@ from layers.logic.errors import LogicError
 
 @dataclass(frozen=True)
 class Uniform(Selector):
-    """Every client is as likely as any other.
+    """All clients are drawn with the same probability.
 
     Attributes:
         fraction: C, the share of the population in a round; m = max(round(C K), 1) clients.
@@ -43,7 +43,7 @@ class Uniform(Selector):
 
 
 def check_size(fraction: float, count: int | None) -> None:
-    """Raise `LogicError` unless `fraction` is in [0, 1] and `on_accepted` None or positive."""
+    """Raise `LogicError` unless `fraction` is in [0, 1] and `count` is None or positive."""
     if not 0 <= fraction <= 1:
         raise LogicError(f"fraction must be between 0 and 1, not {fraction}")
     if count is not None and count < 1:
@@ -51,6 +51,6 @@ def check_size(fraction: float, count: int | None) -> None:
 
 
 def cohort_size(fraction: float, count: int | None, clients: int) -> int:
-    """Return m = max(round(C K), 1), or `on_accepted`; at most the number of clients."""
+    """Return m = max(round(C K), 1), or `count` if given; at most the number of clients."""
     wanted = count if count is not None else max(int(np.floor(fraction * clients + 0.5)), 1)
     return min(wanted, clients)

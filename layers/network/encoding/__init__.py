@@ -1,4 +1,4 @@
 """Typed messages to bytes and back.
 
-No frames and no sockets here.
+No frame and no socket comes in.
 """

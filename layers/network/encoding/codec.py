@@ -18,7 +18,7 @@ class MessageCodec:
     `names` resolves names that the dataclasses' type hints use but their modules do not import.
 
     Raises:
-        MessageTypeError: a type in the table cannot travel.
+        MessageTypeError: a number is not allowed, or a type cannot be encoded.
     """
 
     def __init__(
@@ -36,10 +36,10 @@ class MessageCodec:
             self._numbers[cls] = number
 
     def encode(self, message: object) -> Payload:
-        """Encode one message; the same message gives the same bytes, dicts keep their order.
+        """Encode one message; the same message gives the same bytes. Dicts keep their order.
 
         Raises:
-            MessageTypeError: the message is not of the table, or a field has a wrong value.
+            MessageTypeError: its type is not in the table, or a field has a wrong value.
         """
         cls = type(message)
         if cls not in self._numbers:
@@ -55,7 +55,7 @@ class MessageCodec:
         """Decode one message; its arrays are read-only views into `buffer`.
 
         Raises:
-            MalformedMessage: the bytes are not exactly one message of the table.
+            MalformedMessage: the bytes are not exactly one message of a type in the table.
         """
         reader = PayloadReader(memoryview(buffer).toreadonly().cast("B"))
         number = reader.scalar("message number", "int")

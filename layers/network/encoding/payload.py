@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, eq=False)
 class Payload:
-    """One encoded message: its buffers in order, of which those of arrays are the arrays' memory.
+    """One encoded message: its buffers in order, its size in bytes, and its type's name.
 
-    An array must not change until its message has been sent.
+    The buffers of arrays are the arrays' own memory: an array must not change until its message has
+    been sent.
     """
 
     buffers: tuple[memoryview, ...]

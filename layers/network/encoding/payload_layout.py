@@ -1,4 +1,4 @@
-"""The layout of a payload that its writer and its reader agree on; docs/protocol.md tells it."""
+"""The layout of a payload, for its writer and its reader; docs/protocol.md describes it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads a message's values out of bytes that somebody else wrote, believing none of them."""
+"""Reads a message's values from bytes that a peer wrote, and trusts none of them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from layers.network.errors import MalformedMessage
 
 
 class PayloadReader:
-    """Reads a header value by value, so that nothing is allocated on the word of the sender."""
+    """Reads a header value by value, so that nothing is allocated that the sender only claims."""
 
     def __init__(self, buffer: memoryview) -> None:
         if len(buffer) < LENGTH.size:
@@ -40,7 +40,7 @@ class PayloadReader:
         (length,) = LENGTH.unpack_from(buffer)
         start = LENGTH.size + length
         if not 0 < length <= len(buffer) - LENGTH.size:
-            raise MalformedMessage(f"a header of {length} bytes in {len(buffer)} bytes")
+            raise MalformedMessage(f"a header of {length} bytes in a message of {len(buffer)}")
         self._header = buffer[LENGTH.size : start]
         self._unpacker = msgpack.Unpacker(max_buffer_size=length, raw=False, strict_map_key=False)
         self._unpacker.feed(self._header)
@@ -53,7 +53,11 @@ class PayloadReader:
         self._values = 0
 
     def finish(self) -> None:
-        """Check that nothing is left over."""
+        """Check that nothing is left over.
+
+        Raises:
+            MalformedMessage: bytes are left over.
+        """
         if self._unpacker.tell() != len(self._header):
             raise MalformedMessage("bytes are left over behind the header's last field")
         if self._end != len(self._bodies):
@@ -74,7 +78,11 @@ class PayloadReader:
         return _KINDS[int(self._header[position])]
 
     def scalar(self, path: str, expected: str) -> Any:
-        """Read a value of one kind."""
+        """Read a value of one kind.
+
+        Raises:
+            MalformedMessage: it is of another kind, or cut short.
+        """
         kind = self._next_kind(path)
         if kind != expected:
             raise MalformedMessage(f"{path} must be of type {expected}, not {kind}")
@@ -87,7 +95,7 @@ class PayloadReader:
             raise MalformedMessage(f"{path}: {_short(error) or 'cut short'}") from None
 
     def _count(self, path: str, is_map: bool) -> int:
-        """The length of a list or map, which cannot have more items than bytes that follow."""
+        """Return the length of a list or map, checked against the bytes that follow."""
         try:
             read = self._unpacker.read_map_header if is_map else self._unpacker.read_array_header
             count = int(read())
@@ -98,7 +106,11 @@ class PayloadReader:
         return count
 
     def value(self, schema: Schema, path: str, depth: int) -> Any:
-        """Read a value of any kind that the schema allows."""
+        """Read a value of any kind that the schema allows.
+
+        Raises:
+            MalformedMessage: the schema does not allow the value, or the bytes are no value.
+        """
         if depth > MAX_DEPTH:
             raise MalformedMessage(f"{path}: nested more than {MAX_DEPTH} deep")
         kind = self._next_kind(path)
@@ -138,7 +150,11 @@ class PayloadReader:
         return table
 
     def record(self, record: Record, path: str, depth: int, announced: bool = False) -> Any:
-        """Read a dataclass; `announced`: its kind has been checked."""
+        """Read a dataclass; `announced`: its kind has been checked.
+
+        Raises:
+            MalformedMessage: a field is missing, unknown, repeated or not allowed.
+        """
         if not announced and self._next_kind(path) != "map":
             raise MalformedMessage(f"{path} must be a map of fields")
         values: dict[str, Any] = {}
@@ -152,7 +168,7 @@ class PayloadReader:
             raise MalformedMessage(f"{path} lacks the field {min(missing)}")
         try:
             return record.cls(**values)
-        # Whatever a message's own check raises says that the peer sent a bad value.
+        # A message class checks its own values: whatever it raises, the peer sent a bad one.
         except Exception as error:  # noqa: BLE001
             raise MalformedMessage(f"{path}: {_short(error)}") from None
 
@@ -189,7 +205,7 @@ class PayloadReader:
 
 
 def _kind_table() -> list[str]:
-    """The kind of the msgpack value that each first byte begins."""
+    """Return the kind of msgpack value for each first byte."""
     table = ["int"] * 128 + ["map"] * 16 + ["list"] * 16 + ["str"] * 32
     table += ["nil", "invalid", "bool", "bool", "bytes", "bytes", "bytes", "ext", "ext", "ext"]
     table += ["float"] * 2 + ["int"] * 8 + ["ext"] * 5 + ["str"] * 3 + ["list"] * 2 + ["map"] * 2
@@ -201,7 +217,7 @@ _KINDS = _kind_table()
 
 
 def _short(value: object) -> str:
-    """What a peer sent, made safe and short enough for an error message."""
+    """Return what a peer sent, made safe and short enough for an error message."""
     text = str(value) if isinstance(value, Exception) else repr(value)
     text = " ".join(text.split())
     return text if len(text) <= 80 else text[:77] + "..."

@@ -34,7 +34,7 @@ from layers.network.errors import MessageTypeError
 
 
 class PayloadWriter:
-    """Packs the header while it lays the arrays out behind it."""
+    """Packs the header, and lays the arrays out behind it."""
 
     def __init__(self) -> None:
         self.packer = msgpack.Packer(autoreset=False)
@@ -54,7 +54,11 @@ class PayloadWriter:
         return Payload(tuple(part for part in buffers if len(part)), size, name)
 
     def value(self, schema: Schema, value: object, path: str, depth: int) -> None:
-        """Write a value that the schema allows."""
+        """Write a value.
+
+        Raises:
+            MessageTypeError: the schema does not allow the value.
+        """
         self._values += 1
         if self._values > MAX_VALUES:
             raise MessageTypeError(f"{path}: more than {MAX_VALUES} values in one message")
@@ -105,7 +109,11 @@ class PayloadWriter:
                 self.record(branch, value, path, depth)
 
     def record(self, record: Record, value: object, path: str, depth: int) -> None:
-        """Write a dataclass, field by field."""
+        """Write a dataclass, field by field.
+
+        Raises:
+            MessageTypeError: the schema does not allow a field's value.
+        """
         self.packer.pack_map_header(len(record.fields))
         for name, schema in record.fields.items():
             self.packer.pack(name)
@@ -124,7 +132,7 @@ class PayloadWriter:
         head = ARRAY.pack(DTYPE_CODES[little], plain.ndim, self._end + padding)
         dims = struct.pack(f"<{plain.ndim}Q", *plain.shape)
         self.packer.pack_ext_type(ARRAY_EXT, head + dims)
-        # The padding belongs before the array even when the array is empty: offsets never go back.
+        # The padding comes before the array, even before an empty one: offsets never go back.
         self._bodies += [ZEROS[:padding], plain.reshape(-1).view(np.uint8).data]
         self._end += padding + plain.nbytes
 

@@ -1,4 +1,4 @@
-"""What type hints allow on the wire: those of frozen dataclasses, compiled once to schemas."""
+"""Schemas: what the type hints of frozen dataclasses allow on the wire, compiled once."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ Branch: TypeAlias = "Scalar | Array | Sequence | Row | Table | Record"
 
 @dataclass(eq=False)
 class Schema:
-    """For each kind of value on the wire (nil, bool, int, ..., list, map) what it is read as."""
+    """What each kind of value on the wire (nil, bool, int, ..., list, map) is read as."""
 
     text: str
     branches: dict[str, Branch] = field(default_factory=dict)
@@ -99,7 +99,7 @@ class Schema:
 
 
 class Compiler:
-    """Turns dataclasses into schemas; recursive aliases end in the schema that they began with."""
+    """Compiles dataclasses to schemas; inside a recursive alias its own schema is used again."""
 
     def __init__(self, names: Mapping[str, object] | None = None) -> None:
         self._names = dict(names or {})
@@ -110,13 +110,13 @@ class Compiler:
         """Compile a frozen dataclass.
 
         Raises:
-            MessageTypeError: it is not one, or a field has a type that cannot travel.
+            MessageTypeError: it is not one, or a field has a type that cannot be encoded.
         """
         if not dataclasses.is_dataclass(cls):
             raise MessageTypeError(f"{cls!r} must be a frozen dataclass to travel")
         branch = self._schema(cls, cls).branches["map"]
         assert isinstance(branch, Record)
-        # Only now is every member of every union known, also where an alias contains itself.
+        # Only now are all members of all unions known, even where an alias contains itself.
         while self._unsettled:
             self._settle(*self._unsettled.pop())
         return branch
@@ -142,7 +142,7 @@ class Compiler:
 
     @staticmethod
     def _settle(schema: Schema, owner: type) -> None:
-        """Collect the branches of a union's members, and of theirs."""
+        """Collect the branches of a union's members, and of the members' own members."""
         seen = {id(schema)}
         reached = list(schema.members)
         while reached:
@@ -192,7 +192,7 @@ class Compiler:
         return Record(cls, {item.name: self._schema(hints[item.name], cls) for item in fields})
 
     def _resolve(self, annotations: dict[str, object] | None, owner: type) -> dict[str, Any]:
-        """Type hints of `owner`, or of the given annotations as if they stood in its module."""
+        """Return the type hints of `owner`, or of annotations as if they stood in its module."""
         try:
             if annotations is None:
                 return typing.get_type_hints(owner, localns=self._names or None)
@@ -222,14 +222,14 @@ class Compiler:
 
 
 def _alike(one: Branch, other: Branch) -> bool:
-    """Whether two branches read the same; a recursive alias unrolls to tables of equal text."""
+    """Return whether two branches read the same; tables are compared by their items' kinds."""
     if isinstance(one, Table) and isinstance(other, Table):
         return one.key is other.key and _kinds(one.item) == _kinds(other.item)
     return one == other
 
 
 def _kinds(schema: Schema) -> set[str]:
-    """The kinds that a schema's text names at its own level, its members' included."""
+    """Return the kinds of value that a schema allows, with those of its members."""
     kinds: set[str] = set()
     seen: set[int] = set()
     reached = [schema]

@@ -1,4 +1,4 @@
-"""Files that travel: the folder that receives them, and their size on the wire.
+"""Files that are sent and received: how they lie on disk, and their size on the wire.
 
-No socket here.
+No socket comes in.
 """

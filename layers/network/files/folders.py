@@ -1,4 +1,4 @@
-"""Files at rest: what is sent and what is received, on disk, without a network."""
+"""Files on disk: one that is sent, and one that is received, without a network."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Outgoing:
         """Read a file once through and note its size and SHA-256.
 
         Raises:
-            TransferError: it cannot be read, or the name cannot be a file's on the other end.
+            TransferError: it cannot be read, or its name is not allowed at the other end.
         """
         name = check_name(path.name if name is None else name)
         try:
@@ -41,7 +41,14 @@ class Outgoing:
             raise TransferError(f"{path} cannot be sent: {error.strerror}") from None
 
     def open_at(self, offset: int, sha256: bytes) -> tuple[IO[bytes], int]:
-        """Open for reading at `offset` if the bytes before it have this SHA-256, at 0 if not."""
+        """Open the file at `offset` if the bytes before it have this SHA-256, and at 0 if not.
+
+        Returns:
+            The open file, and where it stands.
+
+        Raises:
+            TransferError: the file cannot be read.
+        """
         try:
             file = open(self.path, "rb", buffering=0)  # noqa: SIM115
             if not 0 <= offset <= self.size or _digest(file, offset) != sha256:
@@ -53,7 +60,7 @@ class Outgoing:
 
 
 class Incoming:
-    """A file being received into NAME.part, which takes its final name when all of it is right."""
+    """A file that is received into NAME.part; it gets its name when it is whole and verified."""
 
     def __init__(self, folder: Path, name: str, size: int, sha256: bytes) -> None:
         self.path = folder / check_name(name)
@@ -92,7 +99,7 @@ class Incoming:
         return self.offset, self._kept.digest()
 
     def has_it_already(self) -> bool:
-        """Whether the final file is there and is the offered one."""
+        """Return whether a file of this name is there, and is the offered one."""
         try:
             with open(self.path, "rb") as file:
                 if os.fstat(file.fileno()).st_size != self.size:
@@ -102,7 +109,11 @@ class Incoming:
             return False
 
     def begin(self, offset: int) -> bool:
-        """Go on at what `resume` found, or begin at 0; return whether nothing is missing."""
+        """Start at the offset that `resume` returned, or at 0; return whether nothing is missing.
+
+        Raises:
+            TransferError: `offset` is another one, or the file cannot be written.
+        """
         if self._file is None or not self._may_begin or offset not in (0, self.offset):
             raise TransferError(f"{self.path.name} was started at {offset}, not where it stopped")
         try:
@@ -115,9 +126,13 @@ class Incoming:
         return self._progress()
 
     def write(self, data: memoryview) -> bool:
-        """Append bytes; return whether the file is complete."""
+        """Append bytes; return whether the file is complete.
+
+        Raises:
+            TransferError: no more bytes are expected, or the file cannot be written.
+        """
         if self._file is None or not self._may_write or len(data) > self.size - self.offset:
-            raise TransferError(f"{self.path.name}: bytes that were not due")
+            raise TransferError(f"{self.path.name}: bytes that were not expected")
         try:
             left = data
             while len(left):
@@ -130,10 +145,10 @@ class Incoming:
         return self._progress()
 
     def finish(self) -> bool:
-        """Give a complete and right file its name; return False, with the file emptied, if wrong.
+        """Give a complete file its name and return True; empty it if its SHA-256 is wrong.
 
         Raises:
-            TransferError: the disk refuses.
+            TransferError: the file cannot be written or renamed.
         """
         assert self._file is not None
         try:
@@ -159,13 +174,13 @@ class Incoming:
         return not self._may_write
 
     def close(self) -> None:
-        """Keep what there is for another attempt."""
+        """Close the file; what was received is kept for another attempt."""
         if self._file is not None:
             self._file.close()
             self._file = None
 
     def discard(self) -> None:
-        """Keep nothing."""
+        """Close the file and delete what was received."""
         self.close()
         self._part.unlink(missing_ok=True)
 
@@ -178,10 +193,11 @@ class Incoming:
 
 
 def check_name(name: str) -> str:
-    """Return a name that can be a file's in any folder, and no other.
+    """Return the name if it is allowed as the name of a received file.
 
     Raises:
-        TransferError: a path, a hidden file, an unfinished one, or no printable text.
+        TransferError: it is a path, the name of a hidden or unfinished file, not printable, or too
+            long.
     """
     wrong = (
         not name

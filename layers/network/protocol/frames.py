@@ -1,4 +1,4 @@
-"""Frames: ten bytes of header and a payload; the bytes of a connection cut into them."""
+"""Frames: a header of ten bytes and a payload; a reader cuts a connection's bytes into frames."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SIZE = struct.Struct("!Q")  # what a MESSAGE frame announces
 
 
 class Kind(enum.IntEnum):
-    """What a frame is."""
+    """The kinds of frames."""
 
     GREETING = 1
     HELLO = 2
@@ -44,9 +44,9 @@ FILE_KINDS = frozenset(kind for kind in Kind if kind >= Kind.FILE_OFFER)
 
 
 def wire_size(payload_size: int) -> int:
-    """Bytes on the wire of a message whose payload has `payload_size` bytes, all headers included.
+    """Return the bytes on the wire of a message with a payload of this size, headers included.
 
-    Exactly what a connection writes for it, TLS's own bytes aside.
+    This is exactly what a connection writes for it, without TLS's own bytes.
     """
     chunks = -(-payload_size // CHUNK_BYTES)
     return HEADER_BYTES + SIZE.size + chunks * HEADER_BYTES + payload_size
@@ -59,7 +59,7 @@ def frame(kind: Kind, stream: int = 0, payload: bytes = b"") -> bytes:
 
 @dataclass(frozen=True)
 class Frame:
-    """A control frame, whole."""
+    """A whole control frame."""
 
     kind: Kind
     stream: int
@@ -77,7 +77,7 @@ class ChunkStart:
 
 @dataclass(frozen=True)
 class Piece:
-    """Some bytes of the chunk that last started; `data` is valid until the next is asked for."""
+    """Some bytes of the chunk that started last; `data` is valid until the next part is read."""
 
     kind: Kind
     stream: int
@@ -85,7 +85,7 @@ class Piece:
 
 
 class FrameReader:
-    """Cuts a stream of bytes into frames, however it arrives; holds at most one control frame."""
+    """Cuts bytes into frames, in whatever pieces they come; it holds at most one control frame."""
 
     def __init__(self) -> None:
         self._pending = bytearray()
@@ -132,7 +132,7 @@ class FrameReader:
         return None if self._chunk is None else (self._chunk, self._left)
 
     def skip(self, size: int) -> None:
-        """Count bytes of the chunk that were read past this reader."""
+        """Count bytes of the chunk that were received without this reader."""
         self._left -= size
         if not self._left:
             self._chunk = None

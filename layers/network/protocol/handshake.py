@@ -1,7 +1,7 @@
-"""How two ends show each other who they are: versions, features, limits, and proofs of the token.
+"""The handshake: versions, features, limits, and proofs that both ends have the token.
 
 The server speaks first. A proof is HMAC-SHA256 under the shared token over everything that was
-said so far, so neither the token nor a proof that could be used again is ever on the wire.
+sent so far, so neither the token nor a proof that could be used again is ever on the wire.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ IDENTITY = re.compile(r"[A-Za-z0-9_@][A-Za-z0-9._@-]{0,63}")
 
 @dataclass(frozen=True)
 class Greeting:
-    """The server's first words. This and Hello keep their layout in every version."""
+    """The server's first message. Greeting and Hello have the same layout in every version."""
 
     oldest_version: int
     newest_version: int
@@ -48,7 +48,7 @@ class Hello:
 
 @dataclass(frozen=True)
 class Welcome:
-    """The server's consent: the session is open."""
+    """The server's agreement: the session is open."""
 
     features: list[str]
     heartbeat_s: float
@@ -60,7 +60,7 @@ class Welcome:
 
 @dataclass(frozen=True)
 class Refusal:
-    """Either end's last words when it cannot go on; `final`: do not come back unchanged."""
+    """The last message of an end that cannot go on; `final`: do not come back unchanged."""
 
     code: str
     text: str
@@ -69,7 +69,7 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Goodbye:
-    """Either end's last words when all is well; `final`: do not come back."""
+    """The last message of an end when nothing is wrong; `final`: do not come back."""
 
     reason: str
     final: bool
@@ -86,7 +86,7 @@ class FileOffer:
 
 @dataclass(frozen=True)
 class FileAccept:
-    """How much of it the receiver has, and the SHA-256 of that."""
+    """How many bytes of the file the receiver has already, and their SHA-256."""
 
     offset: int
     sha256: bytes
@@ -94,7 +94,7 @@ class FileAccept:
 
 @dataclass(frozen=True)
 class FileStart:
-    """Where the sender begins: the accepted offset, or 0 if what is there is not the same."""
+    """Where the sender begins: the accepted offset, or 0 if the receiver's bytes are others."""
 
     offset: int
 
@@ -182,7 +182,7 @@ def check_hello(
 
     Raises:
         VersionMismatch: not a version that was offered.
-        AuthenticationFailed: a bad identity, proof, or an identity that the certificate is not of.
+        AuthenticationFailed: a bad identity or proof, or a certificate of another identity.
     """
     if not greeting.oldest_version <= hello.version <= greeting.newest_version:
         raise VersionMismatch(
@@ -192,7 +192,7 @@ def check_hello(
     check_identity(hello.identity)
     if certified is not None and certified != hello.identity:
         raise AuthenticationFailed(
-            f"the client says that it is {hello.identity!r}, its certificate is of {certified!r}"
+            f"the client says that it is {hello.identity!r}, its certificate is for {certified!r}"
         )
     if len(hello.nonce) != NONCE_BYTES:
         raise AuthenticationFailed("the client's nonce has a wrong length")
@@ -233,10 +233,11 @@ def welcome(
 def check_welcome(
     greeting: Greeting, hello: Hello, words: Welcome, token: bytes | None, certified: bool
 ) -> Terms:
-    """Return the terms that the client ends up with.
+    """Return the terms on the client's end.
 
     Raises:
-        AuthenticationFailed: the server does not have the token, or welcomes to what was not asked.
+        AuthenticationFailed: the server does not have the token, or its welcome has features that
+            were not asked for, or a heartbeat that makes no sense.
     """
     expected = _proof(token, b"server", greeting, hello, replace(words, proof=b""))
     if not hmac.compare_digest(expected, words.proof):
@@ -256,15 +257,15 @@ def check_welcome(
 
 
 def check_identity(identity: str) -> None:
-    """Refuse an identity that could not be a certificate's name and a folder's.
+    """Check that an identity can be the name of a certificate and of a folder.
 
     Raises:
-        AuthenticationFailed: it could not.
+        AuthenticationFailed: it cannot.
     """
     if not IDENTITY.fullmatch(identity):
         raise AuthenticationFailed(
             f"identity {identity[:80]!r}: use 1 to 64 letters, digits, dots, dashes, underscores "
-            "or @, and begin with none of . and -"
+            "or @, and do not begin with a dot or a dash"
         )
 
 

@@ -1,4 +1,4 @@
-"""What one end allows the other to take of its memory, disk and time."""
+"""Limits: how much of its memory, disk and time one end gives to the other."""
 
 from __future__ import annotations
 
@@ -9,18 +9,19 @@ from layers.network.errors import NetworkError
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of one end; the peer learns those on messages when they meet.
+    """The limits of one end; the handshake tells the peer those on messages.
 
     Attributes:
-        max_message_bytes: of one message, and of all unfinished messages of a peer together.
-        max_streams: unfinished messages of a peer.
-        max_queued_bytes: received and not yet taken by the caller; beyond it nothing is read.
-        max_file_bytes: of one received file.
-        max_connections: open sessions of a listener.
-        max_handshakes: connections of a listener whose peer has not shown yet who it is; further
-            ones wait in the operating system's queue.
-        handshake_s: within which a peer shows who it is.
-        linger_s: for which a closing end waits until the other has read the last words.
+        max_message_bytes: size of one message, and of all unfinished messages of a peer together.
+        max_streams: number of unfinished messages of a peer.
+        max_queued_bytes: bytes of events that the caller has not taken yet; beyond it nothing is
+            read from sockets.
+        max_file_bytes: size of one received file.
+        max_connections: number of open sessions of a listener.
+        max_handshakes: number of unfinished handshakes of a listener; further connections wait in
+            the operating system's queue.
+        handshake_s: time for a handshake.
+        linger_s: time that a closing end gives the other to read its last message.
     """
 
     max_message_bytes: int = 1 << 30

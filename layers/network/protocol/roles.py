@@ -62,7 +62,11 @@ class ServerSession(Session):
         yield Verified(terms)
 
     def admit(self) -> list[SessionEvent]:
-        """Open the session to the client that was verified."""
+        """Open the session to the verified client; return the events.
+
+        Raises:
+            ProtocolError: there is no verified client that waits for a decision.
+        """
         if self.state is not State.DECIDING or self._verified is None:
             raise ProtocolError(f"nobody to admit while {self.state.value}")
         hello, terms = self._verified
@@ -73,7 +77,13 @@ class ServerSession(Session):
 
 
 class ClientSession(Session):
-    """The client's end of one connection; `certified` says that TLS has verified the server."""
+    """The client's end of one connection.
+
+    `certified` says that TLS has verified the server.
+
+    Raises:
+        AuthenticationFailed: an identity that no server would accept.
+    """
 
     def __init__(
         self,

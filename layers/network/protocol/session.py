@@ -7,12 +7,12 @@ AWAIT_GREETING     GREETING, REFUSAL                                       GREET
 AWAIT_WELCOME      WELCOME, REFUSAL                                        WELCOME (client)
 AWAIT_HELLO        HELLO, REFUSAL                                          HELLO (server)
 DECIDING           none                                                    admit, refuse (server)
-OPEN               PING, PONG, MESSAGE, DATA, FILE_*, GOODBYE, REFUSAL     either's last words
-CLOSING            anything, unread                                        the connection's end
+OPEN               PING, PONG, MESSAGE, DATA, FILE_*, GOODBYE, REFUSAL     GOODBYE, REFUSAL
+CLOSING            any; none is read                                       the connection's end
 =================  ======================================================  =====================
 
-From every state a frame that may not come, a time that runs out, and a broken connection lead to
-CLOSING, with an `Ended` event that says why.
+In every state, a frame that may not come, a timeout and a broken connection lead to CLOSING, with
+an `Ended` event that says why.
 """
 
 from __future__ import annotations
@@ -91,10 +91,11 @@ EMPTY_KINDS = frozenset({Kind.PING, Kind.PONG, Kind.FILE_DONE})
 
 
 class Session(ABC):
-    """What both ends of a session do alike; `ServerSession` and `ClientSession` add the handshake.
+    """What both ends of a session share; `ServerSession` and `ClientSession` add the handshake.
 
-    Bytes go in through `receive_data`, which answers with events, and come out of `data_to_send`,
-    which is asked as fast as the connection takes them. `now` is a monotonic time in seconds.
+    `receive_data` takes the bytes that were received and returns events. `data_to_send` returns the
+    bytes to send, and is called as fast as the connection takes them. `now` is a monotonic time in
+    seconds.
     """
 
     def __init__(self, codec: MessageCodec, limits: Limits, now: float, state: State) -> None:
@@ -118,9 +119,9 @@ class Session(ABC):
     # What comes in
 
     def receive_data(self, data: bytes | memoryview, now: float) -> list[SessionEvent]:
-        """Read bytes of the peer and return what they mean; they are free for reuse afterwards.
+        """Read bytes of the peer, and return the events in them.
 
-        Only the views in `FileChunk` events keep looking at `data`.
+        `data` may be reused once the `FileChunk` events have been handled, which are views of it.
         """
         self._received_at = now
         self.meter.received_total(len(data))
@@ -135,9 +136,9 @@ class Session(ABC):
         return events
 
     def receive_buffer(self) -> memoryview | None:
-        """Return where the next bytes could be read to directly, the middle of a message.
+        """Return the memory for a message's next bytes, or None if they are not of a message.
 
-        Then say `buffer_filled`, not `receive_data`.
+        Report bytes that were read into it to `buffer_filled`, not to `receive_data`.
         """
         chunk = self._reader.chunk_left
         if chunk is None or self.ended or chunk[0].kind is not Kind.DATA:
@@ -145,7 +146,7 @@ class Session(ABC):
         return self._inbox.room(chunk[0].stream, chunk[1])
 
     def buffer_filled(self, size: int, now: float) -> list[SessionEvent]:
-        """Take note of `size` bytes in the buffer that `receive_buffer` returned."""
+        """Count `size` bytes in the memory from `receive_buffer`, and return the events in them."""
         chunk = self._reader.chunk_left
         assert chunk is not None
         self._received_at = now
@@ -165,21 +166,24 @@ class Session(ABC):
 
     @property
     def urgent(self) -> bool:
-        """Whether there is something to send that should not wait."""
+        """Whether there is something to send that must not wait."""
         return self.ended or self._outbox.urgent
 
     @property
     def ended(self) -> bool:
-        """Whether this end reads nothing more and says nothing but its last words."""
+        """Whether this end reads nothing more, and sends nothing but its last message."""
         return self.state is State.CLOSING
 
     def receive_eof(self) -> list[SessionEvent]:
-        """Say that the peer's bytes have ended."""
+        """Take note that the peer sends no more bytes, and return the events."""
         where = "" if self._reader.between_frames else " in the middle of a frame"
         return self.lost(f"the connection was closed{where} without a goodbye")
 
     def lost(self, reason: str, final: bool = False) -> list[SessionEvent]:
-        """Say that the connection is gone; `final`: for a reason that will not go away."""
+        """Take note that the connection is lost, and return the events.
+
+        `final`: the next connection would be lost for the same reason.
+        """
         if self.ended:
             return []
         if self.state is not State.OPEN:
@@ -259,7 +263,7 @@ class Session(ABC):
     # What goes out
 
     def data_to_send(self, max_bytes: int, now: float) -> list[bytes | memoryview]:
-        """Return the next frames in pieces: some if there are any, more until `max_bytes`."""
+        """Return the next frames in pieces: one if there is any, and more until `max_bytes`."""
         pieces = self._outbox.take(max_bytes)
         if self._farewell is not None and self._outbox.idle and self.state is State.OPEN:
             self._outbox.control(Kind.GOODBYE, 0, bytes(CONTROL.encode(self._farewell)))
@@ -271,12 +275,12 @@ class Session(ABC):
         return pieces
 
     def sent_messages(self) -> list[OutgoingMessage]:
-        """Return the messages whose last byte `data_to_send` has given out, each once."""
+        """Return the messages whose last byte `data_to_send` has returned, each once."""
         finished, self._outbox.finished = self._outbox.finished, []
         return finished
 
     def unreadable_files(self) -> list[tuple[int, str]]:
-        """Return the files that could not be read on, by stream, with the reason, each once."""
+        """Return the files whose reading failed, each once: the stream and the reason."""
         unreadable, self._outbox.unreadable = self._outbox.unreadable, []
         return unreadable
 
@@ -300,16 +304,16 @@ class Session(ABC):
         self._outbox.file(outgoing)
 
     def confirm_file(self, stream: int) -> None:
-        """Say that a file is complete and its SHA-256 right."""
+        """Tell the peer that its file is complete and verified."""
         self._outbox.control(Kind.FILE_DONE, stream)
 
     def refuse_file(self, stream: int, reason: str) -> None:
-        """Say that an offered file is not wanted or could not be kept."""
+        """Tell the peer that an offered file is not wanted or could not be kept."""
         self._say(Kind.FILE_REFUSED, stream, FileReason(reason[:500]))
 
     def cancel_file(self, stream: int, reason: str) -> None:
         """Give up a file that this end was sending."""
-        self._outbox.hold_back(stream)
+        self._outbox.drop_file(stream)
         self._say(Kind.FILE_CANCELLED, stream, FileReason(reason[:500]))
 
     def finish(self, reason: str, final: bool) -> None:
@@ -317,7 +321,10 @@ class Session(ABC):
         self._farewell = Goodbye(reason[:500], final)
 
     def refuse(self, error: NetworkError, blamed: bool = False) -> list[SessionEvent]:
-        """End the session because of `error`, telling the peer why."""
+        """End the session because of `error`, and tell the peer why; return the events.
+
+        `blamed`: the peer broke a rule.
+        """
         if self.ended:
             return []
         words = Refusal(error.code, str(error)[:500], error.final)
@@ -326,7 +333,7 @@ class Session(ABC):
         return ended
 
     def leave(self, reason: str, final: bool) -> list[SessionEvent]:
-        """Say goodbye at once, dropping what is queued."""
+        """Say goodbye at once, and drop what is queued; return the events."""
         if self.ended:
             return []
         ended = self._end(Ended(reason, "goodbye", final))
@@ -344,7 +351,7 @@ class Session(ABC):
     # Time
 
     def deadline(self) -> float | None:
-        """When `tick` should be called next, at the latest."""
+        """Return when `tick` must be called next, or None for never."""
         if self.ended:
             return None
         if self.state is not State.OPEN:
@@ -353,7 +360,7 @@ class Session(ABC):
         return dead if self._ping_waits else min(dead, self._sent_at + self._heartbeat_s)
 
     def tick(self, now: float) -> list[SessionEvent]:
-        """Do what the time has come for: a heartbeat, or giving up a silent peer."""
+        """Send a heartbeat, or give up a silent peer, if it is time; return the events."""
         due = self.deadline()
         if due is None or now < due:
             return []
@@ -368,7 +375,7 @@ class Session(ABC):
         return []
 
     def excuse(self, now: float) -> None:
-        """Do not hold silence against the peer: this end is not reading."""
+        """Count the peer's silence from `now`, because this end was not reading."""
         self._received_at = now
 
     def _open(self, terms: Terms, heartbeat_s: float, heartbeat_timeout_s: float) -> None:
@@ -381,5 +388,5 @@ class Session(ABC):
 
 
 def _clean(text: str) -> str:
-    """A peer's words as one printable line."""
+    """Return a peer's text as one printable line."""
     return "".join(char if char.isprintable() else " " for char in text[:500])

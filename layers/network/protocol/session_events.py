@@ -1,4 +1,9 @@
-"""What a session tells the end that owns it."""
+"""The events of one session, for the listener or the connector that owns it.
+
+They are what bytes and time mean to this connection. The owner handles the handshake and the files
+itself, and tells its caller the rest in the events of `transport.events`: `Arrived` becomes
+`Received`, `Opened` becomes `Joined` or `Connected`, `Ended` becomes `Left` or `Disconnected`.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +15,7 @@ from layers.network.protocol.handshake import Terms
 
 @dataclass(frozen=True)
 class Verified:
-    """Server: a client has shown who it is; `admit` or `refuse` it now."""
+    """Server: the client has proved its identity; `admit` or `refuse` it now."""
 
     terms: Terms
 
@@ -24,7 +29,7 @@ class Opened:
 
 @dataclass(frozen=True)
 class Arrived:
-    """A whole message, decoded."""
+    """A whole message was received; `wire_bytes` is what it took on the wire."""
 
     message: Any
     wire_bytes: int
@@ -32,7 +37,7 @@ class Arrived:
 
 @dataclass(frozen=True)
 class FileOffered:
-    """The peer wants to send a file."""
+    """The peer offers a file."""
 
     stream: int
     name: str
@@ -42,7 +47,7 @@ class FileOffered:
 
 @dataclass(frozen=True)
 class FileAccepted:
-    """The peer has `offset` bytes of an offered file, whose SHA-256 is `sha256`."""
+    """The peer takes an offered file; it has `offset` bytes already, whose SHA-256 is `sha256`."""
 
     stream: int
     offset: int
@@ -51,7 +56,7 @@ class FileAccepted:
 
 @dataclass(frozen=True)
 class FileStarted:
-    """The peer sends a file from `offset` on."""
+    """The peer begins to send a file, from `offset` on."""
 
     stream: int
     offset: int
@@ -59,7 +64,7 @@ class FileStarted:
 
 @dataclass(frozen=True)
 class FileChunk:
-    """Bytes of a file; `data` is valid until the session is given more to read."""
+    """Bytes of a file were received; `data` is valid until the session is given more to read."""
 
     stream: int
     data: memoryview
@@ -67,7 +72,7 @@ class FileChunk:
 
 @dataclass(frozen=True)
 class FileDone:
-    """The peer has the whole file and has checked it."""
+    """The peer has received the whole file and verified it."""
 
     stream: int
 
@@ -90,10 +95,13 @@ class FileCancelled:
 
 @dataclass(frozen=True)
 class Ended:
-    """The session is over; what is still to be sent are its last words.
+    """The session is over; only its last message may still have to be sent.
 
-    `code` is "goodbye", "lost", or a refusal's; `blamed` says that the peer broke a rule; `final`
-    says that there is no point in coming back.
+    Attributes:
+        reason: one line.
+        code: "goodbye", "lost", or a refusal's.
+        final: whether it is pointless to connect again.
+        blamed: whether the peer broke a rule.
     """
 
     reason: str

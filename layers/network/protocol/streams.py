@@ -27,7 +27,7 @@ MAPPED_BYTES = 1 << 20
 
 
 class OutgoingMessage:
-    """A message on its way out; its arrays stay where they are until a chunk of them is sent."""
+    """A message that is being sent; its arrays are not copied."""
 
     kind = Kind.DATA
 
@@ -56,7 +56,7 @@ class OutgoingMessage:
 
 
 class OutgoingFile:
-    """The bytes of a file on their way out; `read` gives the next or raises TransferError."""
+    """A file that is being sent; `read` returns its next bytes, or raises TransferError."""
 
     kind = Kind.FILE_DATA
 
@@ -104,18 +104,18 @@ class Outbox:
 
     def file(self, outgoing: OutgoingFile) -> None:
         """Queue the bytes of a file whose receiver is ready for them."""
-        self.hold_back(outgoing.stream)
+        self.drop_file(outgoing.stream)
         if outgoing.left:
             self._turns.append(outgoing)
 
-    def hold_back(self, stream: int) -> None:
+    def drop_file(self, stream: int) -> None:
         """Send nothing more of a file."""
         self._turns = deque(
             turn for turn in self._turns if turn.stream != stream or turn.kind is Kind.DATA
         )
 
     def drop(self) -> None:
-        """Forget everything but control frames."""
+        """Drop everything but control frames."""
         self._waiting.clear()
         self._turns.clear()
 
@@ -130,7 +130,7 @@ class Outbox:
         return not self._waiting and not self._turns
 
     def take(self, max_bytes: int) -> list[bytes | memoryview]:
-        """Return the next frames: one where there is one, and more until `max_bytes`."""
+        """Return the next frames in pieces: one if there is any, and more until `max_bytes`."""
         pieces: list[bytes | memoryview] = []
         total = 0
         while total < max_bytes:
@@ -163,7 +163,7 @@ class Outbox:
         return pieces
 
     def _open_next(self, pieces: list[bytes | memoryview]) -> int:
-        """Announce waiting messages as far as the receiver's limits have room for them."""
+        """Announce waiting messages as far as the receiver's limits allow; return the bytes."""
         announced = 0
         while self._waiting and self._open_messages < self.max_streams:
             message = self._waiting[0]
@@ -181,7 +181,7 @@ class Outbox:
 
 
 class Inbox:
-    """Messages on their way in, each filling memory that was checked before it was allocated."""
+    """Messages that are being received; their sizes are checked before memory is allocated."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -193,8 +193,8 @@ class Inbox:
         """Make room for a message.
 
         Raises:
-            ProtocolError: a used stream, or no size.
-            LimitExceeded: too large, or too many at a time.
+            ProtocolError: the stream was used before, or there is no size.
+            LimitExceeded: the message is too large, or there are too many at a time.
         """
         if len(payload) != SIZE.size or stream <= self._last_stream:
             raise ProtocolError(f"a message was announced wrongly on stream {stream}")
@@ -216,14 +216,15 @@ class Inbox:
         """Check a chunk's header.
 
         Raises:
-            ProtocolError: an unknown stream, or not exactly as long as the next chunk must be.
+            ProtocolError: the stream is unknown, or the chunk does not have the length that the
+                next one must have.
         """
         if stream not in self._open:
             raise ProtocolError(f"a chunk for stream {stream}, on which no message was announced")
         buffer, filled = self._open[stream]
         expected = min(len(buffer) - filled, CHUNK_BYTES)
         if length != expected:
-            raise ProtocolError(f"a chunk of {length} bytes where {expected} were due")
+            raise ProtocolError(f"a chunk of {length} bytes where {expected} were expected")
 
     def piece(self, stream: int, data: memoryview) -> memoryview | None:
         """Store bytes of a chunk; return the payload when it is complete."""
@@ -232,12 +233,12 @@ class Inbox:
         return self.filled(stream, len(data))
 
     def room(self, stream: int, size: int) -> memoryview:
-        """Return where the next `size` bytes of a message belong."""
+        """Return the memory for the next `size` bytes of a message."""
         buffer, filled = self._open[stream]
         return buffer[filled : filled + size]
 
     def filled(self, stream: int, size: int) -> memoryview | None:
-        """Count bytes that were stored in their `room`; return the payload when it is complete."""
+        """Count bytes that were stored in `room`; return the payload when it is complete."""
         buffer, filled = self._open[stream]
         end = filled + size
         if end < len(buffer):
@@ -249,10 +250,11 @@ class Inbox:
 
 
 def _allocate(size: int) -> memoryview:
-    """Memory for a message, so aligned that its arrays are; pages are touched as bytes arrive.
+    """Return memory for a message, aligned so that its arrays are aligned.
 
-    Large ones are mapped, not taken from numpy: its huge pages make the kernel look for room while
-    bytes wait, and mapped memory is given back as soon as the message is dropped.
+    Pages are touched only when bytes arrive. Large messages get mapped memory: for numpy's huge
+    pages the kernel would look for room while bytes wait, and mapped memory is given back as soon
+    as the message is dropped.
     """
     try:
         if size >= MAPPED_BYTES:

@@ -9,7 +9,7 @@ from layers.network.protocol.frames import FILE_KINDS, MESSAGE_KINDS, Kind
 
 @dataclass(frozen=True)
 class ConnectionTraffic:
-    """Bytes so far, TLS's own aside; the three kinds together are all that the socket saw."""
+    """Bytes so far, without TLS's own; the three kinds together are all bytes of the socket."""
 
     message_bytes_sent: int = 0
     message_bytes_received: int = 0
@@ -42,20 +42,20 @@ class Meter:
         self._received_total = 0
 
     def sent(self, kind: Kind, size: int) -> None:
-        """Count bytes of a frame that were handed out for sending."""
+        """Count bytes of a frame that is sent."""
         self._sent[_column(kind)] += size
 
     def received(self, kind: Kind, size: int) -> None:
-        """Say what bytes that were received were for."""
+        """Count received bytes by what they are for."""
         if kind in MESSAGE_KINDS or kind in FILE_KINDS:
             self._received[_column(kind)] += size
 
     def received_total(self, size: int) -> None:
-        """Count received bytes, whatever they turn out to be for."""
+        """Count received bytes, whatever they are for."""
         self._received_total += size
 
     def read(self) -> ConnectionTraffic:
-        """Return the traffic so far; what is no message's and no file's is control."""
+        """Return the traffic so far; bytes of neither a message nor a file are control bytes."""
         message, file = self._received
         control = self._received_total - message - file
         return ConnectionTraffic(

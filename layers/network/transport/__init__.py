@@ -1,4 +1,4 @@
-"""Sockets, TLS, threads: the listener of a server and the connector of a client.
+"""Sockets, TLS and threads: the listener of a server and the connector of a client.
 
-What the bytes mean belongs to the protocol.
+Nothing about the meaning of bytes comes in: the protocol knows that.
 """

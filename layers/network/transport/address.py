@@ -38,7 +38,7 @@ class Address:
 
     @property
     def is_loopback(self) -> bool:
-        """Whether it is known, without asking a name server, to stay on this machine."""
+        """Whether it is known to be on this machine, without asking a name server."""
         if self.host == "localhost":
             return True
         try:
@@ -47,10 +47,10 @@ class Address:
             return False
 
     def check_safe(self, *, tls: bool, insecure: bool) -> None:
-        """Refuse to talk in the clear off this machine.
+        """Check that nothing is sent unencrypted off this machine, unless `insecure`.
 
         Raises:
-            AddressError: no TLS, not loopback, and nobody said that this is wanted.
+            AddressError: there is no TLS, the address is not loopback, and `insecure` is False.
         """
         if not (tls or insecure or self.is_loopback):
             raise AddressError(

@@ -187,6 +187,6 @@ def _write(
 
 
 def _create(path: Path, content: bytes, mode: int) -> None:
-    """Create a file that nobody else could read for a moment, and never replace one."""
+    """Create a file that has this mode from the start; never replace a file."""
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
         file.write(content)

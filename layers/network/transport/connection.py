@@ -1,4 +1,4 @@
-"""One connection on asyncio: moves bytes between a socket, TLS included, and a session."""
+"""One connection on asyncio: moves bytes between a socket, with or without TLS, and a session."""
 
 from __future__ import annotations
 
@@ -20,14 +20,6 @@ WRITE_BUFFER_BYTES = 64 * 1024
 CHUNKS_A_TURN = 4
 
 
-class SocketBytes:
-    """Bytes written to and read from sockets, counted where it happens and nowhere else."""
-
-    def __init__(self) -> None:
-        self.written = 0
-        self.read = 0
-
-
 class Owner(Protocol):
     """What a connection tells the endpoint that owns it; called in the loop's thread."""
 
@@ -41,13 +33,13 @@ class Owner(Protocol):
         """Take note that a message has left."""
 
     def unreadable(self, connection: Connection, stream: int, reason: str) -> None:
-        """Take note that a file could not be read on."""
+        """Take note that reading a file failed."""
 
     def gone(self, connection: Connection) -> None:
         """Forget a connection whose socket is closed."""
 
     def must_pause(self) -> bool:
-        """Whether to stop reading until `Connection.resume`."""
+        """Return whether to stop reading until `Connection.resume`."""
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -62,14 +54,12 @@ class Connection(asyncio.BufferedProtocol):
         make_session: Callable[[asyncio.Transport], Session],
         owner: Owner,
         scratch: memoryview,
-        counter: SocketBytes,
         linger_s: float,
     ) -> None:
         self.address = "?"
         self._make_session = make_session
         self._owner = owner
         self._scratch = scratch
-        self._counter = counter
         self._linger_s = linger_s
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
@@ -79,7 +69,7 @@ class Connection(asyncio.BufferedProtocol):
         self._closing = False
         self._direct: memoryview | None = None
         self.closed: asyncio.Future[None] = self._loop.create_future()
-        self.settled = asyncio.Event()  # the handshake is over, one way or the other
+        self.settled = asyncio.Event()  # set when the handshake has succeeded or failed
         self.session: Session
         self._transport: asyncio.Transport
 
@@ -99,7 +89,6 @@ class Connection(asyncio.BufferedProtocol):
         return self._scratch if self._direct is None else self._direct
 
     def buffer_updated(self, nbytes: int) -> None:  # noqa: D102
-        self._counter.read += nbytes
         now = self._loop.time()
         if self._direct is not None:
             self._direct = None
@@ -158,16 +147,16 @@ class Connection(asyncio.BufferedProtocol):
         self._handle(self.session.leave(reason, final))
 
     def refuse(self, error: NetworkError) -> None:
-        """Tell the peer why it is refused, then close."""
+        """Tell the peer why this end refuses it, then close."""
         self._handle(self.session.refuse(error))
 
     def abort(self) -> None:
-        """Close without another word."""
+        """Close at once."""
         if not self.closed.done():
             self._transport.abort()
 
     def resume(self) -> None:
-        """Read again."""
+        """Start reading again."""
         if self._reading_paused:
             self._reading_paused = False
             self.session.excuse(self._loop.time())
@@ -182,7 +171,7 @@ class Connection(asyncio.BufferedProtocol):
         self.flush()
 
     def flush(self) -> None:
-        """Write what the session has, as far as the socket takes it."""
+        """Write what the session has to send, as far as the socket takes it."""
         self._flush_planned = False
         for _ in range(CHUNKS_A_TURN):
             if self._writing_paused or self._transport.is_closing():
@@ -193,7 +182,6 @@ class Connection(asyncio.BufferedProtocol):
                 self._owner.unreadable(self, stream, reason)
             if not pieces and not unreadable:
                 break
-            self._counter.written += sum(len(piece) for piece in pieces)
             self._transport.writelines(pieces)
             for message in self.session.sent_messages():
                 self._owner.sent(self, message)
@@ -212,7 +200,7 @@ class Connection(asyncio.BufferedProtocol):
         due = self.session.deadline()
         if self._timer is not None:
             if due is not None and self._timer.when() <= due:
-                return  # it will look again when it fires
+                return  # it sets the next timer when it fires
             self._timer.cancel()
         self._timer = None if due is None else self._loop.call_at(due, self._tick)
 
@@ -224,7 +212,7 @@ class Connection(asyncio.BufferedProtocol):
         self._handle(self.session.tick(now))
 
     def _close(self) -> None:
-        """Wait until the peer has read the last words and closed, but not for long."""
+        """Wait until the peer has read the last message and closed, but at most `linger_s`."""
         if not self._closing:
             self._closing = True
             if self._timer is not None:

@@ -1,4 +1,4 @@
-"""The client's end: one session with a server, sought again whenever it is lost."""
+"""The client's end: one session with a server, opened again whenever it is lost."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from layers.network.transport.tls import ClientTLS, explain, is_final
 class Connector(Endpoint):
     """Connects to HOST:PORT as `identity`, and again with `backoff` when the connection is lost.
 
-    Every method may be called from any thread; only `next_event` and `close` wait. It gives up
-    when the server says so, when the certificates do not fit, or `give_up_s` after it was last
-    connected (None: never). Without `tls` it connects only to loopback, unless `insecure`. Files
+    Every method may be called from any thread; only `next_event` and `close` wait. It gives up when
+    the server tells it to, when the certificates do not fit, or when it has not been connected for
+    `give_up_s` (None: never). Without `tls` it connects only to loopback, unless `insecure`. Files
     are received into `files`, and refused if that is None.
 
     Raises:
@@ -72,18 +72,8 @@ class Connector(Endpoint):
         """The server's address."""
         return str(self._address)
 
-    @property
-    def identity(self) -> str:
-        """Who this client says it is."""
-        return self._identity
-
-    @property
-    def connected(self) -> bool:
-        """Whether there is an open session now."""
-        return self._open is not None
-
     def start(self) -> None:
-        """Connect in the background; `Connected` says when.
+        """Connect in the background; a `Connected` event follows.
 
         Raises:
             CertificateError: something is wrong with the certificates.
@@ -92,9 +82,9 @@ class Connector(Endpoint):
         self._begin(f"fedmx-connector-{self._identity}").run(self._seek_in_background())
 
     def send(self, message: object) -> int:
-        """Queue a message, or a `Payload` that the codec gave; return its bytes on the wire.
+        """Queue a message, or a `Payload` of the codec; return its bytes on the wire.
 
-        Arrays are sent from where they are: they must not change until `Sent`. What is queued is
+        Arrays are not copied: they must not change until the `Sent` event. What is queued is
         dropped when the connection is lost.
 
         Raises:
@@ -108,12 +98,12 @@ class Connector(Endpoint):
         return self._send(connection, message)
 
     def send_file(self, path: Path, name: str | None = None) -> None:
-        """Send a file; it is resumed on the next connection, until `FileSent`.
+        """Send a file; it is resumed on the next connection, until the `FileSent` event.
 
-        Reads the file once, for its SHA-256, before it returns.
+        The file is read once, for its SHA-256, before this returns.
 
         Raises:
-            TransferError: the file cannot be read, or its name cannot travel.
+            TransferError: the file cannot be read, or its name is not allowed.
         """
         self._soon(self._transfers.queue, self.address, Outgoing.measure(Path(path), name))
 
@@ -155,7 +145,7 @@ class Connector(Endpoint):
             await asyncio.sleep(delay_s)
 
     def _give_up(self, event: GaveUp) -> None:
-        """The last event: whoever waits for another one gets None."""
+        """Put the last event; a caller that waits for another one gets None."""
         self._events.put(event)
         self._events.close()
 
@@ -182,7 +172,7 @@ class Connector(Endpoint):
             return Ended(
                 os.strerror(error.errno) if error.errno else str(error), "lost", final=False
             )
-        # Shielded: whoever else waits for the end must not see it because this task is cancelled.
+        # Shielded: when this task is cancelled, others still wait for the connection's end.
         await asyncio.shield(connection.closed)
         return self._ended or Ended("this end closed the connection", "goodbye", final=False)
 

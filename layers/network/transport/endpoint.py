@@ -29,7 +29,7 @@ from layers.network.protocol.session_events import (
 )
 from layers.network.protocol.streams import OutgoingMessage
 from layers.network.protocol.traffic import ConnectionTraffic
-from layers.network.transport.connection import Connection, SocketBytes, new_scratch
+from layers.network.transport.connection import Connection, new_scratch
 from layers.network.transport.event_queue import EventQueue
 from layers.network.transport.events import Event, Sent
 from layers.network.transport.loop_thread import LoopThread
@@ -52,7 +52,6 @@ class Endpoint(ABC):
         self._thread: LoopThread | None = None
         self._loop: asyncio.AbstractEventLoop
         self._events = EventQueue(self._limits.max_queued_bytes, self._room)
-        self._counter = SocketBytes()
         self._connections: set[Connection] = set()
         self._past: dict[str | None, ConnectionTraffic] = {}
         self._books = threading.Lock()
@@ -63,11 +62,14 @@ class Endpoint(ABC):
     # The caller's side
 
     def next_event(self, timeout_s: float | None = None) -> Event | None:
-        """Return the next event; None after `timeout_s` (None waits), or when closed and empty."""
+        """Return the next event, or None after `timeout_s`, or when closed and none is left.
+
+        Without `timeout_s` it waits as long as it takes.
+        """
         return self._events.get(timeout_s)
 
     def traffic(self, peer: str | None = None) -> ConnectionTraffic:
-        """Return the bytes so far of one peer over all its connections, or of everyone."""
+        """Return the bytes so far of one peer over all its connections, or of all peers."""
         total = ConnectionTraffic()
         with self._books:
             for identity, traffic in self._past.items():
@@ -78,13 +80,9 @@ class Endpoint(ABC):
                     total += connection.session.meter.read()
         return total
 
-    def socket_bytes(self) -> tuple[int, int]:
-        """Return (written, read) bytes of all sockets, counted apart from `traffic`."""
-        return self._counter.written, self._counter.read
-
     @abstractmethod
     def start(self) -> None:
-        """Begin; each end says what that means."""
+        """Begin to listen or to connect."""
 
     @abstractmethod
     def close(self, drain_s: float = 5.0) -> None:
@@ -135,8 +133,8 @@ class Endpoint(ABC):
     # The loop's side
 
     def _connection(self, make_session: Callable[[asyncio.Transport], Session]) -> Connection:
-        """A protocol for asyncio; called in the loop."""
-        return Connection(make_session, self, self._scratch, self._counter, self._limits.linger_s)
+        """Return asyncio's protocol for a new connection; called in the loop."""
+        return Connection(make_session, self, self._scratch, self._limits.linger_s)
 
     def _room(self) -> None:
         self._soon(self._resume_all)
@@ -146,7 +144,7 @@ class Endpoint(ABC):
             connection.resume()
 
     async def _drain(self, drain_s: float, reason: str, final: bool) -> None:
-        """End all connections with their last words, within a time."""
+        """End all connections with a last message, within a time."""
         ends = self._loop.time() + drain_s
         while self._transfers.busy() and self._loop.time() < ends:
             await asyncio.sleep(0.02)
@@ -162,7 +160,7 @@ class Endpoint(ABC):
 
     @abstractmethod
     def _peer_of(self, connection: Connection) -> str | None:
-        """The name under which the caller knows a connection's peer, None before it is open."""
+        """Return the caller's name for a connection's peer, None before the session is open."""
 
     @abstractmethod
     def _take(self, connection: Connection, event: SessionEvent) -> None: ...
@@ -171,7 +169,7 @@ class Endpoint(ABC):
     def _closed(self, connection: Connection) -> None: ...
 
     def must_pause(self) -> bool:
-        """Whether the caller has too much to take already."""
+        """Return whether too many events wait for the caller."""
         return self._events.full()
 
     def made(self, connection: Connection) -> None:
@@ -180,7 +178,7 @@ class Endpoint(ABC):
             self._connections.add(connection)
 
     def happened(self, connection: Connection, event: SessionEvent) -> None:
-        """Turn a session's event into the caller's."""
+        """Handle a session's event, or turn it into one for the caller."""
         match event:
             case FileOffered() | FileAccepted() | FileStarted() | FileChunk():
                 self._transfers.take(connection, event)
@@ -192,7 +190,7 @@ class Endpoint(ABC):
                 self._take(connection, event)
 
     def unreadable(self, connection: Connection, stream: int, reason: str) -> None:
-        """Give up a file that cannot be read on."""
+        """Give up a file whose reading failed."""
         self._transfers.unreadable(connection, stream, reason)
 
     def sent(self, connection: Connection, message: OutgoingMessage) -> None:
@@ -202,7 +200,7 @@ class Endpoint(ABC):
             self._events.put(Sent(peer, message.payload.name, message.wire_bytes))
 
     def gone(self, connection: Connection) -> None:
-        """Keep a closed connection's traffic and nothing else."""
+        """Forget a closed connection, but for its traffic."""
         with self._books:
             peer = self._peer_of(connection)
             done = connection.session.meter.read()

@@ -9,12 +9,12 @@ from collections.abc import Callable
 
 from layers.network.transport.events import ConnectionRejected, Event, Received
 
-MAX_REFUSED = 10_000
+MAX_REJECTED = 10_000
 EVENT_BYTES = 512  # what an event costs beside its message
 
 
 class EventQueue:
-    """A blocking queue; `full` asks its writer to stop reading, `on_room` tells it to go on."""
+    """A blocking queue; `full` tells its writer to stop reading, `on_room` tells it to go on."""
 
     def __init__(self, max_bytes: int, on_room: Callable[[], None]) -> None:
         self._max_bytes = max_bytes
@@ -26,17 +26,17 @@ class EventQueue:
         self._changed = threading.Condition()
 
     def put(self, event: Event) -> None:
-        """Add an event; refusals that nobody takes are dropped beyond a number."""
+        """Add an event; a `ConnectionRejected` is dropped if `MAX_REJECTED` events wait already."""
         size = EVENT_BYTES + (event.wire_bytes if isinstance(event, Received) else 0)
         with self._changed:
-            if isinstance(event, ConnectionRejected) and len(self._events) >= MAX_REFUSED:
+            if isinstance(event, ConnectionRejected) and len(self._events) >= MAX_REJECTED:
                 return
             self._events.append((event, size))
             self._bytes += size
             self._changed.notify()
 
     def get(self, timeout_s: float | None) -> Event | None:
-        """Return the next event, or None when the time is over or the queue closed and empty."""
+        """Return the next event, or None when the time is over or the queue is closed and empty."""
         ends = None if timeout_s is None else time.monotonic() + timeout_s
         with self._changed:
             while not self._events:
@@ -54,14 +54,14 @@ class EventQueue:
         return event
 
     def full(self) -> bool:
-        """Whether the writer must stop; it will be told when there is room."""
+        """Return whether the writer must stop; `on_room` is called when there is room again."""
         with self._changed:
             if self._bytes > self._max_bytes:
                 self._paused = True
             return self._paused
 
     def close(self) -> None:
-        """Let nobody wait any more; what is queued can still be taken."""
+        """End all waiting in `get`; events that are queued can still be taken."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()

@@ -1,4 +1,4 @@
-"""What a listener and a connector tell their caller."""
+"""The events of a listener and a connector, which their caller takes with `next_event`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ class Left:
 
 @dataclass(frozen=True)
 class ConnectionRejected:
-    """Listener: a connection broke a rule and was closed; `peer` is None if it is not known."""
+    """Listener: a connection was closed before its session was open, or because it broke a rule.
+
+    `peer` is the identity that it claimed, or None.
+    """
 
     address: str
     peer: str | None
@@ -45,7 +48,7 @@ class Connected:
 
 @dataclass(frozen=True)
 class Disconnected:
-    """Connector: the session is over; what was queued is dropped, another attempt follows."""
+    """Connector: the session is over, what was queued is dropped; it tries again or gives up."""
 
     reason: str
 
@@ -68,7 +71,7 @@ class GaveUp:
 
 @dataclass(frozen=True, eq=False)
 class Received:
-    """A whole message; `wire_bytes` is what it took on the wire."""
+    """A whole message was received; `wire_bytes` is what it took on the wire."""
 
     peer: str
     message: Any
@@ -77,7 +80,7 @@ class Received:
 
 @dataclass(frozen=True)
 class Sent:
-    """The last byte of a message of the type named `message` was handed to the transport."""
+    """A message was sent: its last byte is with the transport. `message` is its type's name."""
 
     peer: str
     message: str
@@ -86,7 +89,7 @@ class Sent:
 
 @dataclass(frozen=True)
 class FileReceived:
-    """A file is complete, verified and under its final name."""
+    """A whole file was received, verified and given its name."""
 
     peer: str
     path: Path
@@ -96,7 +99,7 @@ class FileReceived:
 
 @dataclass(frozen=True)
 class FileSent:
-    """The peer has a file that was sent to it, and has verified it."""
+    """A file was sent: the peer has received and verified it."""
 
     peer: str
     name: str
@@ -105,7 +108,7 @@ class FileSent:
 
 @dataclass(frozen=True)
 class FileFailed:
-    """A file was refused, could not be kept, or was given up."""
+    """A file was refused, could not be kept, or was given up by its sender."""
 
     peer: str
     name: str

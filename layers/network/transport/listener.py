@@ -102,9 +102,9 @@ class Listener(Endpoint):
         self._begin("fedmx-listener").run(self._open())
 
     def send(self, peer: str, message: object) -> int:
-        """Queue a message, or a `Payload` that the codec gave; return its bytes on the wire.
+        """Queue a message, or a `Payload` of the codec; return its bytes on the wire.
 
-        Arrays are sent from where they are: they must not change until `Sent`. What is queued is
+        Arrays are not copied: they must not change until the `Sent` event. What is queued is
         dropped when the client leaves.
 
         Raises:
@@ -118,20 +118,20 @@ class Listener(Endpoint):
         return self._send(connection, message)
 
     def send_file(self, peer: str, path: Path, name: str | None = None) -> None:
-        """Send a file; it is resumed on the client's next connection, until `FileSent`.
+        """Send a file; it is resumed on the client's next connection, until the `FileSent` event.
 
-        Reads the file once, for its SHA-256, before it returns.
+        The file is read once, for its SHA-256, before this returns.
 
         Raises:
             NotConnected: there is no such client.
-            TransferError: the file cannot be read, or its name cannot travel.
+            TransferError: the file cannot be read, or its name is not allowed.
         """
         if peer not in self._peers:
             raise NotConnected(f"{peer!r} is not connected to {self.address}")
         self._soon(self._transfers.queue, peer, Outgoing.measure(Path(path), name))
 
     def disconnect(self, peer: str, reason: str, final: bool = False) -> None:
-        """Say goodbye to a client, dropping what is queued for it; `final`: do not come back."""
+        """Say goodbye to a client, and drop what is queued for it; `final`: do not come back."""
         connection = self._peers.get(peer)
         if connection is not None:
             self._soon(connection.leave, reason, final)
@@ -164,14 +164,14 @@ class Listener(Endpoint):
             try:
                 accepted, where = await self._loop.sock_accept(self._socket)
             except OSError:
-                # Out of file descriptors, or the client has gone already: neither ends a server.
+                # Out of file descriptors, or the client has gone: a server goes on after both.
                 self._handshakes.release()
                 await asyncio.sleep(0.05)
                 continue
             self._keep(self._meet(accepted, str(Address(where[0], where[1]))))
 
     async def _meet(self, accepted: socket.socket, where: str) -> None:
-        """Bring TLS and the handshake about; while they last, this holds one of the handshakes."""
+        """Do TLS and the handshake; until they end, this counts among `max_handshakes`."""
         accepted.setblocking(False)
         accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         failures: list[ssl.SSLError] = []
@@ -197,7 +197,7 @@ class Listener(Endpoint):
     def _session(self, transport: asyncio.Transport) -> ServerSession:
         certified = None
         if self._tls is not None and self._tls.mutual:
-            # A certificate without exactly one common name proves no identity at all.
+            # A certificate without exactly one common name proves no identity.
             certified = common_name(peer_certificate(transport)) or ""
         return ServerSession(
             self._codec,
@@ -239,7 +239,7 @@ class Listener(Endpoint):
                 self._forget(connection, reason)
 
     def _decide(self, connection: Connection, terms: Terms) -> None:
-        """Admit a client that has shown who it is, unless its name is taken or the house full."""
+        """Admit a verified client, unless its identity is taken or there are too many clients."""
         older = self._peers.get(terms.identity)
         session = connection.session
         assert isinstance(session, ServerSession)
@@ -251,7 +251,7 @@ class Listener(Endpoint):
             connection.refuse(error)
         elif older is None and len(self._peers) >= self._limits.max_connections:
             connection.refuse(
-                LimitExceeded(f"{self.address} has {len(self._peers)} clients, its limit")
+                LimitExceeded(f"{self.address} has {len(self._peers)} clients, which is its limit")
             )
         else:
             if older is not None:
@@ -299,7 +299,7 @@ def _listen(address: Address) -> socket.socket:
 
 
 def _raise_file_limit() -> None:
-    """Let the process have as many sockets as the system allows, if it has few."""
+    """Raise the limit on open files to `WANTED_FILES`, or as far as the system allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = WANTED_FILES if hard == resource.RLIM_INFINITY else min(WANTED_FILES, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:

@@ -30,7 +30,7 @@ class LoopThread:
         return asyncio.run_coroutine_threadsafe(work, self.loop).result()
 
     def soon(self, call: Callable[..., object], *args: object) -> None:
-        """Have the loop call something; nothing happens if it has been stopped."""
+        """Call something in the loop; do nothing if the loop has been stopped."""
         with contextlib.suppress(RuntimeError):
             self.loop.call_soon_threadsafe(call, *args)
 
@@ -53,6 +53,6 @@ class LoopThread:
 
 
 def _handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Report what nobody caught, except how connections break: those end as events."""
+    """Report errors that nothing caught, but for broken connections, which become events."""
     if not isinstance(context.get("exception"), (OSError, ssl.SSLError)):
         loop.default_exception_handler(context)

@@ -1,4 +1,4 @@
-"""TLS for both ends: which files, what is checked, and what is said when something is wrong."""
+"""TLS for both ends: its files, what is checked, and how a failure is explained."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ class ServerTLS:
             CertificateError: a file is missing, unreadable, expired, or does not fit the others.
         """
         context = _context(ssl.PROTOCOL_TLS_SERVER, self.certificate, self.key, self.ca)
-        context.sslobject_class = Outspoken
+        context.sslobject_class = AlertingSSLObject
         context.verify_mode = ssl.CERT_REQUIRED if self.mutual else ssl.CERT_NONE
         return context
 
 
 @dataclass(frozen=True)
 class ClientTLS:
-    """A client's certificate and key, and the CA that its server's certificate must be of."""
+    """A client's certificate and key, and the CA that must have signed the server's certificate."""
 
     certificate: Path | None
     key: Path | None
@@ -59,16 +59,17 @@ class ClientTLS:
 FAILURES: ContextVar[list[ssl.SSLError]] = ContextVar("FAILURES")
 
 
-class Outspoken(ssl.SSLObject):
-    """Tells the peer why a handshake failed, which asyncio does not wait to do.
+class AlertingSSLObject(ssl.SSLObject):
+    """An SSL object that tells the peer why a handshake failed.
 
-    asyncio drops what TLS still has to say when a handshake raises. So the first time it is said
-    to need more data: the alert goes out, and the peer closes, or its time runs out. The error is
-    left in `FAILURES`, which the caller has set to a list in the context of its task.
+    When a handshake raises, asyncio drops the alert that TLS has for the peer. So a handshake that
+    fails says that it needs more data. asyncio then sends the alert, and waits until the peer
+    closes or the time for the handshake is over. The error is put into `FAILURES`, which the caller
+    has set to a list in the context of its task.
     """
 
     def do_handshake(self) -> None:
-        """Go on with the handshake."""
+        """Continue the handshake."""
         try:
             super().do_handshake()
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
@@ -79,21 +80,21 @@ class Outspoken(ssl.SSLObject):
 
 
 def explain(error: ssl.SSLError, where: str) -> str:
-    """Say in one line what a failed TLS handshake means and what to do."""
+    """Return one line on what a failed TLS handshake means and what to do."""
     text = str(error).lower()
     if isinstance(error, ssl.SSLCertVerificationError):
         message = error.verify_message
         if "mismatch" in message.lower():
             return (
-                f"the certificate of {where} is not for that name ({message}): use a name that it "
-                "is for, or make it for this one"
+                f"the certificate of {where} is not for that name ({message}): use a name that is "
+                "in it, or make one for this name"
             )
         if "expired" in message.lower():
             return f"the certificate of {where} has expired: make a new one"
         return f"the certificate of {where} is not trusted ({message}): give its CA"
     reasons = {
-        "unknown_ca": "is not of the CA that the other end trusts: make it with that CA",
-        "unknown ca": "is not of the CA that the other end trusts: make it with that CA",
+        "unknown_ca": "is not signed by the CA that the other end trusts: make it with that CA",
+        "unknown ca": "is not signed by the CA that the other end trusts: make it with that CA",
         "certificate_expired": "has expired: make a new one",
         "certificate expired": "has expired: make a new one",
         "certificate_required": "is missing and the other end wants one: give one",
@@ -112,7 +113,7 @@ def explain(error: ssl.SSLError, where: str) -> str:
 
 
 def is_final(error: ssl.SSLError) -> bool:
-    """Whether a handshake that failed so will fail again: it was about trust, not the network."""
+    """Return whether the handshake will fail again: the error is about trust, not the network."""
     text = str(error).lower()
     return isinstance(error, ssl.SSLCertVerificationError) or any(
         sign in text for sign in ("certificate", "unknown_ca", "unknown ca", "wrong_version")

@@ -41,9 +41,9 @@ class _Desk:
 
 
 class Transfers:
-    """Runs in the loop's thread; hashing and syncing whole files runs beside it.
+    """Runs in the loop's thread; whole files are hashed and synced in other threads.
 
-    A file that is to be sent is kept until its receiver has confirmed or refused it, and offered
+    A file to send is remembered until its receiver has confirmed or refused it, and is offered
     again on every new connection with that peer.
     """
 
@@ -54,11 +54,11 @@ class Transfers:
         self._pending: dict[str, dict[str, Outgoing]] = {}
         self._in_use: set[Path] = set()
         self._working: set[Incoming] = set()  # being hashed or synced in another thread now
-        self._orphans: set[Incoming] = set()  # of them, those that nobody waits for any more
+        self._orphans: set[Incoming] = set()  # those of them whose connection has ended
         self._tasks: set[asyncio.Task[None]] = set()
 
     def opened(self, connection: Connection, peer: str, folder: Path | None) -> None:
-        """Begin on a new connection, with what is still to be sent to its peer."""
+        """Offer what is still to be sent to the peer of a new connection."""
         self._desks[connection] = _Desk(peer, folder)
         for outgoing in self._pending.get(peer, {}).values():
             self._offer(connection, outgoing)
@@ -80,11 +80,11 @@ class Transfers:
                 self._offer(connection, outgoing)
 
     def busy(self) -> bool:
-        """Whether a file for a connected peer is not yet confirmed."""
+        """Return whether a file for a connected peer is not yet confirmed."""
         return any(self._pending.get(desk.peer) for desk in self._desks.values())
 
     def take(self, connection: Connection, event: FileEvent) -> None:
-        """Act on what a session says about files."""
+        """Act on a session's event about a file."""
         desk = self._desks.get(connection)
         if desk is None:
             return
@@ -107,7 +107,7 @@ class Transfers:
                 self._fail_outgoing(desk, stream, reason)
 
     def unreadable(self, connection: Connection, stream: int, reason: str) -> None:
-        """Give up a file that could not be read to its end."""
+        """Give up a file whose reading failed, and tell the peer."""
         desk = self._desks.get(connection)
         if desk is not None:
             connection.session.cancel_file(stream, reason)
@@ -119,7 +119,7 @@ class Transfers:
         session = connection.session
         try:
             incoming = self._check(desk, offer)
-            while incoming.path in self._in_use:  # an older connection is letting go of it
+            while incoming.path in self._in_use:  # an older connection still has it open
                 await asyncio.sleep(0.02)
                 if connection not in self._desks:
                     return
@@ -161,10 +161,10 @@ class Transfers:
         stream: int,
         step: Callable[[Incoming], bool],
     ) -> None:
-        """Take one step with a file; a disk that refuses ends the transfer and nothing else."""
+        """Take one step with a file; if it fails, this transfer ends and nothing else."""
         incoming = desk.incoming.get(stream)
         if incoming is None:
-            return  # refused already; what was on its way is ignored
+            return  # refused already; what was sent before that is ignored
         try:
             complete = step(incoming)
         except TransferError as error:
@@ -220,7 +220,7 @@ class Transfers:
             self._in_use.discard(incoming.path)
 
     async def _work(self, incoming: Incoming, work: Callable[[], T]) -> T:
-        """Do something slow with a file, which is closed afterwards if its connection has ended."""
+        """Do slow work with a file; close it afterwards if its connection has ended by then."""
         self._working.add(incoming)
         try:
             return await _beside(work)
@@ -268,7 +268,7 @@ class Transfers:
         connection.flush()
 
     def _settle(self, desk: _Desk, stream: int) -> Outgoing | None:
-        """Forget a file that the peer has, or will not have."""
+        """Forget and return a file that the peer has, or does not want."""
         outgoing = desk.outgoing.pop(stream, None)
         file = desk.reading.pop(stream, None)
         if file is not None:
@@ -290,5 +290,5 @@ class Transfers:
 
 
 async def _beside(work: Callable[[], T]) -> T:
-    """Run what reads or syncs a whole file in another thread, so that heartbeats go on."""
+    """Run slow work with a whole file in another thread, so that heartbeats go on."""
     return await asyncio.get_running_loop().run_in_executor(None, work)

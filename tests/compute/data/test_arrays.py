@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layers.compute.data.datasets import as_dataset, from_arrays, load
+from layers.compute.data.datasets import Dataset, Files, as_dataset, from_arrays
+from layers.compute.data.datasets.arrays import Arrays
 from layers.compute.data.errors import DataError
 
 
@@ -24,6 +25,10 @@ def arrays(**changed: Any) -> dict[str, Any]:
     return {name: array for name, array in {**whole, **changed}.items() if array is not None}
 
 
+def read(path: Path) -> Dataset:
+    return Arrays(str(path)).load(Files())
+
+
 @pytest.fixture
 def npz(tmp_path: Path) -> Path:
     np.savez(tmp_path / "mine.npz", **arrays(users_train=["a", "b", "a", "b", "a", "b"]))
@@ -31,7 +36,7 @@ def npz(tmp_path: Path) -> Path:
 
 
 def test_an_npz_file_becomes_a_data_set(npz: Path) -> None:
-    data = load("arrays", path=str(npz))
+    data = read(npz)
     assert (data.shape, data.classes, len(data.train), len(data.test)) == ((1, 2, 2), 4, 6, 3)
     assert (data.train.x.dtype, data.train.y.dtype) == (np.uint8, np.int64)
     assert data.train.users.tolist() == [0, 1, 0, 1, 0, 1]
@@ -81,19 +86,19 @@ def test_classes_may_be_given_but_not_too_few() -> None:
 def test_pickled_objects_are_not_read(tmp_path: Path) -> None:
     np.savez(tmp_path / "mine.npz", **arrays(x_train=np.array([{}] * 6, dtype=object)))
     with pytest.raises(DataError, match=r"mine.npz: cannot be read \(Object arrays"):
-        load("arrays", path=str(tmp_path / "mine.npz"))
+        read(tmp_path / "mine.npz")
 
 
 @pytest.mark.parametrize("content", [b"", b"PK", b"not a zip file at all"])
 def test_a_file_that_is_no_npz_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "mine.npz").write_bytes(content)
     with pytest.raises(DataError, match=r"is not an \.npz file"):
-        load("arrays", path=str(tmp_path / "mine.npz"))
+        read(tmp_path / "mine.npz")
 
 
 def test_a_missing_file_is_refused() -> None:
     with pytest.raises(DataError, match="there is no such file"):
-        load("arrays", path="/nowhere/mine.npz")
+        read(Path("/nowhere/mine.npz"))
 
 
 @given(data=st.data())
@@ -107,7 +112,7 @@ def test_a_damaged_file_is_a_data_error_or_a_data_set(
         content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
     path.write_bytes(content[: data.draw(st.integers(0, len(content)))])
     try:
-        loaded = load("arrays", path=str(path))
+        loaded = read(path)
     except DataError as error:
         assert str(path) in str(error)  # noqa: PT017
         assert "\n" not in str(error)  # noqa: PT017

@@ -13,7 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from layers.compute.data.datasets import load
+from layers.compute.data.datasets.cifar10 import Cifar10
+from layers.compute.data.datasets.files import Files
 from layers.compute.data.errors import DataError
 
 SIZE = 30_730_000
@@ -32,7 +33,7 @@ SHA1 = [
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Batches of black pictures, of which the first is of class ``number``, with red 7 in it."""
+    """Batches of black pictures, of which the first is of class `number`, with red 7 in it."""
     folder = tmp_path / "data" / "cifar-10" / "cifar-10-batches-bin"
     folder.mkdir(parents=True)
     for number, name in enumerate(BATCHES):
@@ -43,7 +44,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def read(folder: Path):
-    return load("cifar-10", root=folder.parent.parent, cache=folder.parent / "c", download=False)
+    return Cifar10().load(Files(folder.parent.parent, folder.parent / "c", download=False))
 
 
 def packed(folder: Path, name: str, prefix: str = "cifar-10-batches-bin/") -> Path:
@@ -123,7 +124,7 @@ def test_a_file_that_is_no_archive_is_refused(folder: Path, content: bytes) -> N
 
 
 def test_the_real_archive_holds_the_published_bytes_in_order(data_root: Path) -> None:
-    data = load("cifar-10", root=data_root, download=False)
+    data = Cifar10().load(Files(data_root, download=False))
     for number, expected in enumerate(SHA1):
         raw, start = (data.train, number * 10_000) if number < 5 else (data.test, 0)
         x, y = raw.x[start : start + 10_000], raw.y[start : start + 10_000]

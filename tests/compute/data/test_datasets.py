@@ -13,9 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layers.compute.data.datasets import DATASETS, Dataset, Raw, load
+from layers.compute.data.datasets import DATASETS, Dataset, Raw
+from layers.compute.data.datasets.digits import Digits
+from layers.compute.data.datasets.fashion_mnist import FashionMnist
 from layers.compute.data.datasets.files import Files, default_cache
 from layers.compute.data.datasets.idx import read_idx
+from layers.compute.data.datasets.mnist import Mnist
 from layers.compute.data.errors import DataError
 
 HEADER = struct.pack(">4I", 0x0803, 2, 3, 3)
@@ -80,7 +83,7 @@ def test_a_damaged_gzip_file_never_gives_other_pixels(
 def test_digits_fit_a_model_made_for_mnist_and_lose_nothing() -> None:
     from sklearn.datasets import load_digits
 
-    data = load("digits")
+    data = Digits().load(Files())
     assert (data.shape, data.classes) == ((1, 28, 28), 10)
     assert (len(data.train), len(data.test)) == (1442, 355)
     small = np.concatenate([data.train.x, data.test.x])[:, 0, 3:26:3, 3:26:3]
@@ -96,21 +99,14 @@ def test_digits_fit_a_model_made_for_mnist_and_lose_nothing() -> None:
     assert np.bincount(data.test.y).min() >= 34
 
 
-def test_an_unknown_name_answers_with_the_names_there_are() -> None:
-    with pytest.raises(DataError, match="did you mean fashion-mnist") as caught:
-        load("fashion_mnist")
-    for name in DATASETS:
-        assert name in str(caught.value)
-
-
 def test_a_data_folder_that_is_none_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FEDMX_DATA", str(tmp_path / "nowhere"))
     with pytest.raises(DataError, match=r"FEDMX_DATA is .*nowhere, which is not a folder"):
-        load("mnist", download=False)
+        Mnist().load(Files(download=False))
     with pytest.raises(DataError, match=r"the data folder is .*gone, which is not a folder"):
-        load("mnist", root=tmp_path / "gone", download=False)
+        Mnist().load(Files(tmp_path / "gone", download=False))
 
 
 def test_the_cache_is_where_the_environment_says(
@@ -133,7 +129,7 @@ def test_images_and_labels_of_unequal_number_are_refused(tmp_path: Path) -> None
     (folder / "train-images-idx3-ubyte").write_bytes(images)
     (folder / "train-labels-idx1-ubyte").write_bytes(struct.pack(">2I", 0x0801, 3) + bytes(3))
     with pytest.raises(DataError, match=r"has 2 images, but .* has 3 labels"):
-        load("mnist", root=tmp_path, cache=tmp_path, download=False)
+        Mnist().load(Files(tmp_path, tmp_path, download=False))
 
 
 def test_a_split_whose_parts_do_not_fit_cannot_be_made() -> None:
@@ -156,7 +152,7 @@ def test_data_are_loaded_without_mxnet() -> None:
 
 
 def test_mnist_is_the_published_one(data_root: Path) -> None:
-    data = DATASETS["mnist"]().load(Files(root=data_root, download=False))
+    data = DATASETS["mnist"]().load(Files(data_root, download=False))
     train = [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949]
     test = [980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009]
     assert np.bincount(data.train.y).tolist() == train
@@ -166,7 +162,7 @@ def test_mnist_is_the_published_one(data_root: Path) -> None:
 
 
 def test_fashion_mnist_is_the_published_one(data_root: Path) -> None:
-    data = load("fashion-mnist", root=data_root, download=False)
+    data = FashionMnist().load(Files(data_root, download=False))
     assert np.bincount(data.train.y).tolist() == [6000] * 10
     assert np.bincount(data.test.y).tolist() == [1000] * 10
     assert data.train.x.mean() / 255 == pytest.approx(0.28604, abs=1e-5)

@@ -226,7 +226,7 @@ def test_a_file_of_another_size_is_refused_unread(
 def test_a_file_that_does_not_end_is_refused(site: Site, tmp_path: Path) -> None:
     site.files["file.bin"] = CONTENT * 3
     site.length = False
-    with pytest.raises(DownloadError, match="goes on after its 700000 bytes"):
+    with pytest.raises(DownloadError, match="has more than its 700000 bytes"):
         get(site, tmp_path / "file.bin")
     assert os.listdir(tmp_path) == []
 

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.io import savemat
 
-from layers.compute.data.datasets import Dataset, load
+from layers.compute.data.datasets import DATASETS, Dataset, Files
 from layers.compute.data.datasets.hold_out import held_out
 from layers.compute.data.datasets.tweet_words import words_of
 from layers.compute.data.errors import DataError
@@ -25,7 +25,7 @@ PIXELS = np.arange(5 * 28 * 28).reshape(5, 28, 28).astype(np.uint8)
 
 
 def read(name: str, root: Path, **options: Any) -> Dataset:
-    return load(name, root=root, cache=root / "cache", download=False, **options)
+    return DATASETS[name](**options).load(Files(root, root / "cache", download=False))
 
 
 def refused(name: str, root: Path, reason: str, **options: Any) -> str:
@@ -125,12 +125,12 @@ ONE = leaf({"ann": (PIXELS[:2], [1, 2])})
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        ([], "is no file of LEAF's"),
+        ([], "is not a LEAF file"),
         (leaf({"ann": (PIXELS[:0], [])}), "its files have no sample"),
-        ({**ONE, "users": ["ann", "ann"], "num_samples": [2, 2]}, "not of the same users"),
-        ({**ONE, "users": ["bob"]}, "not of the same users"),
-        ({**ONE, "num_samples": [3]}, "user ann has not 3 samples"),
-        ({**ONE, "user_data": {"ann": {"x": ONE["user_data"]["ann"]["x"]}}}, "ann has not 2"),
+        ({**ONE, "users": ["ann", "ann"], "num_samples": [2, 2]}, "do not have the same users"),
+        ({**ONE, "users": ["bob"]}, "do not have the same users"),
+        ({**ONE, "num_samples": [3]}, "user ann does not have 3 samples"),
+        ({**ONE, "user_data": {"ann": {"x": ONE["user_data"]["ann"]["x"]}}}, "ann does not have 2"),
         ({**ONE, "user_data": {"ann": {"x": [[0], [1, 2]], "y": [1, 2]}}}, "list of 784 numbers"),
         ({**ONE, "user_data": {"ann": {"x": [[0], [1]], "y": [1, 2]}}}, "list of 784 numbers"),
         ({**ONE, "user_data": {"ann": {"x": [["a"], ["b"]], "y": [1, 2]}}}, "784 numbers"),

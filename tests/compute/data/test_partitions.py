@@ -10,7 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layers.compute.data.datasets import from_arrays, load
+from layers.compute.data.datasets import Files, from_arrays
+from layers.compute.data.datasets.digits import Digits
+from layers.compute.data.datasets.mnist import Mnist
 from layers.compute.data.errors import PartitionError
 from layers.compute.data.partitions import PARTITIONS, Partition, divide
 from layers.compute.data.partitions.biased import Biased
@@ -247,7 +249,7 @@ def test_a_user_is_never_divided_and_users_are_shared_out_evenly() -> None:
 
 
 def test_by_user_refuses_data_that_know_no_users() -> None:
-    with pytest.raises(PartitionError, match="does not say whom its samples are from"):
+    with pytest.raises(PartitionError, match="does not say from which users its samples are"):
         ByUser().split(np.zeros(9, np.int64), None, 3, generator())
 
 
@@ -274,7 +276,7 @@ def test_a_clients_test_part_has_the_label_mix_of_its_training_part(name: str) -
 
 
 def test_digits_can_be_divided_by_every_partition_that_needs_no_users() -> None:
-    data = load("digits")
+    data = Digits().load(Files())
     for name, partition in PARTITIONS.items():
         if name != "by-user":
             train, test = divide(data, partition(), 20, seed=1)
@@ -282,7 +284,7 @@ def test_digits_can_be_divided_by_every_partition_that_needs_no_users() -> None:
 
 
 def test_mnist_gives_200_shards_of_300_to_100_clients(data_root) -> None:
-    y = load("mnist", root=data_root).train.y
+    y = Mnist().load(Files(data_root)).train.y
     parts = Shards(per_client=2).split(y, None, 100, generator(1))
     assert sizes(parts) == [600] * 100
     ordered = np.sort(y)

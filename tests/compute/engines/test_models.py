@@ -12,7 +12,7 @@ from layers.compute.data.samples import Samples
 from layers.compute.engines.mxnet.engine import MXNetEngine
 from layers.compute.engines.mxnet.models import MODELS, build_model
 from layers.compute.errors import ComputeError
-from tests.compute.engines.toys import path, plan
+from tests.compute.engines.toys import is_compiled, path, plan
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ def test_a_model_has_the_number_of_parameters_of_its_paper(
     name: str, settings: dict[str, int], shape: tuple[int, ...], classes: int, size: int
 ) -> None:
     engine = MXNetEngine(build_model(name, **settings), shape, classes)
-    assert engine.compiled
+    assert is_compiled(engine)
     assert engine.weights.shape == (size,)
     assert engine.buffers.shape == (0,)
 

@@ -17,7 +17,7 @@ from layers.compute.engines.mxnet.models import build_model
 from layers.compute.engines.mxnet.models.word_vectors import random_vectors, read_glove
 from layers.compute.errors import ComputeError
 from tests.compute.engines.paper_digest import paper_digests
-from tests.compute.engines.toys import path, plan
+from tests.compute.engines.toys import is_compiled, path, plan
 
 GREY, COLOUR, TOKENS = (1, 28, 28), (3, 32, 32), (25,)
 WORDS = ("<padding>", "<unknown>", "good", "bad", "day")
@@ -47,7 +47,7 @@ def test_a_papers_model_has_its_size_and_trains_to_the_same_bits(
     ends = []
     for _ in range(2):
         engine = MXNetEngine(build_model(name), shape, classes, seed=4)
-        assert engine.compiled
+        assert is_compiled(engine)
         assert (engine.weights.size, engine.buffers.size) == (size, buffers)
         before = engine.weights.copy()
         first = engine.evaluate(data)
@@ -118,8 +118,8 @@ class Imperative(mx.gluon.Block):
 def test_the_lstm_is_the_same_whether_it_is_traced_or_not() -> None:
     traced = MXNetEngine(build_model("lstm", vocabulary=50, dimensions=7), TOKENS, 2, seed=4)
     called = MXNetEngine(Imperative, TOKENS, 2, seed=4)
-    assert traced.compiled
-    assert not called.compiled
+    assert is_compiled(traced)
+    assert not is_compiled(called)
     data = some(TOKENS, 2)
     assert [t.shape for t in traced.layout] == [t.shape for t in called.layout]
     called.load(traced.weights, traced.buffers)
@@ -184,7 +184,7 @@ def test_words_that_glove_has_get_its_vectors_and_the_others_random_ones(tmp_pat
         (b"the 1 2 3\nday 1 2 x\n", "line 2 is not a word and 3 numbers"),
         (b"day 1 2 nan\n", "line 1 is not"),
         (b"day 1 2 3\n\xff\xfe 1 2 3\n", "line 2 is not UTF-8"),
-        (b"", "has a vector of none of the 5 words"),
+        (b"", "has a vector for none of the 5 words"),
         (None, "cannot be read"),
     ],
 )
@@ -203,11 +203,11 @@ def test_a_file_that_is_not_gloves_is_refused_by_name(
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [
-        ({"classes": 3}, "is for two classes"),
+        ({"classes": 3}, "it is for two classes"),
         ({"vocabulary": 4, "words": WORDS}, "less than the data's 5 words"),
         ({"vocabulary": 1}, "must be at least 2"),
         ({"dimensions": 0}, "at least 1"),
-        ({"glove": "glove.txt"}, "needs to know the word of each token"),
+        ({"glove": "glove.txt"}, "needs the word of each token"),
     ],
 )
 def test_an_lstm_that_cannot_be_is_refused(settings: dict[str, Any], reason: str) -> None:

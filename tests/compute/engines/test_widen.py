@@ -15,7 +15,7 @@ from mxnet.gluon import nn
 from layers.compute.engines.mxnet.engine import MXNetEngine
 from layers.compute.engines.mxnet.models import build_model
 from layers.compute.engines.mxnet.widen import widen
-from tests.compute.engines.toys import PlainBlock, plan, samples
+from tests.compute.engines.toys import PlainBlock, is_compiled, plan, samples
 
 SHAPE = (2, 12, 12)
 
@@ -68,7 +68,7 @@ def test_the_gradient_is_that_of_the_model_as_written(
     data = samples(7, SHAPE, 3, seed)
     compiled = MXNetEngine(build, SHAPE, 3, seed=seed)
     plain = MXNetEngine(lambda: PlainBlock(build), SHAPE, 3, seed=seed)
-    assert compiled.compiled
+    assert is_compiled(compiled)
     assert [t[1:] for t in compiled.layout] == [t[1:] for t in plain.layout]
     expected = plain.gradient(data)
     np.testing.assert_allclose(compiled.gradient(data), expected, rtol=1e-3, atol=1e-5)

@@ -12,6 +12,7 @@ import numpy as np
 from mxnet.gluon import nn
 
 from layers.compute.data.samples import Samples
+from layers.compute.engines.mxnet.engine import MXNetEngine
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -23,6 +24,11 @@ def path(**environment: str) -> dict[str, str]:
     """
     env = {name: value for name, value in os.environ.items() if not name.startswith("MXNET_")}
     return {**env, "PYTHONPATH": str(ROOT), **environment}
+
+
+def is_compiled(engine: MXNetEngine) -> bool:
+    """Return whether the model runs as a bound graph, and not through autograd."""
+    return engine._output is not None
 
 
 def plan(**changed: Any) -> SimpleNamespace:

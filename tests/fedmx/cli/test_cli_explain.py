@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from fedmx.cli.commands.explain import by_hand, explanation
+from fedmx.cli.commands.explain import explanation, preset_section
 from fedmx.cli.main import run
 from fedmx.components.build import build
 from fedmx.components.catalogue import CATALOGUE
@@ -28,7 +28,7 @@ def test_a_preset_is_explained_by_its_parts_with_the_values_that_it_gives_them()
     text = told("projected-stc")
     for part in ("selector uniform", "aggregator fedfv", "hook stc"):
         assert f"\n{part}\n" in text
-    for said in (
+    for result in (
         "fraction = 0.1: a number",
         "p_up = 0.1: a number or null",
         "share of the values that go up",
@@ -38,7 +38,7 @@ def test_a_preset_is_explained_by_its_parts_with_the_values_that_it_gives_them()
         "on the client: receive, send",
         "the model goes down encoded",
     ):
-        assert said in text
+        assert result in text
     assert "weights = 'uniform'" in told("stc"), "the preset's value, not the aggregator's default"
 
 
@@ -47,7 +47,7 @@ def test_the_lines_spelled_out_by_hand_make_the_very_preset(name: str) -> None:
     _, _, told_lines = told(name).partition("by hand:\n")
     preset = PRESETS[name]()
     section = yaml.safe_load(told_lines.partition(": hook\n")[0])["logic"]
-    assert section == yaml.safe_load(yaml.safe_dump(by_hand(preset)))
+    assert section == yaml.safe_load(yaml.safe_dump(preset_section(preset)))
     selector = build("selector", Component.of(section["selector"]), SELECTORS)
     aggregator = build("aggregator", Component.of(section["aggregator"]), AGGREGATORS)
     hooks = tuple(build("hook", Component.of(hook), HOOKS) for hook in section.get("hooks", []))
@@ -73,9 +73,9 @@ def test_a_member_of_a_family_is_explained_as_the_family() -> None:
 
 def test_an_unknown_name_is_one_line_with_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["explain", "projected-stk"]) == 2
-    said = capsys.readouterr()
-    assert said.out == ""
-    (line,) = said.err.splitlines()
+    result = capsys.readouterr()
+    assert result.out == ""
+    (line,) = result.err.splitlines()
     assert line.startswith(
         "fedmx: unknown name 'projected-stk'; did you mean 'projected-stc'? there are: 2nn, "
     )
@@ -87,7 +87,7 @@ def test_the_command_explains_without_loading_mxnet(tmp_path: Path) -> None:
         "import sys; from fedmx.cli.main import run; code = run(['explain', 'stc']); "
         "print('mxnet' in sys.modules); sys.exit(code)"
     )
-    said = fedmx(cwd=tmp_path, code=code)
-    assert (said.code, said.err) == (0, "")
-    assert said.out.splitlines()[0] == "stc: preset"
-    assert said.out.splitlines()[-1] == "False"
+    result = fedmx(cwd=tmp_path, code=code)
+    assert (result.code, result.err) == (0, "")
+    assert result.out.splitlines()[0] == "stc: preset"
+    assert result.out.splitlines()[-1] == "False"

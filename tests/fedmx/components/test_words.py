@@ -66,7 +66,7 @@ def test_a_client_with_other_data_knows_no_words(files: Files, tmp_path: Path) -
     whole = experiment(files)
     client = Assembly(whole, nowhere, (25,), 2)
     assert client.words == ()
-    with pytest.raises(ExperimentError, match="needs to know the word of each token"):
+    with pytest.raises(ExperimentError, match="needs the word of each token"):
         _ = client.engine
     random = Assembly(whole.with_overrides(["compute.model.glove=null"]), nowhere, (25,), 2)
     assert vectors_of(random.engine).shape == (50, 3)

@@ -311,7 +311,7 @@ def refusal(
             clients._next(0.1)
         clients._pump()
     assert running.error is not None
-    (told,) = clients.rejections()
+    (told,) = clients.overhead().rejected_connections
     return str(running.error), told
 
 

@@ -179,7 +179,7 @@ def test_a_round_of_refused_updates_alone_leaves_every_bit_of_the_model(
     with server, fleet(server, certificates, {0: says(delta=NAN), 1: says(samples=0)}):
         with pytest.raises(TooFewUpdates) as caught:
             list(server.rounds())
-        assert (caught.value.got, caught.value.need, caught.value.round) == (0, 1, 1)
+        assert (caught.value.got, caught.value.need, caught.value.report.round) == (0, 1, 1)
         assert caught.value.report is not None
         assert len(caught.value.report.of("rejected")) == 2
         assert server.weights.tobytes() == before

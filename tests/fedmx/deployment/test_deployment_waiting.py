@@ -320,8 +320,13 @@ def test_a_client_that_comes_back_without_its_memory_is_told_to_begin_anew(
     with server, fleet(server, certificates, {0: honest, 1: forgetful}) as clients:
         rounds = list(server.rounds())
     assert all(round.participants == (0, 1) for round in rounds)
-    assert [(t.round, t.counted) for t in clients[0].tasks] == [(1, 0), (2, 1), (3, 2)]
-    assert [(t.round, t.counted) for t in clients[1].tasks] == [(1, 0), (2, 1), (2, 0), (3, 2)]
+    assert [(t.round, t.last_accepted_round) for t in clients[0].tasks] == [(1, 0), (2, 1), (3, 2)]
+    assert [(t.round, t.last_accepted_round) for t in clients[1].tasks] == [
+        (1, 0),
+        (2, 1),
+        (2, 0),
+        (3, 2),
+    ]
 
 
 # --- surveys --------------------------------------------------------------------------------

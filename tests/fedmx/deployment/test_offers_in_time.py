@@ -65,12 +65,12 @@ class Deadly(OnlineKP):
     folder: str = ""
     vanishing: tuple[int, ...] = ()
 
-    def admit(self, bids, so_far):
-        for offer in bids.offers:
+    def on_offers(self, pending, so_far):
+        for offer in pending.offers:
             if offer.client in self.vanishing:
                 pid = Path(self.folder) / f"pid-{offer.client}"
                 os.kill(int(pid.read_text()), signal.SIGKILL)
-        verdicts, after = super().admit(bids, so_far)
+        verdicts, after = super().on_offers(pending, so_far)
         with (Path(self.folder) / "verdicts").open("a") as file:
             for verdict in verdicts:
                 print(verdict.round, verdict.client, verdict.granted, file=file)

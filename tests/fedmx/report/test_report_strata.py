@@ -15,6 +15,7 @@ from fedmx.report.records.label_shares import NoLabels, label_shares
 from fedmx.report.records.strata import Strata, strata_of
 from fedmx.report.records.summary import summarise
 from fedmx.run import RunFolder
+from layers.logic.algorithms.fedsso.clustering import Clustering, Stratum
 
 EXPERIMENT = """
 name: strata
@@ -31,8 +32,8 @@ POINTS = np.stack([LABELS, CLIENTS], axis=1).astype(np.float64)
 
 def make(parent: Path, experiment: str = EXPERIMENT, **memory: Any) -> RunFolder:
     run = RunFolder.create(parent, "strata", experiment, {})
-    kept = {"clients": CLIENTS, "labels": LABELS, "points": POINTS, **memory}
-    state = {"server": {"memory": {"selector": kept}}}
+    kept = Clustering(CLIENTS, LABELS, np.full(10, 5), POINTS, {"0": Stratum(4, 20)}).memory()
+    state = {"server": {"memory": {"selector": {**kept, **memory}}}}
     run.save_checkpoint(1, state)
     return run
 
@@ -101,6 +102,8 @@ def test_a_model_or_hook_of_the_user_s_own_does_not_hide_the_labels() -> None:
         {"labels": POINTS},
         {"points": POINTS[:, :1]},
         {"points": "far"},
+        {"strata": None},
+        {"strata": {"0": {"clients": 4}}},
         {"clients": CLIENTS[:0], "labels": LABELS[:0], "points": POINTS[:0]},
     ],
 )

@@ -146,12 +146,13 @@ def test_nothing_about_clients_is_said_where_it_was_not_measured() -> None:
 
 
 def test_a_run_ends_when_the_mean_over_clients_is_enough() -> None:
-    simulation = simulate(experiment(rounds=200, stop={"client_accuracy": 0.5}))
+    everybody = {"select": {"name": "uniform", "fraction": 1.0}}
+    simulation = simulate(experiment(rounds=200, stop={"client_accuracy": 0.75}, logic=everybody))
     rounds = list(simulation)
     assert rounds[-1].round < 200
-    assert rounds[-1].client_accuracy_mean >= 0.5
-    assert all(round.client_accuracy_mean < 0.5 for round in rounds[:-1])
-    assert re.fullmatch(r"mean accuracy over clients 0\.\d{4} reached 0\.5", simulation.reason)
+    assert rounds[-1].client_accuracy_mean >= 0.75
+    assert all(round.client_accuracy_mean < 0.75 for round in rounds[:-1])
+    assert re.fullmatch(r"mean accuracy over clients 0\.\d{4} reached 0\.75", simulation.reason)
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ def test_every_name_of_the_page_exists() -> None:
         ({"aggregator": {"name": "median", "weights": "samples"}}, "unknown setting 'weights'"),
         ({"aggregator": {"name": "krum", "byzantine": 1}}, "set logic.min_updates to 5 or more"),
         ({"hooks": ["scaffold", "stc"]}, "set dense: true in scaffold"),
-        ({"hooks": ["stc", "fedadam"]}, "put FedAdam before Stc"),
+        ({"hooks": ["stc", "top-k"]}, "Stc and TopK each encode the update"),
         ({"aggregator": "fednova", "hooks": ["fedprox"]}, "they must be the same"),
         ({"preset": {"name": "fedprox", "mu": -1}}, "mu must be 0 or more"),
     ],

@@ -31,6 +31,30 @@ WITH_MEMORY = (
     "hook top-k",
     "several at once",
 )
+# Where LOGIC's settings move the model too little or too far for three rounds to show learning.
+LEARNING: dict[str, dict[str, Any]] = {
+    "hook fedadagrad": {"hooks": [{"name": "fedadagrad", "rate": 0.01}]},
+    "hook selective-sgd": {"hooks": [{"name": "selective-sgd", "download": 0.5, "clip": 0.1}]},
+    "aggregator q-fedavg": {"aggregate": {"name": "q-fedavg", "q": 0.1}},
+    "preset fedadagrad": {"preset": {"name": "fedadagrad", "fraction": 0.75, "rate": 0.01}},
+    "preset q-fedavg": {"preset": {"name": "q-fedavg", "fraction": 0.75, "q": 0.1}},
+    "preset selective-sgd": {"preset": {"name": "selective-sgd", "clip": 0.1}},
+    "several at once": {
+        "hooks": [
+            *LOGIC["several at once"]["hooks"][:-1],
+            {"name": "stc", "p_up": 0.3, "p_down": 0.3},
+        ]
+    },
+}
+
+
+def learning(name: str, **changed: Any) -> Experiment:
+    """The experiment of this name, trained so that it learns on any processor.
+
+    Last bits differ between processors, and what hardly learns may do so on one and not on another.
+    """
+    logic = {**LOGIC[name], **LEARNING.get(name, {})}
+    return experiment(logic, **changed).with_overrides(["compute.train.epochs=3"])
 
 
 def deployed(name: str, certificates: Certificates) -> Experiment:
@@ -41,7 +65,7 @@ def deployed(name: str, certificates: Certificates) -> Experiment:
         "heartbeat_s": 30,
         "tls": {kind: str(file) for kind, file in files.items()},
     }
-    return experiment(LOGIC[name], network=network)
+    return learning(name, network=network)
 
 
 @dataclass(frozen=True)
@@ -71,7 +95,7 @@ class Simulated:
 
 @functools.cache
 def simulated(name: str) -> Simulated:
-    simulation = simulate(experiment(LOGIC[name]))
+    simulation = simulate(learning(name))
     with simulation:
         rounds = list(simulation)
     ledgers: Mapping[int, Any] = simulation.checkpoint()["clients"]["ledgers"]
@@ -94,7 +118,7 @@ def test_every_name_is_here() -> None:
 @pytest.mark.parametrize("name", LOGIC)
 def test_it_learns_and_a_resumed_run_ends_in_the_same_bits(name) -> None:
     expected = simulated(name).result
-    first, second = (simulate(experiment(LOGIC[name])) for _ in range(2))
+    first, second = (simulate(learning(name)) for _ in range(2))
     with first:
         rounds = first.rounds()
         next(rounds), next(rounds)
@@ -103,7 +127,7 @@ def test_it_learns_and_a_resumed_run_ends_in_the_same_bits(name) -> None:
         (last,) = second
     assert second.weights.tobytes() == expected.weights
     assert last.report == expected.reports[-1]
-    assert last.accuracy > 0.15, "a tenth would be chance"
+    assert last.accuracy > 0.3, "a tenth would be chance"
 
 
 @pytest.mark.parametrize("name", LOGIC)

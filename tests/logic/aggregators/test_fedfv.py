@@ -15,7 +15,7 @@ from hypothesis.extra.numpy import arrays
 
 from layers.logic import LogicError, ServerState, run_round
 from layers.logic.aggregators.fedfv import FedFV
-from layers.logic.compression.packed import pack, unpack
+from layers.logic.compression.ternary_storage import pack, unpack
 from layers.logic.core.aggregator import AGGREGATE
 from layers.logic.numeric.projection import combine, inner_products, project, projection_order
 from tests.logic.memory_peers import MemoryPeers, a_logic, a_state, alone

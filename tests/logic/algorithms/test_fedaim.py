@@ -41,7 +41,7 @@ def a_fedaim(selector: FedAimSplit | None = None, size: int = 3, **settings):
 
 
 def split_of(state: ServerState) -> Split:
-    return Split.of(state.memory["selector"])
+    return Split.of_state(state)
 
 
 def after_one_round(clients, selector, size: int = 3) -> ServerState:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from layers.logic import ClientState, LogicError, Task, Training, answer
+from layers.logic import Asset, ClientState, LogicError, Task, Training, answer
 from layers.logic.algorithms.fedshare.hook import FedShare
 from layers.logic.algorithms.fedshare.preset import fedshare
 from layers.logic.core.messages import EMPTY
@@ -16,7 +16,7 @@ OWN = Points(np.full((6, 2), 5, np.float32), np.zeros(6, np.int64))
 SHARED = Points.of(range(10))
 
 
-def train(hook: FedShare, client: int = 0, round: int = 1, shared: Points | None = SHARED):
+def train(hook: FedShare, client: int = 0, round: int = 1):
     """Return the update, and what was trained on."""
     logic = a_logic(alone(client), 2, hooks=[hook])
     engine = PointsEngine(2)
@@ -24,7 +24,7 @@ def train(hook: FedShare, client: int = 0, round: int = 1, shared: Points | None
         round, client, round, Training(steps=1, learning_rate=1.0), np.zeros(2, np.float32), EMPTY
     )
     engine.buffers = EMPTY.copy()
-    update, _ = answer(task, ClientState(), engine, OWN, logic, shared)
+    update, _ = answer(task, ClientState(), engine, OWN, logic, {"shared": SHARED})
     return update, engine.trained[0]
 
 
@@ -48,14 +48,9 @@ def test_a_part_is_drawn_for_each_client_once() -> None:
     assert all(len(set(rows)) == 3 for rows in drawn.values())
 
 
-def test_a_client_that_was_given_nothing_says_so() -> None:
-    with pytest.raises(LogicError, match="shared"):
-        train(FedShare(), shared=None)
-
-
 def test_the_share_of_the_training_samples_is_asked_for() -> None:
     preset = fedshare(shared=0.1)
-    assert a_logic(alone(0), hooks=preset.hooks).shared == 0.1
+    assert a_logic(alone(0), hooks=preset.hooks).assets == {"shared": Asset(0.1)}
 
 
 @pytest.mark.parametrize("settings", [{"shared": 0.0}, {"shared": 1.0}, {"part": 0.0}])

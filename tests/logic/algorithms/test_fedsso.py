@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from layers.logic import LogicError, Population, ServerState, Training, run_round
+from layers.logic.algorithms.fedsso.clustering import Clustering, Stratum
 from layers.logic.algorithms.fedsso.preset import fedsso
 from layers.logic.algorithms.fedsso.selector import FedSSO
 from layers.logic.seeds import generator
@@ -45,14 +46,14 @@ def plan_of(selector: FedSSO, samples: Mapping[int, int], memory, round: int = 1
 
 def test_clients_whose_steps_are_alike_are_a_stratum() -> None:
     state, _, _ = after_a_round(clients_of(0, 1, 2))
-    memory = state.memory["selector"]
-    labels = memory["labels"]
-    assert memory["clients"].tolist() == list(range(12))
+    found = Clustering.of_state(state)
+    labels = found.labels
+    assert found.clients.tolist() == list(range(12))
     assert [len(set(labels[group::3])) for group in range(3)] == [1, 1, 1]
     assert len(set(labels)) == 3
-    assert memory["points"].shape == (12, 2)
-    assert sum(s["clients"] for s in memory["strata"].values()) == 12
-    assert memory["strata"][str(labels[0])]["samples"] == 10 + 40 + 70 + 100
+    assert found.points.shape == (12, 2)
+    assert sum(stratum.clients for stratum in found.strata.values()) == 12
+    assert found.strata[str(labels[0])].samples == 10 + 40 + 70 + 100
 
 
 @pytest.mark.parametrize("case", range(5))
@@ -70,7 +71,7 @@ def test_the_survey_gives_the_labels_that_were_worked_out(case) -> None:
     logic = a_logic(selector, size=len(points[0]), training=STILL)
     peers = MemoryPeers(logic, {client: bowl(point) for client, point in enumerate(points)})
     state, _ = run_round(a_state(logic), peers, logic)
-    assert state.memory["selector"]["labels"].tolist() == expected["labels"]
+    assert Clustering.of_state(state).labels.tolist() == expected["labels"]
 
 
 def test_round_one_starts_from_the_mean_of_all_steps_by_samples() -> None:
@@ -86,10 +87,10 @@ def test_steps_are_forgotten_once_they_are_clustered_and_nobody_is_asked_again()
     state, _, peers = after_a_round(clients_of(0, 1))
     assert set(state.memory["survey"]["step"]) == set(range(8))
     assert not any(state.memory["survey"]["step"].values())
-    labels = state.memory["selector"]["labels"]
+    labels = Clustering.of_state(state).labels
     state, _ = run_rounds(2, state, peers)
     assert [name for name, _ in peers.asked] == ["step"]
-    np.testing.assert_array_equal(state.memory["selector"]["labels"], labels)
+    np.testing.assert_array_equal(Clustering.of_state(state).labels, labels)
 
 
 LIES = {
@@ -115,14 +116,12 @@ def test_an_answer_that_is_no_model_makes_noise_and_is_not_in_the_first_model(li
     peers = MemoryPeers(logic, clients, forge_answer=lying)
     state, _ = run_round(a_state(logic), peers, logic)
     _, _, others = after_a_round(honest)
-    memory = state.memory["selector"]
-    assert [
-        c for c, label in zip(memory["clients"], memory["labels"], strict=True) if label < 0
-    ] == [2]
-    assert np.isnan(memory["points"][2]).all()
-    assert np.isfinite(memory["points"][[0, 1, 3, 4, 5, 6, 7]]).all()
+    found = Clustering.of_state(state)
+    assert [c for c, label in zip(found.clients, found.labels, strict=True) if label < 0] == [2]
+    assert np.isnan(found.points[2]).all()
+    assert np.isfinite(found.points[[0, 1, 3, 4, 5, 6, 7]]).all()
     assert same_bits(peers.tasks[0].weights, others.tasks[0].weights)
-    assert memory["strata"]["noise"] == {"clients": 1, "samples": 30}
+    assert found.strata["noise"] == Stratum(clients=1, samples=30)
 
 
 def test_when_nobody_answers_everybody_is_one_stratum() -> None:
@@ -151,8 +150,8 @@ def test_a_sketch_makes_the_same_strata_and_leaves_the_first_model_alone() -> No
     assert {key: value.shape for values in sent for key, value in values.items()} == {
         "sketch": (64,)
     }
-    one, other = whole.memory["selector"], state.memory["selector"]
-    np.testing.assert_array_equal(one["labels"], other["labels"])
+    one, other = Clustering.of_state(whole), Clustering.of_state(state)
+    np.testing.assert_array_equal(one.labels, other.labels)
     assert not peers.tasks[0].weights.any()
 
 
@@ -163,7 +162,7 @@ def test_a_sketch_longer_than_the_model_is_refused() -> None:
 
 def test_a_single_client_is_a_cluster() -> None:
     state, report, _ = after_a_round({7: bowl([1.0, 2, 3])})
-    assert state.memory["selector"]["labels"].tolist() == [0]
+    assert Clustering.of_state(state).labels.tolist() == [0]
     assert report.of("accepted") == (7,)
 
 
@@ -171,16 +170,16 @@ def test_who_joins_later_is_among_the_noise_and_leaves_the_model_alone() -> None
     clients = clients_of(0, 1)
     late = {20: bowl([5.0, 5, 5])}
     state, _, peers = after_a_round(clients, FedSSO(beta=0.1, learning_rate=1.0))
-    before = state.memory["selector"]
+    before = Clustering.of_state(state)
     peers.clients = {**clients, **late}
     peers.tasks.clear()
     state, report = run_round(state, peers, peers.logic)
-    memory = state.memory["selector"]
+    after = Clustering.of_state(state)
     assert peers.asked[1:] == [("step", (20,))]
-    assert memory["clients"].tolist() == [*range(8), 20]
-    assert memory["labels"].tolist() == [*before["labels"].tolist(), -1]
-    np.testing.assert_array_equal(memory["points"][:8], before["points"])
-    assert np.isnan(memory["points"][8]).all()
+    assert after.clients.tolist() == [*range(8), 20]
+    assert after.labels.tolist() == [*before.labels.tolist(), -1]
+    np.testing.assert_array_equal(after.points[:8], before.points)
+    assert np.isnan(after.points[8]).all()
     assert 20 in report.of("accepted"), "it is alone in its stratum"
     assert len(report.of("accepted")) == 3
     assert not any(state.memory["survey"]["step"].values())
@@ -198,7 +197,8 @@ def test_a_client_that_lost_its_connection_in_the_survey_takes_part_all_the_same
 
 def memory_of(labels: list[int], n: int = 10) -> dict:
     clients = np.arange(len(labels))
-    return {"clients": clients, "labels": np.array(labels), "samples": np.full(clients.size, n)}
+    points = np.zeros((clients.size, 2))
+    return Clustering(clients, np.array(labels), np.full(clients.size, n), points).memory()
 
 
 @pytest.mark.parametrize(

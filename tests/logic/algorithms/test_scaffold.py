@@ -169,12 +169,9 @@ class Codec(Hook):
 
 
 def test_what_would_spoil_the_variates_is_refused_when_the_logic_is_built() -> None:
-    with pytest.raises(LogicError, match="put it before GradientReply"):
-        a_logic(alone(0), hooks=[GradientReply(), Scaffold()])
-    with pytest.raises(LogicError, match="put scaffold before it"):
-        a_logic(alone(0), hooks=[Codec(), Scaffold(dense=True)])
-    with pytest.raises(LogicError, match="Codec makes the update smaller, but not Scaffold's"):
-        a_logic(alone(0), hooks=[Scaffold(), Codec()])
+    for hooks in ([Scaffold(), Codec()], [Codec(), Scaffold()]):
+        with pytest.raises(LogicError, match="Codec makes the update smaller, but not Scaffold's"):
+            a_logic(alone(0), hooks=hooks)
     a_logic(alone(0), hooks=[Scaffold(dense=True), Codec()])
     a_logic(alone(0), hooks=[Clip(), Scaffold(), GradientReply()])
     with pytest.raises(LogicError, match="I or II"):

@@ -166,7 +166,7 @@ def test_a_trace_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(LogicError, match="cannot be read"):
         Trace(tmp_path / "none.csv").of(1, 0)
     (tmp_path / "binary.csv").write_bytes(b"client,time,state\n\xff\xfe\x00")
-    with pytest.raises(LogicError, match=r"binary\.csv: the trace is no CSV file"):
+    with pytest.raises(LogicError, match=r"binary\.csv: the trace is not a CSV file"):
         Trace(tmp_path / "binary.csv").of(1, 0)
 
 

@@ -137,7 +137,7 @@ def test_tiers_have_their_shares_exactly() -> None:
         (lambda: Range(samples_per_s=(2, 1)), "samples_per_s"),
         (lambda: Lognormal(sigma=-1), "sigma"),
         (lambda: Lognormal(up_bytes_per_s=0), "up_bytes_per_s"),
-        (lambda: Tiers([]), "there is none"),
+        (lambda: Tiers([]), "the list is empty"),
         (lambda: Tiers([{"share": 1}]), "tiers.0"),
         (lambda: Knapsack(speed=(0, 9)), "speed"),
         (lambda: Knapsack(upload_s=math.inf), "upload_s"),

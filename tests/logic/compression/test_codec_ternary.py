@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from layers.logic import LogicError
-from layers.logic.compression.selection import kept_of
+from layers.logic.compression.largest import kept_of
 from layers.logic.compression.ternary import TernaryCodec, decode_ternary, encode_ternary, ternarise
 from tests.logic.compression.codec_cases import VECTORS, parts_in, whole
 from tests.logic.vector_files import CLOSE, vectors

@@ -41,11 +41,15 @@ def test_two_hooks_that_encode_the_model_are_refused() -> None:
     a_logic(alone(0), hooks=[Stc(0.1, None), Quantise(up=False, down=True)])
 
 
-def test_a_hook_that_would_find_an_empty_update_is_refused() -> None:
-    with pytest.raises(LogicError, match="put it before Stc"):
-        a_logic(alone(0), hooks=[Stc(), Given({})])
-    a_logic(alone(0), hooks=[Given({}), Stc(), Clip()])
-    a_logic(alone(0), hooks=[Stc(None, 0.1), Given({})])
+@pytest.mark.parametrize("given_first", [True, False])
+def test_a_codec_listed_anywhere_encodes_what_the_other_hooks_made_of_the_update(
+    given_first,
+) -> None:
+    given = Given({(1, 0): np.array([0, 4, 0], np.float32)})
+    hooks = [given, Stc(0.1, None)] if given_first else [Stc(0.1, None), given]
+    logic = a_logic(alone(0), hooks=hooks)
+    state, _ = run_rounds(1, a_state(logic), MemoryPeers(logic, bowls(1)))
+    assert state.weights.tolist() == [0, 4, 0]
 
 
 def test_one_codec_up_and_another_down_go_together() -> None:

@@ -17,6 +17,7 @@ from layers.logic import (
     Selector,
     ServerHalf,
     ServerState,
+    Stage,
     Training,
     run_round,
 )
@@ -194,9 +195,16 @@ def test_a_hook_that_changes_the_model_before_it_is_encoded_goes_with_it() -> No
     check(witness)
 
 
+@dataclass(frozen=True)
+class ShrinkingLate(Shrinking):
+    """It says that it stands behind the codec."""
+
+    stage = Stage.UPDATE
+
+
 def test_a_model_that_was_changed_behind_the_codec_goes_down_dense() -> None:
     witness = Witness()
-    logic = a_logic(alone(0, 1), size=SIZE, hooks=[witness, Stc(), Shrinking()])
+    logic = a_logic(alone(0, 1), size=SIZE, hooks=[witness, Stc(), ShrinkingLate()])
     peers = MemoryPeers(logic, CLIENTS)
     run_rounds(3, a_state(logic), peers)
     assert len(dense_tasks(peers)) == 6

@@ -53,11 +53,6 @@ def test_what_makes_another_model_is_refused(settings) -> None:
         a_logic(alone(0), hooks=[GradientReply()], training=Training(**settings))
 
 
-def test_a_hook_that_would_change_gradients_after_they_were_summed_is_refused() -> None:
-    with pytest.raises(LogicError, match="Clip changes gradients after they were summed"):
-        a_logic(alone(0), hooks=[GradientReply(), Clip()])
-
-
 @pytest.mark.parametrize(
     ("slot", "reason"),
     [

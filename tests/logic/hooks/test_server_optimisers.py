@@ -11,10 +11,8 @@ from hypothesis import strategies as st
 
 from layers.logic import HOOKS, PRESETS, LogicError, ServerState, Training, run_round
 from layers.logic.aggregators.median import Median
-from layers.logic.algorithms.scaffold.hook import Scaffold
 from layers.logic.hooks.fedavgm import FedAvgM
 from layers.logic.hooks.fedopt import FedAdagrad, FedAdam, FedYogi
-from layers.logic.hooks.stc import Stc
 from tests.logic.memory_peers import MemoryPeers, a_logic, a_state, alone, run_rounds, same_bits
 from tests.logic.quadratic import bowl, bowls
 
@@ -117,16 +115,6 @@ def test_it_goes_with_any_aggregator() -> None:
     peers = MemoryPeers(logic, bowls(3, 1), forge=lambda u: [replace(u, delta=deltas[u.client])])
     state, _ = run_round(a_state(logic), peers, logic)
     assert state.weights[0] == 1.0
-
-
-@pytest.mark.parametrize(
-    "hook", [FedAvgM(), FedAdam(), FedYogi(), FedAdagrad(), Scaffold(server_learning_rate=0.5)]
-)
-def test_moving_the_model_after_it_was_encoded_is_refused(hook) -> None:
-    with pytest.raises(LogicError, match=r"changes the model after Stc has encoded it"):
-        a_logic(alone(0), hooks=[Stc(p_up=None), hook])
-    if not isinstance(hook, Scaffold):
-        a_logic(alone(0), hooks=[hook, Stc()])
 
 
 @pytest.mark.parametrize(

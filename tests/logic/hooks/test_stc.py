@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from layers.logic import LogicError, Training
-from layers.logic.compression import TernaryCodec, compression_ratio
+from layers.logic.compression import TernaryCodec
 from layers.logic.hooks.stc import Stc
 from layers.logic.hooks.top_k import TopK
+from tests.logic.compression.compression_ratio import compression_ratio
 from tests.logic.given_updates import Given, Witness, kept, peers_of, tensors
 from tests.logic.memory_peers import (
     Logic,

@@ -39,6 +39,7 @@ from layers.network.protocol.frames import FrameReader, Kind, frame
 from layers.network.protocol.handshake import CONTROL, FileOffer, FileStart, Hello
 from tests.network.conftest import Certificates
 from tests.network.protocol.wire_messages import CODEC, Note, await_event, raw_connection
+from tests.network.socket_bytes import count_sockets, socket_bytes
 
 QUICK = Backoff(first_s=0.01, longest_s=0.05)
 SIZE = 5 * CHUNK_BYTES + 17
@@ -57,8 +58,9 @@ def sha256(path: Path) -> str:
 
 @pytest.mark.parametrize("size", [0, 1, CHUNK_BYTES, SIZE])
 def test_a_file_arrives_whole_in_either_direction(
-    certificates: Certificates, tmp_path: Path, size: int
+    certificates: Certificates, tmp_path: Path, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    count_sockets(monkeypatch)
     source = tmp_path / "any name.bin"
     source.write_bytes(os.urandom(size))
     with (
@@ -87,7 +89,7 @@ def test_a_file_arrives_whole_in_either_direction(
             assert path.read_bytes() == source.read_bytes()
             assert [found.name for found in path.parent.iterdir()] == [path.name]
         traffic = listener.traffic()
-        assert (traffic.sent_bytes, traffic.received_bytes) == listener.socket_bytes()
+        assert (traffic.sent_bytes, traffic.received_bytes) == socket_bytes(listener)
         assert min(traffic.file_bytes_sent, traffic.file_bytes_received) > size
 
 

@@ -118,7 +118,7 @@ def test_a_certificate_of_somebody_else_is_refused() -> None:
     client = ClientSession("client-7", CODEC, 0.0)
     server = ServerSession(CODEC, 0.0, certified="client-8")
     for ended in map(only_end, exchange(client, server)):
-        assert "it is 'client-7', its certificate is of 'client-8'" in ended.reason
+        assert "it is 'client-7', its certificate is for 'client-8'" in ended.reason
         assert ended.final
 
 

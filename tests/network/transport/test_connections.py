@@ -45,6 +45,7 @@ from tests.network.protocol.wire_messages import (
     raw_connection,
     read_to_end,
 )
+from tests.network.socket_bytes import count_sockets, socket_bytes
 
 QUICK = Backoff(first_s=0.01, longest_s=0.05)
 
@@ -67,7 +68,10 @@ def raw_session(listener: Listener, identity: str = "raw") -> socket.socket:
 
 
 @pytest.mark.parametrize("secure", [False, True], ids=["plain", "tls"])
-def test_messages_cross_and_every_byte_is_counted(certificates: Certificates, secure: bool) -> None:
+def test_messages_cross_and_every_byte_is_counted(
+    certificates: Certificates, secure: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count_sockets(monkeypatch)
     server_tls = certificates.server if secure else None
     client_tls = certificates.client("client-1") if secure else None
     weights = np.random.default_rng(1).standard_normal(700_000).astype(np.float32)
@@ -90,8 +94,8 @@ def test_messages_cross_and_every_byte_is_counted(certificates: Certificates, se
         assert down.message_bytes_sent == up.message_bytes_received == sent_bytes
         assert up.message_bytes_sent == down.message_bytes_received == back_bytes
         assert (down.sent_bytes, down.received_bytes) == (up.received_bytes, up.sent_bytes)
-        assert (down.sent_bytes, down.received_bytes) == listener.socket_bytes()
-        assert (up.sent_bytes, up.received_bytes) == connector.socket_bytes()
+        assert (down.sent_bytes, down.received_bytes) == socket_bytes(listener)
+        assert (up.sent_bytes, up.received_bytes) == socket_bytes(connector)
         assert listener.traffic() == down
 
 
@@ -190,7 +194,7 @@ def test_under_mutual_tls_an_identity_is_the_certificates(certificates: Certific
         with thief:
             gave_up = await_event(thief, GaveUp)
         assert gave_up.final
-        assert "it is 'client-2', its certificate is of 'client-1'" in gave_up.reason
+        assert "it is 'client-2', its certificate is for 'client-1'" in gave_up.reason
         refused = await_event(listener, ConnectionRejected)
         assert refused.peer == "client-2"
         assert not listener.peers

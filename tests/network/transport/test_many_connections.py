@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import threading
 
+import pytest
+
 from layers.network import Joined, Left, Limits, Listener, Received
 from layers.network.protocol.roles import ClientSession
 from layers.network.protocol.session_events import Arrived, Opened, SessionEvent
 from layers.network.protocol.streams import OutgoingMessage
-from layers.network.transport.connection import Connection, SocketBytes, new_scratch
+from layers.network.transport.connection import Connection, new_scratch
 from tests.network.protocol.wire_messages import CODEC, Note, await_event
+from tests.network.socket_bytes import CountedConnection, count_sockets, socket_bytes
 
 CLIENTS = 1000
 
@@ -21,16 +24,14 @@ class Answering:
     def __init__(self) -> None:
         self.open = 0
         self.scratch = new_scratch()
-        self.counter = SocketBytes()
 
     def connection(self, identity: str) -> Connection:
-        return Connection(
+        return CountedConnection(
             lambda transport: ClientSession(
                 identity, CODEC, asyncio.get_running_loop().time(), limits=Limits(handshake_s=60)
             ),
             self,
             self.scratch,
-            self.counter,
             5.0,
         )
 
@@ -71,7 +72,10 @@ async def run_clients(address: str) -> Answering:
     return owner
 
 
-def test_a_thousand_connections_live_in_one_process_without_a_thread_each() -> None:
+def test_a_thousand_connections_live_in_one_process_without_a_thread_each(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    count_sockets(monkeypatch)
     limits = Limits(handshake_s=60)
     with Listener("127.0.0.1:0", CODEC, limits=limits) as listener:
         before = threading.active_count()
@@ -99,5 +103,5 @@ def test_a_thousand_connections_live_in_one_process_without_a_thread_each() -> N
         clients.join()
         (owner,) = owners
         traffic = listener.traffic()
-        assert (traffic.sent_bytes, traffic.received_bytes) == listener.socket_bytes()
-        assert (owner.counter.read, owner.counter.written) == listener.socket_bytes()
+        assert (traffic.sent_bytes, traffic.received_bytes) == socket_bytes(listener)
+        assert socket_bytes(owner) == (traffic.received_bytes, traffic.sent_bytes)

@@ -1,10 +1,11 @@
-"""The data sets that an experiment can name, and how one is loaded."""
+"""The data sets that an experiment can name, and how their files are found, read and normalised.
+
+No partition and no model comes in.
+"""
 
 from __future__ import annotations
 
-import difflib
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from layers.compute.data.datasets.arrays import Arrays, as_dataset, from_arrays
 from layers.compute.data.datasets.cifar10 import Cifar10
@@ -16,7 +17,6 @@ from layers.compute.data.datasets.files import Files
 from layers.compute.data.datasets.mnist import Mnist
 from layers.compute.data.datasets.sentiment140 import Sentiment140
 from layers.compute.data.datasets.svhn import Svhn
-from layers.compute.data.download import Progress
 from layers.compute.data.errors import DataError
 
 __all__ = [
@@ -28,15 +28,18 @@ __all__ = [
     "Source",
     "as_dataset",
     "from_arrays",
-    "load",
 ]
 
 
 class Source(Protocol):
-    """A data set as an experiment names it: its settings, and how it is read."""
+    """A data set that an experiment can name: its settings, and how it is read."""
 
     def load(self, files: Files) -> Dataset:
-        """Read it, from the places that ``files`` knows; raises DataError."""
+        """Return both splits, read from the places that `files` knows.
+
+        Raises:
+            DataError: a file is missing, cannot be downloaded, or is damaged.
+        """
 
 
 DATASETS: dict[str, type[Source]] = {
@@ -49,23 +52,3 @@ DATASETS: dict[str, type[Source]] = {
     "digits": Digits,
     "arrays": Arrays,
 }
-
-
-def load(
-    name: str,
-    *,
-    root: Path | None = None,
-    cache: Path | None = None,
-    download: bool = True,
-    progress: Progress | None = None,
-    **settings: Any,
-) -> Dataset:
-    """Load the data set ``name`` with its own ``settings``; the places are those of ``Files``.
-
-    Raises DataError for a name that there is not, and for files that are missing or damaged.
-    """
-    if name not in DATASETS:
-        near = difflib.get_close_matches(name, DATASETS, n=1)
-        hint = f" (did you mean {near[0]}?)" if near else ""
-        raise DataError(f"there is no data set {name!r}{hint}; there are {', '.join(DATASETS)}")
-    return DATASETS[name](**settings).load(Files(root, cache, download, progress))

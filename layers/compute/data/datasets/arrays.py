@@ -1,4 +1,4 @@
-"""A user's own data: arrays in memory, or in an ``.npz`` file."""
+"""Arrays: a user's own data, in memory or in an `.npz` file."""
 
 from __future__ import annotations
 
@@ -21,16 +21,19 @@ _OPTIONAL = ("users_train", "users_test")
 
 @dataclass(frozen=True)
 class Arrays:
-    """The ``.npz`` file at ``path``: x_train, y_train, x_test, y_test and, if known, users_train
-    and users_test.
+    """The arrays of an `.npz` file.
 
-    Shapes and types as for ``from_arrays``. No pickled object is read.
+    They are x_train, y_train, x_test, y_test and, if known, users_train and users_test, with shapes
+    and dtypes as for `from_arrays`. No pickled object is read.
+
+    Attributes:
+        path: of the file.
     """
 
     path: str
 
     def load(self, files: Files) -> Dataset:
-        """Read the file; raises DataError with its name. ``files`` is not looked at."""
+        """Return both splits; `files` is not used. See `Source.load`."""
         path = Path(self.path).expanduser()
         if not path.is_file():
             raise DataError(f"{path}: there is no such file; give the path of an .npz file")
@@ -49,11 +52,20 @@ def from_arrays(
     classes: int | None = None,
     name: str = "arrays",
 ) -> Dataset:
-    """Make a data set of arrays: ``x`` (n, ...) of numbers, channels first, ``y`` (n,) of integers.
+    """Return a data set of arrays; 8-bit values stay 8-bit.
 
-    ``users`` (n,), names or numbers, says whom each training sample is from, ``users_test`` the
-    same of the test samples. Labels count from 0; ``classes`` is one more than the highest label
-    unless given. 8-bit values stay 8-bit. Raises DataError that names the array and its fault.
+    Args:
+        x_train: the training samples, numbers (n, ...), channels first.
+        y_train: their labels, integers (n,) from 0.
+        x_test: the test samples, (m, ...).
+        y_test: their labels, (m,).
+        users: the user whom each training sample is from, names or numbers (n,); None: not known.
+        users_test: the same for the test samples, (m,).
+        classes: how many classes there are; None: one more than the highest label.
+        name: what messages call the data set.
+
+    Raises:
+        DataError: an array is not as it must be; the message names it.
     """
     inputs = {
         split: _inputs(x, f"{name}: x_{split}")
@@ -80,10 +92,13 @@ def from_arrays(
 
 
 def as_dataset(value: object, name: str) -> Dataset:
-    """Make a data set of what a user's function returned: a Dataset, a dict or a tuple of arrays.
+    """Return the data set that a user's function gave: a Dataset, a dict or a tuple of arrays.
 
-    A dict has the names of an ``.npz`` file (see Arrays), a tuple their order: x_train, y_train,
-    x_test, y_test and, if known, users_train and users_test. Raises DataError.
+    A dict has the names of an `.npz` file (see `Arrays`). A tuple has the same order: x_train,
+    y_train, x_test, y_test and, if known, users_train and users_test.
+
+    Raises:
+        DataError: the value is something else, or an array is not as it must be.
     """
     if isinstance(value, Dataset):
         return value
@@ -93,7 +108,7 @@ def as_dataset(value: object, name: str) -> Dataset:
     if isinstance(value, tuple) and 4 <= len(value) <= 6:
         return from_arrays(*value, name=name)
     raise DataError(
-        f"{name}: gave a {type(value).__name__}; it must be a Dataset, a dict of "
+        f"{name}: gave a {type(value).__name__}; it must give a Dataset, a dict of "
         f"{', '.join(_REQUIRED)}, or a tuple of these four arrays"
     )
 
@@ -147,7 +162,7 @@ def _labels(values: npt.ArrayLike, what: str) -> npt.NDArray[np.int64]:
 def _users(
     train: npt.ArrayLike | None, test: npt.ArrayLike | None, name: str
 ) -> tuple[npt.NDArray[np.int64] | None, npt.NDArray[np.int64] | None]:
-    """Number the users: those of the training split first, then those who are in the test alone."""
+    """Return users as numbers: first those of the training split, then those of the test alone."""
     if train is None:
         if test is not None:
             raise DataError(f"{name}: has users_test without users_train; give both or none")

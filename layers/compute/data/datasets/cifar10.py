@@ -39,13 +39,13 @@ REMOTE = Remote(
 class Cifar10:
     """Samples of shape (3, 32, 32), red, green, blue, uint8 from 0 to 255; 10 classes.
 
-    Reads the binary version: the folder ``cifar-10-batches-bin``, or an archive of it,
-    ``cifar-10-binary.tar.gz`` or ``.tar.xz``, which is read where it is and never unpacked.
+    The files are the binary version: the folder `cifar-10-batches-bin`, or an archive of it,
+    `cifar-10-binary.tar.gz` or `.tar.xz`, which is read where it is and never unpacked.
     Format: https://www.cs.toronto.edu/~kriz/cifar.html
     """
 
     def load(self, files: Files) -> Dataset:
-        """Read both splits; raises DataError for what is missing or damaged."""
+        """Return both splits; see `Source.load`."""
         path = files.find(_NAME, (_FOLDER, REMOTE.name, "cifar-10-binary.tar.xz"), REMOTE)
         x = np.empty((len(_BATCHES), _RECORDS, *_SHAPE), dtype=np.uint8)
         y = np.empty((len(_BATCHES), _RECORDS), dtype=np.int64)
@@ -84,7 +84,7 @@ def _in_folder(folder: Path) -> Iterator[tuple[str, bytes]]:
             continue
         try:
             with (folder / name).open("rb") as file:
-                # One more byte than there may be shows a file that is too long.
+                # Reading one byte more than there may be shows a file that is too long.
                 content = file.read(_RECORDS * _RECORD_BYTES + 1)
         except OSError as error:
             raise DataError(f"{folder / name}: cannot be read ({error.strerror})") from error
@@ -92,7 +92,7 @@ def _in_folder(folder: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def _in_archive(path: Path) -> Iterator[tuple[str, bytes]]:
-    # Members are read into memory one by one: nothing in the archive decides what is written.
+    # Members are read into memory one by one, and nothing is written to disk.
     try:
         with tarfile.open(path, "r|*") as archive:
             for member in archive:

@@ -1,4 +1,4 @@
-"""A data set as it is stored: a training and a test split, in their own dtype, by sample."""
+"""A data set: a training and a test split, sample by sample, in the dtype that is stored."""
 
 from __future__ import annotations
 
@@ -13,9 +13,13 @@ from layers.compute.data.errors import DataError
 
 @dataclass(frozen=True)
 class Raw:
-    """One split: ``x`` (n, ...) of any dtype, ``y`` (n,) int64, ``users`` (n,) int64 or None.
+    """One split of a data set, as it is stored: 8-bit pixels stay 8-bit.
 
-    ``users[i]`` is the index of the writer or user whom sample i is from. 8-bit pixels stay 8-bit.
+    Attributes:
+        x: the samples, (n, ...) of any dtype.
+        y: their labels, int64 (n,).
+        users: the number of the user, such as a writer, whom each sample is from, int64 (n,); None:
+            not known.
     """
 
     x: npt.NDArray[Any]
@@ -24,7 +28,7 @@ class Raw:
 
     def __post_init__(self) -> None:
         if self.x.ndim < 2:
-            raise DataError(f"x has shape {self.x.shape}; it must be (samples, ...), one row each")
+            raise DataError(f"x has shape {self.x.shape}; it must be (samples, ...)")
         if self.y.shape != (len(self.x),):
             raise DataError(
                 f"y has shape {self.y.shape}, but x has {len(self.x)} samples; give one label each"
@@ -41,9 +45,15 @@ class Raw:
 
 @dataclass(frozen=True)
 class Dataset:
-    """Both splits of a data set; ``shape`` is one sample's as a model gets it, channels first.
+    """Both splits of a data set.
 
-    ``words`` are the words of a text's tokens, by token; none for what is no text.
+    Attributes:
+        name: what messages call it.
+        train: the training split.
+        test: the test split.
+        classes: how many classes there are; labels are from 0 to `classes` - 1.
+        shape: the shape of a sample as a model gets it, channels first.
+        words: the word of each token of a text; empty if the samples are no text.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Digits: 1,797 handwritten digits that come with scikit-learn, so that nothing need be fetched."""
+"""Digits: 1,797 handwritten digits that come with scikit-learn, without any download."""
 
 from __future__ import annotations
 
@@ -19,15 +19,16 @@ _MARGIN = 2
 class Digits:
     """Samples of shape (1, 28, 28), uint8 from 0 (paper) to 16 (ink); 10 classes.
 
-    The 8 x 8 originals are enlarged threefold, each pixel to a square, inside a margin of 2, so
-    that they fit the models made for MNIST. Every fifth sample of a class is for
-    testing: 1,442 and 355 samples.
+    Each pixel of the 8 x 8 originals becomes a square of 3 x 3, inside a margin of 2, so that the
+    samples fit models made for MNIST. Every fifth sample of a class is for testing: 1,442 training
+    and 355 test samples.
+
     Source: E. Alpaydin and C. Kaynak, UCI's Optical Recognition of Handwritten Digits, 1998.
     """
 
     def load(self, files: Files) -> Dataset:
-        """Give both splits; ``files`` is not looked at."""
-        # Imported here: scikit-learn takes a second that no other data set need wait for.
+        """Return both splits; `files` is not used."""
+        # Imported here: scikit-learn takes a second, and no other data set needs it.
         from sklearn.datasets import load_digits
 
         small, y = load_digits(return_X_y=True)

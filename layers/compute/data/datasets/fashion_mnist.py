@@ -9,7 +9,7 @@ from layers.compute.data.datasets.files import Files
 from layers.compute.data.datasets.idx_set import IdxSet
 
 _MIRRORS = (
-    # Without TLS, as its authors serve it; the SHA-256 says whether it is the file.
+    # Without TLS, as its authors serve it; the SHA-256 shows whether it is the right file.
     "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
     "https://github.com/zalandoresearch/fashion-mnist/raw/master/data/fashion/",
 )
@@ -29,5 +29,5 @@ class FashionMnist:
     """Samples of shape (1, 28, 28), uint8 from 0 (background) to 255; 10 classes."""
 
     def load(self, files: Files) -> Dataset:
-        """Read both splits; raises DataError for a file that is missing or damaged."""
+        """Return both splits; see `Source.load`."""
         return FILES.load(files)

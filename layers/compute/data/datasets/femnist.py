@@ -27,17 +27,17 @@ class Femnist:
     """Samples of shape (1, 28, 28), uint8 from 0 (ink) to 255 (paper), by writer; 62 classes.
 
     Labels 0 to 9 are digits, 10 to 35 capital and 36 to 61 small letters. With the partition
-    ``by-user`` a client is a writer.
+    `by-user` a client is a writer.
 
-    Reads what LEAF makes, the folders ``train`` and ``test`` of JSON files, or ``femnist.npz`` (or
-    ``femnist_subset.npz``): names in ``users``; ``train_x`` (n, 28, 28) uint8, ``train_y``, and
-    ``train_user``, indices into ``users``; the same with ``test_``.
+    The files are what LEAF makes, the folders `train` and `test` of JSON files, or `femnist.npz`
+    (or `femnist_subset.npz`). This has names in `users`, `train_x` (n, 28, 28) uint8, `train_y`,
+    and `train_user`, indices into `users`; and the same with `test_`.
 
     Source: https://github.com/TalwalkarLab/leaf
     """
 
     def load(self, files: Files) -> Dataset:
-        """Read both splits; raises DataError for what is missing or damaged."""
+        """Return both splits; see `Source.load`."""
         path = files.existing(_NAME, (*_FOLDERS, *_ARCHIVES))
         if path is None:
             places = " or ".join(str(folder) for folder in files.folders(_NAME))
@@ -67,7 +67,7 @@ class Femnist:
 def _images(x: npt.NDArray[np.float64], where: str) -> npt.NDArray[np.uint8]:
     pixels = np.rint(x * 255)
     if np.abs(x * 255 - pixels).max() > 1e-3 or pixels.min() < 0 or pixels.max() > 255:
-        raise DataError(f"{where}: pixels are not bytes divided by 255; make the file again")
+        raise DataError(f"{where}: pixels are not bytes divided by 255; make it again with LEAF")
     return np.asarray(pixels.reshape(-1, 1, 28, 28), np.uint8)
 
 

@@ -13,7 +13,7 @@ from layers.compute.data.errors import DataError
 
 @dataclass(frozen=True)
 class Remote:
-    """A file that can be downloaded: its name, where from, its SHA-256 and its length in bytes."""
+    """A file that can be downloaded: its name, addresses, SHA-256 and length in bytes."""
 
     name: str
     urls: tuple[str, ...]
@@ -23,11 +23,14 @@ class Remote:
 
 @dataclass(frozen=True)
 class Files:
-    """The places to look in for data, in this order, and whether to download what is nowhere.
+    """The folders in which data sets are looked for; each data set has a folder there.
 
-    ``root`` is a folder of the user's, never written to (default: ``FEDMX_DATA``); ``cache`` the
-    folder for downloads (default: ``FEDMX_CACHE``, else ``fedmx`` in the user's cache folder).
-    Each data set has a folder of its name in them.
+    Attributes:
+        root: the user's folder, which is never written to; None: `FEDMX_DATA`, if it is set.
+        cache: the folder for downloads, the second to be looked in; None: `FEDMX_CACHE`, or `fedmx`
+            in the user's cache folder.
+        download: whether to download a file that is in neither folder.
+        progress: called while a file is downloaded.
     """
 
     root: Path | None = None
@@ -36,9 +39,10 @@ class Files:
     progress: Progress | None = None
 
     def folders(self, data_set: str) -> tuple[Path, ...]:
-        """Give the folders in which a file of ``data_set`` may be; the last is the cache's.
+        """Return the folders in which a file of `data_set` may be; the last is the cache's.
 
-        Raises DataError when a data folder was named but is none.
+        Raises:
+            DataError: the user's folder is not a folder.
         """
         root = self.root
         named = "the data folder"
@@ -53,7 +57,7 @@ class Files:
         return (root / data_set, cache)
 
     def existing(self, data_set: str, names: Sequence[str]) -> Path | None:
-        """Give the first of ``names`` that exists in a folder of ``data_set``, or None."""
+        """Return the path of the first of `names` that exists in `folders`, or None."""
         for folder in self.folders(data_set):
             for name in names:
                 if (folder / name).exists():
@@ -61,9 +65,10 @@ class Files:
         return None
 
     def find(self, data_set: str, names: Sequence[str], remote: Remote) -> Path:
-        """Give the path of the first of ``names`` that exists, else fetch ``remote``.
+        """Return the path of the first of `names` that exists; if none does, download `remote`.
 
-        Raises DataError when it exists nowhere and may not or cannot be downloaded.
+        Raises:
+            DataError: none exists, and `remote` must not or cannot be downloaded.
         """
         path = self.existing(data_set, names)
         if path is not None:
@@ -85,7 +90,7 @@ class Files:
 
 
 def default_cache() -> Path:
-    """Give the folder for downloads: ``FEDMX_CACHE``, or ``fedmx`` in the XDG cache folder."""
+    """Return the folder for downloads: `FEDMX_CACHE`, or `fedmx` in the XDG cache folder."""
     if os.environ.get("FEDMX_CACHE"):
         return Path(os.environ["FEDMX_CACHE"])
     base = os.environ.get("XDG_CACHE_HOME")

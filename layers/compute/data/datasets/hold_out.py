@@ -1,4 +1,4 @@
-"""Holding samples out of a training part for a data set that is tested on its own kind."""
+"""Test samples that are held out of a training split, instead of the published test samples."""
 
 from __future__ import annotations
 
@@ -11,13 +11,17 @@ from layers.compute.data.errors import DataError
 
 
 def check_share(share: float, what: str) -> None:
-    """Refuse a share that is not from 0 to less than 1."""
+    """Check that a share is 0 or more and less than 1.
+
+    Raises:
+        DataError: it is not; `what` names the data set.
+    """
     if not 0 <= share < 1:
         raise DataError(f"{what}: hold_out must be from 0 to less than 1, not {share}")
 
 
 def held_out(groups: npt.NDArray[np.integer[Any]], share: float) -> npt.NDArray[np.bool_]:
-    """Say which samples, (n,), are held out: the last of each group, ``share`` of it, rounded.
+    """Return which samples, bool (n,), are held out: the last `share` of each group, rounded.
 
     A group of two or more gives at least one sample and keeps at least one.
     """

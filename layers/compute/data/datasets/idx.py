@@ -20,11 +20,13 @@ _PIECE_BYTES = 1 << 20
 
 
 def read_idx(path: Path, shape: tuple[int, ...]) -> npt.NDArray[np.uint8]:
-    """Read the IDX file at ``path`` as an array of shape (n, *shape), uint8.
+    """Return the array of the IDX file at `path`, uint8 (n, *shape).
 
-    The header must be that of unsigned bytes in 1 + len(shape) dimensions of which all but the
-    first are ``shape``, and exactly the bytes that it announces must follow. Anything else raises
-    DataError with the file's name. Format: http://yann.lecun.com/exdb/mnist/
+    Format: http://yann.lecun.com/exdb/mnist/
+
+    Raises:
+        DataError: the header is not that of unsigned bytes in 1 + len(shape) dimensions, with
+            `shape` after the first, or not exactly the bytes that it announces follow.
     """
     dimensions = 1 + len(shape)
     try:
@@ -41,7 +43,7 @@ def read_idx(path: Path, shape: tuple[int, ...]) -> npt.NDArray[np.uint8]:
             if tuple(rest) != shape:
                 raise DataError(f"{path}: holds samples of shape {tuple(rest)}, not {shape}")
             expected_bytes = count * math.prod(shape)
-            # One more than announced, to see whether the file goes on.
+            # One byte more than announced, to see whether the file is too long.
             body = _read_at_most(file, expected_bytes + 1)
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(
@@ -57,7 +59,7 @@ def read_idx(path: Path, shape: tuple[int, ...]) -> npt.NDArray[np.uint8]:
 
 
 def _read_at_most(file: IO[bytes], limit_bytes: int) -> bytearray:
-    # Piece by piece: a header that lies about its length must not make us allocate it.
+    # Piece by piece: memory is not allocated for a length that the header only claims.
     body = bytearray()
     while len(body) < limit_bytes:
         piece = file.read(min(_PIECE_BYTES, limit_bytes - len(body)))

@@ -20,7 +20,7 @@ _CLASSES = 10
 
 @dataclass(frozen=True)
 class IdxSet:
-    """Such a data set's name, the addresses that serve its files, and the files' checksums."""
+    """The data set's name, the addresses that serve its files, and the files' checksums."""
 
     name: str
     mirrors: tuple[str, ...]
@@ -30,7 +30,7 @@ class IdxSet:
     test_y: Checksum
 
     def load(self, files: Files) -> Dataset:
-        """Read both splits, fetching what is missing; raises DataError."""
+        """Return both splits, and download the files that are missing; see `Source.load`."""
         return Dataset(
             name=self.name,
             train=self._split(files, "train", self.train_x, self.train_y),
@@ -52,7 +52,7 @@ class IdxSet:
         if len(x) != len(y):
             raise DataError(
                 f"{paths[0]} has {len(x)} images, but {paths[1]} has {len(y)} labels; "
-                "they are not of one data set"
+                "they do not belong together; fetch them again"
             )
         return Raw(x[:, np.newaxis], y.astype(np.int64))
 

@@ -16,7 +16,7 @@ from layers.compute.data.errors import DataError
 
 @dataclass(frozen=True)
 class Split:
-    """Samples ``x`` (n, ...), labels ``y`` (n,) and the names ``users`` (n,) of whom they are."""
+    """Samples `x` (n, ...), their labels `y` (n,) and the names of their users, `users` (n,)."""
 
     x: npt.NDArray[Any]
     y: npt.NDArray[np.int64]
@@ -24,14 +24,17 @@ class Split:
 
 
 Convert = Callable[[npt.NDArray[np.float64], str], npt.NDArray[Any]]
-"""Makes what is kept of a user's samples (n, features); is told where they are from."""
+"""Converts a user's samples, (n, features); the text says where they are from, for messages."""
 
 
 def read_leaf(folder: Path, features: int, convert: Convert) -> Split:
-    """Read all ``.json`` files in ``folder``, by name; ``x`` is what ``convert`` makes of it.
+    """Return the samples of all `.json` files in `folder`, in the order of their names.
 
-    A file has ``users``, ``num_samples`` and ``user_data``: for each user ``x``, a list of
-    ``features`` numbers a sample, and ``y``, a label each. Raises DataError with the file's name.
+    A file has `users`, `num_samples` and `user_data`. The last has for each user `x`, a list of
+    `features` numbers for each sample, and `y`, a label for each. `convert` is applied to `x`.
+
+    Raises:
+        DataError: there is no file, or one is not as it must be; the message names it.
     """
     paths = sorted(folder.glob("*.json"))
     if not paths:
@@ -39,7 +42,7 @@ def read_leaf(folder: Path, features: int, convert: Convert) -> Split:
     xs, ys, names = [], [], []
     for path in paths:
         for user, x, y in _users(path, features):
-            # At once: as numbers of 8 bytes a whole data set may not fit into memory.
+            # Converted at once: at 8 bytes a number, a whole data set may not fit into memory.
             xs.append(convert(x, f"{path}: user {user}"))
             ys.append(y)
             names += [user] * len(y)
@@ -59,16 +62,16 @@ def _users(
         case {"users": list(users), "num_samples": list(sizes), "user_data": dict(data)}:
             pass
         case _:
-            raise DataError(f"{path}: is no file of LEAF's: users, num_samples, user_data")
+            raise DataError(f"{path}: is not a LEAF file with users, num_samples and user_data")
     if not len(users) == len(sizes) == len(data) or set(map(str, users)) != set(data):
-        raise DataError(f"{path}: users, num_samples and user_data are not of the same users")
+        raise DataError(f"{path}: users, num_samples and user_data do not have the same users")
     for user, size in zip(map(str, users), sizes, strict=True):
         match data[user]:
             case {"x": list(x), "y": list(y)} if len(x) == len(y) == size:
                 if size:
                     yield (user, *_arrays(x, y, features, f"{path}: user {user}"))
             case _:
-                raise DataError(f"{path}: user {user} has not {size} samples x and labels y")
+                raise DataError(f"{path}: user {user} does not have {size} samples x and labels y")
 
 
 def _arrays(

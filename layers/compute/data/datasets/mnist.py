@@ -28,5 +28,5 @@ class Mnist:
     """Samples of shape (1, 28, 28), uint8 from 0 (paper) to 255 (ink); 10 classes."""
 
     def load(self, files: Files) -> Dataset:
-        """Read both splits; raises DataError for a file that is missing or damaged."""
+        """Return both splits; see `Source.load`."""
         return FILES.load(files)

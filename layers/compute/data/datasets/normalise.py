@@ -1,4 +1,4 @@
-"""From stored values to a model's float32 inputs: an affine map that the experiment spells out."""
+"""Normalisation: an affine map, given in the experiment, from stored values to float32 inputs."""
 
 from __future__ import annotations
 
@@ -16,11 +16,16 @@ from layers.compute.data.samples import Samples
 
 @dataclass(frozen=True)
 class Normalise:
-    """``(x / scale - mean) / std`` in float32; ``mean`` and ``std`` are numbers or one per channel.
+    """`(x / scale - mean) / std` in float32.
 
-    ``scale`` brings the stored values to the unit in which mean and std are given: 255 for 8-bit
-    pixels whose mean is published for the range 0 to 1. The channel is the first axis of a sample.
-    Without settings the values stay as they are, but become float32.
+    The channel is the first axis of a sample. Without settings the values stay the same, but become
+    float32.
+
+    Attributes:
+        scale: brings the stored values to the unit of mean and std; 255 for 8-bit pixels whose mean
+            is published for the range 0 to 1.
+        mean: one number, or one for each channel.
+        std: one number, or one for each channel.
     """
 
     scale: float = 1.0
@@ -33,7 +38,7 @@ class Normalise:
             if isinstance(value, list):
                 object.__setattr__(self, name, tuple(value))
             if value in ((), []):
-                raise NormaliseError(f"normalise: {name} is an empty list; give one per channel")
+                raise NormaliseError(f"normalise: {name} is empty; give a number per channel")
         if not math.isfinite(self.scale) or self.scale <= 0:
             raise NormaliseError(f"normalise: scale must be greater than 0, not {self.scale}")
         if not all(math.isfinite(mean) for mean in _values(self.mean)):
@@ -42,9 +47,10 @@ class Normalise:
             raise NormaliseError(f"normalise: std must be greater than 0, not {self.std}")
 
     def apply(self, x: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
-        """Give the normalised copy of ``x`` (n, channels, ...), float32 and of the same shape.
+        """Return a normalised copy of `x` (n, channels, ...), float32 and of the same shape.
 
-        Raises NormaliseError when mean or std has another number of values than x has channels.
+        Raises:
+            NormaliseError: mean or std does not have as many values as `x` has channels.
         """
         out = np.array(x, dtype=np.float32, order="C")
         if self.scale != 1.0:
@@ -71,11 +77,14 @@ class Normalise:
 def materialise(
     raw: Raw, indices: npt.NDArray[np.integer[Any]] | None, normalise: Normalise | None
 ) -> Samples:
-    """Gather the rows ``indices`` of ``raw`` (all of them for None) as a model's input.
+    """Return the rows `indices` of `raw` (None: all) as a model's inputs and labels.
 
-    Only these rows are converted, so that a population's data stay in their stored type. Without
-    ``normalise``, floating-point values become float32 and integers (tokens) stay integers; 8-bit
-    values are refused, since nobody means to train on pixels of 0 to 255.
+    Only these rows are converted, so that a population's data stay in their stored dtype. Without
+    `normalise`, floating-point values become float32, and integers (tokens) stay integers.
+
+    Raises:
+        NormaliseError: the values are 8-bit and `normalise` is None: nobody means to train on
+            pixels of 0 to 255. Or `normalise` does not fit the channels.
     """
     if normalise is None and raw.x.dtype == np.uint8:
         raise NormaliseError(

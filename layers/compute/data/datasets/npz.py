@@ -1,4 +1,4 @@
-"""Reading ``.npz`` files: whole, without pickled objects, or refused with the file's name."""
+"""Reading of `.npz` files: whole and without pickled objects, or an error with the file's name."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from layers.compute.data.errors import DataError
 
-# What numpy and zipfile raise, between them, on a file that is not what it says.
+# What numpy and zipfile raise for a file that is damaged.
 DAMAGED = (
     OSError,
     EOFError,
@@ -39,9 +39,12 @@ Named = dict[str, npt.NDArray[Any]]
 
 
 def read_npz(path: Path, check: Callable[[Sequence[str]], None] | None = None) -> Named:
-    """Read all arrays of the file at ``path``; raises DataError with its name.
+    """Return all arrays of the file at `path`, by name.
 
-    ``check`` is called with the arrays' names before any is read.
+    `check` is called with the arrays' names before any is read.
+
+    Raises:
+        DataError: the file cannot be read, or `check` raised it.
     """
     if not zipfile.is_zipfile(path):
         raise DataError(f"{path}: is not an .npz file; write it with numpy.savez")
@@ -63,15 +66,23 @@ def take(
     shape: tuple[int | None, ...],
     where: str,
 ) -> npt.NDArray[Any]:
-    """Give the array ``name``, whose dtype's kind is among ``kinds``; None in ``shape`` is any.
+    """Return the array `name`, after a look at its dtype and shape.
 
-    Raises DataError that names ``where`` and what is wrong.
+    Args:
+        arrays: by name.
+        name: of the array.
+        kinds: the kinds of dtypes that it may have, numpy's letters.
+        shape: what it must have; None is any length.
+        where: what messages begin with.
+
+    Raises:
+        DataError: there is no such array, or its dtype or shape is another.
     """
     if name not in arrays:
         raise DataError(f"{where}: lacks {name}; it has {', '.join(arrays) or 'nothing'}")
     array = arrays[name]
     if array.dtype.kind not in kinds:
-        raise DataError(f"{where}: {name} has the dtype {array.dtype}, which it cannot have")
+        raise DataError(f"{where}: {name} has the dtype {array.dtype}, which is not allowed")
     fits = len(array.shape) == len(shape) and all(
         want in (None, have) for want, have in zip(shape, array.shape, strict=True)
     )

@@ -35,7 +35,13 @@ PADDING, UNKNOWN = "<padding>", "<unknown>"
 
 @dataclass(frozen=True)
 class _Tweets:
-    """Tweets in the order of their file: words as numbers, from the right, -1 where none is."""
+    """Tweets in the order of their file.
+
+    Attributes:
+        words: (n, tokens), words as numbers, at the end of their row; -1 where there is none.
+        labels: (n,).
+        users: their names, (n,).
+    """
 
     words: npt.NDArray[np.int32]
     labels: npt.NDArray[np.int64]
@@ -47,22 +53,22 @@ class _Tweets:
 
 @dataclass(frozen=True)
 class Sentiment140:
-    """Samples of shape (25,), tokens of a tweet's words; 2 classes, negative and positive.
+    """Samples of shape (25,), the tokens of a tweet's words; 2 classes, negative and positive.
 
-    Token 0 is padding, in front, so that the last token is a tweet's last word; 1 is any word that
-    is not in the vocabulary; the others are the training part's words, the most frequent first.
-    With the partition ``by-user`` a client is a user.
+    Token 0 is padding. It comes first, so that the last token is a tweet's last word. Token 1 is
+    any word that is not in the vocabulary. The others are the words of the training split, the most
+    frequent first. With the partition `by-user` a client is a user.
 
-    Reads ``training.1600000.processed.noemoticon.csv`` and ``testdata.manual.2009.06.14.csv``, or
-    excerpts of them in ``sentiment140_subset.csv.gz`` and
-    ``sentiment140_manual_test_497.csv.gz``; with or without gzip. Neutral tweets are left out.
+    The files are `training.1600000.processed.noemoticon.csv` and `testdata.manual.2009.06.14.csv`,
+    or excerpts of them, `sentiment140_subset.csv.gz` and `sentiment140_manual_test_497.csv.gz`,
+    with or without gzip. Neutral tweets are left out.
 
-    Args:
-        tokens: a tweet's words beyond these are cut off.
-        vocabulary: most tokens that there are, padding and the unknown word included.
+    Attributes:
+        tokens: how many words of a tweet are kept; later ones are cut off.
+        vocabulary: the most tokens that there may be, with padding and the unknown word.
         min_tweets: users with fewer tweets in the training file are left out.
-        hold_out: share of each user's tweets, the last ones, to test on instead of the published
-            test tweets, which are by other users; 0 is the published split.
+        hold_out: the share of each user's tweets, the last ones, that is tested on instead of the
+            published test tweets, which are by other users; 0: the published split.
     """
 
     tokens: int = 25
@@ -79,13 +85,13 @@ class Sentiment140:
         check_share(self.hold_out, _NAME)
 
     def load(self, files: Files) -> Dataset:
-        """Read both splits; raises DataError for what is missing or damaged."""
+        """Return both splits; see `Source.load`."""
         known: dict[str, int] = {}
         tweets = _read(_find(files, _TRAINS), self.tokens, known)
         _, owner, sizes = np.unique(tweets.users, return_inverse=True, return_counts=True)
         tweets = tweets.where(sizes[owner] >= self.min_tweets)
         if not len(tweets.labels):
-            raise DataError(f"{_NAME}: no user has {self.min_tweets} tweets; ask for fewer")
+            raise DataError(f"{_NAME}: no user has {self.min_tweets} tweets; lower min_tweets")
         if self.hold_out:
             _, owner = np.unique(tweets.users, return_inverse=True)
             held = held_out(owner, self.hold_out)
@@ -109,7 +115,7 @@ class Sentiment140:
 def _vocabulary(
     rows: npt.NDArray[np.int32], known: list[str], most: int
 ) -> tuple[tuple[str, ...], npt.NDArray[np.int32]]:
-    """Give the words by token, and the token by number of ``known``; the number -1 is padding."""
+    """Return the word of each token, and the token of each number in `known`; -1 is padding."""
     times = np.bincount(rows[rows >= 0], minlength=len(known))
     seen = [number for number in range(len(known)) if times[number]]
     frequent = sorted(seen, key=lambda number: (-times[number], known[number]))[: most - 2]
@@ -130,8 +136,8 @@ def _find(files: Files, names: tuple[str, ...]) -> Path:
 
 
 def _read(path: Path, tokens: int, known: dict[str, int]) -> _Tweets:
-    """Read a file; words that are not in ``known`` are added with the next number."""
-    # The original is in Latin-1, copies are often in UTF-8, which Latin-1 is hardly ever by chance.
+    """Read a file; words that are not in `known` are added with the next number."""
+    # The original is Latin-1, copies are often UTF-8; Latin-1 text is hardly ever valid UTF-8.
     for encoding in ("utf-8", "latin-1"):
         before = len(known)
         try:
@@ -163,7 +169,7 @@ def _collect(path: Path, encoding: str, tokens: int, known: dict[str, int]) -> _
 
 
 def _rows(file: IO[str], path: Path) -> Iterator[tuple[int, str, str]]:
-    """Give label, user and text of each tweet that is not neutral."""
+    """Yield the label, user and text of each tweet that is not neutral."""
     reader = csv.reader(file, strict=True)
     for row in reader:
         if len(row) != _COLUMNS or row[0] not in _LABELS or not row[1].isdigit() or not row[4]:

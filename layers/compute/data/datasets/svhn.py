@@ -1,4 +1,4 @@
-"""SVHN, cropped digits: 73,257 and 26,032 house numbers' digits in colour (Netzer et al., 2011)."""
+"""SVHN, cropped: 73,257 and 26,032 digits of house numbers in colour (Netzer et al., 2011)."""
 
 from __future__ import annotations
 
@@ -41,12 +41,13 @@ Split = tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]
 class Svhn:
     """Samples of shape (3, 32, 32), red, green, blue, uint8 from 0 to 255; 10 classes, the digits.
 
-    Reads ``train_32x32.mat`` and ``test_32x32.mat`` as they are published (their label 10 is the
-    digit 0), or the first 1,083 training images in ``svhn_train_first1083.npz`` (x, y), of which
-    there are no test images: then say ``hold_out``.
+    The files are `train_32x32.mat` and `test_32x32.mat` as they are published (their label 10 is
+    the digit 0), or `svhn_train_first1083.npz` (x, y), the first 1,083 training images. This has no
+    test images, so `hold_out` must be set.
 
-    ``hold_out`` is the share of each digit's training images, the last ones, to test on instead of
-    the published test images; 0 is the published split.
+    Attributes:
+        hold_out: the share of each digit's training images, the last ones, that is tested on
+            instead of the published test images; 0: the published split.
     """
 
     hold_out: float = 0.0
@@ -55,7 +56,7 @@ class Svhn:
         check_share(self.hold_out, _NAME)
 
     def load(self, files: Files) -> Dataset:
-        """Read both splits; raises DataError for what is missing or damaged."""
+        """Return both splits; see `Source.load`."""
         path = files.find(_NAME, (TRAIN.name, EXCERPT), TRAIN)
         x, y = _excerpt(path) if path.suffix == ".npz" else _mat(path)
         if self.hold_out:
@@ -72,7 +73,7 @@ class Svhn:
 
 
 def _mat(path: Path) -> Split:
-    # Imported here: no other data set need wait for it.
+    # Imported here: no other data set needs it.
     from scipy.io import loadmat
     from scipy.io.matlab import MatReadError
 
@@ -101,8 +102,8 @@ def _split(
 ) -> Split:
     if x.dtype != np.uint8 or len(x) != len(y) or not len(x):
         raise DataError(
-            f"{path}: has {len(x)} images of {x.dtype} and {len(y)} labels; there must be as many "
-            "of each, and bytes"
+            f"{path}: has {len(x)} images of {x.dtype} and {len(y)} labels; the images must be "
+            "uint8, and as many as the labels; delete it and fetch it again"
         )
     if y.min() < lowest or y.max() > highest:
         raise DataError(

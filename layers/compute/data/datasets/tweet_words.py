@@ -1,4 +1,4 @@
-"""The words of a tweet, as GloVe's vectors have them: lower case, without addresses and names."""
+"""The words of a tweet as GloVe's vectors have them: lower case, addresses and names replaced."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _TOKEN = re.compile(
 
 
 def words_of(text: str) -> list[str]:
-    """Split ``text`` into words; an address becomes ``<url>``, a name ``<user>``.
+    """Return the words of `text`; an address becomes `<url>`, a name becomes `<user>`.
 
-    Of all signs only ``!`` and ``?`` stay.
+    Of all punctuation marks only `!` and `?` are kept.
     """
     plain = html.unescape(text).lower().replace("\u2019", "'")
     return [

@@ -1,4 +1,7 @@
-"""The partitions that an experiment can name, and how both splits of a data set are divided."""
+"""The partitions that an experiment can name, one file each, and the samples that are held back.
+
+A partition looks at labels and users: no inputs and no model come in.
+"""
 
 from __future__ import annotations
 
@@ -39,12 +42,21 @@ def divide(
     seed: int | Sequence[int] | np.random.SeedSequence,
     rows: Indices | None = None,
 ) -> tuple[list[Indices], list[Indices]]:
-    """Divide the training and the test split among ``clients`` by one rule and one seed.
+    """Return each client's indices into `dataset.train`, and each client's into `dataset.test`.
 
-    Gives each client's indices into ``dataset.train`` and into ``dataset.test``. A client's test
-    part has the label mix, the users and the share of its training part as far as the partition
-    can; it may be empty, the training part not. With ``rows``, only these of the training split
-    are divided. Raises PartitionError.
+    Both splits are divided by one rule and one seed. A client's test part has the label mix, the
+    users and the share of its training part, as far as the partition can do that. A test part may
+    be empty, a training part may not.
+
+    Args:
+        dataset: what to divide.
+        partition: the rule.
+        clients: how many clients there are.
+        seed: for the partition's draws.
+        rows: indices into the training split; only these are divided. None: all.
+
+    Raises:
+        PartitionError: the samples cannot be divided so.
     """
     test = dataset.test
     labels, users = dataset.train.y, dataset.train.users

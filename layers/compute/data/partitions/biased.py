@@ -1,4 +1,4 @@
-"""Some clients with one class or two at one end of the labels, the others with many classes."""
+"""Biased: some clients have one or two classes at one end of the labels, the others have many."""
 
 from __future__ import annotations
 
@@ -14,26 +14,31 @@ from layers.compute.data.partitions.shares import fill_up
 
 Held = npt.NDArray[np.bool_]
 
-FEW = 2  # classes that an extremely biased client has at most
-TRIES = 1000  # draws of a client's classes; each of them is right with a chance of some percent
+FEW = 2  # the most classes of an extremely biased client
+TRIES = 1000  # the most draws of a client's classes; a draw fits with a chance of some percent
 
 
 @dataclass(frozen=True)
 class Biased:
-    """``share`` of the clients are extremely biased: one or two classes, far from uniform.
+    """A share of the clients is extremely biased: one or two classes, far from uniform.
 
-    The others have from half of the classes to all. How far a client is from uniform is the earth
-    mover's distance with the labels as points 0 ... C - 1, sum_i |F(i) - (i + 1) / C|. Classes
-    are drawn until it is at least ``threshold`` for an extremely biased client, and less for
-    another; None is 3 for 10 classes, and in proportion for another number.
+    The other clients have between half of the classes and all of them. A client's distance from
+    uniform is the earth mover's distance with the labels as points 0 ... C - 1,
+    sum_i |F(i) - (i + 1) / C|. Its classes are drawn again until this distance is at least
+    `threshold` for an extremely biased client, and less than that for another.
 
-    An extremely biased client has as much of each of its classes as of any other, and so do all
-    of them; the others share out evenly what is left of each class, and prefer classes that few
-    clients have, so that all parts are of nearly one size. Classes that nobody drew go to the
-    others, one each, or where there are no others, to anybody.
+    Each extremely biased client has the same number of samples of each of its classes. The other
+    clients of a class divide what is left of it evenly. They prefer classes that few clients have,
+    so that a client has nearly as many samples of one class as of another. Classes that nobody drew
+    go to the other clients, one each, or to any client if there are no others.
 
-    Source: the experiments of FedAIM, where each part is 300 images; 50 clients need more than the
-    60,000 of MNIST then, so that a part is about 235 here.
+    Source: the experiments of FedAIM. There a client has 300 images of each of its classes; for 50
+    clients MNIST's 60,000 images are too few, so here it has about 235.
+
+    Attributes:
+        share: the share of the clients that are extremely biased.
+        threshold: the distance that divides the two kinds of clients; None: 3 for 10 classes, and
+            in proportion for another number of classes.
     """
 
     share: float = 0.4
@@ -54,7 +59,7 @@ class Biased:
         *,
         allow_empty: bool = False,
     ) -> list[Indices]:
-        """Give each client's indices, in ascending order; raises PartitionError."""
+        """Return each client's indices, in ascending order; see `Partition.split`."""
         check_sizes(len(labels), clients, 0 if allow_empty else 1, "biased")
         classes = int(labels.max(initial=-1)) + 1
         if classes == 0:
@@ -90,25 +95,25 @@ class Biased:
         if threshold is None:
             threshold = 3 * (classes - 1) / 9
         held = np.zeros((len(order), classes), dtype=np.bool_)
-        if classes == 1:  # of which nobody is far
+        if classes == 1:  # every client is uniform
             return ~held
         for client in order:
             for _ in range(TRIES):
                 held[client] = False
                 held[client, _classes(biased[client], held, rng)] = True
-                # A hair more, since a distance of 3 may come out below it.
+                # Rounding may give a distance of 3 a value a little below it.
                 if (_distance(held[client]) + 1e-9 >= threshold) == biased[client]:
                     break
             else:
                 raise PartitionError(
-                    f"biased: no client can be so biased, or so little, by threshold "
-                    f"{threshold:g} with {classes} classes; change the threshold"
+                    f"biased: {TRIES} draws found no classes for a client with threshold "
+                    f"{threshold:g} and {classes} classes in all; change the threshold"
                 )
         return held
 
 
 def _deal(samples: Indices, holders: Indices, parts: list[list[Indices]]) -> None:
-    """Share samples out evenly."""
+    """Divide samples evenly among their holders; add each part to the holder's."""
     if len(holders):
         for client, part in zip(holders, np.array_split(samples, len(holders)), strict=True):
             parts[client].append(part)

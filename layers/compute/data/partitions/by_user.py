@@ -1,4 +1,4 @@
-"""By user: a client has what one writer or user, or some of them, made."""
+"""By user: a client has all samples of one user, such as a writer, or of several users."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from layers.compute.data.partitions.partition import Indices, Labels, check_size
 
 @dataclass(frozen=True)
 class ByUser:
-    """User u's samples go to client ``u mod clients``, undivided: nothing is left to chance.
+    """All samples of user u go to client `u mod clients`; nothing is drawn at random.
 
-    With as many clients as users each client is one user; with fewer, each has an equal number of
-    users, give or take one. Users are numbered as the data set numbers them, so that a client has
-    the same users' training and test samples.
+    With as many clients as users each client is one user. With fewer clients, the numbers of their
+    users differ by one at most. Users are numbered as in the data set, so that a client has the
+    training and the test samples of the same users.
 
     Source: Caldas et al., "LEAF: A Benchmark for Federated Settings", 2018.
     """
@@ -30,11 +30,11 @@ class ByUser:
         *,
         allow_empty: bool = False,
     ) -> list[Indices]:
-        """Give each client's indices, in ascending order; raises PartitionError."""
+        """Return each client's indices, in ascending order; see `Partition.split`."""
         check_sizes(len(labels), clients, 0, "by-user")
         if users is None:
             raise PartitionError(
-                "by-user: the data set does not say whom its samples are from; "
+                "by-user: the data set does not say from which users its samples are; "
                 "use another partition, or give it users"
             )
         owners = users % clients

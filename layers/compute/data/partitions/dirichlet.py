@@ -1,4 +1,4 @@
-"""Dirichlet: each class is shared out among the clients in random proportions."""
+"""Dirichlet: each class is divided among the clients in random proportions."""
 
 from __future__ import annotations
 
@@ -20,12 +20,16 @@ from layers.compute.data.partitions.shares import (
 class Dirichlet:
     """For each class, the clients' proportions are drawn from Dir(alpha, ..., alpha).
 
-    A small ``alpha`` gives clients of one or two classes and of very different sizes, a large one
-    IID. A client that gets fewer than ``min_samples`` is given samples of the client with the
-    most, until it has them: nothing is drawn again, so that it always ends.
+    A small `alpha` gives clients of very different sizes with one or two classes; a large `alpha`
+    is close to IID. A client with fewer than `min_samples` gets samples from the client with the
+    most. Nothing is drawn again, so this always ends.
 
     Source: Yurochkin et al., "Bayesian Nonparametric Federated Learning of Neural Networks", 2019,
     section 4; Li et al., "Federated Learning on Non-IID Data Silos", 2022.
+
+    Attributes:
+        alpha: the concentration, from 0.001 to 1,000,000.
+        min_samples: the fewest training samples of a client.
     """
 
     alpha: float = 0.5
@@ -33,7 +37,7 @@ class Dirichlet:
 
     def __post_init__(self) -> None:
         check_alpha(self.alpha, "dirichlet")
-        check_least(self.min_samples, "dirichlet")
+        check_least(self.min_samples, "dirichlet: min_samples")
 
     def split(
         self,
@@ -44,7 +48,7 @@ class Dirichlet:
         *,
         allow_empty: bool = False,
     ) -> list[Indices]:
-        """Give each client's indices, in ascending order; raises PartitionError."""
+        """Return each client's indices, in ascending order; see `Partition.split`."""
         least = 0 if allow_empty else self.min_samples
         check_sizes(len(labels), clients, least, "dirichlet")
         classes = int(labels.max(initial=-1)) + 1

@@ -1,7 +1,8 @@
-"""Balanced samples that are taken out of a training split before it is divided."""
+"""Balanced samples that are held back from a training split before it is divided."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,42 +13,67 @@ from layers.compute.data.partitions.partition import Indices, Labels
 
 @dataclass(frozen=True, eq=False)
 class HeldBack:
-    """Indices into a training split, ascending; no sample is in two of them.
+    """The samples of a training split that are held back, and the rest.
+
+    Each is an array of indices, ascending; no sample is in two of them.
 
     Attributes:
-        shared: what every client is given.
+        assets: what every client is given, by the asset's name.
         held_out: what the server keeps for itself.
-        rest: what is divided among the clients; None: all samples, since none were taken out.
+        rest: what is divided among the clients; None: all samples, because none were taken out.
     """
 
-    shared: Indices
+    assets: Mapping[str, Indices]
     held_out: Indices
     rest: Indices | None
 
 
 def hold_back(
-    labels: Labels, shared: float, held_out: float, seed_shared: int, seed_held_out: int
+    labels: Labels,
+    assets: Mapping[str, float],
+    held_out: float,
+    seed_assets: int,
+    seed_held_out: int,
 ) -> HeldBack:
-    """Take shares of the samples with these ``labels`` (n,) out, each balanced over the classes.
+    """Take shares of the samples out, each balanced over the classes.
 
-    Both are shares of all n samples; one above 0 gives one sample at least. Each has a seed of
-    its own, so that the one is drawn first and the same whether there is the other or not.
+    The assets are drawn in their order from one random stream, and what the server keeps is drawn
+    last, from a stream of its own. So the first asset is the same whatever follows it.
+
+    Args:
+        labels: of all samples, (n,).
+        assets: the share of the n samples that each asset takes; one above 0 takes one sample at
+            least, as long as there are any.
+        held_out: the share of the n samples that the server keeps; likewise.
+        seed_assets: of the assets' stream.
+        seed_held_out: of the other stream.
     """
-    given = draw_balanced(labels, _number(shared, labels), np.random.default_rng(seed_shared))
-    left = np.setdiff1d(np.arange(len(labels)), given, assume_unique=True)
+    left = np.arange(len(labels))
+    rng = np.random.default_rng(seed_assets)
+    drawn: dict[str, Indices] = {}
+    for name, share in assets.items():
+        rows = left[draw_balanced(labels[left], _number(share, labels), rng)]
+        drawn[name], left = rows, np.setdiff1d(left, rows, assume_unique=True)
     rng = np.random.default_rng(seed_held_out)
     kept = left[draw_balanced(labels[left], _number(held_out, labels), rng)]
-    if not len(given) and not len(kept):
-        return HeldBack(given, kept, None)
-    return HeldBack(given, kept, np.setdiff1d(left, kept, assume_unique=True))
+    if not len(kept) and len(left) == len(labels):
+        return HeldBack(drawn, kept, None)
+    return HeldBack(drawn, kept, np.setdiff1d(left, kept, assume_unique=True))
 
 
 def draw_balanced(labels: Labels, number: int, rng: np.random.Generator) -> Indices:
-    """Draw ``number`` of the samples, as equally many of each class as the classes go.
+    """Draw samples, of each class as many as of any other, as far as the classes go.
 
-    A class with fewer samples than its part gives all that it has, and the others give more; which
-    classes give one more than others is drawn. Gives indices into ``labels`` (n,), ascending; all
-    of them if there are not more.
+    A class that has too few samples gives all that it has, and the others give more. Which classes
+    give one more than others is drawn.
+
+    Args:
+        labels: of the samples to draw from, (n,).
+        number: how many to draw; if there are not as many, all are drawn.
+        rng: the random stream.
+
+    Returns:
+        Indices into ``labels``, ascending.
     """
     number = min(number, len(labels))
     kinds, of_kind = np.unique(labels, return_inverse=True)
@@ -66,13 +92,13 @@ def _number(share: float, labels: Labels) -> int:
 def _quotas(
     there: npt.NDArray[np.int64], number: int, rng: np.random.Generator
 ) -> npt.NDArray[np.int64]:
-    """Return how many each class gives, (classes,): the same level for all that have as many."""
+    """Return how many samples each class gives, (classes,): equally many, or all that it has."""
     order = rng.permutation(len(there))
     quotas = np.zeros(len(there), np.int64)
     while left := number - int(quotas.sum()):
         able = order[quotas[order] < there[order]]
         each, rest = divmod(left, len(able))
-        # One more only when less than a round is left, or a class that has few would decide it.
+        # Single samples come last: before that, a small class may give less than its part.
         more = np.full(len(able), each, np.int64)
         if each == 0:
             more[:rest] = 1

@@ -11,7 +11,7 @@ from layers.compute.data.partitions.partition import Indices, Labels, check_size
 
 @dataclass(frozen=True)
 class Iid:
-    """Every client gets samples of all kinds; sizes differ by one sample at most.
+    """Every client gets random samples of all classes; sizes differ by one sample at most.
 
     Source: McMahan et al., "Communication-Efficient Learning of Deep Networks from Decentralized
     Data", 2017, section 3.
@@ -26,6 +26,6 @@ class Iid:
         *,
         allow_empty: bool = False,
     ) -> list[Indices]:
-        """Give each client's indices, in ascending order; raises PartitionError."""
+        """Return each client's indices, in ascending order; see `Partition.split`."""
         check_sizes(len(labels), clients, 0 if allow_empty else 1, "iid")
         return [np.sort(part) for part in np.array_split(rng.permutation(len(labels)), clients)]

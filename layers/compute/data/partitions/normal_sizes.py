@@ -1,4 +1,4 @@
-"""Normal sizes: IID samples, of which each client has a number drawn from a normal distribution."""
+"""Normal sizes: IID samples; how many a client has is drawn from a normal distribution."""
 
 from __future__ import annotations
 
@@ -14,12 +14,17 @@ from layers.compute.data.partitions.shares import check_least, cut, fill_up
 
 @dataclass(frozen=True)
 class NormalSizes:
-    """A client has round(mean (1 + spread z)) samples, z standard normal, `least` or more.
+    """A client has round(mean (1 + spread z)) samples, z standard normal, but at least `least`.
 
-    What is left over is unused. Without a `mean`, and for the test split, all samples are divided
-    in these proportions.
+    Samples that are left over are not used. Without a `mean`, and for the test split, all samples
+    are divided in these proportions.
 
-    Source: the setting of the knapsack papers; mean and deviation are not given there.
+    Source: the setting of the knapsack papers, which do not give the mean and the deviation.
+
+    Attributes:
+        mean: the mean number of a client's training samples.
+        spread: the deviation of that number, as a share of the mean.
+        least: the fewest training samples of a client.
     """
 
     mean: float | None = None
@@ -31,7 +36,7 @@ class NormalSizes:
             raise PartitionError(f"normal-sizes: mean must be 1 or more, not {self.mean}")
         if not 0 <= self.spread < math.inf:
             raise PartitionError(f"normal-sizes: spread must be 0 or more, not {self.spread}")
-        check_least(self.least, "normal-sizes")
+        check_least(self.least, "normal-sizes: least")
 
     def split(
         self,
@@ -42,7 +47,7 @@ class NormalSizes:
         *,
         allow_empty: bool = False,
     ) -> list[Indices]:
-        """Give each client's indices, in ascending order; raises PartitionError."""
+        """Return each client's indices, in ascending order; see `Partition.split`."""
         least = 0 if allow_empty else self.least
         check_sizes(len(labels), clients, least, "normal-sizes")
         sizes = np.maximum(1.0 + self.spread * rng.standard_normal(clients), 0.01)
@@ -54,6 +59,6 @@ class NormalSizes:
         if ends[-1] > len(labels):
             raise PartitionError(
                 f"normal-sizes: {clients} clients drew {ends[-1]} samples of {len(labels)}; lower "
-                "the mean, or have fewer clients"
+                "the mean, or use fewer clients"
             )
         return [np.sort(part) for part in np.split(order, ends)[:clients]]

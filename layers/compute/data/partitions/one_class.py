@@ -1,4 +1,4 @@
-"""One class a client: the most uneven split of labels that there is."""
+"""One class for each client: the most uneven split of labels that there is."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from layers.compute.data.partitions.partition import Indices, Labels, check_size
 
 @dataclass(frozen=True)
 class OneClass:
-    """Client i has samples of class ``i mod classes`` alone; a class is shared out evenly.
+    """Client i has samples of class `i mod classes` alone; its clients divide a class evenly.
 
-    Where a class has fewer samples than clients, its other clients go to the class with the most
-    samples for each of its clients. There must be a client for every class.
+    If a class has fewer samples than clients, the clients without a sample go to the class that has
+    the most samples for each of its clients. There must be at least as many clients as classes.
     """
 
     def split(
@@ -28,7 +28,7 @@ class OneClass:
         *,
         allow_empty: bool = False,
     ) -> list[Indices]:
-        """Give each client's indices, in ascending order; raises PartitionError."""
+        """Return each client's indices, in ascending order; see `Partition.split`."""
         check_sizes(len(labels), clients, 0 if allow_empty else 1, "one-class")
         classes, sizes = np.unique(labels, return_counts=True)
         if len(classes) > clients:
@@ -51,11 +51,11 @@ class OneClass:
 
 
 def _spare(kinds: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]) -> None:
-    """Move, in place, clients away from classes that have not a sample for each of theirs."""
+    """Move clients, in place, away from classes that have fewer samples than clients."""
     holders = np.bincount(kinds, minlength=len(sizes))
     for kind in np.flatnonzero(holders > sizes):
         for client in np.flatnonzero(kinds == kind)[sizes[kind] :]:
-            # There are at least as many samples as clients: some class has one to spare.
+            # There are at least as many samples as clients, so some class has room.
             richest = int(np.argmax(np.where(holders < sizes, sizes / holders, 0)))
             kinds[client] = richest
             holders[kind] -= 1

@@ -1,4 +1,4 @@
-"""What a partition is: a rule that gives each sample to exactly one client."""
+"""What a partition is: a rule that divides samples among clients."""
 
 from __future__ import annotations
 
@@ -14,12 +14,11 @@ Indices = npt.NDArray[np.int64]
 
 
 class Partition(Protocol):
-    """A rule with its settings. Every sample goes to one client, and the same generator gives
-    the same split.
+    """A rule with its settings; no sample goes to two clients.
 
-    What decides the clients' shares is drawn before what decides the samples in them, so that a
-    training and a test split that are divided with equal generators give a client the same share
-    of both.
+    The same generator gives the same split. The clients' shares are drawn before the samples in
+    them. So a client gets the same share of a training and of a test split that are divided with
+    equal generators.
     """
 
     def split(
@@ -31,15 +30,26 @@ class Partition(Protocol):
         *,
         allow_empty: bool = False,
     ) -> list[Indices]:
-        """Give the indices into ``labels`` (n,) of each client's samples.
+        """Return the indices of each client's samples.
 
-        ``users`` (n,) says whom each sample is from, if the data set knows. A client without a
-        sample is refused unless ``allow_empty``. Raises PartitionError.
+        Args:
+            labels: of the samples, (n,).
+            users: the user whom each sample is from, (n,); None: not known.
+            clients: how many clients there are.
+            rng: for the partition's draws.
+            allow_empty: whether a client may have no sample.
+
+        Raises:
+            PartitionError: the samples cannot be divided so.
         """
 
 
 def check_sizes(samples: int, clients: int, least: int, what: str) -> None:
-    """Refuse what cannot give each of ``clients`` clients ``least`` of ``samples`` samples."""
+    """Check that `samples` samples are enough for `clients` clients with at least `least` each.
+
+    Raises:
+        PartitionError: they are not, or there is no client; `what` names the partition.
+    """
     if clients < 1:
         raise PartitionError(f"{what}: the number of clients must be at least 1, not {clients}")
     if samples < clients * least:

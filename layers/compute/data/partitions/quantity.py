@@ -1,4 +1,4 @@
-"""Quantity skew: all clients have samples of all kinds, but of very different numbers."""
+"""Quantity skew: all clients have random samples of all classes, but very different numbers."""
 
 from __future__ import annotations
 
@@ -18,12 +18,16 @@ from layers.compute.data.partitions.shares import (
 
 @dataclass(frozen=True)
 class Quantity:
-    """The clients' shares of the data are drawn from Dir(alpha, ..., alpha); the rest is chance.
+    """The clients' shares of the data are drawn from Dir(alpha, ..., alpha); their samples are IID.
 
-    The smaller ``alpha``, the more of the data few clients have. A client that gets fewer than
-    ``min_samples`` is given samples of the client with the most.
+    With a small `alpha`, few clients have most of the data. A client with fewer than `min_samples`
+    gets samples from the client with the most.
 
     Source: Li et al., "Federated Learning on Non-IID Data Silos", 2022.
+
+    Attributes:
+        alpha: the concentration, from 0.001 to 1,000,000.
+        min_samples: the fewest training samples of a client.
     """
 
     alpha: float = 0.5
@@ -31,7 +35,7 @@ class Quantity:
 
     def __post_init__(self) -> None:
         check_alpha(self.alpha, "quantity")
-        check_least(self.min_samples, "quantity")
+        check_least(self.min_samples, "quantity: min_samples")
 
     def split(
         self,
@@ -42,7 +46,7 @@ class Quantity:
         *,
         allow_empty: bool = False,
     ) -> list[Indices]:
-        """Give each client's indices, in ascending order; raises PartitionError."""
+        """Return each client's indices, in ascending order; see `Partition.split`."""
         least = 0 if allow_empty else self.min_samples
         check_sizes(len(labels), clients, least, "quantity")
         shares = draw_shares(self.alpha, clients, rng)

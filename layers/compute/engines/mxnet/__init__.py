@@ -1,4 +1,4 @@
 """The engine on MXNet: a Gluon model on one flat vector.
 
-This is the only room that imports mxnet; it knows no rounds and no clients.
+This is the only package that imports mxnet; no round, no client and no data set comes in.
 """

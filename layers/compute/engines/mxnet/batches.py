@@ -1,4 +1,4 @@
-"""Which samples make which mini-batch: shuffled anew every epoch, from a seed."""
+"""Mini-batches: the samples are shuffled again in every epoch, from a seed."""
 
 from __future__ import annotations
 
@@ -11,35 +11,39 @@ from layers.compute.errors import ComputeError
 
 
 class TrainingPlan(Protocol):
-    """How to train locally; what the logic layer sends a client."""
+    """How a client trains locally; the server sends it."""
 
     @property
     def epochs(self) -> int:
-        """Passes over the samples, unless `steps` is given."""
+        """The number of passes over the samples, unless `steps` is given."""
 
     @property
     def steps(self) -> int | None:
-        """Mini-batches in all, 0 leaves the model as it is; None: as many as `epochs` has."""
+        """The number of mini-batches, 0 for no training; None: as many as `epochs` has."""
 
     @property
     def batch_size(self) -> int:
-        """Samples in a mini-batch; 0: all of them."""
+        """The number of samples in a mini-batch; 0: all of them."""
 
     @property
     def learning_rate(self) -> float:
-        """Learning learning_rate."""
+        """The learning rate."""
 
     @property
     def momentum(self) -> float:
-        """Share of the velocity that a step keeps."""
+        """The share of the velocity that a step keeps."""
 
     @property
     def weight_decay(self) -> float:
-        """Share of the weights that is added to the gradient."""
+        """The share of the weights that is added to the gradient."""
 
 
 def steps_of(plan: TrainingPlan, samples: int) -> int:
-    """Return how many mini-batches a plan has over this many samples."""
+    """Return how many mini-batches a plan has over this many samples.
+
+    Raises:
+        ComputeError: `steps` is negative, or it is not given and `epochs` is less than 1.
+    """
     if plan.steps is not None:
         if plan.steps < 0:
             raise ComputeError(f"plan: steps={plan.steps} is negative")
@@ -50,7 +54,11 @@ def steps_of(plan: TrainingPlan, samples: int) -> int:
 
 
 def batch_of(plan: TrainingPlan, samples: int) -> int:
-    """Return how many samples a full mini-batch has."""
+    """Return how many samples a full mini-batch has.
+
+    Raises:
+        ComputeError: `batch_size` is negative.
+    """
     if plan.batch_size < 0:
         raise ComputeError(f"plan: batch_size={plan.batch_size} is negative; 0 means all samples")
     return min(plan.batch_size or samples, samples)

@@ -25,7 +25,8 @@ def trace(block: Any) -> Any:
     """Return the block's output as a symbol of "data".
 
     Raises:
-        ComputeError: the block cannot be traced, because its forward pass is plain Python.
+        ComputeError: the block cannot be traced, because its forward pass is plain Python, or it
+            has several outputs.
     """
     if not isinstance(block, mx.gluon.HybridBlock):
         raise ComputeError("the model is a plain Block")
@@ -39,7 +40,7 @@ def trace(block: Any) -> Any:
 
 
 def has_random(symbol: Any) -> bool:
-    """Whether a graph draws random numbers while it is trained."""
+    """Return whether a graph draws random numbers while it is trained."""
     nodes = json.loads(symbol.tojson())["nodes"]
     return any(word in node["op"].lower() for node in nodes for word in _RANDOM_OPERATORS)
 
@@ -47,8 +48,8 @@ def has_random(symbol: Any) -> bool:
 class CompiledStep:
     """Forward and backward of one batch size: reads `x`, `y` and the weights, writes the gradient.
 
-    `x` (batch, ...) and `y` (batch,) are for the caller to fill; `probabilities` is the head's
-    output of the last `run`.
+    The caller fills `x` (batch, ...) and `y` (batch,). `probabilities` is the head's output of the
+    last `run`.
     """
 
     def __init__(
@@ -84,13 +85,13 @@ class CompiledStep:
         self.probabilities = np.zeros(head.shape, np.float32)
         self._handle = self._executor.handle
         self._head = head.handle
-        self._head_output = head
+        self._head_output = head  # kept: its handle is used in every step
         self._address = self.probabilities.ctypes.data_as(ctypes.c_void_p)
         self._elements = ctypes.c_size_t(head.size)
 
     def run(self) -> None:
         """Take one forward and one backward pass; when it returns, MXNet has finished."""
-        # The executor's own methods build an NDArray for each output each time: a fifth of a step.
+        # The executor's own methods build NDArrays each time, which takes a fifth of a step.
         check_call(_LIB.MXExecutorForward(self._handle, _YES))
         check_call(_LIB.MXExecutorBackwardEx(self._handle, _NONE, None, _YES))
         check_call(_LIB.MXNDArraySyncCopyToCPU(self._head, self._address, self._elements))
@@ -100,8 +101,8 @@ class CompiledStep:
 class CompiledScorer:
     """Inference of one batch size, with parameters of its own.
 
-    An inference pass re-lays weights in oneDNN's blocked layouts, in place, which would destroy the
-    flat vector: so they are copies, refreshed by `copyto`, which knows about layouts.
+    An inference pass changes weights to oneDNN's blocked layouts, in place. This would destroy the
+    flat vector. So the parameters are copies, which `copyto` refreshes; it knows about layouts.
     """
 
     def __init__(
@@ -131,7 +132,7 @@ class CompiledScorer:
         self._executor = output.bind(mx.cpu(), arrays, grad_req="null", aux_states=statistics)
 
     def refresh(self) -> None:
-        """Take over the current weights and buffers."""
+        """Copy the current weights and buffers to the scorer's own parameters."""
         for view, copy in self._pairs:
             view.copyto(copy)
         mx.nd.waitall()

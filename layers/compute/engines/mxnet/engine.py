@@ -1,4 +1,4 @@
-"""The engine: one model on flat vectors; knows no rounds and no peers."""
+"""The engine: one model on flat vectors. It knows no rounds and no clients."""
 
 from __future__ import annotations
 
@@ -34,9 +34,10 @@ from layers.compute.unknown import unknown
 
 GradientHook = Callable[[np.ndarray, np.ndarray], None]
 
-# Samples whose gradient is taken at once by `Engine.gradient`.
+# How many samples `MXNetEngine.gradient` takes at once.
 GRADIENT_BATCH = 256
-# For how many samples bound graphs are kept: a batch size has one, and so has what is left over.
+# Bound graphs are kept for this many samples in all. There is a graph for each batch size, and one
+# for the smaller batch at the end of an epoch.
 STEP_ROWS = 256
 SCORER_ROWS = 1024
 
@@ -55,9 +56,13 @@ class SamplesLike(Protocol):
 
 @dataclass(frozen=True)
 class TrainReport:
-    """What local training did: steps taken, samples there were, mean of the mini-batches' losses.
+    """The result of local training.
 
-    A mini-batch's loss is that of the weights before its step; without steps it is NaN.
+    Attributes:
+        steps: how many steps were taken.
+        samples: how many samples there were.
+        loss: the mean of the mini-batches' losses, each at the weights before its step; NaN if
+            there was no step.
     """
 
     steps: int
@@ -68,19 +73,20 @@ class TrainReport:
 class MXNetEngine:
     """A model whose trainable parameters are one float32 vector (d,), and its buffers another (b,).
 
-    Buffers are what training keeps without a gradient, such as BatchNorm's running statistics. A
-    `mx.gluon.Constant` is in neither: it is a part of the model that `build` returns.
+    Buffers are state that has no gradient, such as BatchNorm's running statistics. A
+    `mx.gluon.Constant` is in neither vector: it is a part of the model that `build` returns.
 
     Args:
-        build: returns a new block; called more than once.
+        build: a function that returns a new block; it is called more than once.
         example_shape: the shape of one input, without the batch.
         classes: how many classes there are.
-        example_dtype: the type that the model takes its inputs in.
-        seed: of the initial weights that are loaded to begin with.
-        loss: a name in `LOSSES`; None: the block's attribute `loss` if that is one, else softmax.
+        example_dtype: the dtype of the model's inputs.
+        seed: for the initial weights, which are loaded.
+        loss: a name in `LOSSES`; None: the block's attribute `loss` if it has one, else softmax.
 
     Raises:
-        ComputeError: the block does not take such inputs, or has not one output a class.
+        ComputeError: the block does not take such inputs, its outputs do not fit the loss, it has
+            no trainable parameter, or the loss is unknown.
     """
 
     def __init__(
@@ -97,7 +103,7 @@ class MXNetEngine:
         self.example_dtype = example_dtype
         self._seed = seed
         self._build = build
-        with one_thread():  # a model with constants is the first to use MXNet
+        with one_thread():  # building a model with constants already runs operators
             self._block = build()
         if not isinstance(self._block, mx.gluon.Block):
             raise ComputeError(f"the model is a {type(self._block).__name__}, not a gluon Block")
@@ -129,11 +135,6 @@ class MXNetEngine:
         self.load(*self.initial(seed))
 
     @property
-    def compiled(self) -> bool:
-        """Whether the model runs as a bound graph, rather than through autograd."""
-        return self._output is not None
-
-    @property
     def weights(self) -> np.ndarray:
         """The current weights, float32 (d,): a read-only view, which training changes."""
         return self._weights.readonly
@@ -146,8 +147,8 @@ class MXNetEngine:
     def initial(self, seed: int) -> tuple[np.ndarray, np.ndarray]:
         """Return initial weights (d,) and buffers (b,), float32, the same in every process.
 
-        Parameters that carry an initialiser are drawn by it, the others by Gluon's rule, with
-        Xavier (Glorot & Bengio 2010) for weights.
+        A parameter with an initialiser is drawn by it. The others follow Gluon's rules, but
+        weights are drawn by Xavier (Glorot & Bengio 2010).
         """
         values = {
             name: draw(parameter, name, seed, index)
@@ -160,10 +161,10 @@ class MXNetEngine:
         )
 
     def load(self, weights: np.ndarray, buffers: np.ndarray) -> None:
-        """Copy weights (d,) and buffers (b,) in.
+        """Load weights (d,) and buffers (b,); they are copied.
 
         Raises:
-            ComputeError: one of them has another length; nothing is then loaded.
+            ComputeError: one of them has another length; then nothing is loaded.
         """
         for what, given, own in (
             ("weights", weights, self._weights),
@@ -187,15 +188,15 @@ class MXNetEngine:
         """Train from the loaded weights by local SGD, as `plan` says.
 
         Args:
-            samples: the client's own.
-            plan: epochs or steps, batch size, learning_rate, momentum, weight decay.
-            seed: of shuffling and of dropout.
-            gradient: called at each step as `gradient(g, w)` with the mini-batch's mean gradient
-                (d,), to be changed in place, and the weights (d,), to be read; before weight decay
-                and momentum.
+            samples: what to train on.
+            plan: epochs or steps, batch size, learning rate, momentum, weight decay.
+            seed: for shuffling and dropout.
+            gradient: called in each step as `gradient(g, w)`, before weight decay and momentum. `g`
+                (d,) is the mini-batch's mean gradient, and may be changed in place; `w` (d,) are
+                the weights, which are read-only.
 
         Raises:
-            ComputeError: the samples do not fit the model, or the plan says nothing sensible.
+            ComputeError: the samples do not fit the model, or a value of the plan is not allowed.
         """
         x, y = self._check(samples)
         labels = y.astype(np.float32)
@@ -221,8 +222,11 @@ class MXNetEngine:
     def gradient(self, samples: SamplesLike) -> np.ndarray:
         """Return the mean gradient, float32 (d,), of all samples at the loaded weights.
 
-        Weights and buffers stay as they are. Large sets are taken in batches of 256, each weighted
-        by its size; BatchNorm normalises each by its own statistics, as in training.
+        Weights and buffers stay as they are. A large set is taken in batches of 256, each weighted
+        by its size; BatchNorm normalises each batch by its own statistics, as in training.
+
+        Raises:
+            ComputeError: the samples do not fit the model.
         """
         x, y = self._check(samples)
         labels = y.astype(np.float32)
@@ -242,21 +246,21 @@ class MXNetEngine:
         return total.astype(np.float32)
 
     def evaluate(self, samples: SamplesLike, batch_size: int = 500) -> Metrics:
-        """Return loss and accuracy of the loaded weights, without dropout; see `scores`."""
+        """Return the loss and accuracy of the loaded weights, without dropout; see `scores`."""
         return self.scores(samples, batch_size).metrics()
 
     def scores(
         self, samples: SamplesLike, batch_size: int = 500, start: int = 0, stop: int | None = None
     ) -> Scores:
-        """Return how the loaded weights do on each of some samples, without dropout.
+        """Return how good the loaded weights are on each of some samples, without dropout.
 
-        The same bits for a sample, whatever is looked at besides its own batch.
+        A sample's result has the same bits, whatever other batches are evaluated.
 
         Args:
             samples: what to evaluate on.
-            batch_size: samples at a time.
+            batch_size: how many samples are evaluated together.
             start: the first row, a multiple of `batch_size`.
-            stop: the row behind the last one; None: all that follow.
+            stop: the row after the last one; None: all rows from `start` on.
 
         Raises:
             ComputeError: the samples do not fit the model, or there are no such rows.
@@ -267,9 +271,10 @@ class MXNetEngine:
         stop = len(y) if stop is None else stop
         if start % batch_size or not 0 <= start < stop <= len(y):
             raise ComputeError(
-                f"evaluate: rows {start} to {stop} of {len(y)} in batches of {batch_size}"
+                f"evaluate: rows {start} to {stop} of {len(y)}: start must be a multiple of the "
+                f"batch size {batch_size}, and stop above start and at most {len(y)}"
             )
-        # Few sizes, so that few graphs are bound; rows beyond the samples are not looked at.
+        # Few batch sizes, so that few graphs are bound; rows beyond the samples are not used.
         batch = min(batch_size, 1 << (len(y) - 1).bit_length())
         right, losses = np.zeros(stop - start, bool), np.zeros(stop - start)
         with one_thread():
@@ -284,7 +289,7 @@ class MXNetEngine:
         return Scores(right, losses, batch)
 
     def _trace(self) -> Any:
-        """Return the model as a symbol with known shapes, or None if it runs as Python only."""
+        """Return the model as a symbol with known shapes, or None if it cannot be traced."""
         example = np.zeros((2, *self.example_shape), self.example_dtype)
         try:
             output = trace(self._block)
@@ -296,7 +301,7 @@ class MXNetEngine:
                 with mx.autograd.pause(train_mode=False):
                     shape = self._block(mx.nd.array(example, dtype=example.dtype)).shape
             else:
-                # MXNet prints what it was given before it raises.
+                # MXNet prints its arguments before it raises.
                 with redirect_stdout(StringIO()):
                     given, (shape,), statistics = output.infer_shape(data=example.shape)
                 shapes = dict(zip(output.list_arguments(), given, strict=True))

@@ -1,4 +1,4 @@
-"""Bound graphs by batch size: the recently used ones are kept, for the thread that uses them."""
+"""Bound graphs by batch size: those used last are kept, for the thread that uses them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _here = threading.local()
 
 
 def _this_thread() -> object:
-    """Return an object of this thread's own; a thread's number is given away again when it ends."""
+    """Return an object of this thread's own; a thread's number is used again when it has ended."""
     if not hasattr(_here, "mark"):
         _here.mark = object()
     mark: object = _here.mark
@@ -21,12 +21,13 @@ def _this_thread() -> object:
 
 
 class BySize(Generic[T]):
-    """The last things made for a batch size, for `rows` samples in all, or for two of the largest.
+    """The graphs used last, one for each batch size.
 
-    What a bound graph keeps in memory grows with its batch: so samples are counted, not graphs.
+    A bound graph's memory grows with its batch size. So the cache is limited to batches of `rows`
+    samples in all, whatever the number of graphs; it always has room for two of the largest batch.
 
-    MXNet keeps scratch memory and random states by thread, so that what was made in one thread must
-    not run in another: a change of thread empties the cache.
+    MXNet keeps scratch memory and random states by thread, and a graph that was made in one thread
+    must not run in another. So a change of thread empties the cache.
     """
 
     def __init__(self, make: Callable[[int], T], rows: int):
@@ -36,7 +37,7 @@ class BySize(Generic[T]):
         self._thread: object = None
 
     def __getitem__(self, size: int) -> T:
-        """Return the thing for this batch size, made now if it is not there."""
+        """Return the graph for this batch size; make it if it is not kept."""
         thread = _this_thread()
         if thread is not self._thread:
             self._made.clear()

@@ -14,9 +14,13 @@ from layers.compute.errors import ComputeError
 
 
 def settle_shapes(block: Any, x: np.ndarray) -> None:
-    """Give every parameter of a block its shape, by one forward pass over zeros.
+    """Give every parameter of a block its shape, by one forward pass.
 
-    Values do not matter here, and zeros draw nothing from MXNet's random state.
+    Parameters start at zero: their values do not matter here, and zeros draw nothing from MXNet's
+    random state.
+
+    Raises:
+        ComputeError: the block has several outputs.
     """
     for _, parameter in parameters(block):
         init = None if constant(parameter) else "zeros"
@@ -29,7 +33,7 @@ def settle_shapes(block: Any, x: np.ndarray) -> None:
 
 
 def put_views(block: Any, weights: FlatVector, buffers: FlatVector, gradient: FlatVector) -> None:
-    """Make a block's parameters, statistics and gradients views of the flat vectors."""
+    """Make a block's parameters, buffers and gradients views of the flat vectors."""
     for name, parameter in parameters(block):
         if trainable(parameter):
             parameter._data = [weights.views[name]]
@@ -70,7 +74,7 @@ class ImperativeScorer:
         self._pairs = [(known[name], p.data()) for name, p in parameters(block) if not constant(p)]
 
     def refresh(self) -> None:
-        """Take over the current weights and buffers."""
+        """Copy the current weights and buffers to the scorer's own parameters."""
         for view, copy in self._pairs:
             view.copyto(copy)
         mx.nd.waitall()

@@ -1,7 +1,7 @@
 """Initial values of parameters, drawn by numpy from a seed: the same in every process.
 
-MXNet's initialisers draw from a random state that the whole process shares. The usual
-ones are written here again; any other is run by MXNet, seeded, at the price of that state.
+MXNet's initialisers draw from a random state that the whole process shares. So the usual ones are
+written here again. Any other runs in MXNet with a seed, which changes that shared state.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def _xavier(
     factor_type: str = "avg",
     magnitude: float = 3,
 ) -> np.ndarray:
-    """Glorot & Bengio 2010, eq. 16, with MXNet's defaults."""
+    """Draw by Glorot & Bengio 2010, eq. 16, with MXNet's defaults."""
     fan_in, fan_out = _fans(name, shape)
     factor = {"avg": (fan_in + fan_out) / 2, "in": fan_in, "out": fan_out}[factor_type]
     scale = float(np.sqrt(magnitude / factor))
@@ -54,7 +54,7 @@ def _msra(
     slope: float = 0.25,
     **_: Any,
 ) -> np.ndarray:
-    """He et al. 2015, eq. 15."""
+    """Draw by He et al. 2015, eq. 15."""
     return _xavier(rng, name, shape, "gaussian", factor_type, 2.0 / (1 + slope**2))
 
 
@@ -96,7 +96,7 @@ RULES: dict[str, Rule] = {
     "msraprelu": _msra,
 }
 
-# What a parameter without an initialiser of its own starts as, by the end of its name, as in Gluon.
+# The rule for a parameter without an initialiser of its own: by the end of its name, as in Gluon.
 DEFAULTS: tuple[tuple[str, Rule], ...] = (
     ("weight", _xavier),
     ("bias", _zeros),
@@ -131,6 +131,9 @@ def draw(parameter: Any, name: str, seed: int, index: int) -> np.ndarray:
     """Return the initial value, float32, of the `index`-th parameter of a model.
 
     Each parameter has a random stream of its own, so that none depends on those before it.
+
+    Raises:
+        ComputeError: it has no initialiser, and no rule fits its name or its shape.
     """
     rng = np.random.default_rng([seed, index])
     shape = tuple(parameter.shape)

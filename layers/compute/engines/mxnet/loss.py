@@ -1,4 +1,4 @@
-"""Losses: the head of the training graph, and what its outputs say about loss and accuracy."""
+"""Losses: the head of the training graph, and the loss and the prediction from its outputs."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ import numpy as np
 
 from layers.compute.errors import ComputeError
 
-# The smallest likelihood whose logarithm float32 can tell from that of zero.
+# The smallest normal float32: a likelihood of 0 is raised to it before its logarithm is taken.
 TINY = np.finfo(np.float32).tiny
 
 
 class Loss(Protocol):
-    """What the engine asks of a loss."""
+    """What the engine needs from a loss."""
 
     @property
     def outputs(self) -> int:
-        """How many outputs the model must have."""
+        """The number of outputs that the model must have."""
 
     @property
     def labels(self) -> int:
-        """How many labels there are: 0 to `labels` - 1."""
+        """The number of labels: 0 to `labels` - 1."""
 
     def head(self, F: Any, logits: Any, label: Any, batch: int) -> Any:
         """Return probabilities whose backward pass gives the gradient of the batch's mean loss."""
@@ -35,7 +35,7 @@ class Loss(Protocol):
         """Return each sample's loss, float64 (n,)."""
 
     def predict(self, logits: np.ndarray) -> np.ndarray:
-        """Return each sample's label, (n,)."""
+        """Return the label that the model gives each sample, (n,)."""
 
 
 @dataclass(frozen=True)
@@ -50,12 +50,12 @@ class Softmax:
 
     @property
     def outputs(self) -> int:
-        """One output a class."""
+        """One output for each class."""
         return self.classes
 
     @property
     def labels(self) -> int:
-        """One label a class."""
+        """One label for each class."""
         return self.classes
 
     def head(self, F: Any, logits: Any, label: Any, batch: int) -> Any:
@@ -85,7 +85,7 @@ class Sigmoid:
 
     def __post_init__(self) -> None:
         if self.classes not in (1, 2):
-            raise ComputeError(f"loss sigmoid: {self.classes} classes; it is for two, one output")
+            raise ComputeError(f"loss sigmoid: {self.classes} classes; it is for two classes")
 
     @property
     def outputs(self) -> int:

@@ -8,7 +8,7 @@ import numpy as np
 class Sgd:
     """`g += decay w; v = momentum v + g; w -= eta v`, with a velocity that starts at zero.
 
-    The gradient's memory is used for the product with the rate: it does not outlive a step.
+    A step needs no memory of its own: it overwrites the gradient with its product with `eta`.
     """
 
     def __init__(
@@ -20,7 +20,7 @@ class Sgd:
         self._velocity = np.zeros(dimension, np.float32) if momentum else None
 
     def step(self, weights: np.ndarray, gradient: np.ndarray) -> None:
-        """Move the weights by one step; overwrites the gradient."""
+        """Move the weights by one step, and overwrite the gradient."""
         if self._decay:
             gradient += self._decay * weights
         if self._velocity is not None:

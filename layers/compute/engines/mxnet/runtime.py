@@ -1,4 +1,4 @@
-"""How MXNet has to run so that the same seed gives the same bits, quickly and quietly."""
+"""How MXNet must run so that the same seed gives the same bits, fast and without notices."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from typing import Any
 
 ENVIRONMENT = {
     # An executor bound for inference otherwise keeps fused copies of the first weights it saw.
-    # "default" rewrites nothing, as "NONE" does, but can be told to be quiet about it.
+    # "default" rewrites nothing, like "NONE", and its notices can be switched off.
     "MXNET_SUBGRAPH_BACKEND": "default",
     "MXNET_SUBGRAPH_VERBOSE": "0",
-    # Operators run in the calling thread: no hand-over costs, a quarter of a small model's step.
+    # Operators run in the calling thread: other threads cost a quarter of a small model's step.
     "MXNET_ENGINE_TYPE": "NaiveEngine",
     "MXNET_STORAGE_FALLBACK_LOG_VERBOSE": "0",
 }
@@ -25,7 +25,7 @@ ENGINE_NOTICE = b"MXNet start using engine"
 
 
 def prepare() -> None:
-    """Set MXNet's environment; a variable that the user has set already stays as it is."""
+    """Set MXNet's environment variables; those that the user has set stay as they are."""
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
 
@@ -41,7 +41,7 @@ _CPU = _Context(1, 0)
 
 
 def _run_as_operator(function: Callable[[], None]) -> None:
-    """Run a function where MXNet runs its operators, and wait for it."""
+    """Run a function in the thread in which MXNet runs its operators, and wait for it."""
     from mxnet.base import _LIB, check_call
 
     operator = _Operator(lambda _context, _parameter: function())
@@ -55,7 +55,7 @@ def _run_as_operator(function: Callable[[], None]) -> None:
 
 @contextmanager
 def _without(notice: bytes) -> Iterator[None]:
-    """Keep the lines that hold `notice`, which the user can do nothing about, off stderr."""
+    """Keep lines that contain `notice` off stderr: the user can do nothing about them."""
     sys.stderr.flush()
     kept = os.dup(2)
     with tempfile.TemporaryFile() as said:
@@ -72,7 +72,7 @@ def _without(notice: bytes) -> Iterator[None]:
 
 
 class _Started:
-    """MXNet, started: its OpenMP libraries, and what to hold while operators run."""
+    """MXNet after its start: its OpenMP libraries, and the lock to hold while operators run."""
 
     def __init__(self) -> None:
         import mxnet as mx
@@ -99,8 +99,8 @@ def _start() -> _Started:
 def one_thread() -> Iterator[None]:
     """Run operators on one OpenMP thread.
 
-    oneDNN splits sums among its threads, so that their number shows in the last bits. The number
-    belongs to the thread that runs the operators, and is put back at the end.
+    oneDNN splits a sum among its threads, so their number changes the last bits. The number is set
+    in the thread that runs the operators, and restored at the end.
     """
     with _starting:
         mxnet = _start()
@@ -112,7 +112,7 @@ def one_thread() -> Iterator[None]:
             library.set_num_threads(1)
 
     def restore() -> None:
-        # An interrupt may have come before the last of them was asked.
+        # An interrupt may have come before `limit` reached the last library.
         for library, threads in zip(mxnet.libraries, before, strict=False):
             library.set_num_threads(threads)
 

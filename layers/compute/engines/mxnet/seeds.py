@@ -1,4 +1,4 @@
-"""Seeds of MXNet's own random numbers (dropout), derived from ours."""
+"""Seeds for MXNet's own random numbers (dropout), derived from the engine's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which parameters a block has, by names that do not depend on what the process built before."""
+"""The parameters of a block, by names that do not depend on what the process built before."""
 
 from __future__ import annotations
 
@@ -15,6 +15,9 @@ def parameters(block: Any) -> list[tuple[str, Any]]:
 
     Gluon's own names count instances in the process ("conv3_weight"); a structural name is the path
     through the tree ("features.0.weight"), as Gluon's `save_parameters` writes it.
+
+    Raises:
+        ComputeError: a parameter is not float32.
     """
     named: list[tuple[str, Any]] = []
     seen: set[int] = set()
@@ -33,12 +36,12 @@ def parameters(block: Any) -> list[tuple[str, Any]]:
 
 
 def trainable(parameter: Any) -> bool:
-    """Whether training moves a parameter; the others are buffers or constants."""
+    """Return whether training changes a parameter; the others are buffers or constants."""
     return bool(parameter.grad_req != "null")
 
 
 def constant(parameter: Any) -> bool:
-    """Whether a parameter belongs to the model's definition, as word vectors that stay as they are.
+    """Return whether a parameter belongs to the model's definition, such as fixed word vectors.
 
     Constants (`mx.gluon.Constant`) are in neither vector: every end that builds the model has them.
     """

@@ -40,7 +40,7 @@ def size(layout: Layout) -> int:
 
 
 def aligned(shape: tuple[int, ...], dtype: str = "float32") -> np.ndarray:
-    """Return zeros whose first byte lies on a 64-byte boundary, as oneDNN likes it."""
+    """Return zeros whose first byte is on a 64-byte boundary, as oneDNN's kernels prefer it."""
     kind = np.dtype(dtype)
     length = prod(shape) * kind.itemsize
     raw = np.zeros(length + ALIGNMENT_BYTES, np.uint8)
@@ -53,7 +53,7 @@ def share(array: np.ndarray) -> Any:
 
     Before numpy touches the memory, MXNet must have finished with it (`mx.nd.waitall`).
     """
-    # from_numpy makes the array that it is given read-only: give it a view.
+    # from_numpy makes its argument read-only, so it gets a view.
     return mx.nd.from_numpy(array.view(), zero_copy=True)
 
 

@@ -1,11 +1,11 @@
-"""Give narrow convolutions the blocks of channels that oneDNN's fast kernels want.
+"""Give narrow convolutions the blocks of channels that oneDNN's fast kernels need.
 
-oneDNN computes a convolution by a fast kernel when its channels come in blocks of 16, and otherwise
-by a general one: LeNet-5's six channels cost more than 16 would. So a narrow convolution computes
-further channels, with weights and bias of zero, for which the next convolution has weights of zero.
-They take no part in the result, and their gradient is not asked for: the function and the gradient
-of the model's own parameters stay the same, up to rounding. Seen with LeNet-5, batch 10: 680 to 470
-microseconds a step.
+oneDNN computes a convolution with a fast kernel if its channels come in blocks of 16, and with a
+general one if not: LeNet-5's six channels cost more than 16 would. So a narrow convolution computes
+further channels, with weights and bias of zero, and the next convolution has weights of zero for
+them. They take no part in the result, and their gradient is not computed: the function and the
+gradient of the model's own parameters stay the same, up to rounding. Measured with LeNet-5, batch
+10: a step takes 470 microseconds instead of 680.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from typing import Any
 import mxnet as mx
 
 BLOCK = 16
-# Beyond this, the further channels cost more than they save.
+# At most so many times the channels: more would cost more than they save.
 MOST_GROWTH = 3
-# What can stand between two convolutions: works on each channel for itself.
+# What may stand between two convolutions: operators that compute each channel on its own.
 CHANNELWISE = ("Activation", "Pooling")
 
 Shape = tuple[int, ...]
@@ -30,7 +30,7 @@ def widen(output: Any, shapes: dict[str, Shape]) -> Any:
 
     Args:
         output: the model.
-        shapes: of its arguments, by name.
+        shapes: the shapes of its arguments, by name.
     """
     graph = json.loads(output.tojson())
     further = _further_channels(graph)
@@ -44,7 +44,7 @@ def widen(output: Any, shapes: dict[str, Shape]) -> Any:
 
 
 def _further_channels(graph: dict[str, Any]) -> dict[int, int]:
-    """Return how many channels to add to the output of which nodes."""
+    """Return how many channels to add to a node's output, for the nodes that get more."""
     nodes = graph["nodes"]
     heads = {head[0] for head in graph["heads"]}
     readers: dict[int, list[int]] = {}
@@ -60,9 +60,9 @@ def _further_channels(graph: dict[str, Any]) -> dict[int, int]:
         return (filters + further.get(index, 0)) % BLOCK == 0
 
     def way_to_convolutions(index: int) -> list[int] | None:
-        """The nodes from here to the next convolutions, or None if anything else reads them.
+        """Return the nodes from here to the next convolutions, or None if others read them.
 
-        A convolution that does not give blocks itself gains nothing by reading them.
+        A next convolution whose own output does not come in blocks would gain nothing: then None.
         """
         if index in heads:
             return None
@@ -100,13 +100,13 @@ def _is_simple_convolution(nodes: list[dict[str, Any]], node: dict[str, Any]) ->
 
 
 def _narrow_input(graph: dict[str, Any], index: int, further: dict[int, int]) -> int:
-    """Return how many channels are added to what a convolution reads."""
+    """Return how many channels are added to the input of a convolution."""
     node = graph["nodes"][index]
     return further.get(node["inputs"][0][0], 0) if node["op"] == "Convolution" else 0
 
 
 class _Rewriting:
-    """The new graph's nodes, one after the other; a node's inputs are given in the old numbers."""
+    """The new graph's nodes, in order; callers name a node's inputs by their old numbers."""
 
     def __init__(self, graph: dict[str, Any], shapes: dict[str, Shape]):
         self._old = graph

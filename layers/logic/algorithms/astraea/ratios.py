@@ -1,14 +1,14 @@
-"""How much more, or less, of each class there should be (Astraea: Duan et al. 2019, algorithm 2).
+"""The factor for the number of samples of each class (Astraea: Duan et al. 2019, algorithm 2).
 
 A class whose number of samples lies far below or above the mean, by its z-score, is brought up or
-down to where its z-score would be on the geometric mean of what it is and what is allowed.
+down: its new z-score is the geometric mean of its z-score and the one that is allowed.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-MOST = 100.0  # or one client's absurd histogram would let all others train without end
+MOST = 100.0  # without a limit one absurd histogram would let all clients train without end
 
 
 def ratios(numbers: np.ndarray, above: float = 3.0, below: float | None = None) -> np.ndarray:
@@ -16,7 +16,7 @@ def ratios(numbers: np.ndarray, above: float = 3.0, below: float | None = None) 
 
     With mean m and standard deviation s (of C - 1 degrees of freedom) of the `numbers` (C,), and
     z = (number - m) / s: (m - s sqrt(z T_a)) / number where z < T_a, (m + s sqrt(z T_d)) / number
-    where z > T_d; 100 at the most. A class of which there is nothing is left alone.
+    where z > T_d; at most 100. A class without samples is left alone.
 
     Args:
         numbers: samples of each class over all clients.

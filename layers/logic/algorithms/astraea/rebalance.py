@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,26 +12,24 @@ from layers.logic.algorithms.mediators.histograms import reported_histograms
 from layers.logic.core.engine import ArrayData, Data
 from layers.logic.core.hook import ClientHalf, Context, Hook, ServerHalf
 from layers.logic.core.messages import Task
+from layers.logic.core.parts import Parts
 from layers.logic.errors import LogicError, Rejected
 from layers.logic.seeds import generator
-
-if TYPE_CHECKING:
-    from layers.logic.round.logic import Logic
 
 LABELS = "labels"
 
 
 @dataclass(frozen=True)
 class Rebalance(Hook):
-    """The server tells each class's ratio, and clients take their samples so many times.
+    """The server sends a ratio for each class, and clients repeat or drop samples by it.
 
-    Duan et al. 2019 (Astraea), algorithm 2: z-scores of the numbers of samples of each class over
-    all clients say which classes are far too rare or too frequent, and by what ratio (see
+    Duan et al. 2019 (Astraea), algorithm 2: the z-score of a class's number of samples over all
+    clients says whether the class is far too rare or too frequent, and by what ratio (see
     `ratios`). A sample of a class with ratio r is taken floor(r) times, and once more with
-    probability r - floor(r): the same ones in every round. The paper augments images instead of
-    repeating them. n_k counts what is trained on.
+    probability r - floor(r); in every round the same samples are. The paper augments images instead
+    of repeating them. n_k counts the samples that are trained on.
 
-    Needs a selector that asks for the labels. Down goes one float64 for each class.
+    The hook needs a selector that asks for the labels. One float64 for each class goes down.
 
     Attributes:
         above: T_d; a class is too frequent if its z-score is above it, too rare if below -1 / T_d.
@@ -43,25 +40,29 @@ class Rebalance(Hook):
     def __post_init__(self) -> None:
         check_above(self.above)
 
-    def check(self, logic: Logic) -> None:
-        """Refuse a selector that does not know the labels."""
+    def check(self, logic: Parts) -> None:
+        """Check that the selector asks the clients for their labels.
+
+        Raises:
+            LogicError: it does not.
+        """
         if not any(question.name == LABELS for question in logic.selector.surveys()):
             raise LogicError(
-                f"Rebalance goes by the labels that all clients have, and "
+                f"Rebalance needs the labels of all clients, and "
                 f"{type(logic.selector).__name__} does not ask for them; use a selector that "
                 "does, such as astraea"
             )
 
     def server(self) -> ServerHalf:
-        """Return the half that tells the ratios."""
-        return _Telling(self.above)
+        """Return the half that sends the ratios."""
+        return _Sending(self.above)
 
     def client(self) -> ClientHalf:
-        """Return the half that takes samples more often, or not at all."""
+        """Return the half that repeats and drops samples."""
         return _Taking()
 
 
-class _Telling(ServerHalf):
+class _Sending(ServerHalf):
     def __init__(self, above: float) -> None:
         self._above = above
         self._ratios: np.ndarray | None = None
@@ -69,7 +70,7 @@ class _Telling(ServerHalf):
     def send(self, task: Task, context: Context) -> Task:
         if self._ratios is None:
             answers = context.answers.get(LABELS, {})
-            classes = max((told["histogram"].size for told in answers.values()), default=0)  # type: ignore[union-attr]
+            classes = max((answer["histogram"].size for answer in answers.values()), default=0)  # type: ignore[union-attr]
             _, counts = reported_histograms(answers, classes)
             self._ratios = ratios(counts.sum(0), self._above)
         if (self._ratios != 1).any():
@@ -79,17 +80,19 @@ class _Telling(ServerHalf):
 
 class _Taking(ClientHalf):
     def samples(self, data: Data, context: Context) -> Data:
-        told = context.slot.get("ratios")
-        if told is None:
+        sent = context.slot.get("ratios")
+        if sent is None:
             return data
-        if not isinstance(told, np.ndarray) or told.ndim != 1 or not np.isfinite(told).all():
-            raise Rejected("ratios that are not a number for each class")
-        if data.y.max(initial=-1) >= told.size:
-            raise Rejected(f"ratios of {told.size} classes, and here is label {data.y.max()}")
-        ratio = told[data.y]
+        if not isinstance(sent, np.ndarray) or sent.ndim != 1 or not np.isfinite(sent).all():
+            raise Rejected("ratios that are not one finite number for each class")
+        if data.y.max(initial=-1) >= sent.size:
+            raise Rejected(
+                f"ratios of {sent.size} classes, but this client has label {data.y.max()}"
+            )
+        ratio = sent[data.y]
         chance = generator(0, "rebalance", context.client or 0).random(len(data))
         times = np.floor(ratio).astype(np.int64) + (chance < ratio - np.floor(ratio))
         if not times.any():
-            times[np.argmax(ratio)] = 1  # a client has something to train on
+            times[np.argmax(ratio)] = 1  # a client must have something to train on
         rows = np.repeat(np.arange(len(data)), times)
         return ArrayData(data.x[rows], data.y[rows])

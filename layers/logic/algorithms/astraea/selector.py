@@ -1,4 +1,4 @@
-"""Astraea's rescheduling: everybody, in line at mediators whose data together are balanced."""
+"""Astraea's rescheduling: all clients stand in line at mediators with balanced data."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from layers.logic.algorithms.astraea.ratios import ratios
-from layers.logic.algorithms.fedaim.selector import check_classes
-from layers.logic.algorithms.mediators.histograms import reported_histograms, without_others
+from layers.logic.algorithms.mediators.histograms import LABELS, LabelHistograms, check_classes
 from layers.logic.algorithms.mediators.schedule import (
     greedy_fill,
     kept_lines,
@@ -20,7 +19,7 @@ from layers.logic.algorithms.mediators.schedule import (
     present,
 )
 from layers.logic.core.plan import Plan, Population
-from layers.logic.core.selector import SELECT, SURVEY, Selector
+from layers.logic.core.selector import SELECT, Selector
 from layers.logic.core.state import ServerState
 from layers.logic.core.survey import Question
 from layers.logic.errors import LogicError
@@ -29,22 +28,22 @@ from layers.logic.numeric.distances import kullback_leibler, uniform
 
 @dataclass(frozen=True)
 class Astraea(Selector):
-    """Every client every round, gamma to a mediator, one after the other in its lane.
+    """All clients in every round: gamma clients at each mediator, one after the other in its lane.
 
     Duan et al. 2019, "Astraea: Self-balancing Federated Learning for Improving Classification
     Accuracy of Mobile Deep Learning Applications", algorithm 3: a mediator takes
-    argmin_k KL(P_m + P_k || uniform) until it has gamma clients. A plan has a place for each client
-    once, so a mediator goes through its clients once a round (the paper's E_m = 1).
+    argmin_k KL(P_m + P_k || uniform) until it has gamma clients. A client has one place in a plan,
+    so a mediator goes through its clients once a round (the paper's E_m = 1).
 
-    The clients are asked for their labels' histogram once, before their first round; the lines are
-    made again when a client joins later. Who does not answer, or not with a histogram, takes no
-    part until it does. It keeps the lines.
+    The clients are asked for the histogram of their labels once, before their first round; the
+    lines are made again when a client joins later. A client that does not answer, or not with a
+    histogram, takes no part until it does. It keeps the lines.
 
     Attributes:
-        gamma: clients of a mediator; the last one has what is left over.
+        gamma: clients of a mediator; the last mediator has the clients that are left.
         classes: number of labels, C.
-        above: T_d of a hook `rebalance` beside it, so that the lines are made by what clients will
-            train on; None: by what they have.
+        above: T_d of the hook `rebalance`, if there is one: the lines are then made from the
+            samples that clients will train on. None: from the samples that they have.
     """
 
     gamma: int = 10
@@ -59,15 +58,21 @@ class Astraea(Selector):
             check_above(self.above)
 
     def surveys(self) -> tuple[Question, ...]:
-        """Ask for the labels' histogram."""
-        return (Question("labels", classes=self.classes),)
+        """Ask for the histogram of the labels."""
+        return (self._question,)
+
+    @property
+    def _question(self) -> Question:
+        return Question(LABELS, classes=self.classes)
 
     def on_survey(self, state: ServerState, population: Population) -> ServerState:
-        """Make the lines, if others than before have told of their labels."""
-        clients, counts = reported_histograms(state.memory[SURVEY]["labels"], self.classes)
-        state = without_others(state, "labels", clients)
-        if clients == sorted(c for line in lines_of(state.memory.get(SELECT, {})) for c in line):
+        """Make the lines, if other clients than before have told their labels."""
+        told = LabelHistograms.of_state(state, self._question)
+        state = told.kept_in(state, self._question)
+        lined = (c for line in lines_of(state.memory.get(SELECT, {})) for c in line)
+        if told.clients == tuple(sorted(lined)):
             return state
+        clients, counts = told.clients, told.counts
         if self.above is not None:
             counts = counts * ratios(counts.sum(0), self.above)
         reference = uniform(self.classes)
@@ -86,11 +91,11 @@ class Astraea(Selector):
         round: int,
         rng: np.random.Generator,
     ) -> Plan:
-        """Return everybody who is there, in the mediators' lanes."""
+        """Return all clients that are there, in the lanes of the mediators."""
         return Plan(present(lines_of(memory), set(population.clients)))
 
 
 def check_above(above: float) -> None:
-    """Raise `LogicError` unless a z-score can lie above it."""
+    """Raise `LogicError` unless `above` is a finite number greater than 0."""
     if not 0 < above < math.inf:
         raise LogicError(f"above must be above 0, not {above}")

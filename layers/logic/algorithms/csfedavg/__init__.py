@@ -1,4 +1,4 @@
-"""CSFedAvg (Zhang et al. 2021): clients whose models diverge least.
+"""CSFedAvg (Zhang et al. 2021): the clients whose models diverge least take part.
 
-Other selectors live in `selectors`.
+A selector that does without the hook `divergence` belongs in `selectors`.
 """

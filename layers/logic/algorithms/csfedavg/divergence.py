@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,21 +11,19 @@ from layers.logic.core.messages import Task, Update
 from layers.logic.errors import LogicError
 from layers.logic.numeric.norm import norm
 
-if TYPE_CHECKING:
-    from layers.logic.round.logic import Logic
-
 METRIC = "divergence"
 LEAST = float(np.finfo(np.float32).tiny)
 
 
 @dataclass(frozen=True)
 class Divergence(Hook):
-    """The metric d_k = ||w_k - w_aux|| / ||w_aux|| of every update, for a selector to learn from.
+    """The metric d_k = ||w_k - w_aux|| / ||w_aux|| of every update, which a selector can use.
 
     Zhang et al. 2021, "Client Selection for Federated Learning With Non-IID Data in Mobile Edge
-    Computing": each round the server trains w_aux from the global model, as a client would, on a
-    small balanced set of its own. The set is taken out of the training samples. It costs the server
-    one client's training a round; nothing is kept, and nothing more crosses the wire.
+    Computing": in each round the server trains w_aux from the global model, as a client would, on a
+    small balanced set of its own. The set is taken out of the training samples. This costs the
+    server one client's training in each round. Neither end keeps anything, and nothing more crosses
+    the wire.
 
     Attributes:
         held_out: the server's set as a share of all training samples.
@@ -38,26 +35,17 @@ class Divergence(Hook):
         if not 0 < self.held_out < 1:
             raise LogicError(f"held_out must lie between 0 and 1, not {self.held_out}")
 
-    def check(self, logic: Logic) -> None:
-        """Refuse updates that travel in another form here already."""
-        before = [hook for hook in logic.hooks[: logic.hooks.index(self)] if hook.encodes_update]
-        if before:
-            raise LogicError(
-                f"Divergence needs the update that {type(before[0]).__name__} has put into another "
-                "form; put divergence before it in logic.hooks"
-            )
-
     def server(self) -> ServerHalf:
         """Return the half that trains and compares."""
         return _Comparing()
 
 
 class _Comparing(ServerHalf):
-    """Lives for one round; the auxiliary model is trained when the first update has come."""
+    """The server's half, for one round; it trains w_aux when the first update has come."""
 
     def __init__(self) -> None:
         self._first: tuple[np.ndarray, int] | None = None
-        self._starts: dict[int, np.ndarray] = {}  # where others than the global model were sent
+        self._starts: dict[int, np.ndarray] = {}  # of clients that did not get the global model
         self._model: np.ndarray | None = None
 
     def send(self, task: Task, context: Context) -> Task:
@@ -67,7 +55,7 @@ class _Comparing(ServerHalf):
                 "an auxiliary"
             )
         if self._first is None:
-            # The first task is that of the plan's first client, whoever answers first.
+            # Of the plan's first client, so that w_aux does not depend on who answers first.
             self._first = (task.buffers, context.seed)
         if task.weights.size and task.weights is not context.start:
             self._starts[task.client] = task.weights
@@ -76,7 +64,7 @@ class _Comparing(ServerHalf):
     def receive(self, update: Update, context: Context) -> Update:
         auxiliary = self._trained(context)
         if update.delta.shape != auxiliary.shape:
-            return update  # the gate will refuse it
+            return update  # the server's next check rejects it
         away = self._starts.get(update.client, context.start) + update.delta
         away -= auxiliary
         metrics = {**update.metrics, METRIC: norm(away) / max(norm(auxiliary), LEAST)}

@@ -1,42 +1,40 @@
-"""CSFedAvg's selection: the clients whose models are nearest to one trained on balanced data."""
+"""CSFedAvg's selection: the clients whose models are nearest to a model of balanced data."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from layers.logic.algorithms.csfedavg.divergence import METRIC, Divergence
+from layers.logic.core.parts import Parts
 from layers.logic.core.plan import Plan, Population, single_lanes
 from layers.logic.core.report import RoundReport
 from layers.logic.core.selector import Selector
 from layers.logic.errors import LogicError
 from layers.logic.selectors.uniform import check_size, cohort_size
 
-if TYPE_CHECKING:
-    from layers.logic.round.logic import Logic
-
 
 @dataclass(frozen=True)
 class CsFedAvg(Selector):
-    """Random cohorts until a set Omega of candidates is full, then cohorts out of Omega.
+    """Random cohorts until a set Omega of candidates is full, then cohorts from Omega.
 
     Zhang et al. 2021, "Client Selection for Federated Learning With Non-IID Data in Mobile Edge
-    Computing" (what its abstract leaves open is settled here): after each round, of the
-    participants that are not candidates yet, those with the smallest divergence d_k (see the hook
-    `divergence`, which this needs) become candidates, ceil(rho m) of the m participants, until
-    there are ceil(P K). From then on all participants are candidates; there may be fewer than m of
-    them. When none is there, the round is a random one. It keeps the candidates' numbers.
+    Computing" (what its abstract leaves open is decided here). After each round, ceil(rho m) of its
+    m participants become candidates: of those that are not candidates yet, the ones with the
+    smallest divergence d_k, which the hook `divergence` measures. When there are ceil(P K)
+    candidates, all participants are candidates, and a cohort may have fewer than m clients. When no
+    candidate is there, the round is a random one. It keeps the numbers of the candidates.
 
     Attributes:
         fraction: C, the share of the population in a round; m = max(round(C K), 1) clients.
         count: m itself, instead of a fraction.
         candidates: P, the size of Omega as a share of the population.
         entering: rho, the share of a round's participants that become candidates.
-        exploring: share of the cohort that goes on being drawn from all when Omega is full.
+        exploring: share of a cohort that is drawn from the other clients when Omega is full.
     """
 
     fraction: float = 0.1
@@ -53,11 +51,11 @@ class CsFedAvg(Selector):
         if not 0 <= self.exploring <= 1:
             raise LogicError(f"exploring must be between 0 and 1, not {self.exploring}")
 
-    def check(self, logic: Logic) -> None:
+    def check(self, logic: Parts) -> None:
         """Refuse a logic without the hook that measures the divergence."""
         if not any(isinstance(hook, Divergence) for hook in logic.hooks):
             raise LogicError(
-                "csfedavg selects by a divergence that nobody measures; add the hook divergence"
+                "csfedavg selects by a divergence that no hook measures; add the hook divergence"
             )
 
     def select(
@@ -67,7 +65,7 @@ class CsFedAvg(Selector):
         round: int,
         rng: np.random.Generator,
     ) -> Plan:
-        """Draw from everybody, or from the candidates when there are enough."""
+        """Draw from all clients, or from the candidates when there are enough of them."""
         clients = np.array(population.clients, np.int64)
         m = cohort_size(self.fraction, self.count, clients.size)
         drawn = rng.permutation(clients)
@@ -85,10 +83,10 @@ class CsFedAvg(Selector):
         return Plan(single_lanes(drawn.tolist()), enough=max(m, 1))
 
     def on_round_end(self, memory: Mapping[str, Any], report: RoundReport) -> Mapping[str, Any]:
-        """Add the nearest of the newcomers to the candidates.
+        """Add the participants with the smallest divergence to the candidates.
 
-        How many candidates there may be is known when clients are selected; once they are enough,
-        nobody else takes part, so that no more are added.
+        `select` knows how many candidates there may be; once there are enough, only candidates take
+        part, so that none are added.
         """
         omega = memory.get("omega", np.zeros(0, np.int64))
         known = set(omega.tolist())

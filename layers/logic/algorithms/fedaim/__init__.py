@@ -1,4 +1,4 @@
-"""FedAIM: two servers, mediators for extremely biased clients, and an exchange of models.
+"""FedAIM: mediators for extremely biased clients, two servers, and an exchange of their models.
 
-What Astraea shares with it lives in `mediators`.
+What Astraea needs as well belongs in `mediators`.
 """

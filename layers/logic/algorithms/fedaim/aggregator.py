@@ -15,16 +15,15 @@ from layers.logic.algorithms.fedaim.entropy import entropy, share
 from layers.logic.algorithms.fedaim.split import ALONE, EBS, NEBS, Split
 from layers.logic.core.aggregator import AGGREGATE, Aggregator, Contribution
 from layers.logic.core.messages import Update
-from layers.logic.core.selector import SELECT
 from layers.logic.core.state import ServerState, frozen
 from layers.logic.errors import LogicError, Rejected
 from layers.logic.numeric.norm import norm
 
-LEAST_BIAS = 1e-8  # so that a client without any has a finite weight
+LEAST_BIAS = 1e-8  # so that a client without bias has a finite weight
 
 
 class _Server:
-    """The mean that one of the two servers takes of its lanes."""
+    """The mean of the lanes of one of the two servers."""
 
     def __init__(self, state: ServerState, start: tuple[np.ndarray, np.ndarray]) -> None:
         self._weights, self._buffers = start
@@ -38,7 +37,7 @@ class _Server:
         self._weight += weight
 
     def model(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return weights and buffers; those before the round if nobody came back."""
+        """Return weights and buffers; those from before the round if no client returned."""
         if not self._weight:
             return self._weights, self._buffers
         self._delta /= self._weight
@@ -51,14 +50,14 @@ class _Round:
     ebs: _Server
     buffers: BufferMean
     bias: Mapping[int, float]
-    alone: str = ""  # the one server of which any client is there
+    alone: str = ""  # the server that alone has clients in this round; empty: both have
     loss: float = 0.0
-    samples: float = 0.0  # that the loss is of
+    samples: float = 0.0  # of the clients whose loss is in the sum
 
 
 @dataclass(frozen=True)
 class FedAim(Aggregator):
-    """NEBS averages single clients, EBS mediators; when they have grown apart, they are mixed.
+    """NEBS averages single clients, EBS averages mediators; when they differ much, they are mixed.
 
     FedAIM, algorithm 2, equations 4 to 21. w^NEBS is the mean of the clients that are not extremely
     biased by their samples; w^EBS that of the mediators' models by B_m = sum_k n_k / EMD_k over the
@@ -66,24 +65,25 @@ class FedAim(Aggregator):
     model that they received. The servers are stable if (loss_t - loss_{t-1}) / loss_{t-1} is at
     most `tolerance`, and in the first round. If they are, and ||w^EBS - w^C|| / ||w^C|| is at least
     `divergence`, then w^C = alpha w^NEBS + (1 - alpha) w^EBS with alpha by the entropies of the two
-    models (see `entropy`), from which both servers go on. The global model is w^C.
+    models (see `entropy`), from which both servers continue. The global model is w^C.
     Buffers are averaged by samples.
 
-    Without extremely biased clients w^C is w^NEBS, which is FedAvg; without others it is w^EBS; so
-    it is with a selector that gives no groups, and while none of a server's clients is there. A
-    round in which those of NEBS are there and none came back exchanges nothing. It keeps
-    loss_{t-1}, the number of exchanges and the last alpha, and between exchanges w^NEBS and w^EBS,
-    float32 (d,) each.
+    Without extremely biased clients w^C is w^NEBS, which is FedAvg, and so it is with a selector
+    that makes no groups. Without other clients w^C is w^EBS. In a round in which only one server
+    has clients, w^C is the model of that server. There is no exchange in a round in which NEBS has
+    clients and none of them returned. It keeps loss_{t-1}, the number of exchanges and the last
+    alpha, and between exchanges w^NEBS and w^EBS, float32 (d,) each.
 
     Attributes:
         divergence: theta_WD.
         tolerance: theta_loss.
         amplitude: A, from 0 to 1; alpha lies between 0.5 - A / 2 and 0.5 + A / 2.
         steepness: c.
-        bins: Y, intervals of the histogram that the entropy is taken of.
+        bins: Y, intervals of the histogram from which the entropy is computed.
         loss_rule: ``"signed_rel"`` is the test above, ``"abs_rel"`` takes the absolute value of the
             quotient, ``"signed_abs"`` does not divide.
-        sync_back: whether both servers go on from w^C after an exchange, or each from its own.
+        sync_back: whether both servers continue from w^C after an exchange; else each continues
+            from its own model.
     """
 
     divergence: float = 0.015
@@ -110,9 +110,9 @@ class FedAim(Aggregator):
             )
 
     def inspect(self, update: Update) -> None:
-        """Refuse an update that does not tell the received model's loss."""
+        """Reject an update without the received model's loss."""
         if "loss" not in update.metrics:
-            raise Rejected("no loss; fedaim needs the received model's")
+            raise Rejected("an update without the received model's loss, which fedaim needs")
 
     def start(self, state: ServerState, group: str) -> tuple[np.ndarray, np.ndarray]:
         """Return the model of the group's server."""
@@ -125,7 +125,7 @@ class FedAim(Aggregator):
     def init(self, state: ServerState) -> _Round:
         """Start with nothing."""
         nebs, ebs = (_Server(state, self.start(state, server)) for server in (NEBS, EBS))
-        return _Round(nebs, ebs, BufferMean(state), Split.of(state.memory.get(SELECT, {})).bias)
+        return _Round(nebs, ebs, BufferMean(state), Split.of_state(state).bias)
 
     def add(self, total: _Round, contribution: Contribution) -> _Round:
         """Add a lane to its server's mean."""
@@ -149,10 +149,10 @@ class FedAim(Aggregator):
         if total.samples:
             kept["last_loss"] = loss = total.loss / total.samples
             stable = self._stable(loss, last)
-        split = Split.of(state.memory.get(SELECT, {}))
+        split = Split.of_state(state)
         if not split.mediators or not split.unbiased:
             return _central(state, kept, nebs if not split.mediators else ebs)
-        if total.alone:  # the other one has its own model, if it had, when its clients are back
+        if total.alone:  # the other server keeps its model until its clients return
             return _central(state, kept, nebs if total.alone == NEBS else ebs, (total.alone,))
         if stable and self._apart(ebs[0], state.weights):
             h_nebs, h_ebs = (entropy(weights, self.bins) for weights, _ in (nebs, ebs))
@@ -173,7 +173,7 @@ class FedAim(Aggregator):
             return True
         if self.loss_rule == "signed_abs":
             return loss - last <= self.tolerance
-        if last <= 0:  # of which no share can be taken
+        if last <= 0:  # a relative change is not defined
             return loss <= last
         change = (loss - last) / last
         return (abs(change) if self.loss_rule == "abs_rel" else change) <= self.tolerance
@@ -187,19 +187,19 @@ def _server_of(group: str) -> str:
     server = group.removesuffix(ALONE)
     if server not in ("", NEBS, EBS):
         raise LogicError(
-            f"fedaim knows the groups {NEBS} and {EBS}, and the selector made one called "
+            f"the aggregator fedaim has the groups {NEBS} and {EBS}, and the selector made a group "
             f"{group!r}; use the selector fedaim"
         )
     return server or NEBS
 
 
 def _weight(contribution: Contribution, bias: Mapping[int, float]) -> float:
-    """Return B_m over the clients that counted."""
+    """Return B_m, the weight of a mediator, over its clients that counted."""
     unknown = [u.client for u in contribution.updates if u.client not in bias]
     if unknown:
         raise LogicError(
-            f"fedaim weighs mediators by their clients' biases, and the selector keeps none of "
-            f"clients {unknown}; use the selector fedaim"
+            f"fedaim weighs mediators by the biases of their clients, and the selector keeps no "
+            f"bias of clients {unknown}; use the selector fedaim"
         )
     return sum(u.samples / max(bias[u.client], LEAST_BIAS) for u in contribution.updates)
 
@@ -210,7 +210,7 @@ def _central(
     model: tuple[np.ndarray, np.ndarray],
     servers: tuple[str, ...] = (NEBS, EBS),
 ) -> ServerState:
-    """Return the state with this central model, and at these servers, which then keep none."""
+    """Return the state with this central model, from which these servers continue."""
     for server in servers:
         kept.pop(server, None)
         kept.pop(f"{server}_buffers", None)

@@ -1,8 +1,7 @@
-"""How much a model's parameters tell, and the share that it has in a mixture by that.
+"""The entropy of a model's parameters, and the share in a mixture that it gives the model.
 
-FedAIM's equation 16, and the entropy in it. The constant 1/2 in place of the printed 0, and A / pi
-in place of A, are those of filter grafting (Meng et al. 2020), from which the paper has the
-function: as printed it is no share.
+FedAIM, equation 16. The constant 1/2 in place of the printed 0, and A / pi in place of A, are from
+filter grafting (Meng et al. 2020), the source of the function: as printed it is not a share.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from layers.logic.numeric.norm import BLOCK
 def entropy(vector: np.ndarray, bins: int = 10) -> float:
     """Return H = -sum_y p_y lg p_y over `bins` equal intervals, least to greatest value.
 
-    The last interval is closed, lg is the decimal logarithm; a vector of one value has none.
+    The last interval is closed; lg is the decimal logarithm. The entropy of equal values is 0.
     """
     least, most = (float(vector.min()), float(vector.max())) if vector.size else (0.0, 0.0)
     if not least < most:

@@ -1,19 +1,20 @@
-"""FedAIM's split: mildly biased clients alone, extremely biased ones in line at mediators."""
+"""FedAIM's split: extremely biased clients in line at mediators, the other clients alone."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
 from layers.logic.algorithms.fedaim.split import ALONE, EBS, NEBS, Split
 from layers.logic.algorithms.mediators.histograms import (
-    reported_histograms,
-    told_distances,
-    without_others,
+    LABELS,
+    LabelDistances,
+    LabelHistograms,
+    check_classes,
 )
 from layers.logic.algorithms.mediators.schedule import (
     Lines,
@@ -24,7 +25,7 @@ from layers.logic.algorithms.mediators.schedule import (
     present,
 )
 from layers.logic.core.plan import Plan, Population
-from layers.logic.core.selector import SELECT, SURVEY, Selector
+from layers.logic.core.selector import Selector
 from layers.logic.core.state import ServerState
 from layers.logic.core.survey import Question
 from layers.logic.errors import LogicError
@@ -33,30 +34,32 @@ from layers.logic.numeric.distances import DISTANCES, shares, uniform, usual_thr
 
 @dataclass(frozen=True)
 class FedAimSplit(Selector):
-    """Everybody, every round: one lane for each client, one lane for each mediator's clients.
+    """All clients in every round: a lane for each mediator, and one for each client without any.
 
     FedAIM, equation 3 and algorithm 1: client k is extremely biased if EMD_k, the distance of its
-    labels' distribution from the reference, is at least theta. Mediators, min(M, number of those),
-    as equal in size as can be, are filled as in Astraea with the clients that bring each one's
-    pooled distribution nearest to the reference. The lanes are in the groups `nebs` and `ebs`, or
-    `nebs alone` or `ebs alone` when nobody of the other part is there.
+    labels' distribution from the reference, is at least theta. There are M mediators, or one for
+    each of these clients if they are fewer, with equal numbers of clients where possible. As in
+    Astraea, each takes the clients that bring its pooled distribution nearest to the reference.
+    The lanes are in the groups `nebs` and `ebs`; when no client of the other group is there, in
+    `nebs alone` or `ebs alone`.
 
     The clients are asked for their labels once, before their first round; the split is made again
-    when a client joins later. Who does not answer, or not with a histogram, takes no part until it
-    does. It keeps the split and the lines: 8 bytes for each number and distance of a client.
+    when a client joins later. A client that does not answer, or not with a histogram, takes no part
+    until it does. It keeps a `Split`: 8 bytes for each number and each distance of a client.
 
     Attributes:
         mediators: M.
         classes: number of labels, C.
         threshold: theta; None: 3 for 10 classes and in proportion for others, 1.3 with l1.
-        distance: ``"emd"``, the earth mover's with the labels as points 0 ... C - 1, at most
-            (C - 1) / 2 from uniform; ``"l1"``, at most 2, whatever the labels' numbering.
-        reference: ``"uniform"`` over the classes, or ``"pooled"``: what all clients have together.
-        schedule: how mediators are filled: ``"greedy"`` one after the other, ``"balanced"`` the
-            most biased clients first, each where it does best, or ``"random"``.
+        distance: ``"emd"``, the earth mover's with the labels as points 0 ... C - 1: at most
+            (C - 1) / 2 from uniform; ``"l1"``: at most 2, however the labels are numbered.
+        reference: ``"uniform"`` over the classes, or ``"pooled"``: the labels of all
+            clients together.
+        schedule: how mediators are filled: ``"greedy"``, one after the other; ``"balanced"``, the
+            most biased clients first, each where it fits best; or ``"random"``.
         shuffle: whether the clients of a mediator change places each round.
-        reveal: what a client tells: ``"histogram"``, how many samples of each label it has, or
-            ``"distance"``, no more than that, with which mediators are filled at random.
+        reveal: what a client tells: ``"histogram"``, how many samples of each label it has; or
+            ``"distance"``, only its distance, so that mediators are filled at random.
     """
 
     mediators: int = 3
@@ -84,45 +87,52 @@ class FedAimSplit(Selector):
                 raise LogicError(f"{name} must be one of {', '.join(known)}, not {value!r}")
         if self.reveal == "distance" and self.reference == "pooled":
             raise LogicError(
-                "reference: pooled needs every client's histogram, and reveal: distance keeps it "
-                "back; set reference to uniform or reveal to histogram"
+                "reference: pooled needs every client's histogram, and reveal: distance does not "
+                "ask for it; set reference to uniform or reveal to histogram"
             )
 
     def surveys(self) -> tuple[Question, ...]:
-        """Ask for the labels' histogram, or for its distance from uniform alone."""
-        return (Question(self._question, classes=self.classes),)
+        """Ask for the histogram of the labels, or for its distance from uniform alone."""
+        return (self._question,)
 
     @property
-    def _question(self) -> str:
-        return "labels" if self.reveal == "histogram" else self.distance
+    def _question(self) -> Question:
+        name = LABELS if self.reveal == "histogram" else self.distance
+        return Question(name, classes=self.classes)
 
     def on_survey(self, state: ServerState, population: Population) -> ServerState:
-        """Split the clients, if others than before have told of their labels."""
-        answers = state.memory[SURVEY][self._question]
-        counts, reference = None, uniform(self.classes)
+        """Split the clients, if other clients than before have told about their labels."""
+        told: LabelHistograms | LabelDistances
         if self.reveal == "histogram":
-            clients, counts = reported_histograms(answers, self.classes)
-            if self.reference == "pooled" and clients:
-                reference = shares(counts.sum(0))
+            told = LabelHistograms.of_state(state, self._question)
         else:
-            clients, emd = told_distances(answers)
-        state = without_others(state, self._question, clients)
-        if tuple(clients) == Split.of(state.memory.get(SELECT, {})).clients:
+            told = LabelDistances.of_state(state, self._question)
+        state = told.kept_in(state, self._question)
+        if told.clients == Split.of_state(state).clients:
             return state
-        if counts is not None:
+        counts, reference = None, uniform(self.classes)
+        if isinstance(told, LabelDistances):
+            emd = told.distances
+        else:
+            counts = told.counts
+            if self.reference == "pooled" and told.clients:
+                reference = shares(counts.sum(0))
             emd = DISTANCES[self.distance](counts, reference)
-        lines = self._lines(clients, emd, counts, reference)
-        split = Split(tuple(clients), emd, lines)
-        return replace(state, memory={**state.memory, SELECT: split.memory()})
+        lines = self._lines(told.clients, emd, counts, reference)
+        return Split(told.clients, emd, lines).kept_in(state)
 
     def _lines(
-        self, clients: list[int], emd: np.ndarray, counts: np.ndarray | None, reference: np.ndarray
+        self,
+        clients: Sequence[int],
+        emd: np.ndarray,
+        counts: np.ndarray | None,
+        reference: np.ndarray,
     ) -> Lines:
         """Return the extremely biased clients of each mediator, in the order of their training."""
         threshold = self.threshold
         if threshold is None:
             threshold = usual_threshold(self.distance, self.classes)
-        # A hair less: a client that is on the threshold by the formula may come out below it.
+        # A little less: rounding may put a client below the threshold that it is exactly on.
         rows = np.flatnonzero(emd >= threshold - 1e-9)
         if not rows.size:
             return ()
@@ -142,7 +152,7 @@ class FedAimSplit(Selector):
         round: int,
         rng: np.random.Generator,
     ) -> Plan:
-        """Return everybody who is there, in the lanes of the split."""
+        """Return all clients that are there, in the lanes of the split."""
         split, there = Split.of(memory), set(population.clients)
         alone = tuple((client,) for client in split.unbiased if client in there)
         lines = present(split.mediators, there)
@@ -150,9 +160,3 @@ class FedAimSplit(Selector):
             lines = tuple(tuple(rng.permutation(line).tolist()) for line in lines)
         end = "" if alone and lines else ALONE
         return Plan(alone + lines, groups=(NEBS + end,) * len(alone) + (EBS + end,) * len(lines))
-
-
-def check_classes(classes: int) -> None:
-    """Raise `LogicError` unless there are two classes or more."""
-    if classes < 2:
-        raise LogicError(f"classes must be 2 or more, not {classes}")

@@ -1,15 +1,17 @@
-"""Who is extremely biased and who is not: FedAIM's selector keeps it, its aggregator reads it."""
+"""Which clients are extremely biased: FedAIM's selector keeps it, its aggregator reads it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from layers.logic.algorithms.mediators.schedule import Lines, kept_lines, lines_of
+from layers.logic.core.selector import SELECT
+from layers.logic.core.state import Memory, ServerState
 
 NEBS = "nebs"
 """The group of the lanes of clients that are not extremely biased, and the server's name."""
@@ -18,17 +20,17 @@ EBS = "ebs"
 """The group of the mediators' lanes, and the server's name."""
 
 ALONE = " alone"
-"""Ends the name of a group in a round in which none of the other server's clients is there."""
+"""The end of a group's name in a round in which no client of the other server is there."""
 
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Every client that told of its labels, in one of two parts.
+    """The clients that told about their labels, in two parts.
 
     Attributes:
-        clients: ascending.
+        clients: all of them, ascending.
         emd: float64 (n,), the bias of each.
-        mediators: the extremely biased ones, line by line.
+        mediators: the extremely biased ones, mediator by mediator.
     """
 
     clients: tuple[int, ...] = ()
@@ -46,7 +48,7 @@ class Split:
         biased = {client for line in self.mediators for client in line}
         return tuple(client for client in self.clients if client not in biased)
 
-    def memory(self) -> dict[str, np.ndarray]:
+    def memory(self) -> Memory:
         """Return the split as named arrays."""
         clients = np.array(self.clients, np.int64)
         return {"clients": clients, "emd": self.emd, **kept_lines(self.mediators)}
@@ -57,3 +59,12 @@ class Split:
         if "emd" not in memory:
             return cls()
         return cls(tuple(memory["clients"].tolist()), memory["emd"], lines_of(memory))
+
+    @classmethod
+    def of_state(cls, state: ServerState) -> Split:
+        """Return the split that the selector kept in this state, or an empty one."""
+        return cls.of(state.memory.get(SELECT, {}))
+
+    def kept_in(self, state: ServerState) -> ServerState:
+        """Return the state in which the selector keeps this split."""
+        return replace(state, memory={**state.memory, SELECT: self.memory()})

@@ -1,4 +1,4 @@
 """FedShare (Zhao et al. 2018): a small balanced set that all clients train on.
 
-How the set travels is the business of assets, not of this folder.
+The set is an asset that the hook declares; nothing here knows how it travels.
 """

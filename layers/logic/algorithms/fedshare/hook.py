@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
+from layers.logic.core.asset import Asset
 from layers.logic.core.engine import ArrayData, Data
 from layers.logic.core.hook import ClientHalf, Context, Hook
 from layers.logic.errors import LogicError
 from layers.logic.seeds import generator
+
+ASSET = "shared"
 
 
 @dataclass(frozen=True)
@@ -18,8 +22,9 @@ class FedShare(Hook):
 
     Zhao et al. 2018, "Federated Learning with Non-IID Data", section 4: G is balanced over the
     classes, has the share beta of all training samples, and is taken out of them, so that nothing
-    counts twice; the number of samples n_k, by which models are averaged, counts the shared ones.
-    The server has nothing to do and nothing is kept; G crosses the wire once to each client.
+    counts twice. The number of samples n_k, by which models are averaged, counts the shared ones.
+    The server's half does nothing, and neither half keeps anything. G is an asset: it crosses the
+    wire once to each client.
 
     Attributes:
         shared: beta, the size of G as a share of all training samples.
@@ -35,6 +40,11 @@ class FedShare(Hook):
         if not 0 < self.part <= 1:
             raise LogicError(f"part must be above 0 and at most 1, not {self.part}")
 
+    @property
+    def assets(self) -> Mapping[str, Asset]:
+        """The set G."""
+        return {ASSET: Asset(self.shared)}
+
     def client(self) -> ClientHalf:
         """Return the half that adds the shared samples."""
         return _Sharing(self.part)
@@ -45,14 +55,9 @@ class _Sharing(ClientHalf):
         self._part = part
 
     def samples(self, data: Data, context: Context) -> Data:
-        shared = context.shared
-        if shared is None:
-            raise LogicError(
-                "fedshare: this client was not given the samples that are shared; give "
-                "layers.logic.answer the argument shared"
-            )
+        shared = context.assets[ASSET]
         number = max(round(self._part * len(shared)), 1)
-        # By the client alone, so that it is the same part in every round.
+        # The client's number alone decides, so that the part is the same in every round.
         rows = generator(0, "fedshare", context.client or 0).permutation(len(shared))[:number]
         return ArrayData(
             np.concatenate([data.x, shared.x[np.sort(rows)]]),

@@ -1,4 +1,4 @@
-"""FedSSO: stratified sampling with OPTICS clusters of one-step updates.
+"""FedSSO: clients are drawn by strata, which are OPTICS clusters of one-step updates.
 
-Sampling without strata does not belong here.
+A selector without strata belongs in `selectors`.
 """

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
 from layers.logic.aggregators.buffers import BufferMean
 from layers.logic.aggregators.sums import add_scaled, moved
+from layers.logic.algorithms.fedsso.clustering import Clustering, Stratum
 from layers.logic.core.aggregator import Aggregator, Contribution
-from layers.logic.core.selector import SELECT
 from layers.logic.core.state import ServerState
 from layers.logic.errors import LogicError
 
 
 @dataclass
 class _Sum:
-    delta: np.ndarray  # of everybody (literal), or of the stratum that is open
+    delta: np.ndarray  # of all clients (literal), or of the stratum that is open
     buffers: BufferMean
-    strata: Mapping[str, Mapping[str, int]]
-    means: np.ndarray  # of the strata that are closed, each times its share; empty if literal
+    strata: Mapping[str, Stratum]
+    means: np.ndarray  # sum of the closed strata's means, each times its share; empty if literal
     shares: float = 0.0
     samples: int = 0
     clients: int = 0
@@ -31,17 +31,18 @@ class _Sum:
 
 @dataclass(frozen=True)
 class Stratified(Aggregator):
-    """sum_c (n_c / n) sum_{k in S_c} n_k w_k / sum_{k in S_c} n_k, over the strata that returned.
+    """sum_c (n_c / n) sum_{k in S_c} n_k w_k / sum_{k in S_c} n_k, of the strata that returned.
 
-    n_c are the samples of all clients of stratum c, n of the strata that returned. The strata are
-    those that the selector keeps (``strata`` in its memory) and names in its plan, whose lanes it
-    gives stratum by stratum; a stratum it does not keep has the samples that returned. Memory is
-    that of one update and two sums. Buffers go by n_k.
+    n_c are the samples of all clients of stratum c, n those of the strata that returned. The
+    selector keeps the strata (see `Clustering`) and names them in its plan, in which the lanes of
+    a stratum stand together. A stratum that it does not keep has the samples that returned. Memory
+    is that of one update and two sums. Buffers are averaged by n_k.
 
     Attributes:
-        mean: ``"stratified"`` is the above; ``"literal"`` is (N / K) sum_k (n_k / n) w_k as printed
-            in equation 3, with N clients of n samples in all strata and K that returned: its
-            weights do not sum to 1 unless all n_k are equal, and then the model shrinks or grows.
+        mean: ``"stratified"`` is the above. ``"literal"`` is (N / K) sum_k (n_k / n) w_k as printed
+            in equation 3, with N clients that have n samples in all strata, and K clients that
+            returned. Unless all n_k are equal, its weights do not sum to 1, and the model shrinks
+            or grows.
     """
 
     mean: Literal["stratified", "literal"] = "stratified"
@@ -52,9 +53,9 @@ class Stratified(Aggregator):
 
     def init(self, state: ServerState) -> _Sum:
         """Start with nothing."""
-        strata: Any = state.memory.get(SELECT, {}).get("strata", {})
         size = state.weights.size
         means = np.zeros(size if self.mean == "stratified" else 0)
+        strata = Clustering.of_state(state).strata
         return _Sum(np.zeros(size), BufferMean(state), strata, means)
 
     def add(self, total: _Sum, contribution: Contribution) -> _Sum:
@@ -63,8 +64,8 @@ class Stratified(Aggregator):
             _close(total)
             if contribution.group in total.closed:
                 raise LogicError(
-                    f"stratified: the plan comes back to the stratum {contribution.group!r}; its "
-                    "lanes must stand stratum by stratum"
+                    f"stratified: the lanes of the stratum {contribution.group!r} do not stand "
+                    "together in the plan; order the plan's lanes by stratum"
                 )
             total.group = contribution.group
         add_scaled(total.delta, contribution.delta, float(contribution.samples))
@@ -86,11 +87,11 @@ class Stratified(Aggregator):
 
 
 def _close(total: _Sum) -> None:
-    """Add the mean of the open stratum to those that are closed, and open none."""
+    """Add the mean of the open stratum to those of the closed ones, and close it."""
     if total.group is None:
         return
-    known = total.strata.get(total.group, {}).get("samples", 0)
-    share = float(max(known, total.samples))
+    known = total.strata.get(total.group)
+    share = float(max(known.samples if known else 0, total.samples))
     add_scaled(total.means, total.delta, share / total.samples)
     total.shares += share
     total.closed.add(total.group)
@@ -101,8 +102,8 @@ def _close(total: _Sum) -> None:
 def _literal(total: _Sum, weights: np.ndarray) -> np.ndarray:
     """Return float64 (d,): a sum_k n_k w_k - w, where a = N / (K n)."""
     kept = total.strata.values()
-    clients = sum(stratum["clients"] for stratum in kept) or total.clients
-    samples = sum(stratum["samples"] for stratum in kept) or total.samples
+    clients = sum(stratum.clients for stratum in kept) or total.clients
+    samples = sum(stratum.samples for stratum in kept) or total.samples
     scale = clients / (total.clients * samples)
     total.delta *= scale
     add_scaled(total.delta, weights, scale * total.samples - 1)

@@ -1,15 +1,16 @@
-"""Selection by strata of clients whose first steps are alike (FedSSO, algorithm 1)."""
+"""Selection by strata: clients whose first steps are alike (FedSSO, algorithm 1)."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from layers.logic.aggregators.sums import add_scaled, moved
+from layers.logic.algorithms.fedsso.clustering import Clustering, Stratum
 from layers.logic.algorithms.fedsso.strata import (
     NOISE,
     Noise,
@@ -21,48 +22,43 @@ from layers.logic.algorithms.fedsso.strata import (
     projection,
 )
 from layers.logic.core.messages import Slot
+from layers.logic.core.parts import Parts
 from layers.logic.core.plan import Plan, Population
-from layers.logic.core.selector import SELECT, SURVEY, Selector
+from layers.logic.core.selector import SURVEY, Selector
 from layers.logic.core.state import ServerState, frozen
 from layers.logic.core.survey import Question
 from layers.logic.errors import LogicError
 
-if TYPE_CHECKING:
-    from layers.logic.round.logic import Logic
-
 STEP = "step"
-STRATA = "strata"
-"""The key, in a selector's memory, of its strata: name, then `clients` and `samples`, numbers."""
 
 
 @dataclass(frozen=True)
 class FedSSO(Selector):
-    """A share of every stratum, drawn uniformly; strata are clients whose first steps are alike.
+    """A uniform draw from every stratum; a stratum is clients whose first steps are alike.
 
     Before round 1 every client takes one step on all of its samples from w_0 and sends
-    w_1^i = w_0 - eta_0 grad F_i(w_0). OPTICS clusters these once and for all, and round 1 starts
-    from w_1 = sum_i (n_i / n) w_1^i. Each round then draws
-    q_c = max(1, round(beta |c|)) of the clients of each stratum c, halves rounded up, of those
-    that are there; fewer when fewer are. With over-selection more of the same stratum are asked.
+    w_1^i = w_0 - eta_0 grad F_i(w_0). OPTICS clusters these once, and round 1 starts from
+    w_1 = sum_i (n_i / n) w_1^i. Each round draws q_c = max(1, round(beta |c|)) clients of each
+    stratum c, halves rounded up, from those that are there; all of them if there are fewer. With
+    over-selection more clients of the same stratum are asked.
 
-    Clients that joined later, did not answer, or answered what cannot be a model (a wrong size or
-    type, NaN) have no cluster, and their steps are not in w_1. Non-trainable state stays that of
-    w_0. What a client reveals is its step, up to the rate its gradient over all its samples.
+    A client has no cluster, and its step is not in w_1, if it joined later, did not answer, or
+    answered what cannot be a model (a wrong size or type, NaN). Non-trainable state stays that of
+    w_0. A client reveals its step, which divided by the learning rate is its gradient over all of
+    its samples.
 
-    Memory, N clients in ascending order: ``clients``, ``labels`` (-1: no cluster), ``samples``,
-    int64 (N,); ``points``, float64 (N, 2), principal components of the steps, NaN for clients
-    without one; ``strata``, the number of clients and of samples by stratum. The steps themselves,
-    d floats a client, are forgotten.
+    It keeps a `Clustering`; the steps themselves, d floats a client, are forgotten.
 
     Attributes:
         beta: share of a stratum in a round.
         learning_rate: eta_0, of the first step.
-        min_samples: of OPTICS: clients, itself included, that make a client's surroundings dense.
-        xi: of OPTICS: relative steepness in the reachability plot that makes a cluster's edge.
-        noise: whether the clients in no cluster are one more stratum, are never asked
-            (``"drop"``), or are a stratum each (``"singletons"``).
-        sketch: how many values of a sketch a client sends in place of its step, which reveals less
-            of it and is less to send; round 1 then starts from w_0. 0: the step itself.
+        min_samples: of OPTICS: the number of clients, itself included, that make the neighbourhood
+            of a client dense.
+        xi: of OPTICS: the relative steepness in the reachability plot that ends a cluster.
+        noise: whether the clients in no cluster are one stratum more (``"stratum"``), are never
+            asked (``"drop"``), or are a stratum each (``"singletons"``).
+        sketch: the number of values of a sketch that a client sends in place of its step; a sketch
+            is shorter and reveals less, and round 1 then starts from w_0. 0: the step itself.
     """
 
     beta: float = 0.1
@@ -88,12 +84,12 @@ class FedSSO(Selector):
                 f"fedsso: noise must be stratum, drop or singletons, not {self.noise!r}"
             )
 
-    def check(self, logic: Logic) -> None:
+    def check(self, logic: Parts) -> None:
         """Refuse a sketch that is longer than the model."""
         if self.sketch > logic.size:
             raise LogicError(
                 f"fedsso: a sketch of {self.sketch} values of a model that has {logic.size}; "
-                "lower it, or leave it out"
+                "lower sketch, or leave it out"
             )
 
     def surveys(self) -> tuple[Question, ...]:
@@ -101,17 +97,17 @@ class FedSSO(Selector):
         return (Question(STEP, learning_rate=self.learning_rate, values=self.sketch),)
 
     def on_survey(self, state: ServerState, population: Population) -> ServerState:
-        """Find the strata and w_1 at first; later, give newcomers their place among the noise."""
+        """Find the strata and w_1 the first time; later, count newcomers among the noise."""
         survey = state.memory[SURVEY]
-        kept = state.memory.get(SELECT, {})
+        kept = Clustering.of_state(state)
         clients, labels = _labelled(population, kept)
         points = np.full((clients.size, 2), np.nan)
-        samples = np.array([population.samples.get(int(client), 0) for client in clients])
+        samples = np.array([population.samples.get(int(client), 0) for client in clients], np.int64)
         weights = state.weights
-        if kept:
-            before = np.searchsorted(clients, kept["clients"])
-            points[before] = kept["points"]
-            samples[before] = kept["samples"]
+        if kept.clients.size:
+            before = np.searchsorted(clients, kept.clients)
+            points[before] = kept.points
+            samples[before] = kept.samples
         else:
             key, origin = "weights", weights
             if self.sketch:
@@ -123,16 +119,11 @@ class FedSSO(Selector):
                 points[places] = projection(inner)
             if steps and not self.sketch:
                 weights = _mean(steps, samples[places], weights)
-        memory = {
-            "clients": clients,
-            "labels": labels,
-            "samples": samples.astype(np.int64),
-            "points": points,
-            STRATA: _strata(clients, labels, samples, self.noise),
-        }
+        strata = _strata(clients, labels, samples, self.noise)
         digested: dict[int, Slot] = {client: {} for client in survey[STEP]}
-        memories = {**state.memory, SURVEY: {**survey, STEP: digested}, SELECT: memory}
-        return replace(state, weights=weights, memory=memories)
+        memory = {**state.memory, SURVEY: {**survey, STEP: digested}}
+        state = replace(state, weights=weights, memory=memory)
+        return Clustering(clients, labels, samples, points, strata).kept_in(state)
 
     def select(
         self,
@@ -142,7 +133,7 @@ class FedSSO(Selector):
         rng: np.random.Generator,
     ) -> Plan:
         """Draw from each stratum."""
-        clients, labels = _labelled(population, memory)
+        clients, labels = _labelled(population, Clustering.of(memory))
         strata, names = grouped(clients, labels, self.noise)
         sizes = np.bincount(strata[strata >= 0], minlength=len(names))
         here = np.isin(clients, np.array(population.clients, np.int64)) & (strata >= 0)
@@ -161,19 +152,18 @@ class FedSSO(Selector):
         )
 
 
-def _labelled(population: Population, memory: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
+def _labelled(population: Population, kept: Clustering) -> tuple[np.ndarray, np.ndarray]:
     """Return the clients that are known or there, ascending, and the label of each."""
-    known = np.asarray(memory.get("clients", ()), np.int64)
-    clients = np.union1d(known, np.array(population.clients, np.int64))
+    clients = np.union1d(kept.clients, np.array(population.clients, np.int64))
     labels = np.full(clients.size, NOISE, np.int64)
-    labels[np.searchsorted(clients, known)] = memory.get("labels", NOISE)
+    labels[np.searchsorted(clients, kept.clients)] = kept.labels
     return clients, labels
 
 
 def _sound(
     answers: Mapping[int, Slot], clients: np.ndarray, key: str, like: np.ndarray
 ) -> tuple[np.ndarray, list[np.ndarray]]:
-    """Return the places, int64, of the clients whose answer is a vector like `like`, and it."""
+    """Return the places, int64, of clients that answered with a vector like `like`, and these."""
     places, steps = [], []
     for place, client in enumerate(clients.tolist()):
         step = answers.get(client, {}).get(key)
@@ -199,12 +189,12 @@ def _mean(steps: list[np.ndarray], samples: np.ndarray, weights: np.ndarray) -> 
 
 def _strata(
     clients: np.ndarray, labels: np.ndarray, samples: np.ndarray, noise: Noise
-) -> dict[str, dict[str, int]]:
+) -> dict[str, Stratum]:
     strata, names = grouped(clients, labels, noise)
     inside = strata >= 0
     sizes = np.bincount(strata[inside], minlength=len(names))
     shares = np.bincount(strata[inside], samples[inside], minlength=len(names))
     return {
-        name: {"clients": int(size), "samples": int(share)}
+        name: Stratum(int(size), int(share))
         for name, size, share in zip(names, sizes, shares, strict=True)
     }

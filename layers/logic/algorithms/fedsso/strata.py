@@ -13,13 +13,12 @@ NOISE = -1
 """The label of a client that is in no cluster."""
 
 BLOCK = 1 << 12  # values of each vector at a time, so that no second copy of them all is made
-SAME = (
-    1e-12  # squared distance, in squared lengths, under which two vectors are one but for rounding
-)
+# Two vectors with a lower squared distance, in squared lengths, are equal except for rounding.
+SAME = 1e-12
 
 
 def products(vectors: Sequence[np.ndarray], origin: np.ndarray) -> np.ndarray:
-    """Return float64 (N, N): inner products of `vectors`, N of (d,), from `origin` (d,)."""
+    """Return float64 (N, N): the inner products of N `vectors` (d,), each minus `origin` (d,)."""
     total = np.zeros((len(vectors), len(vectors)))
     for start in range(0, origin.size, BLOCK):
         part = slice(start, start + BLOCK)
@@ -36,21 +35,22 @@ def clusters(inner: np.ndarray, min_samples: int, xi: float) -> np.ndarray:
 
     Args:
         inner: float64 (N, N), from `products`.
-        min_samples: neighbours, itself included, that make a vector's surroundings dense.
-        xi: how much steeper than its neighbour a place in the reachability plot must be, relative,
-            to be a cluster's edge.
+        min_samples: the number of neighbours, itself included, that make the neighbourhood of a
+            vector dense.
+        xi: the relative difference of two neighbours in the reachability plot from which on a
+            cluster ends there.
     """
     if len(inner) < max(min_samples, 2):
         return np.zeros(len(inner), np.int64)
-    from sklearn.cluster import OPTICS  # lazy: takes a second, and most runs cluster nothing
+    from sklearn.cluster import OPTICS  # here, since it takes a second and most runs need it not
 
     found = OPTICS(min_samples=min_samples, xi=xi, metric="precomputed", cluster_method="xi")
-    with np.errstate(divide="ignore", invalid="ignore"):  # equal vectors are no distance apart
+    with np.errstate(divide="ignore", invalid="ignore"):  # the distance of equal vectors is 0
         return np.asarray(found.fit(_distances(inner)).labels_, np.int64)
 
 
 def projection(inner: np.ndarray) -> np.ndarray:
-    """Return float64 (N, 2): the vectors' first two principal components, for the eye.
+    """Return float64 (N, 2): the first two principal components of the vectors, for a figure.
 
     Args:
         inner: float64 (N, N), from `products`.
@@ -59,9 +59,9 @@ def projection(inner: np.ndarray) -> np.ndarray:
     longest = float(inner.diagonal().max(initial=0))
     if len(inner) < 2 or longest == 0:
         return points
-    from sklearn.decomposition import KernelPCA  # lazy, as above
+    from sklearn.decomposition import KernelPCA  # here, as above
 
-    # With the vectors' own products for a kernel it is PCA, at a cost that does not grow with d.
+    # With the inner products as kernel this is PCA, and its cost does not grow with d.
     found = KernelPCA(2, kernel="precomputed", random_state=0).fit_transform(inner / longest)
     points[:, : found.shape[1]] = found * np.sqrt(longest)
     return points
@@ -70,14 +70,15 @@ def projection(inner: np.ndarray) -> np.ndarray:
 def grouped(
     clients: np.ndarray, labels: np.ndarray, noise: Noise
 ) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Return each client's stratum, int64 (N,), and the strata's names; -1: in none of them.
+    """Return the stratum of each client, int64 (N,), and the names of the strata; -1: in none.
 
-    When nobody is in a cluster, everybody is in the stratum of noise, whatever `noise` says.
+    When no client is in a cluster, all are in the stratum of noise, whatever `noise` says.
 
     Args:
         clients: int64 (N,), ids.
         labels: int64 (N,), of `clusters`.
-        noise: whether clients without a cluster are a stratum, are left out, or are one each.
+        noise: whether the clients without a cluster are one stratum, are left out, or are a stratum
+            each.
     """
     number = int(labels.max(initial=NOISE)) + 1
     names = [str(label) for label in range(number)]
@@ -93,8 +94,8 @@ def grouped(
 
 
 def allocation(beta: float, sizes: np.ndarray) -> np.ndarray:
-    """Return int64 (C,): the clients that a stratum of each size sends, the rounded share or 1."""
-    # A hair more, since 0.29 * 50 comes out below 14.5; halves go up.
+    """Return int64 (C,): how many clients are drawn from strata of these sizes, at least 1."""
+    # A little more, since 0.29 * 50 comes out below 14.5; halves are rounded up.
     shares: np.ndarray = np.floor(beta * sizes + 0.5 + 1e-9).astype(np.int64)
     return np.maximum(shares, 1)
 
@@ -102,12 +103,12 @@ def allocation(beta: float, sizes: np.ndarray) -> np.ndarray:
 def drawn(strata: np.ndarray, wanted: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Return the places, int64, of a uniform draw without replacement from each stratum.
 
-    Stratum by stratum, ascending in each.
+    They are ordered by stratum, and ascend within each.
 
     Args:
         strata: int64 (N,), the stratum of each place.
-        wanted: int64 (C,), how many from each; a smaller stratum is taken whole.
-        rng: of the draws.
+        wanted: int64 (C,), how many from each; of a smaller stratum all are drawn.
+        rng: the generator of the draws.
     """
     order = np.lexsort((rng.random(strata.size), strata))
     kinds = strata[order]
@@ -118,7 +119,7 @@ def drawn(strata: np.ndarray, wanted: np.ndarray, rng: np.random.Generator) -> n
 
 
 def _distances(inner: np.ndarray) -> np.ndarray:
-    """Return float64 (N, N): Euclidean distances, exactly 0 between vectors that are the same."""
+    """Return float64 (N, N): Euclidean distances, exactly 0 between equal vectors."""
     lengths = inner.diagonal()
     both = lengths[:, None] + lengths[None, :]
     squared = both - 2 * inner

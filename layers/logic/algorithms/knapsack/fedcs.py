@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -15,14 +15,12 @@ from layers.logic.algorithms.knapsack.reported_times import (
     check_deadline,
     deadline_of,
 )
+from layers.logic.core.parts import Parts
 from layers.logic.core.plan import Plan, Population
 from layers.logic.core.selector import Inquiry, Selector
 from layers.logic.core.survey import Question
 from layers.logic.errors import LogicError
 from layers.logic.selectors.uniform import cohort_size
-
-if TYPE_CHECKING:
-    from layers.logic.round.logic import Logic
 
 
 @dataclass(frozen=True)
@@ -48,7 +46,7 @@ class FedCS(Selector):
         if not 0 <= self.candidates <= 1:
             raise LogicError(f"candidates must be between 0 and 1, not {self.candidates}")
 
-    def check(self, logic: Logic) -> None:
+    def check(self, logic: Parts) -> None:
         """Refuse a round without a deadline."""
         check_deadline("fedcs", logic)
 

@@ -5,21 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from layers.logic.algorithms.knapsack.reported_times import check_deadline, deadline_of
 from layers.logic.algorithms.knapsack.trained_in_time import ask_everybody, everybody_in_time
 from layers.logic.core.messages import Offer, Verdict
+from layers.logic.core.parts import Parts
 from layers.logic.core.plan import Plan, Population
 from layers.logic.core.selector import Inquiry, PendingOffers, Selector
 from layers.logic.errors import LogicError
 from layers.logic.numeric.knapsack import Table, solve_exact
 from layers.logic.numeric.knapsack.table import cells_down, cells_up
-
-if TYPE_CHECKING:
-    from layers.logic.round.logic import Logic
 
 CELLS = 100_000  # of a table; more would cost seconds and gigabytes
 PATIENCE = 0.9  # share of the time that the best set can wait, for what a deployment cannot know
@@ -109,7 +107,7 @@ class OfflineKP(Selector):
         if not 0 < self.resolution_s < np.inf:
             raise LogicError(f"resolution_s must be above 0, not {self.resolution_s}")
 
-    def check(self, logic: Logic) -> None:
+    def check(self, logic: Parts) -> None:
         """Refuse a round without a deadline, and a table that is too large."""
         check_deadline("offline-kp", logic)
         cells = (logic.deadline_s or 0.0) / self.resolution_s

@@ -12,13 +12,13 @@ import numpy as np
 from layers.logic.algorithms.knapsack.reported_times import check_deadline, deadline_of
 from layers.logic.algorithms.knapsack.trained_in_time import ask_everybody, everybody_in_time
 from layers.logic.core.messages import Offer, Verdict
+from layers.logic.core.parts import Parts
 from layers.logic.core.plan import Plan, Population
 from layers.logic.core.selector import Inquiry, PendingOffers, Selector
 from layers.logic.errors import LogicError
 
 if TYPE_CHECKING:
     from layers.logic.core.report import ClientReport, RoundReport
-    from layers.logic.round.logic import Logic
 
 LARGEST, LOWEST, HIGHEST = "largest", "L0", "U"
 
@@ -79,7 +79,7 @@ class OnlineKP(Selector):
         if self.L0 is not None and self.U is not None and not 0 < self.L0 <= self.U < math.inf:
             raise LogicError(f"L0 must be above 0 and U not below it, not {self.L0} and {self.U}")
 
-    def check(self, logic: Logic) -> None:
+    def check(self, logic: Parts) -> None:
         """Refuse a round without a deadline."""
         check_deadline("online-kp", logic)
 

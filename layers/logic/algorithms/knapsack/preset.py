@@ -2,60 +2,39 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from layers.logic.aggregators.mean import Mean
 from layers.logic.algorithms.knapsack.fedcs import FedCS
 from layers.logic.algorithms.knapsack.offline_kp import OfflineKP
 from layers.logic.algorithms.knapsack.online_kp import OnlineKP
 from layers.logic.core.preset import Preset
+from layers.logic.core.preset_settings import settings_of_parts
 
 
-def fedcs(candidates: float = 1.0) -> Preset:
+@settings_of_parts()
+def fedcs() -> Preset:
     """FedCS (Nishio and Yonetani 2019): as many clients as upload before the round's deadline.
 
-    Needs `clock.deadline_s`; with `logic.min_updates: 0` a round in which
-    nobody fits keeps the model.
-
-    Args:
-        candidates: share of the clients that are asked how long they will take.
+    Needs `clock.deadline_s`. With `logic.min_updates: 0` a round in which no client fits keeps the
+    model.
     """
-    return Preset(FedCS(candidates), Mean())
+    return Preset(FedCS(), Mean())
 
 
-def offline_kp(
-    stop: Literal["strict", "non_increase"] = "strict",
-    output: Literal["best", "last"] = "best",
-    solver: Literal["exact", "dp"] = "exact",
-    resolution_s: float = 1.0,
-) -> Preset:
+@settings_of_parts()
+def offline_kp() -> Preset:
     """OfflineKP-FL: everybody trains, and a knapsack says whose updates are worth their upload.
 
-    Needs `clock.deadline_s`; with `logic.min_updates: 0` a round in which
-    nobody fits keeps the model.
-
-    Args:
-        stop: which value of the knapsack ends the round.
-        output: whose uploads are granted then; in a deployment ``last``.
-        solver: of the knapsack.
-        resolution_s: of the solver ``dp``, in seconds.
+    Needs `clock.deadline_s`. With `logic.min_updates: 0` a round in which no client fits keeps the
+    model.
     """
-    return Preset(OfflineKP(stop, output, solver, resolution_s), Mean())
+    return Preset(OfflineKP(), Mean())
 
 
-def online_kp(
-    L0: float | None = None,
-    U: float | None = None,
-    value: Literal["raw", "normalised"] = "raw",
-) -> Preset:
+@settings_of_parts()
+def online_kp() -> Preset:
     """OnlineKP-FL: everybody trains; an update is taken at once if it is worth its upload.
 
-    Needs `clock.deadline_s`; with `logic.min_updates: 0` a round in which
-    nobody is taken keeps the model.
-
-    Args:
-        L0: lowest worth of a second, in norm a second; None: as the first round shows.
-        U: highest worth of a second; None with L0.
-        value: of an update: its norm, or its norm by the largest of the last round.
+    Needs `clock.deadline_s`. With `logic.min_updates: 0` a round in which no update is taken keeps
+    the model.
     """
-    return Preset(OnlineKP(L0, U, value), Mean())
+    return Preset(OnlineKP(), Mean())

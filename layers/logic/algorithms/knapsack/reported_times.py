@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from layers.logic.core.parts import Parts
 from layers.logic.core.plan import Population
 from layers.logic.errors import LogicError
-
-if TYPE_CHECKING:
-    from layers.logic.round.logic import Logic
 
 TIMES = "times"
 """The question, a key of `layers.logic.core.survey.QUESTIONS`."""
@@ -55,7 +52,7 @@ def _number(value: object) -> bool:
     return isinstance(value, float) or type(value) is int
 
 
-def check_deadline(name: str, logic: Logic) -> None:
+def check_deadline(name: str, logic: Parts) -> None:
     """Check that the round has a deadline, and that no clients are asked in reserve.
 
     Raises:

@@ -1,4 +1,4 @@
 """What FedAIM and Astraea share: label histograms, and the order of clients at mediators.
 
-Nothing that only one of the two needs.
+What only one of the two needs belongs in its own folder.
 """

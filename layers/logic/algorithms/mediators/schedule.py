@@ -1,4 +1,4 @@
-"""Which clients stand in line at which mediator: by label distributions, or at random."""
+"""The clients of each mediator, in line: chosen by label distributions, or at random."""
 
 from __future__ import annotations
 
@@ -12,39 +12,40 @@ from layers.logic.seeds import derive
 
 Lines = tuple[tuple[int, ...], ...]
 Away = Callable[[np.ndarray], np.ndarray]
-"""How far histograms (k, C) are from where they should be, (k,)."""
+"""The distances (k,) of histograms (k, C) from the distribution that they should have."""
 
-DIGITS = 9  # distances that agree to so many are equal: ties must not hang on rounding
+DIGITS = 9  # distances that agree in these are equal: rounding must not decide ties
 
 
 def even(clients: int, mediators: int) -> list[int]:
-    """Return how many of the clients each mediator gets; the first ones get one more."""
+    """Return the number of clients of each mediator; the first ones may have one more."""
     mediators = min(mediators, clients)
     return [clients // mediators + (m < clients % mediators) for m in range(mediators)]
 
 
 def of_size(clients: int, size: int) -> list[int]:
-    """Return how many of the clients each mediator gets that is closed at `size`."""
+    """Return the number of clients of each mediator, `size` or, for the last one, what is left."""
     return [min(size, clients - start) for start in range(0, clients, size)]
 
 
 def greedy_fill(counts: np.ndarray, sizes: Sequence[int], away: Away) -> list[list[int]]:
-    """Fill one mediator after the other, each time with who brings its pooled histogram nearest.
+    """Fill one mediator after the other, always with the client that brings it nearest.
 
-    Ties go to the lowest row. Clients with equal histograms are tried once, so that it takes
-    n (number of different histograms) distances.
+    Nearest is the least distance of the pooled histogram; ties go to the lowest row. Clients with
+    equal histograms are tried once: n times the number of different histograms is the number of
+    distances that are computed.
 
     Args:
         counts: (n, C), a client's histogram a row.
         sizes: of the mediators; they add up to n.
-        away: the distance to be kept small.
+        away: the distance that is kept small.
 
     Returns:
         The rows of each mediator, in the order in which they were added.
     """
     kinds, kind_of = np.unique(counts, axis=0, return_inverse=True)
     order = np.argsort(kind_of, kind="stable")
-    first = np.searchsorted(kind_of[order], np.arange(len(kinds)))  # who is next of each kind
+    first = np.searchsorted(kind_of[order], np.arange(len(kinds)))  # the next client of each kind
     last = np.append(first[1:], len(order))
     lines = []
     for size in sizes:
@@ -57,7 +58,7 @@ def greedy_fill(counts: np.ndarray, sizes: Sequence[int], away: Away) -> list[li
             line.append(int(order[first[kind]]))
             pooled += kinds[kind]
             first[kind] += 1
-            if first[kind] == last[kind]:  # nobody of this kind is left: the last takes its row
+            if first[kind] == last[kind]:  # none of this kind is left: the last kind takes its row
                 for column in (kinds, first, last):
                     column[kind] = column[-1]
                 kinds, first, last = kinds[:-1], first[:-1], last[:-1]
@@ -66,10 +67,10 @@ def greedy_fill(counts: np.ndarray, sizes: Sequence[int], away: Away) -> list[li
 
 
 def balanced(counts: np.ndarray, sizes: Sequence[int], away: Away) -> list[list[int]]:
-    """Give each client, the most biased first, to the mediator that has room and is best with it.
+    """Give each client, the most biased first, to the mediator with room that it brings nearest.
 
-    Ties go to the lowest row, and to the mediator with the fewest clients, the first of these.
-    Arguments and result as of `greedy_fill`.
+    Ties go to the lowest row, then to the mediator with the fewest clients, then to the first
+    mediator. Arguments and result are those of `greedy_fill`.
     """
     lines: list[list[int]] = [[] for _ in sizes]
     pooled = np.zeros((len(sizes), counts.shape[1]))
@@ -86,7 +87,7 @@ def balanced(counts: np.ndarray, sizes: Sequence[int], away: Away) -> list[list[
 
 
 def at_random(clients: Sequence[int], sizes: Sequence[int]) -> list[list[int]]:
-    """Deal the clients out in an order that their numbers fix and nothing else tells of."""
+    """Deal out the clients in a random order that depends on nothing but their numbers."""
     order = sorted(range(len(clients)), key=lambda row: derive(0, "mediators", clients[row]))
     ends = np.cumsum([0, *sizes])
     return [order[a:b] for a, b in pairwise(ends)]
@@ -101,7 +102,7 @@ def kept_lines(lines: Sequence[Sequence[int]]) -> dict[str, np.ndarray]:
 
 
 def lines_of(memory: Mapping[str, Any]) -> Lines:
-    """Return what `kept_lines` made arrays of; no line where nothing was kept."""
+    """Return the lines from which `kept_lines` made arrays; no line if nothing was kept."""
     if "lengths" not in memory:
         return ()
     clients, ends = memory["line"].tolist(), np.cumsum([0, *memory["lengths"]])
@@ -109,6 +110,6 @@ def lines_of(memory: Mapping[str, Any]) -> Lines:
 
 
 def present(lines: Lines, there: Collection[int]) -> Lines:
-    """Return the lines without who is not there, and without those that are empty then."""
+    """Return the lines with the clients that are there; lines without any are left out."""
     left = (tuple(client for client in line if client in there) for line in lines)
     return tuple(line for line in left if line)

@@ -1,4 +1,4 @@
 """SCAFFOLD (Karimireddy et al. 2020): control variates against client drift.
 
-Other corrections of local steps live in `hooks`.
+Another correction of local steps belongs in `hooks`.
 """

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from layers.logic.core.hook import ClientHalf, Context, Hook, ServerHalf
 from layers.logic.core.messages import Task, Update
+from layers.logic.core.parts import Parts
 from layers.logic.core.state import ServerState
 from layers.logic.errors import LogicError, Rejected
-from layers.logic.hooks.fedavgm import check_before_encoding
 from layers.logic.hooks.gradient_reply import GradientReply
 from layers.logic.numeric.accumulation import accumulation
-
-if TYPE_CHECKING:
-    from layers.logic.round.logic import Logic
 
 VARIATE = "variate"  # c, on its way down
 CHANGE = "change"  # c_i+ - c_i, on its way up
@@ -31,19 +28,20 @@ class Scaffold(Hook):
 
     After training (equation 4): option I takes c_i+ = the client's gradient at the received model
     w, at the cost of one more pass over its samples; option II takes
-    c_i+ = c_i - c + (w - y) / (eta a), y being the trained model. a is the number of local steps
-    K_i; with momentum ||a_i||_1, without which c_i would be too large by nearly 1 / (1 - rho).
-    The server sets c += (1/N) sum_i (c_i+ - c_i), N being the number of all clients, and moves by
-    `server_learning_rate` times what aggregation found. All variates start at zero.
+    c_i+ = c_i - c + (w - y) / (eta a), where y is the trained model. a is the number of local steps
+    K_i. With momentum rho it is ||a_i||_1; with K_i the variate c_i would be too large by nearly
+    1 / (1 - rho). The server sets c += (1/N) sum_i (c_i+ - c_i), where N is the number of all
+    clients, and moves the model by `server_learning_rate` times what aggregation would add to it.
+    All variates start at zero.
 
-    The client keeps c_i, the server N c; c travels down and c_i+ - c_i up, in float32: together
-    twice the bytes of FedAvg each way.
+    The client keeps c_i, the server N c. In float32 c travels down and c_i+ - c_i up, so that each
+    way has twice the bytes of FedAvg.
 
     Attributes:
         option: how c_i+ is found.
         server_learning_rate: eta_g, the server's learning rate.
-        dense: says that it is meant to send the variates uncompressed beside an update that a
-            codec makes smaller; without it the two are refused together.
+        dense: whether the variates may travel uncompressed beside an update that a codec makes
+            smaller; if not, the two are refused together.
     """
 
     option: Literal["I", "II"] = "II"
@@ -60,20 +58,15 @@ class Scaffold(Hook):
 
     @property
     def received_gradient(self) -> bool:  # type: ignore[override]
-        """Option I needs it."""
+        """Whether option I is set, which needs the received model's gradient."""
         return self.option == "I"
 
-    def check(self, logic: Logic) -> None:
-        """Refuse what would make c_i something else than the client's gradient, unseen."""
-        place = logic.hooks.index(self)
-        if self.server_learning_rate != 1:
-            check_before_encoding(self, logic)
-        before = [type(hook).__name__ for hook in logic.hooks[:place] if hook.encodes_update]
-        if before:
-            raise LogicError(
-                f"Scaffold needs the update that {before[0]} has put into another form; put "
-                f"scaffold before it in logic.hooks"
-            )
+    def check(self, logic: Parts) -> None:
+        """Check that no codec makes the update smaller, unless `dense` says that this is meant.
+
+        Raises:
+            LogicError: a codec does.
+        """
         codecs = [hook for hook in logic.hooks if hook.encodes_update]
         lossy = [type(hook).__name__ for hook in codecs if not isinstance(hook, GradientReply)]
         if lossy and not self.dense:
@@ -108,7 +101,7 @@ class _Server(ServerHalf):
         return update
 
     def on_accepted(self, update: Update, context: Context) -> None:
-        # What is sent in this round must not depend on who has answered yet: applied at its end.
+        # Applied at the end of the round: what is sent must not depend on who has answered so far.
         if self._changes is None:
             self._changes = np.zeros(context.start.size)
         self._changes += _checked(context.slot[CHANGE], context)
@@ -137,7 +130,7 @@ def _checked(variate: Any, context: Context) -> np.ndarray:
 
 
 def _clients(context: Context) -> int:
-    """Return N: the most clients that there ever were, since some may be away for a while."""
+    """Return N: the largest number of clients so far, because some may be away for a while."""
     return max(context.clients, int(context.memory.get("clients", 0)))
 
 
@@ -148,7 +141,7 @@ class _Client(ClientHalf):
         self._correction: np.ndarray | None = None
 
     def receive(self, task: Task, context: Context) -> Task:
-        if VARIATE in context.slot:  # not before the first round has ended: c is zero
+        if VARIATE in context.slot:  # missing until the first round has ended: c is zero
             self._variate = _checked(context.slot[VARIATE], context)
             self._correction = self._variate - context.memory.get(OWN, np.float32(0))
         elif OWN in context.memory:
@@ -175,7 +168,7 @@ class _Client(ClientHalf):
             return change
         training = context.training
         weight = accumulation(update.steps, training.learning_rate, training.momentum)
-        if not weight:  # not trained: nothing was learnt about the gradient
+        if not weight:  # no local step: nothing is known about the gradient
             return np.zeros_like(own)
         change = update.delta / np.float32(-training.learning_rate * weight)
         if self._variate is not None:

@@ -1,4 +1,8 @@
-"""Models by name; MXNet is imported when one is built."""
+"""The models that an experiment can name, one file each.
+
+A file only builds a block: no training and no data come in, and mxnet is imported when a block is
+built.
+"""
 
 from __future__ import annotations
 
@@ -31,10 +35,10 @@ MODELS: dict[str, Callable[..., Any]] = {
 
 
 def build_model(name: str, **settings: Any) -> Callable[[], Any]:
-    """Return what builds a model: a name in `MODELS`, `gluon:NAME` or `gluoncv:NAME`.
+    """Return a function that builds a model: a name in `MODELS`, `gluon:NAME` or `gluoncv:NAME`.
 
     Raises:
-        ComputeError: there is no such model. A name that a zoo does not have is refused when the
+        ComputeError: there is no such model. A name that a zoo does not have is found out when the
             model is built.
     """
     zoo, colon, member = name.partition(":")

@@ -9,8 +9,8 @@ def cnn3(classes: int = 10) -> Any:
     """Return the network of three 3 x 3 convolutions; 356,298 parameters for 10 classes.
 
     Convolutions of 32, 64 and 64 channels without padding, each with ReLU, the first two with max
-    pooling by 2; a dense layer of 512 with ReLU, and one of `classes`. A reconstruction: the paper
-    on projected sparse ternary compression gives three convolutions and 1.36 MB.
+    pooling by 2; a dense layer of 512 with ReLU, and one of `classes`. This is a reconstruction:
+    the paper on projected sparse ternary compression only says three convolutions and 1.36 MB.
     """
     from mxnet.gluon import nn
 

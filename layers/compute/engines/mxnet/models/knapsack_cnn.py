@@ -10,7 +10,7 @@ def knapsack_cnn(classes: int = 10, dropout: float = 0.5) -> Any:
 
     Convolution of 10 channels, 5 x 5, max pooling by 2, ReLU; convolution of 20, dropout of whole
     channels, pooling, ReLU; dense layer of 50, ReLU, dropout; dense layer of `classes`. The paper
-    gives layers and sizes; both rates of dropout are those usual for this network.
+    gives the layers and sizes; both dropout rates are the usual ones for this network.
     """
     from mxnet.gluon import nn
 

@@ -20,27 +20,29 @@ def lstm(
 ) -> Any:
     """Return an LSTM for inputs (25,) of tokens: one output, with sigmoid cross-entropy.
 
-    Word vectors, two layers of LSTM with 100 units, of the last token's output a dense layer of 30
-    with ReLU and one of a single unit. Of the parameters 244,661 are trainable, with Gluon's two
-    biases a gate. The word vectors are a constant: they are the same at both ends and never travel.
+    Word vectors, two LSTM layers of 100 units, and, on the output of the last token, a dense layer
+    of 30 with ReLU and a dense layer of one unit. 244,661 parameters are trainable, with the two
+    biases that Gluon has for each gate. The word vectors are a constant: they are the same at both
+    ends and are never sent.
 
     Source: the setting of Li et al., "Federated Optimization in Heterogeneous Networks" (FedProx),
     2020, appendix C.1.
 
     Args:
-        classes: 2; given by the data.
-        words: the word of each token, given by the data; only needed for `glove`.
+        classes: must be 2; the data set gives it.
+        words: the word of each token; the data set gives it, and only `glove` needs it.
         vocabulary: how many tokens have a vector.
-        glove: a text file of GloVe's: a word and its numbers a line. Words that it does not
-            have, and all words if it is not given, have random vectors.
-        dimensions: numbers in a word's vector.
-        seed: of the random vectors.
+        glove: a GloVe text file, with a word and its numbers on each line. A word that the file
+            does not have gets a random vector; without a file all words do.
+        dimensions: how many numbers a word's vector has.
+        seed: for the random vectors.
 
     Raises:
-        ComputeError: the data have more words than `vocabulary`, or `glove` cannot be read or used.
+        ComputeError: a setting is not allowed, the data have more words than `vocabulary`, or
+            `glove` cannot be read or used.
     """
     if classes != 2:
-        raise ComputeError(f"model lstm: is for two classes, and the data have {classes}")
+        raise ComputeError(f"model lstm: it is for two classes, but the data have {classes}")
     if vocabulary < 2 or dimensions < 1:
         raise ComputeError(
             f"model lstm: vocabulary={vocabulary} must be at least 2, "
@@ -49,14 +51,14 @@ def lstm(
     if len(words) > vocabulary:
         raise ComputeError(
             f"model lstm: vocabulary={vocabulary} is less than the data's {len(words)} words; "
-            "set it at least so high, or limit the data's"
+            "raise it, or lower the data set's vocabulary"
         )
     vectors = random_vectors(vocabulary, dimensions, seed)
     if glove is not None:
         if not words:
             raise ComputeError(
-                "model lstm: glove needs to know the word of each token, which this data set does "
-                "not tell (sentiment140 does); leave glove out"
+                "model lstm: glove needs the word of each token, which this data set does not give "
+                "(sentiment140 does); leave glove out"
             )
         for token, vector in read_glove(glove, words, dimensions).items():
             vectors[token] = vector

@@ -1,10 +1,10 @@
-"""ResNet-18 for small images (He et al. 2016): its stem keeps the size; 11,173,962 parameters."""
+"""ResNet-18 for small images (He et al. 2016): no pooling in the stem; 11,173,962 parameters."""
 
 from __future__ import annotations
 
 from typing import Any
 
-# Channels of the stages, of two basic blocks each; all but the first halve the image.
+# Channels of the stages. Each has two basic blocks; all but the first halve the image.
 STAGES = (64, 128, 256, 512)
 
 

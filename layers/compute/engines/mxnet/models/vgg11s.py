@@ -1,10 +1,10 @@
-"""VGG11*: a VGG of eight convolutions, slim enough to be sent; 865,482 parameters."""
+"""VGG11*: a VGG of eight convolutions, small enough to send; 865,482 parameters."""
 
 from __future__ import annotations
 
 from typing import Any
 
-# Channels of the convolutions; after each group, max pooling by 2.
+# Channels of the convolutions; max pooling by 2 follows each group.
 GROUPS = ((32,), (64,), (128, 128), (128, 128), (128, 128))
 
 

@@ -1,4 +1,4 @@
-"""Word vectors: of a GloVe text file, or random ones that are the same everywhere."""
+"""Word vectors: from a GloVe text file, or random ones that are the same everywhere."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy.typing as npt
 from layers.compute.errors import ComputeError
 
 PADDING = 0
-# GloVe's are of about this size.
+# About the deviation of GloVe's numbers.
 DEVIATION = 0.4
 _LONGEST_LINE = 1 << 16
 
@@ -19,9 +19,10 @@ Vectors = npt.NDArray[np.float32]
 
 
 def random_vectors(words: int, dimensions: int, seed: int) -> Vectors:
-    """Return normal vectors, float32 (words, dimensions), deviation 0.4; token 0, padding, has 0.
+    """Return random normal vectors, float32 (words, dimensions), with deviation 0.4.
 
-    A word's vector does not depend on how many words there are.
+    The vector of token 0, the padding, is zero. A word's vector does not depend on how many words
+    there are.
     """
     rng = np.random.default_rng([seed, dimensions])
     vectors = (DEVIATION * rng.standard_normal((words, dimensions))).astype(np.float32)
@@ -30,13 +31,14 @@ def random_vectors(words: int, dimensions: int, seed: int) -> Vectors:
 
 
 def read_glove(path: str, words: Sequence[str], dimensions: int) -> dict[int, Vectors]:
-    """Return the vectors, float32 (dimensions,), of those of `words` that the file has, by token.
+    """Return the vector, float32 (dimensions,), of each token whose word is in the file.
 
-    A line is a word and `dimensions` numbers, with a space between
+    A line of the file is a word and `dimensions` numbers, separated by spaces
     (https://nlp.stanford.edu/projects/glove/).
 
     Raises:
-        ComputeError: the file cannot be read, or a line of one of the words is something else.
+        ComputeError: the file cannot be read, the line of one of the words is something else, or
+            it has none of the words.
     """
     file = Path(path).expanduser()
     tokens = {word: token for token, word in enumerate(words) if token != PADDING}
@@ -53,7 +55,7 @@ def read_glove(path: str, words: Sequence[str], dimensions: int) -> dict[int, Ve
                 if vector is None or len(vector) != dimensions:
                     raise ComputeError(
                         f"{file}: line {number} is not a word and {dimensions} numbers; "
-                        "give a text file of GloVe's and its dimensions"
+                        "give a GloVe text file, and its dimensions"
                     )
                 found[tokens[word]] = vector
     except OSError as error:
@@ -62,11 +64,12 @@ def read_glove(path: str, words: Sequence[str], dimensions: int) -> dict[int, Ve
             "https://nlp.stanford.edu/projects/glove/, or leave glove out"
         ) from error
     except UnicodeDecodeError as error:
-        raise ComputeError(
-            f"{file}: line {number} is not UTF-8; give a text file of GloVe's"
-        ) from error
+        raise ComputeError(f"{file}: line {number} is not UTF-8; give a GloVe text file") from error
     if not found:
-        raise ComputeError(f"{file}: has a vector of none of the {len(words)} words")
+        raise ComputeError(
+            f"{file}: has a vector for none of the {len(words)} words; give another file, or leave "
+            "glove out"
+        )
     return found
 
 

@@ -1,4 +1,4 @@
-"""Models of Gluon's and GluonCV's zoos, by name and untrained."""
+"""Untrained models of Gluon's and GluonCV's model zoos, by name."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ def gluoncv(name: str, **settings: Any) -> Any:
 
 
 # An experiment may come from a server: it must not make a client read files or download weights.
-WITHHELD = frozenset({"pretrained", "pretrained_base", "root", "ctx"})
+FORBIDDEN = frozenset({"pretrained", "pretrained_base", "root", "ctx"})
 
 
 def _get(zoo: str, get_model: Callable[..., Any], name: str, settings: dict[str, Any]) -> Any:
-    if withheld := sorted(WITHHELD & settings.keys()):
+    if forbidden := sorted(FORBIDDEN & settings.keys()):
         raise ComputeError(
-            f"model {zoo}:{name}: {', '.join(withheld)} cannot be set; models begin untrained"
+            f"model {zoo}:{name}: {', '.join(forbidden)} cannot be set; models start untrained"
         )
     try:
         return get_model(name, pretrained=False, **settings)
     except ValueError as error:
-        # Both zoos answer an unknown name with a line each for those that they have.
+        # For an unknown name, both zoos list the names that they have, one on each line.
         known = [line.strip() for line in str(error).splitlines()[1:]]
         if name.lower() in known or not known:
             raise ComputeError(f"model {zoo}:{name} cannot be built: {error}") from error
-        raise ComputeError(unknown(f"model in the {zoo} zoo named", name, known)) from error
+        raise ComputeError(unknown(f"model of the {zoo} zoo", name, known)) from error
     except (TypeError, AssertionError) as error:
         raise ComputeError(f"model {zoo}:{name} cannot be built: {error}") from error
 

@@ -1,10 +1,11 @@
-"""Shared samples in a deployment: every client fetches them once, and is ready when it has them."""
+"""Assets in a deployment: every client fetches them once, and is ready when it has them all."""
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
+import json
 import socket
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,14 +16,14 @@ import pytest
 
 from fedmx import join
 from fedmx.assembly.assembly import Assembly
-from fedmx.assembly.asset_file import file_name
+from fedmx.assembly.asset_file import AssetFile
 from fedmx.client.asset_receiver import AssetReceiver
 from fedmx.deployment.client_sessions import identity
 from fedmx.deployment.join import OwnPart
 from fedmx.deployment.remote_clients import RemoteClients
 from fedmx.deployment.serve import serve
 from fedmx.experiment.model import Experiment
-from fedmx.protocol.messages import CODEC, CannotTakePart, Lacking, Setup
+from fedmx.protocol.messages import CODEC, AnnouncedAsset, CannotTakePart, Lacking, Setup
 from fedmx.run.folder import RunFolder
 from fedmx.server.recorder import recorded
 from fedmx.server.round import Round
@@ -39,7 +40,38 @@ CLIENTS = 20
 LOADING = threading.Lock()  # MXNet makes one model at a time
 
 
-def experiment(certificates: Certificates, clients: int, rounds: int = 3) -> Experiment:
+TWO = """
+import numpy as np
+
+from layers.logic import Asset, ClientHalf, Hook
+from layers.logic.core.engine import ArrayData
+
+
+class Anchored(Hook):
+    assets = {"anchors": Asset(0.1), "probes": Asset(0.05)}
+
+    def client(self):
+        return Anchoring()
+
+
+class Anchoring(ClientHalf):
+    def samples(self, data, context):
+        anchors = context.assets["anchors"]
+        return ArrayData(np.concatenate([data.x, anchors.x]), np.concatenate([data.y, anchors.y]))
+
+    def send(self, update, context):
+        update.metrics["probed"] = float(context.assets["probes"].x.sum())
+        return update
+"""
+
+
+def experiment(
+    certificates: Certificates,
+    clients: int,
+    rounds: int = 3,
+    logic: dict[str, Any] | None = None,
+    folder: Path | None = None,
+) -> Experiment:
     tls = certificates.server
     files = {"ca": tls.ca, "certificate": tls.certificate, "key": tls.key}
     tree: dict[str, Any] = {
@@ -53,14 +85,14 @@ def experiment(certificates: Certificates, clients: int, rounds: int = 3) -> Exp
             "evaluate": {"every": rounds},
             "train": {"steps": 2, "batch_size": 10, "learning_rate": 0.05},
         },
-        "logic": {"preset": {"name": "fedshare", "fraction": 0.5, "shared": 0.2}},
+        "logic": logic or {"preset": {"name": "fedshare", "fraction": 0.5, "shared": 0.2}},
         "network": {
             "address": "127.0.0.1:0",
             "heartbeat_s": 30,
             "tls": {kind: str(file) for kind, file in files.items()},
         },
     }
-    return Experiment(**tree)
+    return Experiment.parse(json.dumps(tree), "assets.yaml", folder=folder)
 
 
 class Learning(OwnPart):
@@ -188,17 +220,17 @@ def test_twenty_clients_fetch_them_once_and_one_is_killed_while_it_does(
     certificates: Certificates, tmp_path: Path, process: list[ClientProcess]
 ) -> None:
     wanted = Assembly(experiment(certificates, CLIENTS))
-    assert wanted.shared is not None
+    asset = wanted.assets["shared"]
     server = serve(experiment(certificates, CLIENTS), "run")
     serving = Serving(server, folder(tmp_path / "runs"))
     memory = tmp_path / "memory"  # of all clients of this machine
     others = [running(server, certificates, client, memory) for client in range(CLIENTS - 2)]
     others.append(running(server, certificates, CLIENTS - 2, None))
     victim, tls = CLIENTS - 1, certificates.client(identity(CLIENTS - 1))
-    way = Stalling(server.address, wanted.shared.size_bytes // 2)
+    way = Stalling(server.address, asset.size_bytes // 2)
     try:
         process[0].start(way.address, victim, memory, tls)
-        copy = memory / "shared" / file_name(wanted.shared.sha256, victim)
+        copy = memory / "assets" / asset.announced.file_name(victim)
         part = copy.with_name(copy.name + ".part")
         until(lambda: part.exists() and part.stat().st_size > 9999, lambda: f"{memory}")
         process[0].kill()
@@ -208,10 +240,10 @@ def test_twenty_clients_fetch_them_once_and_one_is_killed_while_it_does(
     assert not copy.exists()
     process[1].start(server.address, victim, memory, tls)
     until(lambda: serving.rounds, lambda: "no round")
-    assert copy.read_bytes() == wanted.shared.content
-    assert 2 * wanted.shared.size_bytes > file_bytes(server, victim) > wanted.shared.size_bytes
-    (kept,) = tmp_path.glob("runs/*/shared-samples.safetensors")
-    assert kept.read_bytes() == wanted.shared.content
+    assert copy.read_bytes() == asset.content
+    assert 2 * asset.size_bytes > file_bytes(server, victim) > asset.size_bytes
+    (kept,) = tmp_path.glob("runs/*/assets/shared.safetensors")
+    assert kept.read_bytes() == asset.content
     serving.end()
     assert process[1].finished() == server.reason
     for one in others:
@@ -221,12 +253,12 @@ def test_twenty_clients_fetch_them_once_and_one_is_killed_while_it_does(
     at_home = list(simulation)
     assert server.weights.tobytes() == simulation.weights.tobytes()
     for client in range(victim):
-        assert file_bytes(server, client) == wanted.shared.wire_bytes(client)
+        assert file_bytes(server, client) == asset.wire_bytes(client)
     assert [round.report for round in serving.rounds] == [round.report for round in at_home]
-    again = file_bytes(server, victim) - wanted.shared.wire_bytes(victim)
+    again = file_bytes(server, victim) - asset.wire_bytes(victim)
     assert serving.rounds[0].file_bytes == at_home[0].file_bytes + again
     assert all(round.file_bytes == 0 for round in serving.rounds[1:])
-    assert list((memory / "shared").iterdir()) == [], "the run is over"
+    assert list((memory / "assets").iterdir()) == [], "the run is over"
 
 
 def test_who_comes_back_has_them_and_so_does_a_server_that_is_resumed(
@@ -244,7 +276,7 @@ def test_who_comes_back_has_them_and_so_does_a_server_that_is_resumed(
     process[0].kill()
     serving.end()
     run = RunFolder.open(next((tmp_path / "runs").iterdir()))
-    written = run.shared_path.stat()
+    written = (run.assets_path / "shared.safetensors").stat()
     second = serve(asked.with_overrides([f"network.address={first.address}"]), "run")
     serving = Serving(second, run)
     process[1].start(second.address, 1, tmp_path, tls)
@@ -253,7 +285,7 @@ def test_who_comes_back_has_them_and_so_does_a_server_that_is_resumed(
     assert process[1].finished() == steady.reason == second.reason
     assert second.weights.tobytes() == simulation.weights.tobytes()
     assert [file_bytes(second, client) for client in range(2)] == [0, 0]
-    assert run.shared_path.stat() == written
+    assert (run.assets_path / "shared.safetensors").stat() == written
 
 
 def test_a_client_with_data_of_its_own_gets_them_too(
@@ -261,7 +293,6 @@ def test_a_client_with_data_of_its_own_gets_them_too(
 ) -> None:
     asked = experiment(certificates, 1, rounds=1)
     made = Assembly(asked)
-    assert made.shared is not None
     data = made.dataset
     arrays = {"x_train": data.train.x[:30], "y_train": data.train.y[:30]}
     np.savez(tmp_path / "own.npz", **arrays, x_test=data.test.x[:9], y_test=data.test.y[:9])
@@ -271,28 +302,82 @@ def test_a_client_with_data_of_its_own_gets_them_too(
     serving.end()
     one.end()
     assert one.error is None
-    assert serving.rounds[0].report.clients[0].samples == 30 + len(made.shared.samples)
+    assert serving.rounds[0].report.clients[0].samples == 30 + len(made.asset_samples["shared"])
+
+
+def test_a_users_own_hook_gives_two_assets_and_a_damaged_copy_is_sent_again(
+    certificates: Certificates, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "own_assets.py").write_text(TWO)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    logic = {"hooks": ["own_assets:Anchored"]}
+    asked = experiment(certificates, 3, 2, logic, tmp_path)
+    made = Assembly(asked)
+    simulation = simulate(made)
+    at_home = list(simulation)
+    anchors, probes = made.assets["anchors"], made.assets["probes"]
+    memory = tmp_path / "memory"
+    copies = [memory / "assets" / asset.announced.file_name(0) for asset in (anchors, probes)]
+    copies[0].parent.mkdir(parents=True)
+    copies[0].write_bytes(anchors.content)
+    copies[1].write_bytes(probes.content[:-1] + bytes([probes.content[-1] ^ 1]))
+    server = serve(asked, "run")
+    serving = Serving(server, folder(tmp_path / "runs"))
+    own = {"modules": ["own_assets"], "folder": tmp_path}
+    clients = [running(server, certificates, client, memory, **own) for client in range(3)]
+    until(lambda: serving.rounds, lambda: "no round")
+    assert [path.read_bytes() for path in copies] == [anchors.content, probes.content]
+    serving.end()
+    for one in clients:
+        one.end()
+        assert one.error is None
+    assert server.weights.tobytes() == simulation.weights.tobytes()
+    assert [round.report for round in serving.rounds] == [round.report for round in at_home]
+    assert file_bytes(server, 0) == probes.wire_bytes(0)
+    saved = anchors.wire_bytes(0)
+    assert serving.rounds[0].file_bytes == at_home[0].file_bytes - saved
+    written = sorted(path.name for path in tmp_path.glob("runs/*/assets/*"))
+    assert written == ["anchors.safetensors", "probes.safetensors"]
+    probed = {told.metrics["probed"] for told in at_home[0].report.clients}
+    assert probed == {float(made.asset_samples["probes"].x.sum())}
 
 
 # --- ends that do not do as they should -----------------------------------------------------------
 
 
-def setup_of(asked: Experiment, sha256: str, size_bytes: int) -> Setup:
+def setup_of(asked: Experiment, asset: AnnouncedAsset) -> Setup:
     shape = Assembly(asked).dataset.shape
     text = asked.with_overrides(["network.tls=null"]).to_yaml()
-    return Setup("run", text, asked.digest(), 0, shape, 10, sha256, size_bytes)
+    return Setup("run", text, asked.digest(), 0, shape, 10, (asset,))
 
 
-@pytest.mark.parametrize("wrong", ["content", "name", "announced"])
+NOT_ANNOUNCED = "is not an asset that it had announced"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "reason"),
+    [
+        ("content", NOT_ANNOUNCED),
+        ("file name", NOT_ANNOUNCED),
+        ("digest", "says '../../evil' where a SHA-256 belongs"),
+        ("name", "calls an asset '../evil', which is no name"),
+        ("other", "hooks need the assets shared, which the server does not announce"),
+    ],
+)
 def test_a_file_that_was_not_announced_is_refused(
-    certificates: Certificates, tmp_path: Path, wrong: str
+    certificates: Certificates, tmp_path: Path, wrong: str, reason: str
 ) -> None:
     asked = experiment(certificates, 1)
     sent = tmp_path / "sent.safetensors"
-    sent.write_bytes(b"something else")
-    right = hashlib.sha256(b"right").hexdigest()
-    sha256 = "../../evil" if wrong == "announced" else right
-    name = "other.safetensors" if wrong == "name" else file_name(right, 0)
+    sent.write_bytes(b"wrong")
+    right = AssetFile("shared", b"right")
+    announced = AnnouncedAsset(
+        {"name": "../evil", "other": "other"}.get(wrong, "shared"),
+        "../../evil" if wrong == "digest" else right.sha256,
+        right.size_bytes,
+    )
+    setup = setup_of(asked, announced)
+    name = "other.safetensors" if wrong == "file name" else right.announced.file_name(0)
     told: list[str] = []
     listener = Listener("127.0.0.1:0", CODEC, tls=certificates.server)
     with listener:
@@ -303,33 +388,32 @@ def test_a_file_that_was_not_announced_is_refused(
             event = listener.next_event(60)
             assert event is not None
             if isinstance(event, Joined):
-                listener.send(event.peer, setup_of(asked, sha256, 5))
+                listener.send(event.peer, setup)
             elif isinstance(event, Received) and isinstance(event.message, Lacking):
+                assert event.message.assets == ("shared",)
                 listener.send_file(event.peer, sent, name)
             elif isinstance(event, Received) and isinstance(event.message, CannotTakePart):
                 told.append(event.message.reason)
         one.end()
     assert str(one.error) == told[0]
     assert "\n" not in told[0]
-    assert ("SHA-256 belongs" if wrong == "announced" else "not the shared samples") in told[0]
+    assert reason in told[0]
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == [sent]
 
 
 def test_a_copy_that_was_damaged_is_one_that_the_client_lacks(tmp_path: Path) -> None:
-    content = b"what every client is given"
-    sha256 = hashlib.sha256(content).hexdigest()
-    setup = Setup("run", "", "", 3, (2,), 0, sha256, len(content))
+    asset = AssetFile("some", b"what every client is given")
+    announced = asset.announced
     copy = AssetReceiver(tmp_path)
     copy.folder.mkdir()
-    for there in (content[:-1], content[:-1] + b"m"):
-        copy.path(setup).write_bytes(there)
-        assert copy.load(setup) is None
-    copy.path(setup).write_bytes(content)
-    found = copy.load(setup)
-    assert found is not None
-    assert found.content == content
-    copy.discard(setup)
-    assert copy.load(setup) is None
+    for there in (asset.content[:-1], asset.content[:-1] + b"m"):
+        copy.path(announced, 3).write_bytes(there)
+        assert copy.find(announced, 3) is None
+    copy.path(announced, 3).write_bytes(asset.content)
+    assert copy.find(announced, 3) == asset
+    assert copy.find(announced, 2) is None, "another client's copy"
+    copy.discard(Setup("run", "", "", 3, (2,), 0, (announced,)))
+    assert copy.find(announced, 3) is None
 
 
 def test_a_client_that_is_ready_without_them_is_sent_away(certificates: Certificates) -> None:
@@ -338,8 +422,10 @@ def test_a_client_that_is_ready_without_them_is_sent_away(certificates: Certific
 
     with server, fleet(server, certificates, {0: Scripted.until_told}) as clients:
         until(lambda: _sent_away(server, clients[0]), lambda: clients[0].over)
-    assert "with other shared samples" in clients[0].over
-    assert any("with other shared samples" in said for said in server.network.rejections())
+    assert "with other assets" in clients[0].over
+    assert any(
+        "with other assets" in said for said in server.network.overhead().rejected_connections
+    )
 
 
 def _sent_away(server: Server, client: Scripted) -> bool:
@@ -362,14 +448,33 @@ def test_a_client_that_asks_for_them_again_and_again_is_sent_away(
                 server.network._pump()
                 event = greedy.next_event(0.01)
                 if isinstance(event, FileReceived) or _is_setup(event):
-                    greedy.send(Lacking("run", 0))
+                    greedy.send(Lacking("run", 0, ("shared",)))
                     asked += 1
                 elif isinstance(event, GaveUp):
                     ended.append(event.reason)
-    assert "lacks the shared samples that it had" in ended[0]
+    assert "lacks the asset shared that it had" in ended[0]
     assert asked < 20
-    reported = server.network.rejections()
-    assert any("lacks the shared samples that it had" in said for said in reported)
+    reported = server.network.overhead().rejected_connections
+    assert any("lacks the asset shared that it had" in said for said in reported)
+
+
+@pytest.mark.parametrize("names", [(), ("other",), ("shared", "other")])
+def test_a_client_that_asks_for_what_was_not_announced_is_sent_nothing(
+    certificates: Certificates, tmp_path: Path, names: tuple[str, ...]
+) -> None:
+    server = serve(experiment(certificates, 1), "run")
+    assert isinstance(server.network, RemoteClients)
+    said: list[str] = []
+    with server:
+        tls = certificates.client(identity(0))
+        with Connector(server.address, identity(0), CODEC, tls=tls, files=tmp_path) as greedy:
+            while not said:
+                if _is_setup(greedy.next_event(0.01)):
+                    greedy.send(Lacking("run", 0, names))
+                server.network._pump()
+                said += server.network.overhead().rejected_connections
+        assert said == ["client 0: lacks assets that it has, or that this run does not have"]
+        assert file_bytes(server, 0) == 0
 
 
 def _is_setup(event: object) -> bool:

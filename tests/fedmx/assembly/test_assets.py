@@ -1,4 +1,4 @@
-"""Samples that a hook has taken out: nobody else's, the same in every file, paid for once."""
+"""Assets and what a server holds out: nobody else's, the same in every file, paid for once."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from safetensors.numpy import save
 
 from fedmx.assembly.assembly import Assembly
 from fedmx.assembly.asset_file import AssetFile
+from fedmx.assembly.samples_file import file_of_samples, samples_in
 from fedmx.errors import FedmxError
 from fedmx.experiment.model import Experiment
 from fedmx.report.records.label_shares import label_shares
@@ -46,7 +47,7 @@ def assembly(logic: str) -> Assembly:
 def test_no_sample_counts_twice_and_none_is_lost() -> None:
     made = assembly(BOTH)
     number = len(made.dataset.train)
-    shared, held_out = made.held_back.shared, made.held_back.held_out
+    shared, held_out = made.held_back.assets["shared"], made.held_back.held_out
     assert (len(shared), len(held_out)) == (round(0.1 * number), round(0.05 * number))
     everything = np.concatenate([shared, held_out, *made.parts[0]])
     assert sorted(everything) == list(range(number))
@@ -59,8 +60,8 @@ def test_without_such_a_hook_the_parts_are_those_of_the_whole_and_no_model_is_ma
     whole = divide(made.dataset, Iid(), 5, derive(3, "partition"))
     for ours, theirs in zip(made.parts, whole, strict=True):
         assert all(np.array_equal(a, b) for a, b in zip(ours, theirs, strict=True))
-    assert "executor" not in vars(made)
-    assert made.shared is None
+    assert "engine" not in vars(made)
+    assert made.assets == {}
     assert made.server_logic is made.logic
 
 
@@ -90,9 +91,9 @@ def test_the_file_gives_the_bits_that_the_data_set_gives(dtype, normalise, numbe
     rows = rng.permutation(9)[:number]
     if normalise is None and dtype == "uint8":
         return  # refused when the data are looked at
-    sent = AssetFile.of(raw, rows, normalise)
-    assert sent.content == AssetFile.of(raw, rows, normalise).content
-    here, there = materialise(raw, rows, normalise), AssetFile(sent.content).samples
+    sent = file_of_samples("some", raw, rows, normalise)
+    assert sent.content == file_of_samples("some", raw, rows, normalise).content
+    here, there = materialise(raw, rows, normalise), samples_in(AssetFile("some", sent.content))
     assert (here.x.dtype, here.x.tobytes()) == (there.x.dtype, there.x.tobytes())
     assert (here.y.dtype, here.y.tobytes()) == (there.y.dtype, there.y.tobytes())
 
@@ -114,32 +115,31 @@ X, Y = np.zeros((2, 3), np.float32), np.zeros(2, np.int64)
     ],
 )
 def test_a_file_that_is_something_else_is_refused_in_one_line(content: bytes) -> None:
-    with pytest.raises(FedmxError, match="the shared samples cannot be read: ") as caught:
-        AssetFile(content).samples  # noqa: B018, it is read when it is first looked at
+    with pytest.raises(FedmxError, match="the asset 'some' holds no samples: ") as caught:
+        samples_in(AssetFile("some", content))
     assert "\n" not in str(caught.value)
 
 
 def test_a_file_is_written_whole_and_only_if_it_is_another_one(tmp_path: Path) -> None:
-    made = assembly(SHARING).shared
-    assert made is not None
-    path = tmp_path / "shared.safetensors"
+    made = assembly(SHARING).assets["shared"]
+    path = tmp_path / "assets" / "shared.safetensors"
+    path.parent.mkdir()
     path.write_bytes(b"half of it")
     made.write(path)
     before = path.stat()
     made.write(path)
     assert path.read_bytes() == made.content
     assert path.stat().st_ino == before.st_ino
-    assert [one.name for one in tmp_path.iterdir()] == [path.name]
-    with pytest.raises(FedmxError, match="cannot be written"):
-        made.write(tmp_path / "nowhere" / "shared.safetensors")
+    assert [one.name for one in path.parent.iterdir()] == [path.name]
+    with pytest.raises(FedmxError, match="the asset cannot be written"):
+        made.write(path / "shared.safetensors")
 
 
-def test_handing_out_is_paid_for_once_by_every_client_and_not_again_after_a_resume() -> None:
+def test_sending_is_paid_for_once_by_every_client_and_not_again_after_a_resume() -> None:
     made = assembly(SHARING)
-    assert made.shared is not None
     simulation = simulate(made)
     first, second = simulation
-    assert first.file_bytes == sum(made.shared.wire_bytes(client) for client in range(5))
+    assert first.file_bytes == sum(made.assets["shared"].wire_bytes(one) for one in range(5))
     assert first.record()["file_bytes"] == first.file_bytes
     assert second.file_bytes == 0
     resumed = simulate(made)
@@ -149,13 +149,12 @@ def test_handing_out_is_paid_for_once_by_every_client_and_not_again_after_a_resu
     assert third.file_bytes == 0
 
 
-def test_clients_train_on_the_shared_samples_and_on_their_own() -> None:
+def test_fedshare_clients_train_on_the_shared_samples_and_on_their_own() -> None:
     made = assembly(SHARING)
-    assert made.shared is not None
     (first, _) = simulate(made)
     sizes = made.sizes()
     for told in first.report.clients:
-        assert told.samples == sizes[told.client] + len(made.shared.samples)
+        assert told.samples == sizes[told.client] + len(made.asset_samples["shared"])
 
 
 def test_the_server_trains_on_what_it_holds_out_and_on_nothing_else() -> None:

@@ -1,7 +1,8 @@
-"""A vector in the smaller of two exact forms: ternary as bits, or as it is.
+"""A vector stored without loss: as bits if it is ternary, otherwise as it is.
 
-A ternary update has, tensor by tensor, one magnitude. What is kept of it is a bit a value (zero or
-not), a bit a non-zero (its sign), and each magnitude once: a 32nd to a 16th of the float32 vector.
+A ternary update has one magnitude in each tensor. It is stored as one bit for each value (zero or
+not), one bit for each non-zero (its sign), and each magnitude once. That takes a 32nd to a 16th of
+the float32 vector.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ import numpy as np
 
 from layers.logic.core.state import Memory
 
-SAMPLE = 1 << 14  # values by which a vector that is not ternary is told at once
+SAMPLE = 1 << 14  # the first values, by which most vectors that are not ternary are recognised
 
 
 def pack(vector: np.ndarray) -> Memory:
-    """Return a float32 (d,) vector as named arrays, ternary if that is smaller."""
+    """Return a float32 (d,) vector as named arrays: in ternary form if that is smaller."""
     if _is_dense(vector[:SAMPLE]):
         return {"dense": vector}
     places = vector != 0
@@ -38,7 +39,7 @@ def pack(vector: np.ndarray) -> Memory:
 
 
 def unpack(packed: Mapping[str, Any]) -> np.ndarray:
-    """Return the float32 (d,) vector that `pack` was given (a negative zero as a zero)."""
+    """Return the float32 (d,) vector that `pack` was given; a negative zero comes back as zero."""
     if "dense" in packed:
         dense: np.ndarray = packed["dense"]
         return dense
@@ -54,7 +55,7 @@ def unpack(packed: Mapping[str, Any]) -> np.ndarray:
 
 
 def _is_dense(sample: np.ndarray) -> bool:
-    """Whether the magnitudes of the non-zeros change so often that runs of them save nothing."""
+    """Return whether the magnitudes change so often that storing runs of them saves nothing."""
     magnitudes = np.abs(sample[sample != 0])
     changes = int(np.count_nonzero(magnitudes[1:] != magnitudes[:-1]))
     return changes > len(magnitudes) // 4

@@ -1,4 +1,4 @@
-"""Which values of a tensor are the largest."""
+"""The largest values of a tensor: how many a share of it is, and where they are."""
 
 from __future__ import annotations
 
@@ -8,15 +8,19 @@ from layers.logic.errors import LogicError
 
 
 def kept_of(size: int, p: float) -> int:
-    """Return k = min(n, max(1, ceil(n p))), the number of values that a share of p is.
+    """Return k = min(n, max(1, ceil(n p))), how many of n values the share p is.
 
-    The small number taken off lets 100 * 0.07 = 7.000000000000001 be 7.
+    A small number is subtracted first, because 100 * 0.07 = 7.000000000000001 must give 7.
+
+    Args:
+        size: n.
+        p: share, above 0 and at most 1.
     """
     return min(size, max(1, int(np.ceil(size * p - 1e-9))))
 
 
 def top(vector: np.ndarray, k: int) -> np.ndarray:
-    """Return the k largest absolute values, in no order but for the smallest, which is first."""
+    """Return the k largest absolute values, (k,): the smallest first, the others unsorted."""
     magnitudes: np.ndarray = np.abs(vector)
     at = vector.size - k
     magnitudes.partition(at)
@@ -24,7 +28,7 @@ def top(vector: np.ndarray, k: int) -> np.ndarray:
 
 
 def at_least(vector: np.ndarray, threshold: float) -> np.ndarray:
-    """Return where |x| >= threshold and x != 0, ascending int64."""
+    """Return the positions where |x| >= threshold and x != 0, ascending int64."""
     if not threshold:
         return np.flatnonzero(vector)
     chosen = vector >= threshold
@@ -33,7 +37,7 @@ def at_least(vector: np.ndarray, threshold: float) -> np.ndarray:
 
 
 def exactly(vector: np.ndarray, threshold: float, k: int) -> np.ndarray:
-    """Return k of `at_least`'s positions: of those at the threshold the lowest ones."""
+    """Return k of the positions of `at_least`; of values equal to the threshold the first ones."""
     positions = at_least(vector, threshold)
     if positions.size <= k:
         return positions
@@ -43,6 +47,10 @@ def exactly(vector: np.ndarray, threshold: float, k: int) -> np.ndarray:
 
 
 def check_share(name: str, share: float) -> None:
-    """Raise `LogicError` for what is no share of something."""
+    """Check that a setting is a share of something.
+
+    Raises:
+        LogicError: it is not above 0 and at most 1.
+    """
     if not 0 < share <= 1:
         raise LogicError(f"{name} must be more than 0 and at most 1, not {share}")

@@ -17,14 +17,17 @@ SHARES = st.floats(0, 0.6)
 SEEDS = st.integers(0, 2**62)
 
 
-@given(LABELS, SHARES, SHARES, SEEDS)
-def test_every_sample_is_shared_or_held_out_or_somebodys(labels, shared, held_out, seed) -> None:
-    drawn = hold_back(labels, shared, held_out, seed, seed + 1)
+@given(LABELS, SHARES, SHARES, SHARES, SEEDS)
+def test_every_sample_is_in_one_asset_or_held_out_or_somebodys(
+    labels, one, two, held_out, seed
+) -> None:
+    drawn = hold_back(labels, {"one": one, "two": two}, held_out, seed, seed + 1)
     rest = np.arange(len(labels)) if drawn.rest is None else drawn.rest
-    everything = np.concatenate([drawn.shared, drawn.held_out, rest])
+    everything = np.concatenate([*drawn.assets.values(), drawn.held_out, rest])
+    assert list(drawn.assets) == ["one", "two"]
     assert sorted(everything) == list(range(len(labels)))
-    assert len(drawn.shared) == (max(round(shared * len(labels)), 1) if shared else 0)
-    assert (drawn.rest is None) == (shared == held_out == 0)
+    assert len(drawn.assets["one"]) == (max(round(one * len(labels)), 1) if one else 0)
+    assert (drawn.rest is None) == (one == two == held_out == 0)
 
 
 @given(LABELS, st.integers(0, 70), SEEDS)
@@ -38,18 +41,26 @@ def test_a_class_gives_less_than_another_only_if_it_has_no_more(labels, number, 
 
 def test_another_seed_draws_other_samples_and_the_same_seed_the_same() -> None:
     labels = np.arange(1000) % 10
-    one, again, other = (hold_back(labels, 0.1, 0.1, seed, 1) for seed in (1, 1, 2))
-    assert np.array_equal(one.shared, again.shared)
+    one, again, other = (hold_back(labels, {"a": 0.1}, 0.1, seed, 1) for seed in (1, 1, 2))
+    assert np.array_equal(one.assets["a"], again.assets["a"])
     assert np.array_equal(one.held_out, again.held_out)
-    assert not np.array_equal(one.shared, other.shared)
-    assert np.array_equal(one.shared, hold_back(labels, 0.1, 0, 1, 1).shared)
+    assert not np.array_equal(one.assets["a"], other.assets["a"])
+
+
+def test_the_first_asset_is_the_same_whatever_follows_it() -> None:
+    labels = np.arange(1000) % 10
+    alone = hold_back(labels, {"a": 0.1}, 0, 1, 1).assets["a"]
+    assert np.array_equal(hold_back(labels, {"a": 0.1}, 0.1, 1, 1).assets["a"], alone)
+    both = hold_back(labels, {"a": 0.1, "b": 0.1}, 0, 1, 1).assets
+    assert np.array_equal(both["a"], alone)
+    assert not set(both["b"].tolist()) & set(alone.tolist())
 
 
 def test_only_the_rows_that_are_left_are_divided_and_users_keep_theirs() -> None:
     labels, users = np.arange(60) % 3, np.arange(60) % 4
     raw = Raw(np.zeros((60, 2)), labels, users)
     dataset = Dataset("some", raw, raw, 3, (2,))
-    rest = hold_back(labels, 0.2, 0.1, 1, 2).rest
+    rest = hold_back(labels, {"a": 0.2}, 0.1, 1, 2).rest
     assert rest is not None
     for partition in (Iid(), ByUser()):
         train, test = divide(dataset, partition, 4, 7, rest)

@@ -1,0 +1,166 @@
+"""A preset takes the settings of its parts, so that each setting is defined in one place."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import typing
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, fields, replace
+from types import MappingProxyType
+from typing import Any, TypeAlias
+
+from layers.logic.core.docstrings import split_docstring
+from layers.logic.core.preset import Preset
+from layers.logic.errors import LogicError
+
+MakesPreset: TypeAlias = Callable[..., Preset]
+NOTHING: Mapping[str, str] = MappingProxyType({})
+
+
+def settings_of_parts(
+    *, fixed: Mapping[str, str] = NOTHING
+) -> Callable[[MakesPreset], MakesPreset]:
+    """Return a decorator that lets a preset's function take the settings of its parts as well.
+
+    The function returns the parts with the algorithm's own defaults:
+
+        @settings_of_parts()
+        def fedadam() -> Preset:
+            return Preset(Uniform(), Mean("uniform"), (FedAdam(),))
+
+    Decorated, it also takes `fraction` and `count` of the selector, `weights` of the aggregator and
+    `beta1` of the hook, by keyword, with the types and texts of these classes and with the values
+    of these parts as defaults. A setting that is given replaces what the part has.
+
+    A parameter of the function itself comes before the parts' settings of the same name: the
+    function hands it to whom it concerns. That is how two parts share a setting.
+
+    Args:
+        fixed: the parts' settings that the preset does not take, each with the reason.
+
+    Raises:
+        TypeError: when the preset is defined: two parts have the same setting, and neither a
+            parameter nor `fixed` says what it means; or `fixed` names what no part has.
+    """
+
+    def decorate(make: MakesPreset) -> MakesPreset:
+        own = inspect.signature(make).parameters
+        taken = _taken(make, own, fixed)
+
+        @functools.wraps(make)
+        def preset(*args: Any, **settings: Any) -> Preset:
+            _check_known(make.__name__, settings, {**own, **taken}, fixed)
+            mine = {name: value for name, value in settings.items() if name in own}
+            theirs = {name: value for name, value in settings.items() if name not in own}
+            return _with_settings(make(*args, **mine), theirs, make.__name__)
+
+        hints = typing.get_type_hints(make)
+        parameters = [one.replace(annotation=hints[name]) for name, one in own.items()]
+        parameters += [one.parameter for one in taken.values()]
+        told: Any = preset
+        told.__signature__ = inspect.Signature(parameters, return_annotation=Preset)
+        told.__annotations__ = {one.name: one.annotation for one in parameters}
+        told.__doc__ = _docstring(make, taken, fixed)
+        told.fixed = dict(fixed)
+        return preset
+
+    return decorate
+
+
+def parts_of(preset: Preset) -> Iterator[Any]:
+    """Yield the selector, the aggregator and the hooks; all are frozen dataclasses."""
+    yield preset.selector
+    yield preset.aggregator
+    yield from preset.hooks
+
+
+@dataclass(frozen=True)
+class _Taken:
+    """A setting that a preset takes from one of its parts."""
+
+    owner: type
+    parameter: inspect.Parameter
+    about: tuple[str, ...]
+
+
+def _taken(
+    make: MakesPreset, own: Mapping[str, inspect.Parameter], fixed: Mapping[str, str]
+) -> dict[str, _Taken]:
+    taken: dict[str, _Taken] = {}
+    unknown = set(fixed)
+    for part in parts_of(make()):
+        owner = type(part)
+        hints, about = _definition(owner)
+        for name in _settings(part):
+            unknown.discard(name)
+            if name in own or name in fixed:
+                continue
+            if name in taken:
+                raise TypeError(
+                    f"{make.__name__}: {taken[name].owner.__name__} and {owner.__name__} both have "
+                    f"a setting {name}; give the preset a parameter of that name, or fix it"
+                )
+            parameter = inspect.Parameter(
+                name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=getattr(part, name),
+                annotation=hints[name],
+            )
+            taken[name] = _Taken(owner, parameter, about.get(name, ()))
+    if unknown:
+        raise TypeError(f"{make.__name__} fixes {sorted(unknown)}, which none of its parts has")
+    return taken
+
+
+def _settings(part: Any) -> list[str]:
+    return [one.name for one in fields(part) if one.init]
+
+
+def _definition(owner: type) -> tuple[dict[str, Any], dict[str, tuple[str, ...]]]:
+    """Return the type of each setting of a class, and what its docstring says about each."""
+    _, about = split_docstring(owner.__doc__)
+    return typing.get_type_hints(owner), {name: tuple(lines) for name, lines in about.items()}
+
+
+def _check_known(
+    name: str, settings: Mapping[str, Any], known: Mapping[str, Any], fixed: Mapping[str, str]
+) -> None:
+    for setting in settings:
+        if setting in fixed:
+            raise LogicError(f"the preset {name} does not take {setting}: {fixed[setting]}")
+        if setting not in known:
+            raise TypeError(f"{name}() has no setting {setting!r}; it has {', '.join(known)}")
+
+
+def _with_settings(preset: Preset, settings: Mapping[str, Any], name: str) -> Preset:
+    """Return the preset with these settings of its parts."""
+    left = dict(settings)
+    changed = []
+    for part in parts_of(preset):
+        values = {key: left.pop(key) for key in _settings(part) if key in left}
+        changed.append(replace(part, **values) if values else part)
+    if left:
+        parts = ", ".join(type(part).__name__ for part in parts_of(preset))
+        raise LogicError(
+            f"the preset {name} is made of {parts} with these settings, and none of them has "
+            f"{', '.join(left)}; leave it out"
+        )
+    selector, aggregator, *hooks = changed
+    return Preset(selector, aggregator, tuple(hooks))
+
+
+def _docstring(make: MakesPreset, taken: Mapping[str, _Taken], fixed: Mapping[str, str]) -> str:
+    """Return the function's docstring with the parts' settings, and with what is fixed."""
+    text, about = split_docstring(make.__doc__)
+    for name, one in taken.items():
+        about.setdefault(name, list(one.about))
+    lines = [text]
+    if fixed:
+        lines += ["", *(f"It does not take `{name}`: {why}." for name, why in fixed.items())]
+    if about:
+        lines += ["", "Args:"]
+        for name, said in about.items():
+            first, *more = said or [""]
+            lines += [f"    {name}: {first}".rstrip(), *(f"        {line}" for line in more)]
+    return "\n".join(lines)

@@ -1,0 +1,45 @@
+"""The order of the hooks, and whether they can work in it together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from layers.logic.core.hook import ClientHalf, Hook
+from layers.logic.errors import LogicError
+
+
+def in_order(hooks: Iterable[Hook]) -> tuple[Hook, ...]:
+    """Return the hooks in the order of their stages; hooks of one stage keep their order.
+
+    Raises:
+        LogicError: two hooks cannot work together in this order.
+    """
+    ordered = tuple(sorted(hooks, key=lambda hook: hook.stage))
+    _check_one_form("update", [hook for hook in ordered if hook.encodes_update])
+    _check_one_form("model", [hook for hook in ordered if hook.encodes_model])
+    _check_behind_encoder(ordered)
+    return ordered
+
+
+def _check_one_form(what: str, encoders: Sequence[Hook]) -> None:
+    """Raise `LogicError` if several hooks encode the update, or the model."""
+    if len(encoders) > 1:
+        names = " and ".join(type(hook).__name__ for hook in encoders)
+        raise LogicError(f"{names} each encode the {what}; it travels in one form: keep one")
+
+
+def _check_behind_encoder(ordered: Sequence[Hook]) -> None:
+    """Raise `LogicError` if a hook works on updates or gradients when they are encoded already.
+
+    Only a hook that sets its own `stage` can stand there.
+    """
+    encoder = ""
+    for hook in ordered:
+        if encoder and (type(hook.client()).send is not ClientHalf.send or hook.corrects):
+            name = type(hook).__name__
+            raise LogicError(
+                f"{name} works on updates or gradients, and stands behind {encoder}, which has "
+                f"encoded the update; give {name} an earlier stage"
+            )
+        if hook.encodes_update:
+            encoder = type(hook).__name__
