@@ -18,6 +18,7 @@ from layers.logic import (
     Traffic,
     run_round,
 )
+from layers.logic.aggregators.mean import Mean
 from layers.logic.core.report import Times
 from layers.logic.core.survey import answer_survey
 from layers.logic.seeds import generator
@@ -28,6 +29,8 @@ from layers.logic.selectors.weighted import draw_weighted
 from tests.logic.memory_peers import MemoryPeers, a_logic, a_state, run_rounds
 from tests.logic.quadratic import Measured, QuadraticEngine, bowl
 from tests.logic.timed_peers import TimedPeers
+
+PLAIN = Mean("uniform")
 
 
 def far(number: int) -> dict:
@@ -58,7 +61,7 @@ def a_report(round: int, losses: dict[int, float], took_s: dict[int, float] | No
 
 
 def test_the_candidates_with_the_highest_loss_of_the_model_take_part() -> None:
-    logic = a_logic(PowerOfChoice(count=3, candidates=8))
+    logic = a_logic(PowerOfChoice(count=3, candidates=8), aggregator=PLAIN)
     peers = MemoryPeers(logic, far(20))
     state = a_state(logic)
     for _ in range(3):
@@ -72,13 +75,13 @@ def test_the_candidates_with_the_highest_loss_of_the_model_take_part() -> None:
 
 
 def test_all_clients_as_candidates_leave_nothing_to_chance() -> None:
-    logic = a_logic(PowerOfChoice(count=2, candidates=20))
+    logic = a_logic(PowerOfChoice(count=2, candidates=20), aggregator=PLAIN)
     _, report = run_round(a_state(logic), MemoryPeers(logic, far(20)), logic)
     assert report.of("accepted") == (18, 19)
 
 
 def test_a_candidate_without_an_answer_or_with_nonsense_for_one_is_not_taken() -> None:
-    logic = a_logic(PowerOfChoice(count=2, candidates=6))
+    logic = a_logic(PowerOfChoice(count=2, candidates=6), aggregator=PLAIN)
 
     def forged(told):
         if told.client == 5:
@@ -93,7 +96,7 @@ def test_a_candidate_without_an_answer_or_with_nonsense_for_one_is_not_taken() -
 
 
 def test_reported_losses_are_asked_of_nobody_and_the_unknown_come_first() -> None:
-    logic = a_logic(PowerOfChoice(count=2, candidates=6, loss="reported"))
+    logic = a_logic(PowerOfChoice(count=2, candidates=6, loss="reported"), aggregator=PLAIN)
     peers = MemoryPeers(logic, far(6))
     state, reports = run_rounds(3, a_state(logic), peers)
     assert peers.asked == []

@@ -7,6 +7,6 @@ from __future__ import annotations
 
 from layers.logic.numeric.knapsack.choice import Choice
 from layers.logic.numeric.knapsack.exact import solve_exact
-from layers.logic.numeric.knapsack.table import Table, solve_by_table
+from layers.logic.numeric.knapsack.table import Table
 
-__all__ = ["Choice", "Table", "solve_by_table", "solve_exact"]
+__all__ = ["Choice", "Table", "solve_exact"]
