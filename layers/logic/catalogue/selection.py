@@ -7,7 +7,6 @@ from typing import Literal
 from layers.logic.aggregators.mean import Mean
 from layers.logic.core.preset import Preset
 from layers.logic.selectors.clustered import Clustered
-from layers.logic.selectors.oort import Oort
 from layers.logic.selectors.power_of_choice import PowerOfChoice
 
 
@@ -24,20 +23,6 @@ def power_of_choice(
         loss: asked of the candidates, or the last one that they reported.
     """
     return Preset(PowerOfChoice(fraction, candidates=candidates, loss=loss), Mean("uniform"))
-
-
-def oort(
-    fraction: float = 0.1, alpha: float = 2.0, preferred_s: float | None = None, pacer_s: float = 0
-) -> Preset:
-    """Oort (Lai et al. 2021): clients whose loss is high and who are fast, and some new ones.
-
-    Args:
-        fraction: C, the share of the clients in a round.
-        alpha: penalty on those that take longer than `preferred_s`.
-        preferred_s: T, in seconds; None: the round's deadline, if it has one.
-        pacer_s: how much longer T becomes when less is gained.
-    """
-    return Preset(Oort(fraction, alpha=alpha, preferred_s=preferred_s, pacer_s=pacer_s), Mean())
 
 
 def clustered(fraction: float = 0.1) -> Preset:

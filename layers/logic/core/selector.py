@@ -56,6 +56,9 @@ class Selector(ABC):
     received_loss: bool = False
     """Whether the clients must report the received model's loss (see `Training.loss`)."""
 
+    rms_loss: bool = False
+    """Whether clients must report the metric `rms_loss`, too (see `TrainReport.rms_loss`)."""
+
     def check(self, logic: Logic) -> None:  # noqa: B027 (nothing to check, as a rule)
         """Raise `LogicError` if this cannot work in `logic`; called before anything runs."""
 

@@ -69,6 +69,8 @@ def answer(
     report = engine.train(data, training, task.seed, chain.gradient if chain.corrects else None)
     if training.loss == "running" and report.steps:
         metrics["loss"] = report.loss
+    if logic.selector.rms_loss and report.steps:
+        metrics["rms_loss"] = report.rms_loss
     delta = engine.weights - received.weights
     if task.offer:
         metrics["norm"] = norm(delta)

@@ -57,12 +57,14 @@ class SamplesLike(Protocol):
 class TrainReport:
     """What local training did: steps taken, samples there were, mean of the mini-batches' losses.
 
-    A mini-batch's loss is that of the weights before its step; without steps it is NaN.
+    `rms_loss` is the root of the mini-batches' mean squares of single samples' losses. A
+    mini-batch's losses are those of the weights before its step; without steps both are NaN.
     """
 
     steps: int
     samples: int
     loss: float
+    rms_loss: float
 
 
 class MXNetEngine:
@@ -216,7 +218,7 @@ class MXNetEngine:
                 if gradient is not None:
                     gradient(flat, readonly)
                 sgd.step(weights, flat)
-        return TrainReport(steps, len(y), _mean_loss(picked))
+        return TrainReport(steps, len(y), *_losses(picked))
 
     def gradient(self, samples: SamplesLike) -> np.ndarray:
         """Return the mean gradient, float32 (d,), of all samples at the loaded weights.
@@ -359,11 +361,16 @@ def _gather(x: np.ndarray, rows: np.ndarray, out: np.ndarray) -> None:
         out[...] = x[rows]
 
 
-def _mean_loss(likelihoods: list[np.ndarray]) -> float:
-    """Return the mean of the mini-batches' mean losses; NaN if there is none."""
+def _losses(likelihoods: list[np.ndarray]) -> tuple[float, float]:
+    """Return the mean of the mini-batches' mean losses, and the root of that of their squares.
+
+    Both are NaN if there is no mini-batch.
+    """
     if not likelihoods:
-        return math.nan
+        return math.nan, math.nan
     losses = -np.log(np.maximum(np.concatenate(likelihoods), TINY, dtype=np.float64))
     sizes = np.array([len(each) for each in likelihoods])
     starts = np.cumsum(sizes) - sizes
-    return float((np.add.reduceat(losses, starts) / sizes).mean())
+    mean = float((np.add.reduceat(losses, starts) / sizes).mean())
+    squares = float((np.add.reduceat(losses**2, starts) / sizes).mean())
+    return mean, math.sqrt(squares)
