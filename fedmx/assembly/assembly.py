@@ -218,24 +218,23 @@ class Assembly:
 
         return dataclasses.replace(logic, auxiliary=auxiliary)
 
-    def clock(self) -> VirtualClock:
-        """Return the simulation's clock.
+    def clock(self) -> VirtualClock | None:
+        """Return the simulation's clock; None: without devices nothing takes any time.
 
         Raises:
             ExperimentError: the devices or their availability cannot be had.
         """
         experiment, clock = self.experiment, self.experiment.clock
         if clock.devices is None:
-            return VirtualClock(experiment.clients)
+            return None
         try:
             return VirtualClock(
                 experiment.clients,
-                derive(experiment.seed, "clock"),
                 build("devices", clock.devices, CATALOGUE["devices"]),
+                derive(experiment.seed, "clock"),
                 build("uploads", clock.uploads, CATALOGUE["uploads"]),
                 build("availability", clock.availability, CATALOGUE["availabilities"]),
                 clock.dropout,
-                clock.deadline_s,
             )
         except LogicError as error:
             raise ExperimentError(f"clock: {error}") from error

@@ -18,6 +18,7 @@ from layers.logic import (
     answer,
     answer_question,
 )
+from layers.logic.core.survey import HOOKS
 
 
 def _nowhere(ledger: ClientLedger) -> None:
@@ -53,5 +54,7 @@ class Participant:
         return update
 
     def reply(self, question: Question) -> Answer:
-        """Answer a survey."""
+        """Answer a survey, or a question of the hooks."""
+        if question.name == HOOKS:
+            return self.logic.answer_hooks(self.client, question)
         return answer_question(self.client, question, self.compute.engine, self.compute.samples)

@@ -8,6 +8,7 @@ import logging
 import re
 import time
 from collections import deque
+from collections.abc import Mapping
 from typing import TypeAlias
 
 from fedmx.assembly.asset_file import AssetFile
@@ -62,7 +63,7 @@ class ClientSessions:
         bytes: of the messages that came and went.
         rejections: what was refused, and who offended.
         kept: after which rounds each client has its memory.
-        tasks: what is outstanding in the round under way, by client.
+        outstanding: a view of the round's tasks of which an update may still come, by client.
         questions: what is outstanding in the survey under way, by client.
         asset_sender: sends the shared samples to those who lack them, if there are any.
     """
@@ -81,7 +82,7 @@ class ClientSessions:
         self.bytes = ByteCounter()
         self.rejections = Rejections()
         self.kept: dict[int, set[int]] = {}
-        self.tasks: dict[int, Task] = {}
+        self.outstanding: Mapping[int, Task] = {}
         self.questions: dict[int, Question] = {}
         self.asset_sender: AssetSender | None = None
         if shared is not None:
@@ -286,7 +287,7 @@ class ClientSessions:
         self.kept[client] = set(ready.kept)
         if client in self.questions:
             self.send(client, self.questions[client])
-        task = self.tasks.get(client)
+        task = self.outstanding.get(client)
         if (
             task is not None
             and task.last_accepted_round
@@ -298,8 +299,8 @@ class ClientSessions:
 
     def _void(self, client: int, reason: str) -> None:
         """Let the logic know that what was asked of a client will not be had."""
-        if client in self.tasks:
-            round = self.tasks[client].round
+        if client in self.outstanding:
+            round = self.outstanding[client].round
             self._arrived.append(ClientLost(round, client, reason, rejected=True))
         elif client in self.questions:
             self._arrived.append(ClientLost(0, client, reason, rejected=True))

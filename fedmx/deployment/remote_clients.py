@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+import uuid
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, TypeGuard
 
 from fedmx.assembly.asset_file import AssetFile
@@ -14,6 +15,7 @@ from fedmx.deployment.client_sessions import TICK_S, ClientEvent, ClientSessions
 from fedmx.deployment.membership import Reminder, named
 from fedmx.errors import FedmxError
 from fedmx.protocol.messages import Setup
+from fedmx.server.clients import Overhead
 from layers.logic import (
     Answer,
     ClientLost,
@@ -27,7 +29,7 @@ from layers.logic import (
     Update,
     Verdict,
 )
-from layers.logic.clock import RealClock
+from layers.logic.clock import Clock, RealClock
 from layers.network import Listener
 
 log = logging.getLogger("fedmx.server")
@@ -39,40 +41,37 @@ class RemoteClients:
 
     Args:
         listener: where they connect; started and closed here.
-        setup: what each is told first; its `client` is filled in.
+        setup: what each is told first, with its `client` filled in; None: both ends are built in
+            Python, and there is no experiment file to tell clients about.
         clients: numbers go from 0 to `clients` - 1; None: any number.
         wait_for: how many must be ready before the first round of this process begins.
         at_least: how many must be there, or may still come back, before any further one.
         rejoin_s: how long a client that is gone may take to come back before it is lost.
-        deadline_s: how long a round may take; None: as long as its slowest client.
         shared: samples that every client is given before it is ready.
     """
 
     foreign = True
-    virtual = False
-    waited_s = 0.0  # a real run does not count the time in which it waits for clients
 
     def __init__(
         self,
         listener: Listener,
-        setup: Setup,
+        setup: Setup | None = None,
         *,
         clients: int | None = None,
         wait_for: int = 1,
         at_least: int = 1,
         rejoin_s: float = 60.0,
-        deadline_s: float | None = None,
         shared: AssetFile | None = None,
     ) -> None:
+        setup = setup or Setup(uuid.uuid4().hex, "", "", 0, (), 0)
         self._sessions = ClientSessions(listener, setup, clients, rejoin_s, shared)
         self._wait_for = wait_for
         self._at_least = at_least
-        self._deadline_s = deadline_s
         self._entered = 0
         self._assembled = False
         self._over: dict[int, int] = {}  # the last round that each client was done with
         self._round = 0
-        self._survey_began: float | None = None  # if one is under way
+        self._outstanding: Mapping[int, Task] = {}  # a view of the round's
         self._clock = RealClock()
 
     def __enter__(self) -> RemoteClients:
@@ -126,17 +125,19 @@ class RemoteClients:
         """Return whether the client has what its hooks kept after this round, as it says."""
         return round in self._sessions.kept.get(client, ())
 
-    def ask(self, question: Question, clients: Sequence[int]) -> Sequence[Answer]:
+    def ask(
+        self, question: Question, clients: Sequence[int], deadline_s: float | None
+    ) -> Sequence[Answer]:
         """Ask clients at the same time; return the answers of those that answered in time."""
         answers: list[Answer] = []
         there, rejections = self._sessions.there, self._sessions.rejections
         asked = self._sessions.questions = dict.fromkeys(clients, question)
-        self._survey_began = time.monotonic()
+        ends = math.inf if deadline_s is None else time.monotonic() + deadline_s
         reminder = Reminder(REMIND_S)
         for client in clients:
             self._sessions.send(client, question)
-        while asked and self._left_s() > 0:
-            event = self._next(self._left_s())
+        while asked and (left_s := ends - time.monotonic()) > 0:
+            event = self._next(left_s)
             if _replies(event, question) and event.client in asked:
                 del asked[event.client]
                 if isinstance(event, Answer):
@@ -150,15 +151,17 @@ class RemoteClients:
             if reminder.due():
                 log.info("waiting for the answers of clients %s", named(set(asked)))
         for client in asked:
-            rejections.add(f"client {client}: no answer within {self._deadline_s:g} s")
+            rejections.add(f"client {client}: no answer within {deadline_s:g} s")
         asked.clear()
-        self._survey_began = None
         return sorted(answers, key=lambda answer: answer.client)
 
-    def begin(self, round: int, plan: Plan) -> None:
+    def begin(
+        self, round: int, plan: Plan, outstanding: Mapping[int, Task], deadline_s: float | None
+    ) -> None:
         """Begin a round: its deadline counts from now."""
         self._round = round
-        self._clock.begin()
+        self._outstanding = self._sessions.outstanding = outstanding
+        self._clock.begin(deadline_s)
 
     def send(self, tasks: Sequence[Task]) -> None:
         """Send tasks; a client that is gone gets its task when it is back."""
@@ -166,9 +169,7 @@ class RemoteClients:
         for task in tasks:
             if self._over.get(task.client) == task.round:
                 del self._over[task.client]  # the round is run again
-            if task.client not in self._sessions.tasks:
-                self._clock.ask(task.client)
-            self._sessions.tasks[task.client] = task
+            self._clock.ask(task.client)
             self._sessions.send(task.client, task)
 
     def answer(self, verdicts: Sequence[Verdict]) -> None:
@@ -181,12 +182,12 @@ class RemoteClients:
             else:
                 self._done_with(verdict.client)
 
-    def events(self) -> Iterator[Offer | Update | ClientLost | StateLost]:
-        """Yield what arrives, until nothing is outstanding or the deadline has passed."""
+    def events(self) -> Generator[Offer | Update | ClientLost | StateLost, None, None]:
+        """Yield what arrives, until no task is outstanding or the deadline has passed."""
         reminder = Reminder(REMIND_S)
-        there, tasks = self._sessions.there, self._sessions.tasks
-        while tasks and self._left_s() > 0:
-            event = self._fitting(self._next(self._left_s()))
+        there, outstanding = self._sessions.there, self._outstanding
+        while outstanding and self._clock.left_s > 0:
+            event = self._fitting(self._next(self._clock.left_s))
             if isinstance(event, Update | ClientLost):
                 self._done_with(event.client)
             if isinstance(event, Offer):
@@ -199,11 +200,16 @@ class RemoteClients:
                 if task is not None:
                     reason = f"disconnected, and not back within {there.rejoin_s:g} s"
                     yield ClientLost(task.round, client, reason)
-            if tasks and reminder.due():
-                who = named(set(tasks))
+            if outstanding and reminder.due():
+                who = named(set(outstanding))
                 log.info("round %d: waiting for clients %s", self._round, who)
         self._give_up()
         self._clock.end()
+
+    @property
+    def clock(self) -> Clock:
+        """The clock by which rounds are timed."""
+        return self._clock
 
     @property
     def elapsed_s(self) -> float:
@@ -220,33 +226,24 @@ class RemoteClients:
 
     # --- what the server asks ----------------------------------------------------------------
 
-    def control_bytes(self) -> int:
-        """Return the bytes since the last call that were no message of a round, and no file."""
-        traffic = self._sessions.listener.traffic()
+    def overhead(self) -> Overhead:
+        """Return what was taken besides messages since the last call."""
+        traffic, counter = self._sessions.listener.traffic(), self._sessions.bytes
         files = traffic.file_bytes_sent + traffic.file_bytes_received
         total = traffic.sent_bytes + traffic.received_bytes
-        return self._sessions.bytes.control(total - files)
-
-    def file_bytes(self) -> int:
-        """Return the bytes of files since the last call, in both directions together."""
-        traffic = self._sessions.listener.traffic()
-        return self._sessions.bytes.files(traffic.file_bytes_sent + traffic.file_bytes_received)
-
-    def share_from(self, path: Path) -> None:
-        """Keep the file of the samples that clients are given, if there are any, at `path`."""
-        if self._sessions.asset_sender is not None:
-            self._sessions.asset_sender.path = path
-
-    def rejections(self) -> tuple[str, ...]:
-        """Return what was refused since the last call, besides updates that a round reports."""
-        return self._sessions.rejections.take()
+        return Overhead(
+            control_bytes=counter.control(total - files),
+            file_bytes=counter.files(files),
+            rejected_connections=self._sessions.rejections.take(),
+        )
 
     def tree(self) -> dict[str, Any]:
-        """Return nothing: deployed clients keep their own memory."""
-        return {}
+        """Return the last round that each client was done with; clients keep their own memory."""
+        return {"over": dict(self._over)}
 
     def restore(self, tree: Mapping[str, Any]) -> None:
-        """Take nothing back."""
+        """Take back what `tree` returned: what is late is known after a restart, too."""
+        self._over = dict(tree["over"])
 
     def finish(self, reason: str) -> None:
         """Tell every client that the run is over, also those that are about to come back."""
@@ -268,7 +265,7 @@ class RemoteClients:
         if event is None or isinstance(event, Answer):
             self._unasked(event)
             return None
-        client, task = event.client, self._sessions.tasks.get(event.client)
+        client, task = event.client, self._outstanding.get(event.client)
         if task is not None and event.round == task.round and _answers(event, task):
             if isinstance(event, Offer | Update):
                 self._sessions.kept[client] = {task.last_accepted_round, task.round}
@@ -302,8 +299,8 @@ class RemoteClients:
             self._sessions.offence(event.client, f"sent an {what} that it was not asked for")
 
     def _done_with(self, client: int) -> Task | None:
-        """Wait for nothing more of a client's task; return it."""
-        task = self._sessions.tasks.pop(client, None)
+        """Take note that nothing of a client's task is waited for any more; return the task."""
+        task = self._outstanding.get(client)
         if task is not None:
             self._over[client] = task.round
             self._clock.note(client, "ended_s")
@@ -311,16 +308,8 @@ class RemoteClients:
 
     def _give_up(self) -> None:
         """Stop waiting; what still comes for this round is too late."""
-        for client in list(self._sessions.tasks):
+        for client in self._outstanding:
             self._done_with(client)
-
-    def _left_s(self) -> float:
-        """Return the seconds until the deadline."""
-        if self._deadline_s is None:
-            return TICK_S
-        if self._survey_began is not None:
-            return self._survey_began + self._deadline_s - time.monotonic()
-        return self._deadline_s - self._clock.elapsed_s if self._clock.running else TICK_S
 
     def _say_who_is_missing(self, needed: int) -> None:
         ready, number = set(self._sessions.there.samples), self._sessions.clients

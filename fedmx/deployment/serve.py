@@ -7,8 +7,8 @@ from fedmx.deployment.remote_clients import RemoteClients
 from fedmx.deployment.token import read_token
 from fedmx.experiment import Experiment
 from fedmx.protocol.messages import CODEC, Setup
+from fedmx.server.of_experiment import server_of
 from fedmx.server.server import Server
-from fedmx.simulation.simulate import server_of
 from layers.network import Listener, ServerTLS
 
 
@@ -48,7 +48,6 @@ def serve(experiment: Experiment | Assembly, run: str) -> Server:
         wait_for=experiment.clients_awaited,
         at_least=max(experiment.logic.min_updates, 1),
         rejoin_s=network.rejoin_s,
-        deadline_s=experiment.clock.deadline_s,
         shared=assembly.shared,
     )
     return server_of(assembly, clients)

@@ -110,7 +110,7 @@ class Experiment(Section):
         return writer.to_yaml(self)
 
     def digest(self) -> str:
-        """SHA-256 (hex) of all that determines the result: not of name, engine, network
+        """SHA-256 (hex) of all that determines the result: not of name, executor, network
         and run."""
         return writer.digest(self)
 

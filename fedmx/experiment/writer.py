@@ -60,7 +60,7 @@ def to_yaml(experiment: BaseModel) -> str:
 
 
 def digest(experiment: BaseModel) -> str:
-    """SHA-256 (hex) of what determines the result: all but the name, engine, network
+    """SHA-256 (hex) of what determines the result: all but the name, executor, network
     and run."""
     tree = tree_of(experiment, Component.reference)
     for key in _NOT_OF_THE_RESULT:

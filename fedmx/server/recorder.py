@@ -72,7 +72,6 @@ def recorded(
             _restore(server, folder)
             stack.enter_context(server)
         folder.truncate_after(server.state.round)
-        server.share_from(folder.shared_path)
         events = stack.enter_context(EventLog(folder.events_path, server.state.round))
         server.keeper = Recorder(folder, events, server.last, every, keep_last)
         try:

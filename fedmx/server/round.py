@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from fedmx.server.clients import Overhead
 from layers.logic import RoundReport
 
 
@@ -21,9 +22,7 @@ class Round:
         clock_elapsed_s: sum of the rounds' durations by the clients' clock, `report.took_s`, and of
             virtual time that passed between them because nobody was there.
         virtual: whether that clock's time is virtual.
-        control_bytes: handshakes, heartbeats and the like, besides the messages in `report`.
-        file_bytes: samples that every client was given, in both directions together.
-        rejected_connections: peers that were turned away since the round before.
+        overhead: what the round took besides the messages in `report`.
         client_accuracy_mean: mean over clients of the accuracy on a client's own test samples; None
             where it was not evaluated.
         client_accuracy_variance: likewise, the variance.
@@ -36,9 +35,7 @@ class Round:
     elapsed_s: float
     clock_elapsed_s: float = 0.0
     virtual: bool = False
-    control_bytes: int = 0
-    file_bytes: int = 0
-    rejected_connections: tuple[str, ...] = ()
+    overhead: Overhead = field(default_factory=Overhead)
     client_accuracy_mean: float | None = None
     client_accuracy_variance: float | None = None
 
@@ -68,6 +65,21 @@ class Round:
         return self.report.traffic.down_bytes
 
     @property
+    def control_bytes(self) -> int:
+        """Bytes of handshakes, heartbeats and the like."""
+        return self.overhead.control_bytes
+
+    @property
+    def file_bytes(self) -> int:
+        """Bytes of files that clients were sent, in both directions together."""
+        return self.overhead.file_bytes
+
+    @property
+    def rejected_connections(self) -> tuple[str, ...]:
+        """Why peers were turned away since the round before."""
+        return self.overhead.rejected_connections
+
+    @property
     def tasks(self) -> int:
         """Number of clients to which a task went down."""
         return sum(client.traffic.down_bytes > 0 for client in self.report.clients)
@@ -80,6 +92,7 @@ class Round:
     def record(self) -> dict[str, Any]:
         """Return the round's line of rounds.jsonl."""
         return {
+            **self.report.numbers,  # first: what hooks call their numbers replaces no others
             "round": self.round,
             "accuracy": self.accuracy,
             "loss": self.loss,

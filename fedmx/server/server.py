@@ -3,62 +3,22 @@
 from __future__ import annotations
 
 import time
-import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field
-from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
-from fedmx.deployment.remote_clients import RemoteClients
-from fedmx.protocol.messages import Setup
+from fedmx.server.clients import Clients
 from fedmx.server.evaluation import Evaluation, Rows, evaluate
 from fedmx.server.round import Round
 from layers.compute.blas import one_blas_thread
 from layers.compute.engines.compute import Compute
 from layers.compute.scores import Scores
-from layers.logic import Logic, Peers, ServerState, run_round
-from layers.network import Listener
+from layers.logic import Logic, ServerState, run_round
 
 Scorer: TypeAlias = "Callable[[np.ndarray, np.ndarray, int], Scores | None]"
 """Evaluates a model on the server's samples: weights, buffers, batch size; None: it does not."""
-
-
-class Clients(Peers, Protocol):
-    """The clients, as a server holds them: what the logic asks, and what a checkpoint needs."""
-
-    def __enter__(self) -> Any: ...
-    def __exit__(self, *exc_info: object) -> None: ...
-
-    @property
-    def virtual(self) -> bool:
-        """Whether their time is virtual."""
-
-    @property
-    def waited_s(self) -> float:
-        """Seconds by their clock before the round, in which it was waited for any to be there."""
-
-    def tree(self) -> dict[str, Any]:
-        """Return what of the clients' memory lives on this machine."""
-
-    def restore(self, tree: Mapping[str, Any]) -> None:
-        """Take back what `tree` returned."""
-
-    def control_bytes(self) -> int:
-        """Return the bytes besides messages and files since the last call."""
-
-    def file_bytes(self) -> int:
-        """Return the bytes of files that clients were sent since the last call."""
-
-    def share_from(self, path: Path) -> None:
-        """Keep the file of the samples that clients are given, if there are any, at `path`."""
-
-    def rejections(self) -> tuple[str, ...]:
-        """Return why peers were turned away, since the last call."""
-
-    def finish(self, reason: str) -> None:
-        """Tell the clients that the run is over."""
 
 
 class Keeper(Protocol):
@@ -107,7 +67,7 @@ class Server:
     """One run from its first round, or from a checkpoint, to its last.
 
     Attributes:
-        network: a listener for deployed clients, or the clients themselves (a simulation).
+        network: the clients, simulated or remote.
         logic: who takes part and how updates become a model; the same value as the clients'.
         compute: the engine, and the samples on which the global model is evaluated.
         last: the number of the last round.
@@ -117,8 +77,6 @@ class Server:
         stop: what ends the run sooner.
         keeper: records rounds.
         begin: the state to begin with; None draws the initial model from the logic's seed.
-        wait_for: for a listener: how many clients must be ready before the first round begins.
-        rejoin_s: for a listener: how long a client that is gone may take to come back.
         state: the state after the last round.
         elapsed_s: that the rounds so far took.
         clock_s: that they took by the clients' clock, which may be virtual, with the time between
@@ -126,7 +84,7 @@ class Server:
         reason: why the run ended, once it has.
     """
 
-    network: Listener | Clients
+    network: Clients
     logic: Logic
     compute: Compute
     last: int = 1
@@ -137,36 +95,20 @@ class Server:
     stop: Stop = field(default_factory=Stop)
     keeper: Keeper | None = None
     begin: InitVar[ServerState | None] = None
-    wait_for: int = 1
-    rejoin_s: float = 60.0
     state: ServerState = field(init=False)
     elapsed_s: float = 0.0
     clock_s: float = 0.0
     reason: str = ""
 
     def __post_init__(self, begin: ServerState | None) -> None:
-        engine, network = self.compute.engine, self.network
-        if isinstance(network, Listener):
-            # Both ends were built in Python: there is no experiment file to tell clients about.
-            setup = Setup(uuid.uuid4().hex, "", "", 0, engine.example_shape, 0)
-            self._clients: Clients = RemoteClients(
-                network,
-                setup,
-                wait_for=self.wait_for,
-                at_least=max(self.logic.min_updates, 1),
-                rejoin_s=self.rejoin_s,
-                deadline_s=self.logic.deadline_s,
-            )
-        else:
-            self._clients = network
-        self.state = begin or ServerState(0, *engine.initial(self.logic.seed))
+        self.state = begin or ServerState(0, *self.compute.engine.initial(self.logic.seed))
 
     def __enter__(self) -> Server:
-        self._clients.__enter__()
+        self.network.__enter__()
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        self._clients.__exit__(*exc_info)
+        self.network.__exit__(*exc_info)
 
     def __iter__(self) -> Iterator[Round]:
         return self.rounds()
@@ -174,8 +116,7 @@ class Server:
     @property
     def address(self) -> str:
         """Where clients connect, with the real port once it listens; empty in a simulation."""
-        clients = self._clients
-        return clients.address if isinstance(clients, RemoteClients) else ""
+        return self.network.address
 
     @property
     def weights(self) -> np.ndarray:
@@ -188,7 +129,7 @@ class Server:
         self.elapsed_s = checkpoint["elapsed_s"]
         self.clock_s = checkpoint["clock_s"]
         self.reason = checkpoint["reason"]
-        self._clients.restore(checkpoint["clients"])
+        self.network.restore(checkpoint["clients"])
 
     def rounds(self) -> Iterator[Round]:
         """Run and yield rounds until the last one, or until `stop` says so.
@@ -204,16 +145,16 @@ class Server:
         if self.reason:  # resumed when only the end had not been told
             self.finish(self.reason)
         while not self.reason:
-            self._clients.population()  # waiting for clients to come is not the round's time
+            self.network.population()  # waiting for clients to come is not the round's time
             began = time.monotonic()
             with one_blas_thread():
-                self.state, report = run_round(self.state, self._clients, self.logic)
+                self.state, report = run_round(self.state, self.network, self.logic)
             found: Evaluation | None = None
             if report.round % self.evaluate_every == 0 or report.round == self.last:
                 found = self.evaluation()
             seconds = time.monotonic() - began
             self.elapsed_s += seconds
-            self.clock_s += self._clients.waited_s + report.took_s
+            self.clock_s += self.network.clock.waited_s + report.took_s
             round = Round(
                 report=report,
                 accuracy=found.accuracy if found else None,
@@ -221,10 +162,8 @@ class Server:
                 seconds=seconds,
                 elapsed_s=self.elapsed_s,
                 clock_elapsed_s=self.clock_s,
-                virtual=self._clients.virtual,
-                control_bytes=self._clients.control_bytes(),
-                file_bytes=self._clients.file_bytes(),
-                rejected_connections=self._clients.rejections(),
+                virtual=self.network.clock.virtual,
+                overhead=self.network.overhead(),
                 client_accuracy_mean=found.client_accuracy_mean if found else None,
                 client_accuracy_variance=found.client_accuracy_variance if found else None,
             )
@@ -240,11 +179,7 @@ class Server:
     def finish(self, reason: str) -> None:
         """Tell the clients that the run is over, so that they end instead of waiting."""
         self.reason = reason
-        self._clients.finish(reason)
-
-    def share_from(self, path: Path) -> None:
-        """Keep the file of the samples that clients are given, if there are any, at `path`."""
-        self._clients.share_from(path)
+        self.network.finish(reason)
 
     def evaluate(self) -> tuple[float, float]:
         """Return accuracy and mean loss of the global model on the server's samples."""
@@ -267,7 +202,7 @@ class Server:
         """Return everything that `restore` needs, as named arrays and numbers."""
         return {
             "server": self.state.tree(),
-            "clients": self._clients.tree(),
+            "clients": self.network.tree(),
             "elapsed_s": self.elapsed_s,
             "clock_s": self.clock_s,
             "reason": self.reason,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from fedmx.assembly.assembly import Assembly
 from fedmx.experiment import Experiment
-from fedmx.server.server import Scorer, Server, Stop
+from fedmx.server.of_experiment import server_of
+from fedmx.server.server import Scorer, Server
 from fedmx.simulation.executors import Executor, ParallelExecutor, SerialExecutor
 from fedmx.simulation.executors.backend import Backend
 from fedmx.simulation.executors.build import backend_of, build_of, require_portable
@@ -60,20 +61,3 @@ def _simulation(assembly: Assembly, workers: Executor, scores: Scorer | None = N
     file_bytes = 0 if shared is None else sum(map(shared.wire_bytes, sizes))
     clients = SimulatedClients(workers, sizes, assembly.clock(), file_bytes)
     return server_of(assembly, clients, scores)
-
-
-def server_of(assembly: Assembly, clients: object, scores: Scorer | None = None) -> Server:
-    """Return the server of an experiment over `clients`, simulated or deployed."""
-    experiment = assembly.experiment
-    evaluate, stop = experiment.compute.evaluate, experiment.stop
-    return Server(
-        network=clients,  # type: ignore[arg-type]
-        logic=assembly.server_logic,
-        compute=assembly.server_compute(),
-        last=experiment.rounds,
-        evaluate_every=evaluate.every,
-        evaluate_batch=evaluate.batch_size,
-        client_rows=assembly.parts[1] if evaluate.per_client else None,
-        scores=scores,
-        stop=Stop(stop.accuracy, stop.loss, stop.seconds, stop.client_accuracy, stop.clock_s),
-    )

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, TypeVar
 
 from fedmx.protocol.loopback import carried
-from fedmx.simulation.executors import Executor, TrainResult
+from fedmx.server.clients import Overhead
+from fedmx.simulation.executors.executor import Executor, TrainResult, Work
 from layers.logic import (
     Answer,
     ClientLedger,
@@ -23,7 +23,7 @@ from layers.logic import (
     Verdict,
     offer_of,
 )
-from layers.logic.clock import ClockEvent, RealClock, VirtualClock
+from layers.logic.clock import Clock, ClockEvent, InstantClock, VirtualClock
 
 Message = TypeVar("Message")
 
@@ -35,7 +35,7 @@ class SimulatedClients:
     deployment and a client can reach nothing that did not travel.
 
     Args:
-        workers: do the clients' work; entered and left with this.
+        executor: does the clients' work; entered and left with this.
         samples: number of samples by client.
         clock: says what happens when; None: nothing takes any time, and events come in the order
             in which clients were asked.
@@ -43,42 +43,38 @@ class SimulatedClients:
     """
 
     foreign = False
+    address = ""  # nobody connects
 
     def __init__(
         self,
-        workers: Executor,
+        executor: Executor,
         samples: Mapping[int, int],
         clock: VirtualClock | None = None,
         file_bytes: int = 0,
     ) -> None:
-        self._workers = workers
+        self._executor = executor
         self._samples = dict(samples)
         self._able = [client for client, number in samples.items() if number]
-        self._clock = clock or VirtualClock(max(samples, default=-1) + 1)
-        self._watch = RealClock()  # tells the time if the clock's stands still
+        self._clock = clock or InstantClock(max(samples, default=-1) + 1)
         self._file_bytes = file_bytes  # that no round has reported yet
         self._ledgers: dict[int, ClientLedger] = {}
-        self._tasks: dict[int, Task] = {}
-        self._made: dict[int, TrainResult] = {}
+        self._outstanding: Mapping[int, Task] = {}  # a view of the round's
+        self._work: dict[int, Work] = {}  # of tasks without a result
+        self._results: dict[int, TrainResult] = {}  # of which the update has not been sent yet
         self._traffic: dict[int, Traffic] = {}
 
     def __enter__(self) -> SimulatedClients:
-        self._workers.__enter__()
+        self._executor.__enter__()
         return self
 
     def __exit__(self, *exc_info: object) -> None:
         self._clear()
-        self._workers.__exit__(*exc_info)
+        self._executor.__exit__(*exc_info)
 
     @property
-    def virtual(self) -> bool:
-        """Whether time is virtual."""
-        return self._clock.virtual
-
-    @property
-    def waited_s(self) -> float:
-        """Virtual seconds before the round in which no client was there."""
-        return self._clock.waited_s
+    def clock(self) -> Clock:
+        """The clients' clock."""
+        return self._clock
 
     # --- what the logic layer asks -----------------------------------------------------------
 
@@ -95,30 +91,34 @@ class SimulatedClients:
         """Return whether the client's memory after this round is here."""
         return round in self._ledgers.get(client, ClientLedger()).rounds
 
-    def ask(self, question: Question, clients: Sequence[int]) -> Sequence[Answer]:
-        """Ask clients one after the other."""
+    def ask(
+        self, question: Question, clients: Sequence[int], deadline_s: float | None
+    ) -> Sequence[Answer]:
+        """Ask clients one after the other; all of them answer."""
         if question.name == "times":  # what the machine needs says nothing of a device
-            return [self._reckoned(question, client) for client in clients]
+            return [self._device_times(question, client) for client in clients]
         answers = []
-        for answer, traffic in self._workers.ask(question, clients):
+        for answer, traffic in self._executor.ask(question, clients):
             self._count(answer.client, traffic)
             answers.append(answer)
         return answers
 
-    def begin(self, round: int, plan: Plan) -> None:
+    def begin(
+        self, round: int, plan: Plan, outstanding: Mapping[int, Task], deadline_s: float | None
+    ) -> None:
         """Begin a round."""
-        self._clock.begin(round, plan.clients if plan.in_turn else None)
-        self._watch.begin()
+        self._outstanding = outstanding
+        turns = plan.clients if plan.in_turn else None
+        self._clock.begin(round, outstanding, deadline_s, turns)
 
     def send(self, tasks: Sequence[Task]) -> None:
         """Give tasks to clients."""
         for task in tasks:
             client = task.client
-            down_bytes = self._workers.begin(task, self._ledgers.get(client, ClientLedger()))
-            self._count(client, Traffic(down_bytes=down_bytes))
-            self._tasks[client] = task
-            self._clock.ask(client, self._samples[client], task.training, down_bytes)
-            self._watch.ask(client)
+            work = self._executor.submit(task, self._ledgers.get(client, ClientLedger()))
+            self._count(client, Traffic(down_bytes=work.down_bytes))
+            self._work[client] = work
+            self._clock.ask(client, self._samples[client], task.training, work.down_bytes)
 
     def answer(self, verdicts: Sequence[Verdict]) -> None:
         """Let granted clients send what they offered, and the others leave off."""
@@ -126,30 +126,27 @@ class SimulatedClients:
             client = verdict.client
             self._down(client, verdict)
             self._clock.decide(client, verdict.granted, verdict.dated_s)
-            self._watch.note(client, "decided_s")
             if verdict.granted:
-                self._clock.upload(client, self._made[client].up_bytes, verdict.dated_s)
+                self._clock.upload(client, self._results[client].up_bytes, verdict.dated_s)
             else:
-                self._drop(client)
+                self._cancel(client)
 
-    def events(self) -> Iterator[Offer | Update | ClientLost]:
-        """Yield what the clients send, in virtual order, until nobody has anything left to do."""
+    def events(self) -> Generator[Offer | Update | ClientLost, None, None]:
+        """Yield what the clients send, in virtual order, until no task is outstanding."""
         while (happened := self._clock.next()) is not None:
             event = self._event_of(happened)
             if event is not None:
                 yield event
-        for client in list(self._tasks):
-            self._drop(client)
-        self._watch.end()
+        self._clear()
 
     @property
     def elapsed_s(self) -> float:
         """Seconds since the round began, virtual if time is."""
-        return self._clock.elapsed_s if self.virtual else self._watch.elapsed_s
+        return self._clock.elapsed_s
 
     def times(self) -> Mapping[int, Times]:
         """Return who did what when."""
-        return self._clock.times() if self.virtual else self._watch.times()
+        return self._clock.times()
 
     def traffic(self) -> Mapping[int, Traffic]:
         """Return the bytes since the last call."""
@@ -171,54 +168,42 @@ class SimulatedClients:
         self._clock.restore(tree["run_s"])
         self._file_bytes = 0  # the first round has reported them
 
-    def control_bytes(self) -> int:
-        """Return 0: nobody shakes hands in a simulation."""
-        return 0
-
-    def file_bytes(self) -> int:
-        """Return what a deployment would have taken to hand the shared samples out."""
-        handed_out, self._file_bytes = self._file_bytes, 0
-        return handed_out
-
-    def share_from(self, path: Path) -> None:
-        """Do nothing: simulated clients need no file."""
-
-    def rejections(self) -> tuple[str, ...]:
-        """Return nothing: nobody knocks at a simulation."""
-        return ()
+    def overhead(self) -> Overhead:
+        """Return what a deployment would have taken besides messages, since the last call."""
+        file_bytes, self._file_bytes = self._file_bytes, 0
+        return Overhead(file_bytes=file_bytes)
 
     def finish(self, reason: str) -> None:
-        """Do nothing: simulated clients wait for no word."""
+        """Let go of everything that clients were still to do."""
+        self._clear()
 
     # --- inside ------------------------------------------------------------------------------
 
     def _event_of(self, event: ClockEvent) -> Offer | Update | ClientLost | None:
         client = event.client
-        task = self._tasks[client]
+        task = self._outstanding[client]
         if event.kind == "dropped":
-            self._drop(client)
+            self._cancel(client)
             return ClientLost(task.round, client, f"{event.reason} after {event.at_s:g} s")
         if event.kind == "arrived":
-            self._watch.note(client, "ended_s")
-            made = self._made.pop(client)
-            del self._tasks[client]
-            self._count(client, Traffic(up_bytes=made.up_bytes))
-            return made.update
-        self._made[client] = made = self._workers.made(client)
-        self._ledgers[client] = made.ledger
-        self._watch.note(client, "trained_s")
+            result = self._results.pop(client)
+            self._count(client, Traffic(up_bytes=result.up_bytes))
+            return result.update
+        self._results[client] = result = self._work.pop(client).result()
+        self._ledgers[client] = result.ledger
+        self._clock.trained(client)
         if not task.offer:
-            self._clock.upload(client, made.up_bytes)
+            self._clock.upload(client, result.up_bytes)
             return None
         samples, training = self._samples[client], task.training
-        _, upload_s = self._clock.reckon(client, samples, training, made.up_bytes, task.round)
-        offer = self._up(client, offer_of(made.update, upload_s))
-        return replace(offer, at_s=self._clock.elapsed_s)
+        _, upload_s = self._clock.estimate(client, samples, training, result.up_bytes, task.round)
+        offer = self._up(client, offer_of(result.update, upload_s))
+        return replace(offer, at_s=event.at_s)
 
-    def _reckoned(self, question: Question, client: int) -> Answer:
+    def _device_times(self, question: Question, client: int) -> Answer:
         """Return a client's answer to the question how long it will take, by its device."""
         self._down(client, question)
-        train_s, upload_s = self._clock.reckon(
+        train_s, upload_s = self._clock.estimate(
             client,
             self._samples[client],
             question.training,
@@ -228,16 +213,17 @@ class SimulatedClients:
         values: dict[str, Any] = {"train_s": train_s, "upload_s": upload_s}
         return self._up(client, Answer(client, question.name, values, question.round))
 
-    def _drop(self, client: int) -> None:
+    def _cancel(self, client: int) -> None:
         """Want nothing more of a client in this round."""
-        self._watch.note(client, "ended_s")
-        self._tasks.pop(client, None)
-        if self._made.pop(client, None) is None:
-            self._workers.forget(client)
+        self._results.pop(client, None)
+        work = self._work.pop(client, None)
+        if work is not None:
+            work.cancel()
 
     def _clear(self) -> None:
-        for client in list(self._tasks):
-            self._drop(client)
+        """Let go of all work."""
+        for client in [*self._work, *self._results]:
+            self._cancel(client)
 
     def _down(self, client: int, message: Message) -> Message:
         received, size = carried(message)

@@ -6,15 +6,14 @@ from layers.logic.catalogue import AGGREGATORS, HOOKS, PRESETS, SELECTORS
 from layers.logic.core.aggregator import Aggregator, Contribution
 from layers.logic.core.hook import ClientHalf, Context, Hook, ServerHalf
 from layers.logic.core.messages import ClientLost, Offer, StateLost, Task, Training, Update, Verdict
-from layers.logic.core.peers import Peers, Traffic
+from layers.logic.core.peers import Peers
 from layers.logic.core.plan import Plan, Population, single_lanes
 from layers.logic.core.preset import Preset
-from layers.logic.core.report import ClientReport, RoundReport
+from layers.logic.core.report import ClientReport, RoundReport, Times, TooFewUpdates, Traffic
 from layers.logic.core.selector import SELECT, SURVEY, Inquiry, PendingOffers, Selector
 from layers.logic.core.state import ClientLedger, ClientState, ServerState
 from layers.logic.core.survey import Answer, Question, answer_question
-from layers.logic.core.times import Times
-from layers.logic.errors import ClientFailed, LogicError, Rejected, TooFewUpdates
+from layers.logic.errors import ClientFailed, LogicError, Rejected
 from layers.logic.round.logic import Logic
 from layers.logic.round.round import answer, offer_of, run_round
 

@@ -17,6 +17,7 @@ import numpy as np
 from mxnet.gluon import nn
 
 from fedmx.deployment.client_sessions import identity
+from fedmx.deployment.remote_clients import RemoteClients
 from fedmx.protocol.messages import CODEC, Finished, Ready, Setup
 from fedmx.server.server import Server
 from layers.compute.data.samples import Samples
@@ -248,7 +249,7 @@ def compute() -> Compute:
 
 
 def listening(certificates: Certificates, *, last: int = 1, **settings: Any) -> Server:
-    """A server built by hand, over mutual TLS at a free port; settings of `Logic` and `Server`."""
+    """A server built by hand, over mutual TLS at a free port; settings of its parts."""
     of_logic = {
         "selector": Uniform(1.0),
         "hooks": (),
@@ -257,8 +258,11 @@ def listening(certificates: Certificates, *, last: int = 1, **settings: Any) -> 
         "deadline_s": None,
     }
     logic = {name: settings.pop(name, value) for name, value in of_logic.items()}
+    of_clients = {name: settings.pop(name) for name in ("wait_for", "rejoin_s") if name in settings}
+    at_least = max(logic["min_updates"], 1)
+    listener = Listener("127.0.0.1:0", CODEC, tls=certificates.server)
     return Server(
-        network=Listener("127.0.0.1:0", CODEC, tls=certificates.server),
+        network=RemoteClients(listener, at_least=at_least, **of_clients),
         logic=Logic(layout=compute().engine.layout, **logic),
         compute=compute(),
         last=last,

@@ -87,7 +87,9 @@ class MemoryPeers:
     def remembers(self, client: int, round: int) -> bool:
         return round in self.ledgers.get(client, ClientLedger()).rounds
 
-    def ask(self, question: Question, clients: Sequence[int]) -> Sequence[Answer]:
+    def ask(
+        self, question: Question, clients: Sequence[int], deadline_s: float | None = None
+    ) -> Sequence[Answer]:
         self.asked.append((question.name, tuple(clients)))
         return [
             told
@@ -98,8 +100,10 @@ class MemoryPeers:
             )
         ]
 
-    def begin(self, round: int, plan: Plan) -> None:
-        pass
+    def begin(
+        self, round: int, plan: Plan, outstanding: Mapping[int, Task], deadline_s: float | None
+    ) -> None:
+        self.outstanding = outstanding
 
     def send(self, tasks: Sequence[Task]) -> None:
         self.tasks.extend(tasks)

@@ -51,7 +51,6 @@ class TimedPeers(MemoryPeers):
             max(self.clients) + 1,
             devices=Given(self.train_s, self.upload_s),
             uploads=Serial(),
-            deadline_s=self.logic.deadline_s,
         )
         self._work: dict[int, Task | Update] = {}
 
@@ -62,12 +61,16 @@ class TimedPeers(MemoryPeers):
     def times(self) -> Mapping[int, Times]:
         return self.clock.times()
 
-    def begin(self, round: int, plan: Plan) -> None:
-        self.clock.begin(round, plan.clients if plan.in_turn else None)
+    def begin(
+        self, round: int, plan: Plan, outstanding: Mapping[int, Task], deadline_s: float | None
+    ) -> None:
+        self.clock.begin(round, outstanding, deadline_s, plan.clients if plan.in_turn else None)
 
-    def ask(self, question: Question, clients: Sequence[int]) -> Sequence[Answer]:
+    def ask(
+        self, question: Question, clients: Sequence[int], deadline_s: float | None = None
+    ) -> Sequence[Answer]:
         if question.name != "times":
-            return super().ask(question, clients)
+            return super().ask(question, clients, deadline_s)
         self.asked.append((question.name, tuple(clients)))
         return [
             Answer(one, "times", {"train_s": self.train_s[one], "upload_s": self.upload_s[one]})
@@ -98,6 +101,7 @@ class TimedPeers(MemoryPeers):
             elif isinstance(work, Update):
                 yield work
             else:
+                self.clock.trained(client)
                 update = self._train(work)
                 if work.offer:
                     norm = self.norms.get(client, update.metrics["norm"])

@@ -11,7 +11,7 @@ from layers.logic import Answer, ClientLedger, Question, Task, Traffic, Update
 
 @dataclass(frozen=True, eq=False)
 class TrainResult:
-    """What became of a task.
+    """What a client made of a task.
 
     Attributes:
         update: as it arrives after its way over the wire.
@@ -24,24 +24,32 @@ class TrainResult:
     ledger: ClientLedger
 
 
-class Executor(Protocol):
-    """They take tasks in the order in which they are wanted, and any of them can take any."""
+class Work(Protocol):
+    """One task that an executor has taken."""
 
-    def __enter__(self) -> Any: ...
-    def __exit__(self, *exc_info: object) -> None: ...
+    @property
+    def down_bytes(self) -> int:
+        """Bytes of the task on the wire."""
 
-    def begin(self, task: Task, ledger: ClientLedger) -> int:
-        """Take a task, which may be worked on at once; return its bytes on the wire."""
-
-    def made(self, client: int) -> TrainResult:
-        """Return what became of a client's task, when it is done.
+    def result(self) -> TrainResult:
+        """Return what the client made of the task, when it is done; called once.
 
         Raises:
             ClientFailed: the client's code failed on it.
         """
 
-    def forget(self, client: int) -> None:
-        """Let go of a task whose update is not wanted any more."""
+    def cancel(self) -> None:
+        """Let go of the task: its update is not wanted any more."""
+
+
+class Executor(Protocol):
+    """Does the work of simulated clients; any of its workers can work for any client."""
+
+    def __enter__(self) -> Any: ...
+    def __exit__(self, *exc_info: object) -> None: ...
+
+    def submit(self, task: Task, ledger: ClientLedger) -> Work:
+        """Take a task, in the order in which results are wanted; work on it may begin at once."""
 
     def ask(self, question: Question, clients: Sequence[int]) -> Sequence[tuple[Answer, Traffic]]:
         """Return the answers of clients in their order, and the bytes that each took.

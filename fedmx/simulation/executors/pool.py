@@ -14,7 +14,7 @@ import numpy as np
 from fedmx.protocol.messages import CODEC
 from fedmx.simulation.executors.backend import Backend, Died, Part
 from fedmx.simulation.executors.errors import ExecutorFailed, RaisedElsewhere
-from fedmx.simulation.executors.executor import TrainResult
+from fedmx.simulation.executors.executor import TrainResult, Work
 from fedmx.simulation.executors.jobs import (
     JOBS,
     Answered,
@@ -123,7 +123,6 @@ class ParallelExecutor:
         self._buffers = _Buffers(backend)
         self._queue: list[_Job] = []
         self._running: dict[int, _Job] = {}
-        self._tasks: dict[int, _Job] = {}
         self._held_bytes = 0
         backend.open(build)
 
@@ -135,41 +134,20 @@ class ParallelExecutor:
             self._backend.close()
             return
         for job in [*self._queue, *self._running.values()]:
-            self._forget(job)
-        self._tasks.clear()
+            self.forget(job)
         while self._running:  # nobody else may find their replies
             self._note(*self._backend.wait())
         self._buffers.clear()
 
     # --- what simulated clients ask ----------------------------------------------------------
 
-    def begin(self, task: Task, ledger: ClientLedger) -> int:
-        """Take a task; return its bytes on the wire."""
-        client = task.client
-        cost = trained_samples(self._samples[client], task.training)
-        name = f"client {client} in round {task.round}"
+    def submit(self, task: Task, ledger: ClientLedger) -> Work:
+        """Take a task; a free worker begins with it when any result is waited for."""
+        cost = trained_samples(self._samples[task.client], task.training)
+        name = f"client {task.client} in round {task.round}"
         job = self._job(name, cost, Train(task, EncodedState.of(ledger)))
-        job.client, job.round = client, task.round
-        self._tasks[client] = job
-        return wire_size(CODEC.encode(task).size)
-
-    def made(self, client: int) -> TrainResult:
-        """Return what became of a client's task, when it is done.
-
-        Raises:
-            ClientFailed: the client's code failed on it, or the workers died over it.
-        """
-        job = self._tasks[client]
-        reply = self._result(job)
-        del self._tasks[client]
-        assert isinstance(reply, Trained)
-        return TrainResult(reply.update, reply.up_bytes, reply.kept.ledger())
-
-    def forget(self, client: int) -> None:
-        """Let go of a task; a worker that is at it goes on for nothing."""
-        job = self._tasks.pop(client, None)
-        if job is not None:
-            self._forget(job)
+        job.client, job.round = task.client, task.round
+        return _PoolWork(self, job, wire_size(CODEC.encode(task).size))
 
     def ask(self, question: Question, clients: Sequence[int]) -> Sequence[tuple[Answer, Traffic]]:
         """Ask clients, some at a time."""
@@ -185,7 +163,7 @@ class ParallelExecutor:
         answers: list[tuple[Answer, Traffic]] = []
         try:
             for job in jobs:
-                reply = self._result(job)
+                reply = self.wait_for(job)
                 assert isinstance(reply, Answered)
                 for answer, up_bytes in zip(reply.answers, reply.up_bytes, strict=True):
                     answers.append((answer, Traffic(down_bytes, up_bytes)))
@@ -194,7 +172,7 @@ class ParallelExecutor:
             raise ClientFailed(error.client, 0, what) from error.__cause__
         finally:
             for job in jobs:
-                self._forget(job)
+                self.forget(job)
         return answers
 
     # --- what the server asks ----------------------------------------------------------------
@@ -213,10 +191,10 @@ class ParallelExecutor:
             for start, stop in pairwise(ends)
         ]
         try:
-            replies = [self._result(job) for job in jobs]
+            replies = [self.wait_for(job) for job in jobs]
         finally:
             for job in jobs:
-                self._forget(job)
+                self.forget(job)
         found = [reply for reply in replies if isinstance(reply, Scored)]
         return Scores(
             np.concatenate([reply.right for reply in found]),
@@ -244,7 +222,7 @@ class ParallelExecutor:
                 parts.append(bytes(buffer))
         return parts, shared
 
-    def _result(self, job: _Job) -> Any:
+    def wait_for(self, job: _Job) -> Any:
         """Wait for a job; return its reply, or raise what it says."""
         while job.reply is None:
             self._hand_out(job)
@@ -307,7 +285,8 @@ class ParallelExecutor:
             job.reply = reply
             self._held_bytes += len(reply)
 
-    def _forget(self, job: _Job) -> None:
+    def forget(self, job: _Job) -> None:
+        """Let go of a job; a worker that is at it goes on for nothing."""
         job.forgotten = True
         if job in self._queue:
             self._queue.remove(job)
@@ -320,3 +299,18 @@ class ParallelExecutor:
         for shared in job.shared:
             self._buffers.release(shared)
         job.shared = []
+
+
+@dataclass(eq=False)
+class _PoolWork:
+    executor: ParallelExecutor
+    job: _Job
+    down_bytes: int
+
+    def result(self) -> TrainResult:
+        reply = self.executor.wait_for(self.job)
+        assert isinstance(reply, Trained)
+        return TrainResult(reply.update, reply.up_bytes, reply.kept.ledger())
+
+    def cancel(self) -> None:
+        self.executor.forget(self.job)

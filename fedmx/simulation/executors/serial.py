@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from fedmx.assembly.assembly import Assembly
 from fedmx.client.participant import Participant
 from fedmx.protocol.loopback import carried
 from fedmx.protocol.messages import CODEC
-from fedmx.simulation.executors.executor import TrainResult
+from fedmx.simulation.executors.executor import TrainResult, Work
 from layers.compute.data.samples import Samples
 from layers.compute.engines.compute import Compute
 from layers.compute.engines.mxnet.engine import MXNetEngine
@@ -19,7 +19,7 @@ from layers.network import wire_size
 
 
 class SerialExecutor:
-    """Trains when it is asked what became of a task, not before.
+    """Trains when a result is wanted, not before.
 
     Args:
         logic: the experiment's logic, the same as the server's.
@@ -39,7 +39,6 @@ class SerialExecutor:
         self._engine = engine
         self._samples_of = samples_of
         self._shared = shared
-        self._tasks: dict[int, tuple[Task, ClientLedger]] = {}
         self._weights = EMPTY
 
     @classmethod
@@ -51,29 +50,12 @@ class SerialExecutor:
     def __enter__(self) -> SerialExecutor:
         return self
 
-    def __exit__(self, *exc_info: object) -> None:
-        self._tasks.clear()
+    def __exit__(self, *exc_info: object) -> None: ...
 
-    def begin(self, task: Task, ledger: ClientLedger) -> int:
-        """Keep a task; return its bytes on the wire."""
+    def submit(self, task: Task, ledger: ClientLedger) -> Work:
+        """Keep a task until its result is wanted."""
         received, size = self._received(task)
-        self._tasks[task.client] = received, ledger
-        return size
-
-    def made(self, client: int) -> TrainResult:
-        """Train, and return what came of it."""
-        task, ledger = self._tasks.pop(client)
-        participant = self.participant(client, ledger)
-        try:
-            update, size = carried(participant.take(task))
-        except Exception as error:
-            what = f"{type(error).__name__}: {error}"
-            raise ClientFailed(client, task.round, what) from error
-        return TrainResult(update, size, participant.ledger)
-
-    def forget(self, client: int) -> None:
-        """Let go of a task."""
-        self._tasks.pop(client, None)
+        return _SerialWork(self, received, ledger, size)
 
     def ask(self, question: Question, clients: Sequence[int]) -> Sequence[tuple[Answer, Traffic]]:
         """Ask clients one after the other."""
@@ -104,3 +86,23 @@ class SerialExecutor:
         """Return a client that is ready to work."""
         compute = Compute(self._engine, self._samples_of(client))
         return Participant(client, self._logic, compute, ledger, shared=self._shared)
+
+
+@dataclass(eq=False)
+class _SerialWork:
+    executor: SerialExecutor
+    task: Task
+    ledger: ClientLedger
+    down_bytes: int
+
+    def result(self) -> TrainResult:
+        client = self.task.client
+        participant = self.executor.participant(client, self.ledger)
+        try:
+            update, size = carried(participant.take(self.task))
+        except Exception as error:
+            what = f"{type(error).__name__}: {error}"
+            raise ClientFailed(client, self.task.round, what) from error
+        return TrainResult(update, size, participant.ledger)
+
+    def cancel(self) -> None: ...

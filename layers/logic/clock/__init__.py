@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from layers.logic.clock.availability import Always, Availability, Chance, Trace
+from layers.logic.clock.clock import Clock
 from layers.logic.clock.devices import (
     Devices,
     Fleet,
@@ -13,6 +14,7 @@ from layers.logic.clock.devices import (
     Range,
     Tiers,
 )
+from layers.logic.clock.instant import InstantClock
 from layers.logic.clock.real import RealClock
 from layers.logic.clock.uploads import Parallel, Serial, Uploads
 from layers.logic.clock.virtual import ClockEvent, VirtualClock
@@ -37,7 +39,9 @@ __all__ = [
     "Availability",
     "Devices",
     "Fleet",
+    "Clock",
     "ClockEvent",
+    "InstantClock",
     "RealClock",
     "Uploads",
     "VirtualClock",

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Literal
 
-from layers.logic.core.times import Times
+from layers.logic.core.report import Times
 
 Moment = Literal["trained_s", "decided_s", "sending_s", "ended_s"]
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from layers.logic.clock.availability import Always, Availability
 from layers.logic.clock.devices import Devices, Fleet
-from layers.logic.clock.timesheet import Timesheet
+from layers.logic.clock.timesheet import Moment, Timesheet
 from layers.logic.clock.uploads import Channel, Parallel, Uploads
 from layers.logic.core.messages import Training
-from layers.logic.core.times import Times
+from layers.logic.core.report import Times
 from layers.logic.errors import LogicError
 from layers.logic.seeds import generator
 
@@ -35,69 +35,62 @@ class ClockEvent:
     reason: str = ""
 
 
-@dataclass
-class _Instant(Fleet):
-    """Devices that need no time."""
-
-    def train_s(self, client: int, samples: int, training: Training) -> float:
-        return 0.0
-
-    def upload_s(self, client: int, bytes: int, round: int) -> float:
-        return 0.0
-
-
 class VirtualClock:
     """A queue of events; all times are seconds since the round began, but for `run_s`.
 
     Args:
         clients: N, of the run.
+        devices: how fast clients are.
         seed: the experiment's, of every draw.
-        devices: how fast clients are; None: they need no time, and `virtual` is false.
         uploads: how they share the way to the server.
         availability: when clients are there.
         dropout: probability that a client that was asked drops out, at a moment that is drawn
             uniformly from the time that its training and upload take.
-        deadline_s: when a round ends at the latest; None: when its last client has.
     """
+
+    virtual = True
 
     def __init__(
         self,
         clients: int,
+        devices: Devices,
         seed: int = 0,
-        devices: Devices | None = None,
         uploads: Uploads | None = None,
         availability: Availability | None = None,
         dropout: float = 0.0,
-        deadline_s: float | None = None,
     ) -> None:
         if not 0 <= dropout <= 1:
             raise LogicError(f"dropout must be between 0 and 1, not {dropout}")
-        self.virtual = devices is not None
         self._clients = clients
         self._seed = seed
-        self._fleet = _Instant() if devices is None else devices.draw(clients, seed)
+        self._fleet: Fleet = devices.draw(clients, seed)
         self._uploads = uploads or Parallel()
         self._presence = (availability or Always()).of(clients, seed)
         self._always = isinstance(availability or Always(), Always)
         self._dropout = dropout
-        self._deadline_s = math.inf if deadline_s is None else deadline_s
         self._base_s = 0.0  # of the run, when the round under way began
         self._ended_s = 0.0  # of the run, when the round before it had ended
         self._begun = False  # whether a round is under way, or has not been settled
-        self._reset(0, None)
+        self._reset()
 
-    def _reset(self, round: int, turns: Sequence[int] | None) -> None:
+    def _reset(
+        self,
+        round: int = 0,
+        turns: Sequence[int] | None = None,
+        outstanding: Container[int] = (),
+        deadline_s: float | None = None,
+    ) -> None:
         self._round = round
+        self._outstanding = outstanding
+        self._deadline_s = math.inf if deadline_s is None else deadline_s
         self._now_s = 0.0
         self._took_s: float | None = None
         self._sheet = Timesheet()
-        # The clients that have not ended, and their order of asking, in which things happen that
-        # are at the same time.
-        self._work: dict[int, int] = {}
+        # The order of asking decides among events at the same time.
+        self._order: dict[int, int] = {}
         self._queue: list[tuple[float, int, int, str]] = []  # at_s, order, client, kind
         self._changes: dict[int, float] = {}  # when one next comes or goes perhaps, of the run
         self._channel: Channel = self._uploads.open(turns)
-        self._asked = 0
         self._arrived = False
 
     # --- between rounds ---------------------------------------------------------------------
@@ -111,14 +104,14 @@ class VirtualClock:
         """Go on from `run_s`."""
         self._base_s = self._ended_s = run_s
         self._begun = False
-        self._reset(0, None)
+        self._reset()
 
     def settle(self) -> None:
         """Let the time of the round that is over pass."""
         if self._begun:
             self._base_s = self._ended_s = self.run_s
             self._begun = False
-            self._reset(self._round, None)
+            self._reset(self._round)
 
     @property
     def waited_s(self) -> float:
@@ -148,23 +141,31 @@ class VirtualClock:
 
     # --- a round ----------------------------------------------------------------------------
 
-    def begin(self, round: int, turns: Sequence[int] | None = None) -> None:
-        """Begin a round; `turns` is the order of uploads that have to keep one."""
+    def begin(
+        self,
+        round: int,
+        outstanding: Container[int],
+        deadline_s: float | None = None,
+        turns: Sequence[int] | None = None,
+    ) -> None:
+        """Begin a round.
+
+        Args:
+            round: from 1.
+            outstanding: a view of the clients that owe an update; the round keeps it.
+            deadline_s: when the round ends at the latest; None: when its last client has ended.
+            turns: the order of uploads, if they have to keep one.
+        """
         self.settle()
         self._begun = True
-        self._reset(round, turns)
+        self._reset(round, turns, outstanding, deadline_s)
 
     @property
     def elapsed_s(self) -> float:
         """Seconds since the round began, or that it took once nothing is left to happen."""
         return self._now_s if self._took_s is None else self._took_s
 
-    @property
-    def outstanding(self) -> int:
-        """Number of clients that have been asked, and have not ended."""
-        return len(self._work)
-
-    def reckon(
+    def estimate(
         self, client: int, samples: int, training: Training, bytes: int, round: int
     ) -> tuple[float, float]:
         """Return the seconds that a client trains, download included, and uploads, alone."""
@@ -174,9 +175,8 @@ class VirtualClock:
 
     def ask(self, client: int, samples: int, training: Training, bytes: int) -> None:
         """Give a client a task now, which it has received after so many bytes."""
-        train_s, upload_s = self.reckon(client, samples, training, bytes, self._round)
-        self._work[client] = self._asked
-        self._asked += 1
+        train_s, upload_s = self.estimate(client, samples, training, bytes, self._round)
+        self._order[client] = len(self._order)
         self._sheet.ask(client, self._now_s)
         if self._dropout:
             fails, when = generator(self._seed, "dropout", self._round, client).random(2)
@@ -191,16 +191,20 @@ class VirtualClock:
 
         Nothing comes of it if the client has gone in the meantime.
         """
-        if client not in self._work:
+        if client not in self._outstanding:
             return
         ready_s = self._now_s if dated_s is None else min(dated_s, self._now_s)
         alone_s = self._fleet.upload_s(client, bytes, self._round)
         self._channel.enter(client, bytes, alone_s, ready_s)
 
+    def trained(self, client: int) -> None:
+        """Take note that a client's training is over, and what it made is known."""
+        self._note(client, "trained_s", self._now_s)
+
     def decide(self, client: int, granted: bool, dated_s: float | None = None) -> None:
         """Take note of a verdict; one who is declined has ended."""
         at_s = self._now_s if dated_s is None else min(dated_s, self._now_s)
-        self._sheet.note(client, "decided_s", at_s)
+        self._note(client, "decided_s", at_s)
         if not granted:
             self._end(client, at_s)
 
@@ -214,11 +218,11 @@ class VirtualClock:
         while True:
             queued = self._queue[0] if self._queue else None
             sent = self._channel.next_end()
-            if queued is not None and queued[2] not in self._work:
+            if queued is not None and queued[2] not in self._outstanding:
                 heapq.heappop(self._queue)
                 continue
             if sent is not None and (
-                queued is None or (sent[0], self._work[sent[1]]) <= queued[:2]
+                queued is None or (sent[0], self._order[sent[1]]) <= queued[:2]
             ):
                 at_s, client, kind = sent[0], sent[1], "arrived"
             elif queued is not None and self._something_due(sent is not None):
@@ -230,8 +234,9 @@ class VirtualClock:
             if at_s > self._deadline_s:
                 self._now_s = self._deadline_s
                 self._took_s = self._deadline_s
-                for late in list(self._work):
-                    self._end(late, self._deadline_s)
+                for late in self._order:
+                    if late in self._outstanding:
+                        self._end(late, self._deadline_s)
                 return None
             event = self._happen(at_s, client, kind, sent)
             if event is not None:
@@ -248,14 +253,13 @@ class VirtualClock:
         self._now_s = max(self._now_s, at_s)
         if kind == "arrived":
             assert sent is not None
-            self._sheet.note(client, "sending_s", sent[2])
+            self._note(client, "sending_s", sent[2])
             self._channel.end(client)
             self._arrived = True
             self._end(client, at_s)
             return ClockEvent("arrived", client, at_s)
         heapq.heappop(self._queue)
         if kind == "trained":
-            self._sheet.note(client, "trained_s", at_s)
             return ClockEvent("trained", client, at_s)
         if kind == "watched":
             change_s = self._changes[client]
@@ -268,7 +272,7 @@ class VirtualClock:
     def _something_due(self, sending: bool) -> bool:
         """Return whether anything is still to happen but that clients come and go."""
         return sending or any(
-            kind != "watched" and client in self._work for _, _, client, kind in self._queue
+            kind != "watched" and client in self._outstanding for _, _, client, kind in self._queue
         )
 
     def _watch(self, client: int, run_s: float) -> None:
@@ -285,10 +289,12 @@ class VirtualClock:
             self._push(max(change_s - self._base_s, self._now_s), client, "watched")
 
     def _end(self, client: int, at_s: float) -> None:
-        if self._work.pop(client, None) is None:
-            return
         self._channel.leave(client, at_s)
-        self._sheet.note(client, "ended_s", at_s)
+        self._note(client, "ended_s", at_s)
+
+    def _note(self, client: int, moment: Moment, at_s: float) -> None:
+        """Write down when something was."""
+        self._sheet.note(client, moment, at_s)
 
     def _push(self, at_s: float, client: int, kind: str) -> None:
-        heapq.heappush(self._queue, (at_s, self._work[client], client, kind))
+        heapq.heappush(self._queue, (at_s, self._order[client], client, kind))

@@ -32,6 +32,8 @@ class Contribution:
         training: how the clients of this round train.
         group: of the lane (see `Plan.groups`).
         weight: of the lane in the mean, if the plan gives weights.
+        staleness: how many versions older than the global model the model is that the lane started
+            from; 0 unless the plan accepts late updates.
     """
 
     lane: int
@@ -42,6 +44,7 @@ class Contribution:
     training: Training = field(default_factory=Training)
     group: str = ""
     weight: float | None = None
+    staleness: int = 0
 
 
 class Aggregator(ABC):

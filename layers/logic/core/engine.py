@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -18,6 +19,17 @@ class Data(Protocol):
     @property
     def y(self) -> np.ndarray: ...  # noqa: D102
     def __len__(self) -> int: ...
+
+
+@dataclass(frozen=True, eq=False)
+class ArrayData:
+    """`Data` of two arrays: x (n, ...), and labels y (n,)."""
+
+    x: np.ndarray
+    y: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.y)
 
 
 class TrainReport(Protocol):

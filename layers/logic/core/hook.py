@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -15,6 +15,13 @@ from layers.logic.seeds import generator
 
 if TYPE_CHECKING:
     from layers.logic.round.logic import Auxiliary, Logic
+
+
+Moment: TypeAlias = 'Literal["cohort", "returned"]'
+"""When a server half may ask clients: the cohort before its tasks, or those who returned."""
+
+
+MOMENTS: tuple[Moment, ...] = ("cohort", "returned")
 
 
 @dataclass
@@ -55,10 +62,15 @@ class Context:
     shared: Data | None = None
     auxiliary: Auxiliary | None = None
     answers: Mapping[str, Mapping[int, Slot]] = field(default_factory=dict)
+    numbers: dict[str, float] = field(default_factory=dict)
 
     def rng(self, purpose: str = "") -> np.random.Generator:
         """Return a generator for one purpose; a second call starts the same draws again."""
         return generator(self.seed, purpose)
+
+    def record(self, **numbers: float) -> None:
+        """Give numbers to the round's record; heard in the server's `conclude` only."""
+        self.numbers.update(numbers)
 
     def keep(self, **values: Any) -> None:
         """Keep named arrays and numbers in this half's memory."""
@@ -72,6 +84,16 @@ class Context:
 
 class ServerHalf:
     """The server's end of a hook; every method hands its argument on."""
+
+    asks: frozenset[Moment] = frozenset()
+    """The moments at which `ask` is called; with "returned", folding waits for the answers."""
+
+    def ask(self, moment: Moment, clients: Sequence[int], context: Context) -> Slot | None:
+        """Return a question to these clients, which their `ClientHalf.answer` gets, or None."""
+        return None
+
+    def on_answers(self, moment: Moment, answers: Mapping[int, Slot], context: Context) -> None:
+        """Take the answers, by client; a client of the cohort that did not answer gets no task."""
 
     def send(self, task: Task, context: Context) -> Task:
         """Change an outgoing task."""
@@ -94,6 +116,10 @@ class ServerHalf:
 
 class ClientHalf:
     """The client's end of a hook; every method hands its argument on."""
+
+    def answer(self, moment: Moment, question: Slot, context: Context) -> Slot:
+        """Answer the server half's question, without this half's memory."""
+        return {}
 
     def receive(self, task: Task, context: Context) -> Task:
         """Undo what the server's `send` did."""

@@ -5,9 +5,9 @@ The values are frozen and hold nothing but numbers, text and arrays, so they tra
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
@@ -72,6 +72,7 @@ class Task:
             the client knows which of its memories is the valid one. 0: none was, or the client lost
             its memory.
         offer: whether the client first offers its update and sends it only when granted.
+        model_version: of the model that the client starts from: how many rounds had been concluded.
         slots: one a hook that has something to say.
     """
 
@@ -83,9 +84,27 @@ class Task:
     buffers: np.ndarray
     last_accepted_round: int = 0
     offer: bool = False
+    model_version: int = 0
     slots: dict[str, dict[str, bool | int | float | str | bytes | np.ndarray | None]] = field(
         default_factory=dict
     )
+
+    def without_vectors(self) -> Task:
+        """Return the task as the server's state keeps it while it is in flight."""
+        return replace(self, weights=EMPTY, buffers=EMPTY, slots={})
+
+    def header(self) -> dict[str, Any]:
+        """Return the task as named numbers and text, without vectors and slots."""
+        header = {one.name: getattr(self, one.name) for one in fields(self)}
+        for name in ("weights", "buffers", "slots"):
+            del header[name]
+        return {**header, "training": asdict(self.training)}
+
+    @classmethod
+    def of_header(cls, header: Mapping[str, Any]) -> Task:
+        """Return the task without vectors that `header` was made from."""
+        training = Training(**header["training"])
+        return cls(**{**header, "training": training}, weights=EMPTY, buffers=EMPTY)
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,30 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Generator, Mapping, Sequence
 from typing import Protocol
 
 from layers.logic.core.messages import Event, Task, Verdict
 from layers.logic.core.plan import Plan
+from layers.logic.core.report import Times, Traffic
 from layers.logic.core.survey import Answer, Question
-from layers.logic.core.times import Times
-
-
-@dataclass(frozen=True)
-class Traffic:
-    """Lengths of the encoded frames between the server and one client.
-
-    Attributes:
-        down_bytes: to the client.
-        up_bytes: from the client.
-    """
-
-    down_bytes: int = 0
-    up_bytes: int = 0
-
-    def __add__(self, other: Traffic) -> Traffic:
-        return Traffic(self.down_bytes + other.down_bytes, self.up_bytes + other.up_bytes)
 
 
 class Peers(Protocol):
@@ -43,16 +26,28 @@ class Peers(Protocol):
         """Return the clients that can be asked now, with their numbers of samples."""
 
     def remembers(self, client: int, round: int) -> bool:
-        """Return whether the client still has what its hooks kept after this round.
+        """Return whether the client is known to still have what its hooks kept after this round.
 
-        One of which that is not known has not: it is told to begin anew.
+        A client that does not have it is told to begin anew.
         """
 
-    def ask(self, question: Question, clients: Sequence[int]) -> Sequence[Answer]:
-        """Return the answers of those of `clients` that answered."""
+    def ask(
+        self, question: Question, clients: Sequence[int], deadline_s: float | None
+    ) -> Sequence[Answer]:
+        """Return the answers of those of `clients` that answered within `deadline_s`, or ever."""
 
-    def begin(self, round: int, plan: Plan) -> None:
-        """Begin a round: the clock is at 0, and tasks for the clients of this plan will follow."""
+    def begin(
+        self, round: int, plan: Plan, outstanding: Mapping[int, Task], deadline_s: float | None
+    ) -> None:
+        """Begin a round: the clock is at 0, and tasks for the clients of this plan will follow.
+
+        Args:
+            round: from 1.
+            plan: of the round.
+            outstanding: a view of the tasks of which an update may still come, by client; the round
+                keeps it, and it changes while events are handled.
+            deadline_s: how long the round may take; None: as long as its slowest client.
+        """
 
     def send(self, tasks: Sequence[Task]) -> None:
         """Send tasks; each brings one `Update` or `ClientLost`, an `Offer` perhaps before it."""
@@ -63,8 +58,8 @@ class Peers(Protocol):
         A client that is declined brings nothing more in this round, whether it offered or not.
         """
 
-    def events(self) -> Iterator[Event]:
-        """Yield what arrives, until nothing is outstanding or the round's deadline has passed.
+    def events(self) -> Generator[Event, None, None]:
+        """Yield what arrives, until no task is outstanding or the round's deadline has passed.
 
         An offer comes with the moment of its arrival (`Offer.at_s`).
 

@@ -21,6 +21,7 @@ class Population:
         training: how the clients will train in this round.
         deadline_s: how long the round may take; None: as long as it does.
         over_select: how many times as many clients are asked as are needed, 1 or more.
+        in_flight: the clients that still work on a task of an earlier round.
     """
 
     samples: Mapping[int, int]
@@ -28,6 +29,7 @@ class Population:
     training: Training = field(default_factory=Training)
     deadline_s: float | None = None
     over_select: float = 1.0
+    in_flight: tuple[int, ...] = ()
 
     @cached_property
     def clients(self) -> tuple[int, ...]:
@@ -61,6 +63,10 @@ class Plan:
         groups: to which group each lane belongs, for an aggregator that treats groups differently,
             such as a stratum, or a server of its own; empty: all to one.
         weights: of each lane in the mean, for an aggregator that goes by them; empty: none.
+        late: clients in flight whose update of an earlier round is accepted in this one; they are
+            folded behind the lanes, in this order.
+        keeps_stragglers: whether clients that have not returned when `enough` lanes have, or at the
+            deadline, stay in flight, so that the plan of a later round may accept their update.
         in_turn: whether uploads that cannot overlap go in the order of the plan, each waiting for
             those before it, instead of as they are ready.
     """
@@ -71,9 +77,11 @@ class Plan:
     groups: tuple[str, ...] = ()
     weights: tuple[float, ...] = ()
     in_turn: bool = False
+    late: tuple[int, ...] = ()
+    keeps_stragglers: bool = False
 
     def __post_init__(self) -> None:
-        clients = self.clients
+        clients = (*self.clients, *self.late)
         if len(set(clients)) != len(clients):
             twice = sorted({client for client in clients if clients.count(client) > 1})
             raise LogicError(f"a plan names clients {twice} twice; a client has one place in it")

@@ -8,6 +8,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from layers.logic.core.messages import Task
+
 Memory: TypeAlias = "dict[str, Any]"
 """Named arrays, numbers, text, and mappings of them; what a hook's half may keep."""
 
@@ -22,6 +24,7 @@ class ServerState:
         buffers: float32 (b,), its non-trainable state.
         memory: what selector, aggregator, surveys and hooks keep, by their keys.
         last_accepted: for each client the last round in which its update was accepted.
+        in_flight: tasks of earlier rounds, without vectors, whose updates may still be accepted.
     """
 
     round: int
@@ -29,6 +32,7 @@ class ServerState:
     buffers: np.ndarray
     memory: Mapping[str, Memory] = field(default_factory=dict)
     last_accepted: Mapping[int, int] = field(default_factory=dict)
+    in_flight: Mapping[int, Task] = field(default_factory=dict)
 
     def tree(self) -> dict[str, Any]:
         """Return the state as named arrays and numbers."""
@@ -38,6 +42,7 @@ class ServerState:
             "buffers": self.buffers,
             "memory": dict(self.memory),
             "last_accepted": dict(self.last_accepted),
+            "in_flight": {client: task.header() for client, task in self.in_flight.items()},
         }
 
     @classmethod
@@ -49,6 +54,7 @@ class ServerState:
             buffers=frozen(tree["buffers"]),
             memory=tree["memory"],
             last_accepted=tree["last_accepted"],
+            in_flight={one: Task.of_header(head) for one, head in tree["in_flight"].items()},
         )
 
 

@@ -8,13 +8,15 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from layers.logic.core.engine import Data, Engine
+from layers.logic.core.engine import ArrayData, Data, Engine
 from layers.logic.core.messages import EMPTY, Slot, Training
-from layers.logic.core.samples import ArrayData
 from layers.logic.errors import LogicError
 from layers.logic.numeric.distances import DISTANCES, uniform
 from layers.logic.numeric.sketch import sketch
 from layers.logic.seeds import generator
+
+HOOKS = "hooks"
+"""The name of the question that the hooks of a logic ask their other halves."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,6 +34,8 @@ class Question:
         round: that the question is asked in, from 1; the server fills it in.
         training: how the client would train in it; likewise.
         model_bytes: of the model as it is, without any encoding; likewise.
+        moment: when hooks ask (see `layers.logic.core.hook.Moment`); empty in other questions.
+        slots: what the server halves of hooks ask, by hook; likewise.
     """
 
     name: str
@@ -44,9 +48,13 @@ class Question:
     model_bytes: int = 0
     weights: np.ndarray = field(default_factory=lambda: EMPTY)
     buffers: np.ndarray = field(default_factory=lambda: EMPTY)
+    moment: str = ""
+    slots: dict[str, dict[str, bool | int | float | str | bytes | np.ndarray | None]] = field(
+        default_factory=dict
+    )
 
     def __post_init__(self) -> None:
-        if self.name not in QUESTIONS:
+        if self.name not in QUESTIONS and self.name != HOOKS:
             raise LogicError(f"no survey is called {self.name!r}; there are {', '.join(QUESTIONS)}")
 
 
@@ -57,13 +65,17 @@ class Answer:
     Attributes:
         question: the question's name.
         values: the answer.
-        round: the question's; by it an answer that comes too late is known.
+        round: the question's; it tells an answer that comes too late.
+        slots: what the client halves of hooks answered, by hook.
     """
 
     client: int
     question: str
     values: dict[str, bool | int | float | str | bytes | np.ndarray | None]
     round: int = 0
+    slots: dict[str, dict[str, bool | int | float | str | bytes | np.ndarray | None]] = field(
+        default_factory=dict
+    )
 
 
 def _labels(question: Question, engine: Engine, data: Data) -> Slot:

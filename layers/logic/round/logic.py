@@ -10,12 +10,15 @@ import numpy as np
 
 from layers.logic.aggregators.mean import Mean
 from layers.logic.core.aggregator import Aggregator
-from layers.logic.core.hook import Hook
+from layers.logic.core.hook import MOMENTS, Hook
+from layers.logic.core.mask import Mask
 from layers.logic.core.messages import Layout, Task, Training
 from layers.logic.core.selector import Selector
 from layers.logic.core.state import ClientState, ServerState
+from layers.logic.core.survey import Answer, Question
+from layers.logic.core.trainer import LocalSgd, Trainer
 from layers.logic.errors import LogicError
-from layers.logic.round.pipeline import ClientPipeline, ServerPipeline, keyed
+from layers.logic.round.pipeline import ClientPipeline, ServerPipeline, answer_hooks, keyed
 from layers.logic.selectors.uniform import Uniform
 
 Auxiliary: TypeAlias = "Callable[[np.ndarray, np.ndarray, Training, int], np.ndarray]"
@@ -39,6 +42,8 @@ class Logic:
             does. What has not arrived by then is lost.
         over_select: how many times as many clients are asked as are needed, of which the first
             count. A selector whose plan is for certain clients has nobody to ask besides them.
+        trainer: how a client makes its update from the model that it received.
+        mask: which tensors travel; None: all.
         auxiliary: on a server that has samples of its own, trains a model on them: weights (d,),
             buffers (b,), how to train, and a seed give the weights (d,) after it.
     """
@@ -53,6 +58,8 @@ class Logic:
     min_updates: int = 1
     deadline_s: float | None = None
     over_select: float = 1.0
+    trainer: Trainer = field(default_factory=LocalSgd)
+    mask: Mask | None = None
     auxiliary: Auxiliary | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
@@ -74,6 +81,12 @@ class Logic:
             raise LogicError(f"deadline_s must be above 0, not {self.deadline_s}")
         if not 1 <= self.over_select < np.inf:
             raise LogicError(f"over_select must be 1 or more, not {self.over_select}")
+        coding = [type(hook).__name__ for hook in self.hooks if hook.encodes_model]
+        if self.mask is not None and coding:
+            raise LogicError(
+                f"{coding[0]} encodes the whole model on its way down, and a mask keeps tensors of "
+                "each client's own; leave one of them out"
+            )
         self.selector.check(self)
         self.aggregator.check(self)
         for hook in self.hooks:
@@ -122,3 +135,11 @@ class Logic:
         """Return fresh client halves for `task`."""
         halves = {key: hook.client() for key, hook in keyed(self.hooks).items()}
         return ClientPipeline(halves, state.memory, task, self.layout)
+
+    def answer_hooks(self, client: int, question: Question) -> Answer:
+        """Return what the client halves of the hooks answer to the server halves' question."""
+        halves = {key: hook.client() for key, hook in keyed(self.hooks).items()}
+        moment = next((one for one in MOMENTS if one == question.moment), None)
+        if moment is None:
+            raise LogicError(f"the server's hooks ask at an unknown moment, {question.moment!r}")
+        return answer_hooks(question, moment, client, halves, self.layout, self.seed)

@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from layers.logic.core.engine import Data
-from layers.logic.core.hook import ClientHalf, Context, ServerHalf
+from layers.logic.core.hook import ClientHalf, Context, Moment, ServerHalf
 from layers.logic.core.messages import Layout, Slot, Task, Training, Update
 from layers.logic.core.selector import SURVEY
 from layers.logic.core.state import Memory, ServerState, reopened
+from layers.logic.core.survey import HOOKS, Answer, Question
+from layers.logic.core.trainer import TRAINER
+from layers.logic.errors import LogicError
 from layers.logic.seeds import derive
 
 if TYPE_CHECKING:
@@ -43,6 +46,7 @@ class ServerPipeline:
         self._memory: dict[str, Memory] = {
             key: reopened(state.memory.get(key, {})) for key in halves
         }
+        self.numbers: dict[str, float] = {}  # for the round's record, once it is concluded
 
     @property
     def memory(self) -> Mapping[str, Memory]:
@@ -65,15 +69,37 @@ class ServerPipeline:
             update = self._halves[key].receive(update, context)
         return update
 
+    def asks(self, moment: Moment) -> bool:
+        """Whether any half may have a question at this moment."""
+        return any(moment in half.asks for half in self._halves.values())
+
+    def questions(self, moment: Moment, clients: Sequence[int]) -> dict[str, Slot]:
+        """Return what the halves ask `clients` at this moment, by hook."""
+        asked = {
+            key: half.ask(moment, clients, self._context(key, None, writable=False))
+            for key, half in self._halves.items()
+            if moment in half.asks
+        }
+        return {key: slot for key, slot in asked.items() if slot is not None}
+
+    def on_answers(self, moment: Moment, answers: Mapping[int, Mapping[str, Slot]]) -> None:
+        """Give every half that may ask at this moment what clients answered, by client."""
+        for key, half in self._halves.items():
+            if moment in half.asks:
+                mine = {one: given[key] for one, given in sorted(answers.items()) if key in given}
+                half.on_answers(moment, mine, self._context(key, None, writable=False))
+
     def on_accepted(self, update: Update) -> None:
-        """Let every half take note of an update that counts."""
+        """Let every half take note of an accepted update."""
         for key, half in self._halves.items():
             half.on_accepted(update, self._context(key, update.client, True, update.slots.get(key)))
 
     def conclude(self, state: ServerState) -> ServerState:
         """Return the state after every half has seen what aggregation made of it."""
         for key, half in self._halves.items():
-            state = half.conclude(state, self._context(key, None, writable=True))
+            context = self._context(key, None, writable=True)
+            state = half.conclude(state, context)
+            self.numbers.update(context.numbers)
         return state
 
     def _context(
@@ -108,7 +134,9 @@ class ClientPipeline:
         layout: Layout,
     ) -> None:
         self._halves = halves
-        self._memory: dict[str, Memory] = {key: reopened(memory.get(key, {})) for key in halves}
+        self._memory: dict[str, Memory] = {
+            key: reopened(memory.get(key, {})) for key in (*halves, TRAINER)
+        }
         self._contexts = {
             key: Context(
                 round=task.round,
@@ -119,7 +147,7 @@ class ClientPipeline:
                 memory=self._memory[key],
                 slot=dict(task.slots.get(key, {})),
             )
-            for key in halves
+            for key in self._memory
         }
         # Only halves that look at gradients cost time at every local step.
         self._correcting = [
@@ -132,6 +160,10 @@ class ClientPipeline:
     def memory(self) -> Mapping[str, Memory]:
         """What the halves keep, by hook; a hook that keeps nothing is left out."""
         return {key: kept for key, kept in self._memory.items() if kept}
+
+    def context_of(self, key: str) -> Context:
+        """Return what a hook's half, or the trainer, sees besides what passes through it."""
+        return self._contexts[key]
 
     @property
     def corrects(self) -> bool:
@@ -173,6 +205,31 @@ class ClientPipeline:
             if context.slot:
                 update = replace(update, slots={**update.slots, key: context.slot})
         return update
+
+
+def answer_hooks(
+    question: Question,
+    moment: Moment,
+    client: int,
+    halves: Mapping[str, ClientHalf],
+    layout: Layout,
+    seed: int,
+) -> Answer:
+    """Return what the client halves answer to the server halves' question, without any memory."""
+    slots: dict[str, Slot] = {}
+    for key, slot in question.slots.items():
+        if key not in halves:
+            raise LogicError(f"the server asks the hook {key}, which this client does not have")
+        context = Context(
+            round=question.round,
+            client=client,
+            seed=derive(seed, f"client:{key}:{moment}", question.round, client),
+            training=question.training,
+            layout=layout,
+            memory=MappingProxyType({}),
+        )
+        slots[key] = halves[key].answer(moment, slot, context)
+    return Answer(client, HOOKS, {}, question.round, slots)
 
 
 def keyed(hooks: Sequence[Any]) -> dict[str, Any]:

@@ -2,38 +2,66 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from contextlib import closing
+
 from layers.logic.core.engine import Data, Engine
 from layers.logic.core.messages import ClientLost, Offer, StateLost, Task, Update
 from layers.logic.core.peers import Peers
 from layers.logic.core.report import RoundReport
 from layers.logic.core.state import ClientState, ServerState
+from layers.logic.core.trainer import TRAINER
 from layers.logic.numeric.norm import norm
-from layers.logic.round.course import Course
+from layers.logic.round.cohort import choose_cohort
+from layers.logic.round.collection import Collection
+from layers.logic.round.conclusion import conclude
+from layers.logic.round.dispatch import Dispatch
+from layers.logic.round.fold import Fold
+from layers.logic.round.hook_questions import ask_hooks
 from layers.logic.round.logic import Logic
+from layers.logic.round.offers import OfferBook
 
 
 def run_round(state: ServerState, peers: Peers, logic: Logic) -> tuple[ServerState, RoundReport]:
-    """Run the round after `state`: choose, send, collect, fold, conclude.
+    """Run the round after `state`: choose the cohort, dispatch, collect, fold, conclude.
 
     Raises:
-        TooFewUpdates: fewer updates counted than `logic.min_updates`; `state` is still good.
+        TooFewUpdates: fewer updates were accepted than `logic.min_updates`; `state` is still good.
     """
-    course = Course(state, logic, peers)
-    peers.send(course.open())
-    for event in peers.events():
-        match event:
-            case Offer():
-                peers.answer(course.on_offers(event))
-            case Update():
-                peers.send(course.receive(event))
-            case ClientLost():
-                peers.send(course.miss(event))
-            case StateLost():
-                peers.send(course.renew(event))
-        del event  # a folded update must not live on while the next one arrives
-        peers.answer(course.decide())
-    peers.answer(course.close())
-    return course.conclude()
+    state, cohort = choose_cohort(state, peers, logic)
+    plan, population = cohort.plan, cohort.population
+    pipeline = logic.server_pipeline(state, len(population.clients))
+    silent = ask_hooks("cohort", plan.clients, state, pipeline, peers, logic)
+
+    dispatch = Dispatch(state, plan, pipeline, logic, peers.remembers, without=silent)
+    offers = OfferBook(logic.selector, population, state)
+    wait = pipeline.asks("returned")
+    fold = Fold(dispatch.lanes, state, logic.aggregator, pipeline, population.training, wait)
+    collection = Collection(plan, dispatch, offers, fold, pipeline, logic, peers.foreign)
+    collection.note_lost(silent, "no answer to the question before its task")
+    peers.begin(state.round + 1, plan, dispatch.outstanding, logic.deadline_s)
+    peers.send(collection.expect(dispatch.first()))
+
+    with closing(peers.events()) as events:
+        for event in events:
+            match event:
+                case Offer():
+                    peers.answer(collection.on_offer(event, peers.elapsed_s))
+                case Update():
+                    peers.send(collection.on_update(event))
+                case ClientLost():
+                    peers.send(collection.on_client_lost(event))
+                case StateLost():
+                    peers.send(collection.on_state_lost(event))
+            del event  # a folded update must not live on while the next one arrives
+            peers.answer(collection.decide(peers.elapsed_s))
+            if plan.keeps_stragglers and collection.has_enough:
+                break
+    peers.answer(collection.close())
+
+    ask_hooks("returned", collection.accepted, state, pipeline, peers, logic)
+    fold.rest(collection.outcomes)
+    return conclude(state, plan, collection, dispatch, fold, pipeline, peers, logic)
 
 
 def answer(
@@ -44,29 +72,33 @@ def answer(
     logic: Logic,
     shared: Data | None = None,
 ) -> tuple[Update, ClientState]:
-    """Return a client's update, and its memory if the update counts.
+    """Return a client's update, and its memory if the update is accepted.
 
     A function of its arguments alone; the same one in a simulation and in a deployed client.
 
     Args:
         task: what came from the server.
-        memory: what the client's hooks kept.
+        memory: what the client's hooks and its trainer kept.
         engine: trains; what it had loaded does not matter.
         data: the client's own samples.
         logic: the same as the server's.
         shared: samples that every client was given, where a hook asked for them.
     """
-    chain = logic.client_pipeline(task, memory)
-    received = chain.receive(task)
-    data = chain.samples(data, shared)
+    pipeline = logic.client_pipeline(task, memory)
+    mask = logic.mask
+    if mask is not None:
+        task = mask.restore(task, memory.memory)
+    received = pipeline.receive(task)
+    data = pipeline.samples(data, shared)
     training = received.training
     engine.load(received.weights, received.buffers)
     metrics: dict[str, float] = {}
     if training.loss == "received":
         metrics["loss"] = engine.evaluate(data).loss
     if logic.received_gradient:
-        chain.note_gradient(engine.gradient(data))
-    report = engine.train(data, training, task.seed, chain.gradient if chain.corrects else None)
+        pipeline.note_gradient(engine.gradient(data))
+    correct = pipeline.gradient if pipeline.corrects else None
+    report = logic.trainer.train(received, engine, data, correct, pipeline.context_of(TRAINER))
     if training.loss == "running" and report.steps:
         metrics["loss"] = report.loss
     if logic.selector.rms_loss and report.steps:
@@ -74,6 +106,9 @@ def answer(
     delta = engine.weights - received.weights
     if task.offer:
         metrics["norm"] = norm(delta)
+    kept: Mapping[str, dict[str, object]] = {}
+    if mask is not None:
+        delta, kept = mask.keep(delta, engine.weights)
     update = Update(
         round=task.round,
         client=task.client,
@@ -83,8 +118,10 @@ def answer(
         buffers=engine.buffers.copy(),
         metrics=metrics,
     )
-    update = chain.send(update)
-    return update, ClientState(task.round, chain.memory)
+    update = pipeline.send(update)
+    if mask is not None:
+        update = mask.cut_update(update)
+    return update, ClientState(task.round, {**pipeline.memory, **kept})
 
 
 def offer_of(update: Update, upload_s: float = 0.0) -> Offer:

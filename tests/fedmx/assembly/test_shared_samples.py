@@ -46,7 +46,7 @@ def assembly(logic: str) -> Assembly:
 def test_no_sample_counts_twice_and_none_is_lost() -> None:
     made = assembly(BOTH)
     number = len(made.dataset.train)
-    shared, held_out = made.withdrawn.shared, made.withdrawn.held_out
+    shared, held_out = made.held_back.shared, made.held_back.held_out
     assert (len(shared), len(held_out)) == (round(0.1 * number), round(0.05 * number))
     everything = np.concatenate([shared, held_out, *made.parts[0]])
     assert sorted(everything) == list(range(number))
@@ -166,7 +166,7 @@ def test_the_server_trains_on_what_it_holds_out_and_on_nothing_else() -> None:
     training = made.logic.training_of(1)
     found = made.server_logic.auxiliary(weights, buffers, training, 11)
     engine.load(weights, buffers)
-    engine.train(materialise(train, made.withdrawn.held_out, made.normalise), training, 11)
+    engine.train(materialise(train, made.held_back.held_out, made.normalise), training, 11)
     assert found.tobytes() == engine.weights.tobytes()
     assert found.tobytes() != weights.tobytes()
     (first, _) = simulate(assembly(HOLDING))

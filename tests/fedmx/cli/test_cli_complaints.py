@@ -55,7 +55,7 @@ def strangers(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
             "clock.availability.path: is missing",
         ),
         ("run small.yaml --set clock.dropout=0.5", "clock.dropout: needs devices"),
-        ("run small.yaml --set engine.proceses=2", "did you mean 'processes'?"),
+        ("run small.yaml --set executor.proceses=2", "did you mean 'processes'?"),
         ("run small.yaml --executor bogus", "--executor 'bogus': must be serial, processes[:N] or"),
         ("run small.yaml --executor processes:0", "--executor 'processes:0': must be serial,"),
         ("run small.yaml --set logic.preset=online-kp", "of a given length; set clock.deadline_s"),

@@ -104,12 +104,12 @@ class Asking(Uniform):
 def deployed(
     certificates: Certificates, last: int, *hooks: Hook, selector: Selector | None = None
 ) -> Server:
+    listener = Listener("127.0.0.1:0", CODEC, tls=certificates.server)
     return Server(
-        network=Listener("127.0.0.1:0", CODEC, tls=certificates.server),
+        network=RemoteClients(listener, wait_for=CLIENTS),
         logic=logic(*hooks, selector=selector),
         compute=compute(),
         last=last,
-        wait_for=CLIENTS,
     )
 
 
@@ -181,7 +181,7 @@ def test_both_ends_take_and_show_the_same_three_parts(certificates: Certificates
         assert end.compute is compute()
         assert hasattr(end, "__enter__")
         assert hasattr(end, "__exit__")
-    assert isinstance(server.network, Listener)
+    assert isinstance(server.network, RemoteClients)
     assert isinstance(client.network, Connector)
 
 
@@ -393,7 +393,8 @@ def test_a_client_learns_anew_when_another_run_is_at_its_servers_address(
         quick = Backoff(0.01, longest_s=0.05)
         running = Running(Client(connector(certificates, address, 0, backoff=quick), learn=learn))
         next(first.rounds())
-    second = Server(Listener(address, CODEC, tls=certificates.server), first.logic, compute())
+    again = RemoteClients(Listener(address, CODEC, tls=certificates.server))
+    second = Server(again, first.logic, compute())
     with second:
         (round,) = second.rounds()
         running.end()

@@ -8,6 +8,7 @@ import threading
 import pytest
 
 from fedmx.deployment.client_sessions import identity
+from fedmx.deployment.remote_clients import RemoteClients
 from fedmx.protocol.messages import CODEC, Finished, Ready, Setup
 from fedmx.server.server import Server
 from layers.logic import Logic, Task
@@ -61,11 +62,10 @@ def threads_of_the_server() -> list[str]:
 @pytest.fixture
 def server() -> Server:
     return Server(
-        Listener("127.0.0.1:0", CODEC),
+        RemoteClients(Listener("127.0.0.1:0", CODEC), wait_for=CLIENTS),
         Logic(compute().engine.layout, selector=Uniform(1.0)),
         compute(),
         last=ROUNDS,
-        wait_for=CLIENTS,
     )
 
 

@@ -173,7 +173,8 @@ def test_a_port_in_use_leaves_no_folder_and_no_thread(
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         server = listening(certificates)
-        server = Server(Listener(address, CODEC, tls=certificates.server), server.logic, compute())
+        there = RemoteClients(Listener(address, CODEC, tls=certificates.server))
+        server = Server(there, server.logic, compute())
 
         def make() -> None:
             raise AssertionError("a folder before it is known that the server can listen")

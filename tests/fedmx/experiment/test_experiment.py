@@ -228,7 +228,7 @@ def test_surprising_yaml_is_refused_in_one_line(text: str, message: str) -> None
         ("logic: {selector: [uniform]}", "logic.selector: must be a name or a mapping"),
         ("logic: yes", "logic: must be a mapping (key: value), not 'yes'"),
         ("sed: 1", "unknown key 'sed'; did you mean 'seed'? the keys here are: clients, clock"),
-        ("logic: {selct: x}", "logic.selct: unknown key 'selct'; did you mean 'select'?"),
+        ("logic: {selct: x}", "logic.selct: unknown key 'selct'; did you mean 'selector'?"),
         (
             "learning_rate: 0.1",
             "learning_rate: is not a key here; did you mean compute.train.learning_rate?",
@@ -277,7 +277,7 @@ def test_all_problems_are_told_together() -> None:
         "  exp.yaml:2: clients: must be a whole number, not 'x'",
         "  --set compute.data: is missing; add it",
         "  exp.yaml:3: logik: unknown key 'logik'; did you mean 'logic'? "
-        "the keys here are: clients, clock, compute, engine, logic, name, network, rounds, run, "
+        "the keys here are: clients, clock, compute, executor, logic, name, network, rounds, run, "
         "seed, stop",
     ]
 
@@ -361,7 +361,7 @@ def test_an_override_leaves_the_mapping_that_it_was_given_alone() -> None:
         ("=1", "--set '=1': must be PATH=VALUE"),
         ("a..b=1", "--set 'a..b=1': must be PATH=VALUE"),
         ("sed=1", "--set sed: unknown key 'sed'; did you mean 'seed'?"),
-        ("logic.selct.x=1", "--set logic.selct: unknown key 'selct'; did you mean 'select'?"),
+        ("logic.selct.x=1", "--set logic.selct: unknown key 'selct'; did you mean 'selector'?"),
         ("fraction=1", "--set fraction: unknown key 'fraction'; the keys here are"),
         (
             "learning_rate=1",
@@ -401,7 +401,7 @@ def test_what_is_written_reads_back_equal() -> None:
 
 def test_every_key_is_written_so_that_a_run_hides_no_default() -> None:
     sections = ["network.tls={ca: a, certificate: b, key: c}", "compute.normalise.scale=2"]
-    sections.append("engine.ray={workers: 2}")
+    sections.append("executor.ray={workers: 2}")
     written = yaml.safe_load(Experiment.parse(LEAST, "exp.yaml", sections).to_yaml())
     for place in keys_of(Experiment):
         node = written

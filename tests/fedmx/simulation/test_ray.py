@@ -142,9 +142,9 @@ def _kill_the_node_named_in(cluster: Any, flag: Path) -> None:
 def test_ray_is_started_on_this_machine_where_no_cluster_is_named(tmp_path: Path) -> None:
     (tmp_path / "plain.yaml").write_text(json.dumps(TREE))
     model = []
-    for engine in ("serial", "ray"):
+    for executor in ("serial", "ray"):
         said = fedmx(
-            "run", "plain.yaml", "--executor", engine, cwd=tmp_path, PYTHONWARNINGS="ignore"
+            "run", "plain.yaml", "--executor", executor, cwd=tmp_path, PYTHONWARNINGS="ignore"
         )
         assert said.code == 0, said.err
         lines = said.err.splitlines()

@@ -197,24 +197,24 @@ def test_the_command_line_names_the_line_that_failed_in_a_worker(folder: Path) -
     assert "worker_parts.py:" in last
 
 
-def test_an_engine_that_there_is_none_of_is_refused_in_one_line(folder: Path) -> None:
+def test_an_executor_that_there_is_none_of_is_refused_in_one_line(folder: Path) -> None:
     (folder / "plain.yaml").write_text(json.dumps(TREE))
     for name in ("procesess:2", "processes:many", "serial:1"):
         said = fedmx("run", "plain.yaml", "--executor", name, cwd=folder)
         assert said.complaint.startswith(f"--executor '{name}': must be serial, processes")
     for value, text in (
         ("procesess", "did you mean 'processes'"),
-        ("{processes: 0}", "engine.processes: must be all or a whole number from 1"),
-        ("{processes: 1, ray: {}}", "engine: has both processes and ray"),
+        ("{processes: 0}", "executor.processes: must be all or a whole number from 1"),
+        ("{processes: 1, ray: {}}", "executor: has both processes and ray"),
     ):
         with pytest.raises(ExperimentError, match=text):
             Experiment.from_dict(TREE, [f"executor={value}"])
 
 
-def test_the_engine_is_no_part_of_what_determines_the_result() -> None:
+def test_the_executor_is_no_part_of_what_determines_the_result() -> None:
     plain = Experiment(**TREE)
-    for engine in ("serial", "processes", {"processes": 3}, {"ray": {"workers": 2}}):
-        other = Experiment(**TREE, executor=engine)
+    for executor in ("serial", "processes", {"processes": 3}, {"ray": {"workers": 2}}):
+        other = Experiment(**TREE, executor=executor)
         assert other.digest() == plain.digest()
         assert Experiment.parse(other.to_yaml()) == other
 

@@ -26,8 +26,8 @@ from layers.logic.algorithms.oort.pacer import Pacer, preferred_s
 from layers.logic.algorithms.oort.preset import oort
 from layers.logic.algorithms.oort.selector import Oort
 from layers.logic.algorithms.oort.utility import Scale, candidates_for, slowed, uncertainty
+from layers.logic.core.report import Times
 from layers.logic.core.selector import SELECT, SURVEY
-from layers.logic.core.times import Times
 from layers.logic.seeds import generator
 from layers.logic.selectors.client_values import column, with_numbers
 from layers.logic.selectors.uniform import Uniform

@@ -18,7 +18,7 @@ from layers.logic import ClientReport, Population, RoundReport, Traffic
 from layers.logic.algorithms.oort.records import TOLD
 from layers.logic.algorithms.oort.selector import Oort, Standing
 from layers.logic.algorithms.oort.utility import best, candidates_for
-from layers.logic.core.times import Times
+from layers.logic.core.report import Times
 from layers.logic.seeds import generator
 from layers.logic.selectors.client_values import with_numbers
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from layers.logic import LogicError
 from layers.logic.clock import VirtualClock
 from layers.logic.clock.availability import Always, Chance, Presence, Trace
+from layers.logic.clock.devices import Lognormal
 
 TRACE = """client,time,state
 0,0,on
@@ -120,13 +121,13 @@ def test_everybody_is_there_always() -> None:
 def test_time_passes_until_somebody_is_there(tmp_path: Path) -> None:
     file = tmp_path / "trace.csv"
     file.write_text("client,time,state\n0,120,on\n1,300,on\n")
-    clock = VirtualClock(2, availability=Trace(file))
+    clock = VirtualClock(2, Lognormal(), availability=Trace(file))
     assert clock.there([0, 1]) == [0]
     assert clock.run_s == 120
     assert clock.waited_s == 120
     clock.settle()
     assert clock.waited_s == 120, "it was waited before the round that has not begun yet"
-    clock.begin(1)
+    clock.begin(1, ())
     assert clock.waited_s == 120
     assert clock.elapsed_s == 0
 
@@ -134,7 +135,7 @@ def test_time_passes_until_somebody_is_there(tmp_path: Path) -> None:
 def test_a_run_in_which_nobody_ever_comes_again_says_so(tmp_path: Path) -> None:
     file = tmp_path / "trace.csv"
     file.write_text("client,time,state\n0,0,off\n1,10,off\n")
-    clock = VirtualClock(2, availability=Trace(file))
+    clock = VirtualClock(2, Lognormal(), availability=Trace(file))
     assert clock.there([0, 1]) == [1]
     clock.restore(10.0)
     with pytest.raises(LogicError, match="none comes any more; give a longer trace"):

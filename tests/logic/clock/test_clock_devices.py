@@ -19,6 +19,7 @@ from layers.logic.clock.devices import (
     upload_time,
 )
 from layers.logic.clock.uploads import Serial
+from tests.logic.clock.one_round import Rounds
 from tests.logic.timed_peers import Given
 from tests.logic.vector_files import vectors
 
@@ -42,11 +43,8 @@ def test_a_round_of_the_knapsack_papers_costs_the_last_training_and_all_uploads(
     """Eq. (6), of verdicts that count from when the last client had trained."""
     example = vectors("knapsack_timing")["expected"]["T_cost_offline"]
     trained, uploads = example["t_uc_finished"], example["t_ul_selected"]
-    clock = VirtualClock(
-        3,
-        devices=Given(dict(enumerate(trained)), dict(enumerate([*uploads, 1.0]))),
-        uploads=Serial(),
-    )
+    devices = Given(dict(enumerate(trained)), dict(enumerate([*uploads, 1.0])))
+    clock = Rounds(VirtualClock(3, devices, uploads=Serial()))
     clock.begin(1)
     for client in range(3):
         clock.ask(client, 1, TRAINING, 0)

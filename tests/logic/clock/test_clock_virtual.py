@@ -11,10 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from layers.logic import LogicError, Training
-from layers.logic.clock import UPLOADS, ClockEvent, VirtualClock
+from layers.logic.clock import UPLOADS, ClockEvent, InstantClock, VirtualClock
 from layers.logic.clock.availability import Chance, Trace
 from layers.logic.clock.devices import Lognormal
 from layers.logic.clock.uploads import Parallel, Serial
+from tests.logic.clock.one_round import Rounds
 from tests.logic.timed_peers import Given
 
 TRAINING = Training()
@@ -22,14 +23,16 @@ durations = st.floats(0.01, 100, allow_nan=False)
 devices = st.lists(st.tuples(durations, durations), min_size=1, max_size=12)
 
 
-def a_clock(times: list[tuple[float, float]], **settings) -> VirtualClock:
+def a_clock(
+    times: list[tuple[float, float]], deadline_s: float | None = None, **settings
+) -> Rounds:
     """Return a clock of clients that train and upload for these times."""
     train, upload = zip(*times, strict=True)
     given = Given(dict(enumerate(train)), dict(enumerate(upload)))
-    return VirtualClock(len(times), devices=given, **settings)
+    return Rounds(VirtualClock(len(times), given, **settings), deadline_s)
 
 
-def played(clock: VirtualClock, clients: int, round: int = 1) -> list[ClockEvent]:
+def played(clock: Rounds, clients: int, round: int = 1) -> list[ClockEvent]:
     """Return what happens when all are asked at once, and upload when they have trained."""
     clock.begin(round)
     for client in range(clients):
@@ -91,7 +94,7 @@ def test_nothing_happens_after_the_deadline(uploads, times, deadline_s) -> None:
     if len(happened) < len(unbounded):
         assert clock.elapsed_s == deadline_s
     assert all(noted.ended_s <= deadline_s for noted in clock.times().values())
-    assert clock.outstanding == 0
+    assert not clock.outstanding
     assert clock.next() is None, "a round that is over stays over"
 
 
@@ -243,15 +246,15 @@ SETTINGS: Mapping[str, Mapping] = {
 @pytest.mark.parametrize("uploads", SETTINGS)
 def test_a_seed_gives_the_same_events_again(uploads) -> None:
     def run(seed: int) -> list[list[ClockEvent]]:
-        clock = VirtualClock(
+        virtual = VirtualClock(
             30,
-            seed,
             Lognormal(sigma=1.0, up_bytes_per_s=100.0),
+            seed,
             availability=Chance(0.8, 2.0),
             dropout=0.1,
-            deadline_s=8.0,
             **SETTINGS[uploads],
         )
+        clock = Rounds(virtual, deadline_s=8.0)
         rounds = []
         for round in range(1, 6):
             clock.settle()
@@ -266,7 +269,7 @@ def test_a_seed_gives_the_same_events_again(uploads) -> None:
 
 
 def test_without_devices_nothing_takes_time() -> None:
-    clock = VirtualClock(3)
+    clock = Rounds(InstantClock(3))
     happened = played(clock, 3)
     assert not clock.virtual
     assert clock.run_s == 0.0
@@ -276,4 +279,4 @@ def test_without_devices_nothing_takes_time() -> None:
 @pytest.mark.parametrize("dropout", [-0.1, 1.1, math.nan])
 def test_an_impossible_rate_of_dropouts_is_refused(dropout) -> None:
     with pytest.raises(LogicError, match="dropout"):
-        VirtualClock(1, dropout=dropout)
+        VirtualClock(1, Lognormal(), dropout=dropout)

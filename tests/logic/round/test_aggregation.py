@@ -102,7 +102,10 @@ class Stream:
 
     elapsed_s = 0.0
 
-    def begin(self, round, plan) -> None: ...
+    def begin(self, round, plan, outstanding, deadline_s) -> None: ...
+
+    def remembers(self, client, round):
+        return False
 
     def traffic(self):
         return {}

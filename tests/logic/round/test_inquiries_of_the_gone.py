@@ -18,8 +18,8 @@ CLIENTS = bowls(4)
 class Leaving(MemoryPeers):
     """Client 2 leaves for good as soon as it has answered."""
 
-    def ask(self, question, clients):
-        replies = super().ask(question, clients)
+    def ask(self, question, clients, deadline_s=None):
+        replies = super().ask(question, clients, deadline_s)
         self.clients = {client: data for client, data in self.clients.items() if client != 2}
         return replies
 

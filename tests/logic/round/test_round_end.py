@@ -30,7 +30,7 @@ def test_too_few_updates_says_how_many_and_leaves_the_state() -> None:
     with pytest.raises(TooFewUpdates, match="round 1: 2 of the 3 updates") as caught:
         run_round(start, peers, logic)
     error = caught.value
-    assert (error.got, error.need, error.round) == (2, 3, 1)
+    assert (error.got, error.need, error.report.round) == (2, 3, 1)
     assert error.report is not None
     assert error.report.of("lost") == (1,)
     assert start.tree() == before

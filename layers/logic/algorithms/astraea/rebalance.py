@@ -10,10 +10,9 @@ import numpy as np
 from layers.logic.algorithms.astraea.ratios import ratios
 from layers.logic.algorithms.astraea.selector import check_above
 from layers.logic.algorithms.mediators.histograms import reported_histograms
-from layers.logic.core.engine import Data
+from layers.logic.core.engine import ArrayData, Data
 from layers.logic.core.hook import ClientHalf, Context, Hook, ServerHalf
 from layers.logic.core.messages import Task
-from layers.logic.core.samples import ArrayData
 from layers.logic.errors import LogicError, Rejected
 from layers.logic.seeds import generator
 

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from layers.logic.core.engine import Data
+from layers.logic.core.engine import ArrayData, Data
 from layers.logic.core.hook import ClientHalf, Context, Hook
-from layers.logic.core.samples import ArrayData
 from layers.logic.errors import LogicError
 from layers.logic.seeds import generator
 

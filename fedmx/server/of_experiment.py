@@ -1,0 +1,24 @@
+"""From an experiment's parts and its clients to its server."""
+
+from __future__ import annotations
+
+from fedmx.assembly.assembly import Assembly
+from fedmx.server.clients import Clients
+from fedmx.server.server import Scorer, Server, Stop
+
+
+def server_of(assembly: Assembly, clients: Clients, scores: Scorer | None = None) -> Server:
+    """Return the server of an experiment over `clients`, simulated or deployed."""
+    experiment = assembly.experiment
+    evaluate, stop = experiment.compute.evaluate, experiment.stop
+    return Server(
+        network=clients,
+        logic=assembly.server_logic,
+        compute=assembly.server_compute(),
+        last=experiment.rounds,
+        evaluate_every=evaluate.every,
+        evaluate_batch=evaluate.batch_size,
+        client_rows=assembly.parts[1] if evaluate.per_client else None,
+        scores=scores,
+        stop=Stop(stop.accuracy, stop.loss, stop.seconds, stop.client_accuracy, stop.clock_s),
+    )

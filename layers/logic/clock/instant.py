@@ -1,0 +1,79 @@
+"""The clock of a simulation without devices: nothing takes virtual time, and real time is told."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass
+
+from layers.logic.clock.devices import Devices, Fleet
+from layers.logic.clock.real import RealClock
+from layers.logic.clock.timesheet import Moment
+from layers.logic.clock.virtual import ClockEvent, VirtualClock
+from layers.logic.core.messages import Training
+from layers.logic.core.report import Times
+
+
+@dataclass(frozen=True)
+class _NoTime(Devices, Fleet):
+    """Devices that need no time."""
+
+    def draw(self, clients: int, seed: int) -> Fleet:
+        return self
+
+    def train_s(self, client: int, samples: int, training: Training) -> float:
+        return 0.0
+
+    def upload_s(self, client: int, bytes: int, round: int) -> float:
+        return 0.0
+
+
+class InstantClock(VirtualClock):
+    """Events come in the order in which clients were asked; durations are the machine's own."""
+
+    virtual = False
+
+    def __init__(self, clients: int) -> None:
+        self._real = RealClock()
+        super().__init__(clients, _NoTime())
+
+    def begin(
+        self,
+        round: int,
+        outstanding: Container[int],
+        deadline_s: float | None = None,
+        turns: Sequence[int] | None = None,
+    ) -> None:
+        """Begin a round; without devices no deadline passes."""
+        super().begin(round, outstanding, None, turns)
+        self._real.begin()
+
+    @property
+    def elapsed_s(self) -> float:
+        """Real seconds since the round began, or that it took."""
+        return self._real.elapsed_s
+
+    @property
+    def run_s(self) -> float:
+        """Virtual seconds since the run began: none."""
+        return 0.0
+
+    def ask(self, client: int, samples: int, training: Training, bytes: int) -> None:
+        """Give a client a task now."""
+        super().ask(client, samples, training, bytes)
+        self._real.ask(client)
+
+    def next(self) -> ClockEvent | None:
+        """Return what happens next; None when no task is outstanding."""
+        event = super().next()
+        if event is None:
+            self._real.end()
+        return event
+
+    def times(self) -> Mapping[int, Times]:
+        """Return who did what when, in real time."""
+        return self._real.times()
+
+    def _note(self, client: int, moment: Moment, at_s: float) -> None:
+        super()._note(client, moment, at_s)
+        if moment != "sending_s":  # nothing is really sent
+            self._real.note(client, moment)

@@ -1,0 +1,50 @@
+"""A trainer: how a client makes its update from the model that it received."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import TypeAlias
+
+import numpy as np
+
+from layers.logic.core.engine import Data, Engine, TrainReport
+from layers.logic.core.hook import Context
+from layers.logic.core.messages import Task
+
+TRAINER = "trainer"
+"""The key of what a trainer keeps in `ClientState.memory`."""
+
+Correct: TypeAlias = "Callable[[np.ndarray, np.ndarray], None]"
+"""Changes one step's gradient in place, given the weights; both are float32 (d,)."""
+
+
+class Trainer(ABC):
+    """The local training of a client; the settings are the attributes of a frozen dataclass.
+
+    What it keeps from round to round, such as a model of the client's own, is ``context.memory``.
+    """
+
+    @abstractmethod
+    def train(
+        self, task: Task, engine: Engine, data: Data, correct: Correct | None, context: Context
+    ) -> TrainReport:
+        """Train on `data`; afterwards the engine holds the model that the client returns.
+
+        Args:
+            task: with the received model, which the engine has loaded.
+            engine: trains.
+            data: the client's samples.
+            correct: of the hooks, to be applied to each local step; None: no hook wants to.
+            context: with the trainer's memory, and its random streams.
+        """
+
+
+class LocalSgd(Trainer):
+    """Local SGD from the received model, as `Task.training` says (McMahan et al. 2017)."""
+
+    def train(
+        self, task: Task, engine: Engine, data: Data, correct: Correct | None, context: Context
+    ) -> TrainReport:
+        """Take the local steps of the task."""
+        return engine.train(data, task.training, task.seed, correct)

@@ -1,0 +1,138 @@
+"""Before the tasks: what clients are asked, and who takes part in the round."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from layers.logic.core.messages import Slot
+from layers.logic.core.peers import Peers
+from layers.logic.core.plan import Plan, Population
+from layers.logic.core.selector import SELECT, SURVEY
+from layers.logic.core.state import ServerState
+from layers.logic.core.survey import ABOUT_MODEL, Question
+from layers.logic.errors import LogicError
+from layers.logic.round.logic import Logic
+from layers.logic.seeds import generator
+
+
+@dataclass(frozen=True)
+class Cohort:
+    """The clients of one round.
+
+    Attributes:
+        plan: the clients that take part, lane by lane.
+        population: the clients that the plan was made from.
+    """
+
+    plan: Plan
+    population: Population
+
+
+def choose_cohort(state: ServerState, peers: Peers, logic: Logic) -> tuple[ServerState, Cohort]:
+    """Choose the cohort of the round after `state`; ask clients what the selector wants to know.
+
+    Return the state with the answers to the surveys, and the cohort.
+
+    Raises:
+        LogicError: the selector's plan cannot be carried out.
+    """
+    state, population = _survey(state, peers, logic)
+    population = _inquire(state, population, peers, logic)
+    memory, round = state.memory.get(SELECT, {}), state.round + 1
+    rng = generator(logic.seed, "select", round)
+    plan = logic.selector.select(population, memory, round, rng)
+    _check(plan, population, logic, round)
+    return state, Cohort(plan, population)
+
+
+def _survey(state: ServerState, peers: Peers, logic: Logic) -> tuple[ServerState, Population]:
+    """Ask the clients that have not answered the surveys yet, and keep their answers."""
+    population = Population(
+        peers.population(),
+        training=logic.training_of(state.round + 1),
+        deadline_s=logic.deadline_s,
+        over_select=logic.over_select,
+        in_flight=tuple(state.in_flight),
+    )
+    questions = logic.selector.surveys()
+    if not questions:
+        return state, population
+    answers = {name: dict(given) for name, given in state.memory.get(SURVEY, {}).items()}
+    news = False
+    for question in questions:
+        given = answers.setdefault(question.name, {})
+        asked = [client for client in population.clients if client not in given]
+        replies = _ask(question, asked, state, peers, logic)
+        news = news or bool(replies)
+        given.update(replies)
+    state = replace(state, memory={**state.memory, SURVEY: answers})
+    if news:
+        state = logic.selector.on_survey(state, replace(population, answers=answers))
+        answers = state.memory[SURVEY]
+    # A client that has left in the meantime cannot be selected.
+    return state, replace(population, samples=peers.population(), answers=answers)
+
+
+def _inquire(state: ServerState, population: Population, peers: Peers, logic: Logic) -> Population:
+    """Ask what the selector wants to know in this round alone; return what is known then."""
+    memory, round = state.memory.get(SELECT, {}), state.round + 1
+    rng = generator(logic.seed, "inquire", round)
+    inquiries = logic.selector.inquire(population, memory, round, rng)
+    if not inquiries:
+        return population
+    answers = {question: dict(given) for question, given in population.answers.items()}
+    for question, clients in inquiries:
+        given = answers.setdefault(question.name, {})
+        given.update(_ask(question, clients, state, peers, logic))
+    # A client that has left in the meantime cannot be selected, whatever it answered.
+    population = replace(population, samples=peers.population())
+    there = set(population.clients)
+    for name in {question.name for question, _ in inquiries}:
+        answers[name] = {one: told for one, told in answers[name].items() if one in there}
+    return replace(population, answers=answers)
+
+
+def _ask(
+    question: Question, clients: Sequence[int], state: ServerState, peers: Peers, logic: Logic
+) -> dict[int, Slot]:
+    """Return the answers of those of `clients` that answered, by client."""
+    if not clients:
+        return {}
+    full = replace(
+        question,
+        round=state.round + 1,
+        training=logic.training_of(state.round + 1),
+        model_bytes=state.weights.nbytes + state.buffers.nbytes,
+    )
+    if question.name in ABOUT_MODEL:
+        full = replace(full, weights=state.weights, buffers=state.buffers)
+    asked = set(clients)
+    return {
+        reply.client: reply.values
+        for reply in peers.ask(full, sorted(asked), logic.deadline_s)
+        if reply.question == question.name and reply.client in asked
+    }
+
+
+def _check(plan: Plan, population: Population, logic: Logic, round: int) -> None:
+    """Raise `LogicError` for a plan that cannot be carried out."""
+    selector, aggregator = type(logic.selector).__name__, type(logic.aggregator).__name__
+    unknown = sorted(set(plan.clients) - set(population.clients))
+    if unknown:
+        raise LogicError(
+            f"{selector} selected clients {unknown} in round {round}, which are not there or have "
+            "no samples; select from population.clients"
+        )
+    strangers = sorted(set(plan.late) - set(population.in_flight))
+    if strangers:
+        raise LogicError(
+            f"{selector} waits in round {round} for late updates of clients {strangers}, which "
+            "have no task of an earlier round; choose from population.in_flight"
+        )
+    if logic.aggregator.each_client and any(len(lane) > 1 for lane in plan.lanes):
+        raise LogicError(
+            f"{aggregator} looks at each client's own update, and {selector} made lanes of several "
+            "clients, of which only the sum is known; use another aggregator, such as mean, or "
+            "single_lanes()"
+        )

@@ -1,0 +1,244 @@
+"""Collection: what comes from the clients of a round, and what becomes of each of them."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Literal
+
+from layers.logic.core.messages import ClientLost, Offer, StateLost, Task, Update, Verdict
+from layers.logic.core.plan import Plan
+from layers.logic.core.report import ClientReport
+from layers.logic.errors import Rejected
+from layers.logic.round.dispatch import Dispatch
+from layers.logic.round.fold import Fold
+from layers.logic.round.lane import Lane
+from layers.logic.round.logic import Logic
+from layers.logic.round.offers import OfferBook
+from layers.logic.round.pipeline import ServerPipeline
+from layers.logic.round.validation import check_content, check_envelope, check_offer
+
+ENOUGH = "enough others came back first"
+DECLINED = "its offer was declined"
+NOT_OFFERED = "declined before it offered"
+NOT_REACHED = "not reached: the round ended before the client ahead of it in its lane"
+NO_ANSWER = "no answer before the round ended"
+
+
+class Collection:
+    """Takes the events of one round, in any order.
+
+    Args:
+        plan: of the round.
+        dispatch: makes the tasks; knows which are outstanding.
+        offers: the book of offers.
+        fold: takes the lanes that have come to their end.
+        pipeline: decodes updates.
+        logic: of the experiment.
+        foreign: whether clients are somebody else's processes (see `Peers.foreign`).
+
+    Attributes:
+        outcomes: what became of the clients of the plan, as far as it is known.
+        strangers: messages that no task asked for.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        dispatch: Dispatch,
+        offers: OfferBook,
+        fold: Fold,
+        pipeline: ServerPipeline,
+        logic: Logic,
+        foreign: bool,
+    ) -> None:
+        self._plan = plan
+        self._dispatch = dispatch
+        self._offers = offers
+        self._fold = fold
+        self._pipeline = pipeline
+        self._aggregator, self._mask = logic.aggregator, logic.mask
+        self._foreign = foreign
+        self._came_back = 0  # lanes that have come to their end with an update
+        self.outcomes: dict[int, ClientReport] = {}
+        self.strangers: list[ClientReport] = []
+
+    @property
+    def accepted(self) -> list[int]:
+        """The clients whose updates were accepted so far, in the order of the plan."""
+        clients = (*self._plan.clients, *self._plan.late)
+        return [
+            one
+            for one in clients
+            if one in self.outcomes and self.outcomes[one].status == "accepted"
+        ]
+
+    @property
+    def has_enough(self) -> bool:
+        """Whether as many lanes have come back as the plan wants."""
+        return self._plan.enough is not None and self._came_back >= self._plan.enough
+
+    def expect(self, tasks: Sequence[Task]) -> Sequence[Task]:
+        """Take note that these tasks are sent now; return them."""
+        if self._plan.offers:
+            self._offers.waiting.update(dict.fromkeys(task.client for task in tasks))
+        return tasks
+
+    def on_offer(self, offer: Offer, now_s: float) -> Sequence[Verdict]:
+        """Take an offer; return the verdicts that can be given now."""
+        client, task = offer.client, self._dispatch.outstanding.get(offer.client)
+        if not self._plan.offers or task is None or offer.round != task.round:
+            return []
+        if client in self._offers.granted:  # the client came back after its grant
+            return [Verdict(offer.round, client, granted=True)]
+        if client in self._offers.open:
+            return []
+        try:
+            check_offer(offer)
+        except Rejected as rejection:
+            self._drop(ClientReport(client, "rejected", str(rejection)))
+            return [Verdict(task.round, client, granted=False)]
+        self._offers.add(offer)
+        return self._settle(self._offers.verdicts(now_s))
+
+    def on_update(self, update: Update) -> Sequence[Task]:
+        """Take an update; return the task of the next client in its lane."""
+        task = self._dispatch.outstanding.get(update.client)
+        if task is None:
+            self._note_stranger(update)
+            return []
+        lane = self._dispatch.lane_of(update.client)
+        try:
+            decoded = self._decode(update, task, lane)
+        except Rejected as rejection:
+            return self._drop(ClientReport(update.client, "rejected", str(rejection)))
+        except Exception as error:
+            if not self._foreign:
+                raise
+            reason = f"the server's half of a hook failed on it: {type(error).__name__}: {error}"
+            trace = traceback.format_exc()
+            return self._drop(ClientReport(update.client, "rejected", reason, trace))
+        report = ClientReport(
+            update.client,
+            "accepted",
+            samples=update.samples,
+            steps=update.steps,
+            metrics={**decoded.metrics, **self._offered_norm(update.client)},
+        )
+        lane.add(decoded)
+        return self._end(report)
+
+    def on_client_lost(self, lost: ClientLost) -> Sequence[Task]:
+        """Take note that nothing will come from a client; return the task of the next."""
+        if lost.client not in self._dispatch.outstanding:
+            return []
+        status: Literal["rejected", "lost"] = "rejected" if lost.rejected else "lost"
+        norm = self._offered_norm(lost.client)
+        return self._drop(
+            ClientReport(lost.client, status, lost.reason, lost.traceback, metrics=norm)
+        )
+
+    def on_state_lost(self, lost: StateLost) -> Sequence[Task]:
+        """Return a task to begin anew with, for a client that lost its memory."""
+        return self._dispatch.again(lost)
+
+    def decide(self, now_s: float) -> Sequence[Verdict]:
+        """Return the verdicts that are due without a new offer.
+
+        Those on all offers when no other client can offer any more, and on all that is outstanding
+        when enough lanes have come back.
+        """
+        if self.has_enough and not self._plan.keeps_stragglers:
+            self._end_lanes("declined", ENOUGH)
+            round = {client: task.round for client, task in self._dispatch.outstanding.items()}
+            late = [Verdict(round[client], client, granted=False) for client in round]
+            return self._settle(late, ENOUGH)
+        if not self._offers.open or self._offers.waiting:
+            return []
+        return [*self._settle(self._offers.verdicts(now_s)), *self._decline_open()]
+
+    def close(self) -> Sequence[Verdict]:
+        """End what is still open when nothing more will come; return the verdicts that are due."""
+        verdicts = self._decline_open()
+        self._end_lanes("lost", NOT_REACHED)
+        if not self._plan.keeps_stragglers:
+            for client, task in list(self._dispatch.outstanding.items()):
+                self.on_client_lost(ClientLost(task.round, client, NO_ANSWER))
+        return verdicts
+
+    def note_lost(self, clients: Sequence[int], reason: str) -> None:
+        """Take note of clients of the plan that are lost before they got a task."""
+        for client in clients:
+            self.outcomes[client] = ClientReport(client, "lost", reason)
+
+    def _decode(self, update: Update, task: Task, lane: Lane) -> Update:
+        """Return a sound update, decoded.
+
+        Raises:
+            Rejected: it is not sound.
+        """
+        check_envelope(update, task)
+        if self._plan.offers and update.client not in self._offers.granted:
+            raise Rejected("an update whose offer was not granted")
+        if self._mask is not None:
+            update = replace(update, delta=self._mask.expand(update.delta))
+        decoded = self._pipeline.receive(update)
+        check_content(decoded, lane.weights, lane.buffers)
+        self._aggregator.inspect(decoded)
+        return decoded
+
+    def _offered_norm(self, client: int) -> dict[str, float]:
+        """Return the norm that a client offered, if it did: selection went by it."""
+        return {"norm": self._offers.norms[client]} if client in self._offers.norms else {}
+
+    def _note_stranger(self, update: Update) -> None:
+        known = self.outcomes.get(update.client)
+        reason = "not asked" if known is None else f"another update of a client {known.status}"
+        report = ClientReport(update.client, "rejected", f"{reason} in this round")
+        self.strangers.append(report)
+
+    def _drop(self, report: ClientReport) -> Sequence[Task]:
+        """Note why a client brings no update, and go on with its lane."""
+        self._offers.remove(report.client)
+        return self._end(report)
+
+    def _end(self, report: ClientReport) -> Sequence[Task]:
+        """End a client's part; return the next task of its lane, and fold what can be folded."""
+        lane = self._dispatch.end(report.client)
+        self.outcomes[report.client] = report
+        tasks = self.expect(self._dispatch.next(lane))
+        if not tasks and lane.updates:
+            self._came_back += 1
+        self._fold.advance(self.outcomes)
+        return tasks
+
+    def _end_lanes(self, status: Literal["declined", "lost"], reason: str) -> None:
+        """End the clients that have not got their task yet."""
+        for lane in self._dispatch.lanes:
+            for client in lane.waiting:
+                self.outcomes[client] = ClientReport(client, status, reason)
+            lane.waiting.clear()
+
+    def _decline_open(self) -> Sequence[Verdict]:
+        """Decline every offer that has no verdict yet."""
+        offers = list(self._offers.open.values())
+        return self._settle([Verdict(one.round, one.client, granted=False) for one in offers])
+
+    def _settle(self, verdicts: Sequence[Verdict], reason: str = "") -> list[Verdict]:
+        """Close the offers that have a verdict; a declined client is out of the round."""
+        given = []
+        for verdict in verdicts:
+            client, offer = verdict.client, self._offers.settle(verdict)
+            if offer is None and (verdict.granted or client not in self._dispatch.outstanding):
+                continue
+            given.append(verdict)
+            if verdict.granted:
+                continue
+            if offer is None:
+                self._drop(ClientReport(client, "declined", reason or NOT_OFFERED))
+            else:
+                metrics = {**offer.metrics, "norm": offer.norm}
+                report = ClientReport(client, "declined", reason or DECLINED, metrics=metrics)
+                self._drop(replace(report, samples=offer.samples))
+        return given

@@ -1,0 +1,76 @@
+"""The end of a round: aggregation, the hooks' last word, and the next state."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from layers.logic.core.peers import Peers
+from layers.logic.core.plan import Plan
+from layers.logic.core.report import RoundReport, TooFewUpdates, Traffic
+from layers.logic.core.selector import SELECT
+from layers.logic.core.state import ServerState, frozen
+from layers.logic.round.collection import Collection
+from layers.logic.round.dispatch import Dispatch
+from layers.logic.round.fold import Fold
+from layers.logic.round.logic import Logic
+from layers.logic.round.pipeline import ServerPipeline
+from layers.logic.round.validation import check_model
+
+
+def conclude(
+    state: ServerState,
+    plan: Plan,
+    collection: Collection,
+    dispatch: Dispatch,
+    fold: Fold,
+    pipeline: ServerPipeline,
+    peers: Peers,
+    logic: Logic,
+) -> tuple[ServerState, RoundReport]:
+    """Return the next state and the round's report, once everything is folded.
+
+    Raises:
+        TooFewUpdates: fewer updates were accepted than the experiment asks for.
+        LogicError: the next model has values that are not finite.
+    """
+    round = state.round + 1
+    report = _report(round, plan, collection, peers, logic)
+    accepted = report.of("accepted")
+    if len(accepted) < logic.min_updates:
+        raise TooFewUpdates(len(accepted), logic.min_updates, report)
+    after = pipeline.conclude(fold.finish(state))
+    check_model(after, logic)
+    kept = logic.selector.on_round_end(after.memory.get(SELECT, {}), report)
+    memory = {**after.memory, **pipeline.memory, SELECT: dict(kept)}
+    after = ServerState(
+        round=round,
+        weights=frozen(after.weights),
+        buffers=frozen(after.buffers),
+        memory={key: kept for key, kept in memory.items() if kept},
+        last_accepted={**state.last_accepted, **dict.fromkeys(accepted, round)},
+        in_flight=dispatch.in_flight(),
+    )
+    return after, replace(report, numbers=pipeline.numbers)
+
+
+def _report(
+    round: int, plan: Plan, collection: Collection, peers: Peers, logic: Logic
+) -> RoundReport:
+    traffic, times = peers.traffic(), peers.times()
+    outcomes = [
+        replace(
+            collection.outcomes[client],
+            traffic=traffic.get(client, Traffic()),
+            times=times.get(client),
+        )
+        for client in (*plan.clients, *plan.late)
+        if client in collection.outcomes  # a straggler that stays in flight has none yet
+    ]
+    return RoundReport(
+        round=round,
+        learning_rate=logic.training_of(round).learning_rate,
+        selected=len(plan.clients),
+        clients=(*outcomes, *collection.strangers),
+        traffic=sum(traffic.values(), Traffic()),
+        took_s=peers.elapsed_s,
+    )

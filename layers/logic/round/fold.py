@@ -1,0 +1,71 @@
+"""The fold: contributions enter the aggregator in the order of the plan, whoever arrives first."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Sequence
+from typing import Any
+
+from layers.logic.core.aggregator import Aggregator
+from layers.logic.core.messages import Training
+from layers.logic.core.state import ServerState
+from layers.logic.round.lane import Lane
+from layers.logic.round.pipeline import ServerPipeline
+
+
+class Fold:
+    """Folds each lane as soon as it and all lanes before it have come to their end.
+
+    Args:
+        lanes: in the order of the plan.
+        state: after the round before.
+        aggregator: adds contributions.
+        pipeline: its server halves take note of each accepted update.
+        training: how the clients of this round train.
+        wait: whether nothing is folded before `rest`, since a hook has a question first.
+    """
+
+    def __init__(
+        self,
+        lanes: Sequence[Lane],
+        state: ServerState,
+        aggregator: Aggregator,
+        pipeline: ServerPipeline,
+        training: Training,
+        wait: bool = False,
+    ) -> None:
+        self._lanes = lanes
+        self._aggregator = aggregator
+        self._pipeline = pipeline
+        self._training = training
+        self._wait = wait
+        self._total: Any = aggregator.init(state)
+        self._next = 0  # the place of the lane that is folded next
+        self._contributions = 0
+
+    def advance(self, ended: Container[int]) -> None:
+        """Fold the lanes whose clients have all `ended`, up to the first that goes on."""
+        while not self._wait and self._next < len(self._lanes):
+            lane = self._lanes[self._next]
+            if not all(client in ended for client in lane.clients):
+                return
+            self._fold(lane)
+            self._next += 1
+
+    def rest(self, ended: Container[int]) -> None:
+        """Fold what is left when nothing more comes; stragglers that stay in flight bring none."""
+        for lane in self._lanes[self._next :]:
+            if all(client in ended for client in lane.clients):
+                self._fold(lane)
+        self._next = len(self._lanes)
+
+    def finish(self, state: ServerState) -> ServerState:
+        """Return the state after aggregation; the state itself if there was no contribution."""
+        return self._aggregator.finish(self._total, state) if self._contributions else state
+
+    def _fold(self, lane: Lane) -> None:
+        if not lane.updates:
+            return
+        for update in lane.updates:
+            self._pipeline.on_accepted(update)
+        self._total = self._aggregator.add(self._total, lane.contribution(self._training))
+        self._contributions += 1

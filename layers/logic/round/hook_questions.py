@@ -1,0 +1,45 @@
+"""Questions of hooks to clients: to the cohort before its tasks, and to those who returned."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from layers.logic.core.hook import Moment
+from layers.logic.core.messages import Slot
+from layers.logic.core.peers import Peers
+from layers.logic.core.state import ServerState
+from layers.logic.core.survey import HOOKS, Question
+from layers.logic.round.logic import Logic
+from layers.logic.round.pipeline import ServerPipeline
+
+
+def ask_hooks(
+    moment: Moment,
+    clients: Sequence[int],
+    state: ServerState,
+    pipeline: ServerPipeline,
+    peers: Peers,
+    logic: Logic,
+) -> list[int]:
+    """Ask `clients` what the hooks want to know now; return those that did not answer.
+
+    Nobody is asked, and the list is empty, if no hook has a question.
+    """
+    slots = pipeline.questions(moment, clients)
+    if not slots or not clients:
+        return []
+    question = Question(
+        HOOKS,
+        round=state.round + 1,
+        training=logic.training_of(state.round + 1),
+        moment=moment,
+        slots=slots,
+    )
+    asked = set(clients)
+    answers: dict[int, dict[str, Slot]] = {
+        reply.client: reply.slots
+        for reply in peers.ask(question, sorted(asked), logic.deadline_s)
+        if reply.question == HOOKS and reply.client in asked
+    }
+    pipeline.on_answers(moment, answers)
+    return [client for client in clients if client not in answers]
