@@ -6,7 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
-from fedmx import Experiment, Server, simulate
+from fedmx.experiment.model import Experiment
+from fedmx.server.server import Server
+from fedmx.simulation.simulate import simulate
 
 FILE = Path(__file__).with_name("quickstart.yaml")
 COHORT = 8

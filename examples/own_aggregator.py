@@ -6,7 +6,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedmx import AGGREGATE, Aggregator, BufferMean, Contribution, LogicError, ServerState
+from layers.logic.aggregators.buffers import BufferMean
+from layers.logic.core.aggregator import AGGREGATE, Aggregator, Contribution
+from layers.logic.core.state import ServerState
+from layers.logic.errors import LogicError
 
 
 class Total:

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedmx import ClientHalf, CodecClientHalf, CodecServerHalf, Hook, Rejected, ServerHalf
+from layers.logic.compression.halves import CodecClientHalf, CodecServerHalf
+from layers.logic.core.hook import ClientHalf, Hook, ServerHalf
+from layers.logic.errors import Rejected
 
 
 class UpperHalf:

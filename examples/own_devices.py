@@ -6,7 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedmx import Availability, Devices, Fleet, Presence, generator, trained_samples
+from layers.logic.clock.availability import Availability, Presence
+from layers.logic.clock.devices import Devices, Fleet, trained_samples
+from layers.logic.seeds import generator
 
 
 @dataclass(frozen=True)

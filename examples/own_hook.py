@@ -6,7 +6,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedmx import ClientHalf, Context, Hook, Rejected, ServerHalf, Update
+from layers.logic.core.hook import ClientHalf, Context, Hook, ServerHalf
+from layers.logic.core.messages import Update
+from layers.logic.errors import Rejected
 
 
 @dataclass(frozen=True)

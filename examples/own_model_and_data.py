@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from mxnet.gluon import nn
 
-from fedmx import Experiment, simulate
+from fedmx.experiment.model import Experiment
+from fedmx.simulation.simulate import simulate
 
 
 class Net(nn.HybridSequential):

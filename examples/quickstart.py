@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from fedmx import Experiment
+from fedmx.experiment.model import Experiment
 
 FILE = Path(__file__).with_name("quickstart.yaml")
 FEDMX = [sys.executable, "-m", "fedmx"]

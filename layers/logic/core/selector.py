@@ -61,6 +61,9 @@ class Selector(ABC):
     received_loss: bool = False
     """Whether the clients must report the received model's loss (see `Training.loss`)."""
 
+    rms_loss: bool = False
+    """Whether clients must report the metric `rms_loss`, too (see `TrainReport.rms_loss`)."""
+
     serial_uploads: bool = False
     """Whether it reckons with one upload at a time, so that simulated uploads must be serial."""
 

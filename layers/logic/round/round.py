@@ -112,6 +112,8 @@ def answer(
     report = logic.trainer.train(received, engine, data, correct, pipeline.context_of(TRAINER))
     if training.loss == "running" and report.steps:
         metrics["loss"] = report.loss
+    if logic.selector.rms_loss and report.steps:
+        metrics["rms_loss"] = report.rms_loss
     delta = engine.weights - received.weights
     if task.offer:
         metrics["norm"] = norm(delta)
