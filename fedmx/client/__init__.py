@@ -1,4 +1,4 @@
-"""The client's end of a run: it takes tasks, trains and sends updates.
+"""The client's end of a run: it receives tasks, trains and sends updates.
 
-What the server does to reach many clients does not belong here.
+The server's side of many clients does not belong here.
 """

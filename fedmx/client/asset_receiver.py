@@ -1,4 +1,4 @@
-"""A deployed client's copies of assets: where they are, and whether they are the right ones."""
+"""A deployed client's received assets: their files, and the checks of their content."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 class AssetReceiver:
-    """The folder in which a client has what the server has sent.
+    """The folder of the asset files that a client has received.
 
     Args:
-        memory: the folder of what survives this process; None: a temporary one.
+        memory: the folder that survives this process; None: a temporary one.
 
     Attributes:
-        folder: into which the connector has to receive files.
+        folder: the folder into which the connector must receive files.
     """
 
     def __init__(self, memory: Path | None) -> None:
@@ -38,14 +38,14 @@ class AssetReceiver:
         self._end = weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
 
     def path(self, asset: AnnouncedAsset, client: int) -> Path:
-        """Return where an asset's file is, once it is there."""
+        """Return the path of an asset's file, received or not."""
         return self.folder / asset.file_name(client)
 
     def load(self, asset: AnnouncedAsset, participant: Participant) -> bool:
-        """Give a participant an asset; return whether its file is here and the right one.
+        """Give a participant an asset; return whether its file was received and is the right one.
 
         Raises:
-            FedmxError: the file holds no samples, or no samples for the model.
+            FedmxError: the file holds no samples, or samples of another shape than the model takes.
         """
         found = self.find(asset, participant.client)
         if found is None:
@@ -60,7 +60,7 @@ class AssetReceiver:
         return True
 
     def find(self, asset: AnnouncedAsset, client: int) -> AssetFile | None:
-        """Return the announced asset; None if its file is not there, or is another one."""
+        """Return the announced asset; None if its file was not received or has other content."""
         try:
             path = self.path(asset, client)
             if path.stat().st_size != asset.size_bytes:
@@ -71,7 +71,7 @@ class AssetReceiver:
         return found if found.sha256 == asset.sha256 else None
 
     def discard(self, setup: Setup) -> None:
-        """Remove the files of a run that is over."""
+        """Remove the files of a run that has ended."""
         for asset in setup.assets:
             path = self.path(asset, setup.client)
             for one in (path, path.with_name(path.name + ".part")):
@@ -79,16 +79,16 @@ class AssetReceiver:
                     one.unlink()
 
     def close(self) -> None:
-        """Remove the folder if it is a temporary one."""
+        """Remove the temporary folder, if there is one."""
         if hasattr(self, "_end"):
             self._end()
 
 
 def check_announced(setup: Setup) -> None:
-    """Check the names and the digests that a server announces: they become names of files.
+    """Check the names and digests that a server announces, since they become names of files.
 
     Raises:
-        FedmxError: one of them cannot be, or a name comes twice.
+        FedmxError: a name or a digest is invalid, or a name occurs twice.
     """
     if len({asset.name for asset in setup.assets}) < len(setup.assets):
         raise FedmxError("the server announces two assets of the same name")

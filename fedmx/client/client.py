@@ -1,4 +1,4 @@
-"""The client: it connects to a server, trains when it is asked, and sends what it made."""
+"""The client: it connects to a server, trains on its tasks and sends the updates."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from fedmx.protocol.messages import (
     CannotTakePart,
     Failed,
     Finished,
-    Lacking,
+    MissingAssets,
     Ready,
     Setup,
 )
@@ -50,7 +50,7 @@ RUN = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 class ServerRefusedError(FedmxError):
-    """The server does not want this client, or does not answer any more."""
+    """The server rejects this client, or does not answer any more."""
 
 
 @dataclass
@@ -59,12 +59,12 @@ class Client:
 
     Attributes:
         network: the connector to the server.
-        logic: the same value as the server's; None to learn it from the server.
-        compute: the engine, and this client's own samples; None to build it when it is known.
-        learn: makes logic and compute from what the server says, where they are None.
+        logic: the logic of the experiment, equal to the server's; None: `learn` makes it.
+        compute: the engine, and this client's own samples; None: `learn` makes it.
+        learn: makes logic and compute from the server's setup message.
         memory: the folder in which hooks' memory survives this process; None: it does not.
-        assets: where assets are received; None: they cannot be.
-        reason: why the run is over, once it is.
+        assets: receives assets; None: this client cannot receive any.
+        reason: why the run has ended; empty: it has not.
     """
 
     network: Connector
@@ -80,11 +80,11 @@ class Client:
         if self._learns and self.learn is None:
             raise FedmxError("a client needs logic and compute, or `learn` to make them")
         self._setup: Setup | None = None
-        self._lacking: set[str] = set()  # the assets that the server was asked for
-        self._kept: ClientMemory | None = None
+        self._missing_assets: set[str] = set()  # the assets that this client has asked for
+        self._memory: ClientMemory | None = None
         self._participant: Participant | None = None
-        self._made: tuple[Task, Update] | None = None
-        self._waiting: deque[NetworkEvent] = deque()
+        self._last_result: tuple[Task, Update] | None = None
+        self._events: deque[NetworkEvent] = deque()
         self._speed = SpeedEstimate()
 
     def __enter__(self) -> Client:
@@ -97,29 +97,31 @@ class Client:
             self.assets.close()
 
     def run(self) -> str:
-        """Take part until the run is over; return why it is.
+        """Take part until the run has ended; return why it has.
 
         Raises:
-            ServerRefusedError: the server refuses this client, or is gone for good.
-            FedmxError, LogicError, ComputeError: the experiment cannot be done here.
+            ServerRefusedError: the server rejects this client, or does not answer any more.
+            FedmxError: this client cannot take part in the experiment.
+            LogicError: its logic cannot be made here.
+            ComputeError: its model or data cannot be made here.
         """
         for update in self.updates():
             log.info("round %d: made an update of %d steps", update.round, update.steps)
         return self.reason
 
     def updates(self) -> Iterator[Update]:
-        """Take part, and yield each update that was made."""
+        """Take part, and yield each update that this client makes."""
         self.reason = ""
         while True:
-            event = self._waiting.popleft() if self._waiting else self.network.next_event(None)
+            event = self._events.popleft() if self._events else self.network.next_event(None)
             if event is None:
                 raise FedmxError("the client's connection is closed; use it inside `with client:`")
             if isinstance(event, Connected):
                 log.info("connected to %s", self.network.address)
-                self._lacking = set()
+                self._missing_assets = set()
             elif isinstance(event, Disconnected):
-                log.warning("disconnected: %s; trying to get back", event.reason)
-                self._lacking = set()
+                log.warning("disconnected: %s; reconnecting", event.reason)
+                self._missing_assets = set()
             elif isinstance(event, Retrying):
                 log.info("%s; trying again in %.1f s", event.reason, event.delay_s)
             elif isinstance(event, GaveUp):
@@ -128,98 +130,104 @@ class Client:
                 if event.message == Update.__name__:
                     self._speed.sent()
             elif isinstance(event, FileReceived | FileFailed):
-                self._receive_asset(event)
+                self._handle_file(event)
             elif isinstance(event, Received):
                 message = event.message
                 if isinstance(message, Finished):
                     self.reason = message.reason
-                    if self._kept is not None:
-                        self._kept.discard()
+                    if self._memory is not None:
+                        self._memory.discard()
                     if self._setup is not None and self.assets is not None:
                         self.assets.discard(self._setup)
                     return
-                update = self._handle(message)
+                update = self._handle_message(message)
                 if update is not None:
                     yield update
 
-    def _handle(self, message: object) -> Update | None:
+    def _handle_message(self, message: object) -> Update | None:
         if isinstance(message, Setup):
-            self._begin(message)
+            self._handle_setup(message)
         elif self._participant is None:
             log.warning("ignored a %s before the setup", type(message).__name__)
         elif isinstance(message, Question):
-            self._answer(self._participant, message)
+            self._handle_question(self._participant, message)
         elif isinstance(message, Task):
-            return self._take(self._participant, message)
+            return self._handle_task(self._participant, message)
         elif isinstance(message, Verdict) and message.granted:
-            made = self._made
-            if made is not None and made[0].round == message.round:
-                self._send_update(made[1])
+            result = self._last_result
+            if result is not None and result[0].round == message.round:
+                self._send_update(result[1])
         return None
 
-    def _begin(self, setup: Setup) -> None:
-        """Learn what the run is, and say that this client is ready, or why it cannot be."""
+    def _handle_setup(self, setup: Setup) -> None:
+        """Prepare for the run; send `Ready`, `MissingAssets` or `CannotTakePart`."""
         known = self._setup
         try:
-            if known is None or _run(known) != _run(setup) or self._participant is None:
-                self._participant = self._prepare(setup)
-                self._setup, self._made = setup, None
+            if (
+                known is None
+                or _identity_of(known) != _identity_of(setup)
+                or self._participant is None
+            ):
+                self._participant = self._make_participant(setup)
+                self._setup, self._last_result = setup, None
             participant = self._participant
-            self._lacking = self._look_up(setup, participant)
+            self._missing_assets = self._load_assets(setup, participant)
         except Exception as error:
             self._send(CannotTakePart(setup.client, first_line(error)))
             raise
-        lacking = [asset for asset in setup.assets if asset.name in self._lacking]
-        if lacking:
-            for asset in lacking:
+        missing = [asset for asset in setup.assets if asset.name in self._missing_assets]
+        if missing:
+            for asset in missing:
                 log.info("waiting for the asset %s, %d bytes", asset.name, asset.size_bytes)
-            self._send(Lacking(setup.run, setup.client, tuple(asset.name for asset in lacking)))
+            self._send(
+                MissingAssets(setup.run, setup.client, tuple(asset.name for asset in missing))
+            )
             return
         samples, kept = len(participant.compute.samples), participant.ledger.rounds
         digests = tuple(asset.sha256 for asset in setup.assets)
         self._send(Ready(setup.run, setup.client, samples, kept, digests))
 
-    def _look_up(self, setup: Setup, participant: Participant) -> set[str]:
-        """Give the participant the assets whose files are here; return those that it lacks."""
+    def _load_assets(self, setup: Setup, participant: Participant) -> set[str]:
+        """Give the participant the received assets; return the names of those that it lacks."""
         for asset in setup.assets:
             if asset.name not in participant.assets:
-                self._load(asset, participant)
+                self._load_asset(asset, participant)
         return {asset.name for asset in setup.assets} - participant.assets.keys()
 
-    def _load(self, asset: AnnouncedAsset, participant: Participant) -> bool:
-        """Give the participant an asset; return whether its file is here and the right one."""
+    def _load_asset(self, asset: AnnouncedAsset, participant: Participant) -> bool:
+        """Give the participant an asset; return whether its file was received and is right."""
         return self.assets is not None and self.assets.load(asset, participant)
 
-    def _receive_asset(self, event: FileReceived | FileFailed) -> None:
-        """Take a file that has come; say that this client is ready when it was the last one."""
-        if not self._lacking or self._setup is None or self._participant is None:
-            return  # it is there already, or a new connection has not said yet what is wanted
+    def _handle_file(self, event: FileReceived | FileFailed) -> None:
+        """Take a received file; when it is the last missing one, send that this client is ready."""
+        if not self._missing_assets or self._setup is None or self._participant is None:
+            return  # not missing, or the setup of a new connection has not come yet
         setup, participant = self._setup, self._participant
         try:
             if isinstance(event, FileFailed):
-                raise FedmxError(f"the asset {event.name} cannot be had: {event.reason}")
+                raise FedmxError(f"the asset {event.name} was not received: {event.reason}")
             names = {asset.file_name(setup.client): asset for asset in setup.assets}
             asset = names.get(event.path.name)
-            if asset is None or not self._load(asset, participant):
+            if asset is None or not self._load_asset(asset, participant):
                 event.path.unlink(missing_ok=True)
                 raise FedmxError(
                     f"the server sent {event.path.name} with SHA-256 {event.sha256[:16]}..., which "
-                    "is not an asset that it had announced"
+                    "is not an asset that it announced"
                 )
         except FedmxError as error:
             self._send(CannotTakePart(setup.client, first_line(error)))
             raise
-        self._lacking.discard(asset.name)
-        if not self._lacking:
-            self._begin(setup)
+        self._missing_assets.discard(asset.name)
+        if not self._missing_assets:
+            self._handle_setup(setup)
 
-    def _prepare(self, setup: Setup) -> Participant:
-        if RUN.fullmatch(setup.run) is None:  # it becomes a part of a file's name
+    def _make_participant(self, setup: Setup) -> Participant:
+        if RUN.fullmatch(setup.run) is None:  # it becomes part of a file name
             raise FedmxError(f"the server calls its run {shown(setup.run)}, which is no run's name")
         check_announced(setup)
         logic, compute = self.logic, self.compute
         if self._learns or logic is None or compute is None:
-            assert self.learn is not None  # it was asked for at the beginning
+            assert self.learn is not None  # checked in __post_init__
             self.logic, self.compute = logic, compute = self.learn(setup)
         missing = logic.assets.keys() - {asset.name for asset in setup.assets}
         if missing:
@@ -227,77 +235,77 @@ class Client:
                 f"hooks need the assets {', '.join(sorted(missing))}, which the server does not "
                 "announce; let it serve an experiment with these hooks"
             )
-        self._kept = memory = ClientMemory(self.memory, setup.run, setup.client)
+        self._memory = memory = ClientMemory(self.memory, setup.run, setup.client)
         return Participant(setup.client, logic, compute, memory.load(), memory.keep)
 
-    def _answer(self, participant: Participant, question: Question) -> None:
+    def _handle_question(self, participant: Participant, question: Question) -> None:
         try:
-            reply = participant.reply(question)
+            answer = participant.answer(question)
             if question.name == "times":
                 samples = len(participant.compute.samples)
-                reply = self._speed.improve(reply, question, samples)
-            self._send(reply)
+                answer = self._speed.improve(answer, question, samples)
+            self._send(answer)
         except Exception as error:
             log.exception("the survey %r failed", question.name)
-            self._fail(0, participant.client, error)
+            self._send_failed(0, participant.client, error)
 
-    def _take(self, participant: Participant, task: Task) -> Update | None:
+    def _handle_task(self, participant: Participant, task: Task) -> Update | None:
         if task.client != participant.client:
             raise FedmxError(f"a task for client {task.client} came to client {participant.client}")
-        self._look_ahead()
-        if any(_is_task_after(event, task.round) for event in self._waiting):
-            log.info("round %d is over already", task.round)
+        self._poll()
+        if any(_is_task_after(event, task.round) for event in self._events):
+            log.info("round %d has ended already", task.round)
             return None
         try:
-            made = self._made
-            if made is None or not _same(made[0], task):
+            result = self._last_result
+            if result is None or not _is_same(result[0], task):
                 began = time.monotonic()
                 with one_blas_thread():
-                    made = (task, participant.take(task))
-                self._speed.trained(*made, time.monotonic() - began)
-                CODEC.encode(made[1])  # what cannot travel is this client's failure, too
+                    result = (task, participant.train(task))
+                self._speed.trained(*result, time.monotonic() - began)
+                CODEC.encode(result[1])  # an update that cannot be sent is this client's failure
         except Exception as error:
             log.exception("round %d failed", task.round)
-            self._fail(task.round, task.client, error)
+            self._send_failed(task.round, task.client, error)
             return None
-        self._made = made
-        update = made[1]
-        self._look_ahead()
-        if any(_is_refusal(event, task.round) for event in self._waiting):
-            log.info("round %d: the update is not wanted any more", task.round)
+        self._last_result = result
+        update = result[1]
+        self._poll()
+        if any(_is_declined(event, task.round) for event in self._events):
+            log.info("round %d: the update was declined", task.round)
         elif task.offer:
             self._send(offer_of(update, self._speed.upload_s))
         else:
             self._send_update(update)
         return update
 
-    def _fail(self, round: int, client: int, error: Exception) -> None:
+    def _send_failed(self, round: int, client: int, error: Exception) -> None:
         reason = f"{type(error).__name__}: {error}"
         self._send(Failed(round, client, reason, traceback.format_exc()))
 
-    def _look_ahead(self) -> None:
-        """See what has happened in the meantime, without waiting."""
+    def _poll(self) -> None:
+        """Queue the network events that have come in the meantime, without waiting."""
         while (event := self.network.next_event(0.0)) is not None:
-            self._waiting.append(event)
+            self._events.append(event)
 
     def _send_update(self, update: Update) -> None:
         self._speed.sending(wire_size(CODEC.encode(update).size))
         self._send(update)
 
     def _send(self, message: object) -> None:
-        self._look_ahead()
-        if any(isinstance(event, Disconnected) for event in self._waiting):
-            # A newer connection must hear first that this client is ready.
-            log.info("disconnected meanwhile: the server will ask again when this client is back")
+        self._poll()
+        if any(isinstance(event, Disconnected) for event in self._events):
+            # On a new connection, `Ready` must be the first message.
+            log.info("disconnected; the server will ask again when this client reconnects")
             return
         try:
             self.network.send(message)
         except NotConnected:
-            log.info("not connected: the server will ask again when this client is back")
+            log.info("not connected; the server will ask again when this client reconnects")
 
 
-def _run(setup: Setup) -> tuple[str, tuple[AnnouncedAsset, ...]]:
-    """Return what of a setup must stay the same for a participant to go on."""
+def _identity_of(setup: Setup) -> tuple[str, tuple[AnnouncedAsset, ...]]:
+    """Return the part of a setup that must stay the same for a participant to go on."""
     return setup.run, setup.assets
 
 
@@ -309,14 +317,14 @@ def _is_task_after(event: NetworkEvent, round: int) -> bool:
     )
 
 
-def _is_refusal(event: NetworkEvent, round: int) -> bool:
+def _is_declined(event: NetworkEvent, round: int) -> bool:
     if not isinstance(event, Received) or not isinstance(event.message, Verdict):
         return False
     return event.message.round == round and not event.message.granted
 
 
-def _same(one: Task, other: Task) -> bool:
-    """Whether two tasks are equal, so that the answer to one is the answer to the other."""
+def _is_same(one: Task, other: Task) -> bool:
+    """Return whether two tasks are equal, so that one update answers both."""
     if (one.round, one.seed, one.last_accepted_round) != (
         other.round,
         other.seed,

@@ -1,4 +1,4 @@
-"""What a deployed client must not forget when its process dies: its ledger, in one file."""
+"""A deployed client's memory: its ledger in one file, which survives its process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ class ClientMemory:
     """The ledger of one client in one run.
 
     Args:
-        folder: where ledgers are kept, one file a run and client; None keeps them in this process.
+        folder: the folder of ledgers, one file for each run and client; None: in this process only.
+        run: name of the run.
+        client: number of the client.
     """
 
     def __init__(self, folder: Path | None, run: str, client: int) -> None:
@@ -20,7 +22,7 @@ class ClientMemory:
         self._kept: ClientLedger | None = None
 
     def load(self) -> ClientLedger:
-        """Return what was kept, or an empty ledger.
+        """Return the saved ledger, or an empty one.
 
         Raises:
             CheckpointError: the file is damaged.
@@ -30,16 +32,16 @@ class ClientMemory:
         return self._kept or ClientLedger()
 
     def keep(self, ledger: ClientLedger) -> None:
-        """Write the ledger beside the old one, then in its place."""
+        """Write the ledger beside the old one, then replace the old one."""
         self._kept = ledger
         pending = ledger.pending
         if self._path is None or not (ledger.settled.memory or (pending and pending.memory)):
-            return  # hooks without memory: the server's word is all that the next task needs
+            return  # no hook has memory: there is nothing to save
         self._path.parent.mkdir(parents=True, exist_ok=True)
         write_checkpoint(self._path, ledger.settled.round, ledger.tree())
 
     def discard(self) -> None:
-        """Forget the ledger: the run is over."""
+        """Remove the ledger of a run that has ended."""
         self._kept = None
         if self._path is not None:
             self._path.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""A client at work: it takes tasks, trains, and keeps the memory of its hooks in a ledger."""
+"""A client at work: it trains on tasks, and keeps the memory of its hooks in a ledger."""
 
 from __future__ import annotations
 
@@ -20,28 +20,32 @@ from layers.logic import (
 )
 
 
-def _nowhere(ledger: ClientLedger) -> None:
-    """Keep nothing: whoever holds the participant takes its ledger."""
+def _discard(ledger: ClientLedger) -> None:
+    """Save nothing: the owner of the participant saves its ledger."""
 
 
 @dataclass
 class Participant:
-    """The same in a simulation and in a deployed client.
+    """A client's work, the same in a simulation and in a deployed client.
 
     Attributes:
-        keep: called with the new ledger before the update leaves, so that it can be made durable.
-        assets: what every client was given, by name.
+        client: number of the client.
+        logic: the logic of the experiment.
+        compute: the engine, and the client's samples.
+        ledger: the memory of the client's hooks.
+        keep: saves the new ledger; called before the update is sent.
+        assets: the samples that every client was given, by name of the asset.
     """
 
     client: int
     logic: Logic
     compute: Compute
     ledger: ClientLedger
-    keep: Callable[[ClientLedger], None] = _nowhere
+    keep: Callable[[ClientLedger], None] = _discard
     assets: Mapping[str, Samples] = field(default_factory=dict)
 
-    def take(self, task: Task) -> Update:
-        """Train, and note the memory that holds if the update counts."""
+    def train(self, task: Task) -> Update:
+        """Return the update for a task; keep the memory that is valid if the update is accepted."""
         ledger = self.ledger.settle(task.last_accepted_round)
         compute = self.compute
         update, after = answer(
@@ -52,7 +56,7 @@ class Participant:
         self.ledger = ledger
         return update
 
-    def reply(self, question: Question) -> Answer:
-        """Answer a question of the server."""
+    def answer(self, question: Question) -> Answer:
+        """Return the answer to a question of the server."""
         compute = self.compute
         return answer_question(self.client, question, compute.engine, compute.samples, self.logic)

@@ -1,4 +1,4 @@
-"""What a client knows of its own speed: how long it takes to train, and to send an update."""
+"""A client's estimate of its own speed: of training, and of sending an update."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ WEIGHT = 0.5  # of the last measurement against those before it
 
 @dataclass
 class SpeedEstimate:
-    """Moving averages of what was measured; None: nothing was yet.
+    """Exponential moving averages of measurements; None: nothing was measured yet.
 
     Attributes:
-        sample_s: seconds of training a sample.
+        sample_s: seconds of training for one sample.
         bytes_per_s: bandwidth of uploads.
-        update_bytes: of the last update.
+        update_bytes: size of the last update.
     """
 
     sample_s: float | None = None
@@ -27,18 +27,18 @@ class SpeedEstimate:
     _sending: tuple[float, int] | None = None
 
     def trained(self, task: Task, update: Update, seconds: float) -> None:
-        """Take note of how long a task took."""
+        """Record the duration of a task's training."""
         samples = trained_samples(update.samples, task.training)
         if samples:
             self.sample_s = _averaged(self.sample_s, seconds / samples)
 
     def sending(self, bytes: int) -> None:
-        """Take note that an update is handed to the network now."""
+        """Record that an update of this size is queued for sending now."""
         self.update_bytes = bytes
         self._sending = time.monotonic(), bytes
 
     def sent(self) -> None:
-        """Take note that the network has handed on all of it."""
+        """Record that the update was sent completely."""
         if self._sending is not None:
             began, bytes = self._sending
             self._sending = None
@@ -47,11 +47,11 @@ class SpeedEstimate:
 
     @property
     def upload_s(self) -> float:
-        """Seconds of an upload; 0 if it is not known yet."""
+        """Estimated seconds of an upload; 0 if nothing was measured yet."""
         return self.update_bytes / self.bytes_per_s if self.bytes_per_s else 0.0
 
     def improve(self, answer: Answer, question: Question, samples: int) -> Answer:
-        """Return the answer to the question how long it will take, by what was measured."""
+        """Return the answer to a question about times, with the estimates as its values."""
         values = dict(answer.values)
         if self.sample_s is not None:
             values["train_s"] = self.sample_s * trained_samples(samples, question.training)

@@ -1,4 +1,4 @@
-"""A server whose clients connect over sockets, and how a client joins it.
+"""The deployed run: a server whose clients connect over sockets, and how a client joins it.
 
-What a simulation shares with it belongs to `fedmx.server` and `fedmx.client`.
+Code that a simulation uses, too, belongs in `fedmx.server` and `fedmx.client`.
 """

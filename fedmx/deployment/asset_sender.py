@@ -1,4 +1,4 @@
-"""The server's sending of assets: each goes once to every client that lacks it."""
+"""Sending assets to deployed clients: each client that lacks an asset gets it once."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from layers.network import Listener, NotConnected
 
 
 class AssetSender:
-    """Knows which file is on its way to whom; the network resumes a broken transfer by itself.
+    """Sends asset files and tracks the transfers; the network resumes a broken one by itself.
 
     Args:
-        assets: what is sent.
-        listener: where clients connect.
+        assets: the files to send.
+        listener: the listener that clients connect to.
 
     Attributes:
-        announced: what every client is told of the assets.
-        folder: of the files; None: a temporary one, as long as this is open.
+        announced: name, digest and size of each asset, as they are announced to clients.
+        folder: the folder of the files; None: a temporary one, removed by `close`.
     """
 
     def __init__(self, assets: Sequence[AssetFile], listener: Listener) -> None:
@@ -33,51 +33,51 @@ class AssetSender:
         self._temporary: Path | None = None
         self._written: set[Path] = set()
         self._under_way: set[tuple[str, str]] = set()  # peer and file name
-        self._have: set[tuple[str, str]] = set()  # likewise
+        self._sent: set[tuple[str, str]] = set()  # peer and file name
 
     def send(self, peer: str, client: int, names: Iterable[str]) -> list[str]:
-        """Send a client assets, unless they are on their way to it.
+        """Send assets to a client, except those that are on their way to it.
 
         Returns:
-            The names of those that it had once before.
+            The names of the assets that the client had received once before.
 
         Raises:
             FedmxError: a file cannot be written.
             TransferError: a file cannot be read.
         """
-        again = []
+        repeated = []
         for name in dict.fromkeys(names):
             asset = self._assets[name]
             transfer = peer, asset.announced.file_name(client)
             if transfer in self._under_way:
                 continue
             path = self._file(asset)
-            with contextlib.suppress(NotConnected):  # it will ask when it is back
+            with contextlib.suppress(NotConnected):  # the client asks again when it is back
                 self._listener.send_file(peer, path, transfer[1])
                 self._under_way.add(transfer)
-            if transfer in self._have:
-                again.append(name)
-        return again
+            if transfer in self._sent:
+                repeated.append(name)
+        return repeated
 
-    def arrived(self, peer: str, file_name: str) -> None:
-        """Take note that a client has a file."""
+    def sent(self, peer: str, file_name: str) -> None:
+        """Record that a client has received a file."""
         self._under_way.discard((peer, file_name))
-        self._have.add((peer, file_name))
+        self._sent.add((peer, file_name))
 
     def failed(self, peer: str, file_name: str) -> bool:
-        """Take note that a client does not get a file; return whether it was on its way."""
+        """Record that a transfer to a client failed; return whether it was under way."""
         under_way = (peer, file_name) in self._under_way
         self._under_way.discard((peer, file_name))
         return under_way
 
     def close(self) -> None:
-        """Remove the folder if it is a temporary one."""
+        """Remove the temporary folder, if there is one."""
         if self._temporary is not None:
             shutil.rmtree(self._temporary, ignore_errors=True)
             self._temporary = None
 
     def _file(self, asset: AssetFile) -> Path:
-        """Return where an asset's file is, after it was written if that was necessary."""
+        """Return the path of an asset's file; write the file first if it does not exist."""
         folder = self.folder
         if folder is None:
             if self._temporary is None:

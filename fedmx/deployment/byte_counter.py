@@ -1,4 +1,4 @@
-"""The bytes of a deployed run's messages: by client, and what is left of the sockets' total."""
+"""The bytes of a deployed run: messages by client, files, and control traffic."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ DOWN = frozenset({Task.__name__, Verdict.__name__, Question.__name__})
 
 
 class ByteCounter:
-    """Counts what is queued as sent, and takes back what a lost connection never sent."""
+    """Counts a message when it is queued, and subtracts what a lost connection did not send."""
 
     def __init__(self) -> None:
         self._traffic: dict[int, Traffic] = {}
@@ -20,30 +20,30 @@ class ByteCounter:
         self._control = 0
 
     def queued(self, client: int, name: str, size_bytes: int) -> None:
-        """Count a message that was handed to the network."""
+        """Count a message that was queued for sending."""
         self._queued.setdefault(client, Counter())[name, size_bytes] += 1
         self._add(client, Traffic(down_bytes=size_bytes))
 
     def sent(self, client: int, name: str, size_bytes: int) -> None:
-        """Take note that the last byte of a message has left."""
+        """Record that the last byte of a message was sent."""
         waiting = self._queued.get(client, Counter())
         if waiting[name, size_bytes] > 0:
             waiting[name, size_bytes] -= 1
-            waiting += Counter()  # forgets the sizes of which none is left
-        elif name in DOWN:  # it was on a newer connection than the one whose end took it back
+            waiting += Counter()  # drops the entries that are 0
+        elif name in DOWN:  # sent on a newer connection; `dropped` has subtracted it
             self._add(client, Traffic(down_bytes=size_bytes))
 
     def received(self, client: int, size_bytes: int) -> None:
-        """Count a message of a client."""
+        """Count a message from a client."""
         self._add(client, Traffic(up_bytes=size_bytes))
 
     def dropped(self, client: int) -> None:
-        """Take back what a connection that is over had not sent."""
+        """Subtract the queued messages that a closed connection did not send."""
         for (_, size), number in self._queued.pop(client, Counter()).items():
             unsent = number * size
             self._messages -= unsent
             counted = self._traffic.get(client, Traffic())
-            if counted.down_bytes >= unsent:  # else a round has reported it already
+            if counted.down_bytes >= unsent:  # otherwise a round has reported it already
                 self._traffic[client] = counted + Traffic(down_bytes=-unsent)
 
     def take(self) -> dict[int, Traffic]:
@@ -52,14 +52,18 @@ class ByteCounter:
         return traffic
 
     def files(self, total_bytes: int) -> int:
-        """Return what files took since the last call, of what they took in all."""
+        """Return the bytes of files since the last call, given their total so far."""
         fresh, self._files = total_bytes - self._files, total_bytes
         return fresh
 
     def control(self, total_bytes: int) -> int:
-        """Return what of the total but files was no message of a round, since the last call.
+        """Return the bytes since the last call that belong to no message of a round.
 
-        Never negative: what was counted before it crossed the wire is made up for later.
+        The result is never negative: bytes that were counted before they were sent are subtracted
+        from a later result.
+
+        Args:
+            total_bytes: all bytes so far, without files.
         """
         fresh = max(total_bytes - self._messages - self._control, 0)
         self._control += fresh

@@ -1,4 +1,4 @@
-"""The reception of a deployed run: turns what the network says of clients into arrivals."""
+"""The sessions of a deployed run's clients: network events come in, client events go out."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fedmx.deployment.asset_sender import AssetSender
 from fedmx.deployment.byte_counter import ByteCounter
 from fedmx.deployment.membership import Membership
 from fedmx.deployment.rejections import Rejections
-from fedmx.protocol.messages import CannotTakePart, Failed, Finished, Lacking, Ready, Setup
+from fedmx.protocol.messages import CannotTakePart, Failed, Finished, MissingAssets, Ready, Setup
 from layers.logic import Answer, ClientLost, Offer, Question, StateLost, Task, Update, Verdict
 from layers.network import (
     ConnectionRejected,
@@ -34,8 +34,8 @@ from layers.network import (
 from layers.network import Event as NetworkEvent
 
 log = logging.getLogger("fedmx.server")
-TICK_S = 0.5  # how often a wait looks at its limits
-FAREWELL_S = 12.0  # a little more than a client waits between two attempts to come back
+TICK_S = 0.5  # the longest wait before limits are checked again
+FINISH_WAIT_S = 12.0  # a little more than a client waits between two attempts to reconnect
 MOST_SAMPLES = 1 << 53
 REASON_LENGTH = 500
 TRACEBACK_LENGTH = 20_000
@@ -49,22 +49,22 @@ def identity(client: int) -> str:
 
 
 class ClientSessions:
-    """Where clients come in and go out, and get what is wanted of them, again when they are back.
+    """The sessions of all clients; a client that reconnects gets its open requests again.
 
     Args:
-        listener: where they connect; started and closed here.
-        setup: what each is told first; its `client` is filled in.
-        clients: numbers go from 0 to `clients` - 1; None: any number.
-        rejoin_s: how long a client that is gone may take to come back before it is lost.
-        assets: what every client is given before it is ready.
+        listener: the listener that clients connect to; started and closed here.
+        setup: the first message to each client; its `client` is filled in here.
+        clients: number of clients, which are 0 to `clients` - 1; None: any number.
+        rejoin_s: seconds that a disconnected client may take to reconnect before it is lost.
+        assets: the files that every client receives before it is ready.
 
     Attributes:
-        there: who is ready, and who may still come back.
-        bytes: of the messages that came and went.
-        rejections: what was refused, and who offended.
-        kept: after which rounds each client has its memory.
+        membership: which clients are ready, and which may still reconnect.
+        byte_counter: counts the bytes of messages.
+        rejections: the reasons of rejections, and each client's protocol violations.
+        memory_rounds: by client, the rounds after which it has its hooks' memory.
         outstanding: a view of the round's tasks of which an update may still come, by client.
-        questions: what is outstanding in the survey under way, by client.
+        questions: the unanswered questions of the current survey, by client.
         asset_sender: sends the assets to the clients that lack them.
     """
 
@@ -78,191 +78,209 @@ class ClientSessions:
     ) -> None:
         self.listener = listener
         self.clients = clients
-        self.there = Membership(rejoin_s)
-        self.bytes = ByteCounter()
+        self.membership = Membership(rejoin_s)
+        self.byte_counter = ByteCounter()
         self.rejections = Rejections()
-        self.kept: dict[int, set[int]] = {}
+        self.memory_rounds: dict[int, set[int]] = {}
         self.outstanding: Mapping[int, Task] = {}
         self.questions: dict[int, Question] = {}
         self.asset_sender = AssetSender(assets, listener)
         self._setup = dataclasses.replace(setup, assets=self.asset_sender.announced)
-        self._arrived: deque[ClientEvent] = deque()
-        self._blamed: dict[int, str] = {}  # why a client's connection is about to be closed
-        self._finished: str | None = None  # why the run is over, once it is
-        self._told: set[int] = set()  # the clients that know it
+        self._events: deque[ClientEvent] = deque()
+        self._closing_reasons: dict[int, str] = {}  # of connections that will be closed
+        self._end_reason: str | None = None  # why the run has ended; None: it has not
+        self._notified: set[int] = set()  # the clients that were sent `Finished`
 
     def open(self) -> None:
-        """Let clients come."""
+        """Start to listen."""
         self.listener.start()
         log.info("listening on %s", self.listener.address)
 
     def close(self, linger_s: float) -> None:
-        """Let nobody come any more; what is on its way to clients has `linger_s` to leave."""
-        over = self._finished is not None
-        if over:
-            self.pump()  # tells those who have come since
-        reason = f"the run is over: {self._finished}" if over else "the server closes"
-        self.listener.close(linger_s, reason, final=over)
+        """Stop to listen, and close all connections.
+
+        Args:
+            linger_s: seconds in which queued messages may still be sent.
+        """
+        ended = self._end_reason is not None
+        if ended:
+            self.poll()  # so that clients that have connected since get `Finished`
+        reason = f"the run is over: {self._end_reason}" if ended else "the server closes"
+        self.listener.close(linger_s, reason, final=ended)
         self.asset_sender.close()
 
-    def next(self, wait_s: float) -> ClientEvent | None:
-        """Return what arrived, waiting for one event of the network at most."""
-        if self._arrived:
-            return self._arrived.popleft()
+    def next_event(self, wait_s: float) -> ClientEvent | None:
+        """Return the next client event; wait for at most one network event. None: none came."""
+        if self._events:
+            return self._events.popleft()
         event = self.listener.next_event(max(min(TICK_S, wait_s), 0.0))
         self._handle(event)
-        return self._arrived.popleft() if self._arrived else None
+        return self._events.popleft() if self._events else None
 
-    def pump(self) -> None:
-        """Learn who has come and gone; what is for the logic to see waits until it is asked for."""
-        while not self._arrived:
+    def poll(self) -> None:
+        """Handle the waiting network events, until one of them is for the logic layer.
+
+        That one stays queued for `next_event`.
+        """
+        while not self._events:
             event = self.listener.next_event(0.0)
             if event is None:
                 return
             self._handle(event)
 
     def send(self, client: int, message: Task | Verdict | Question) -> None:
-        """Send a message if the client is ready; else it gets what is wanted of it when it is."""
-        if client not in self.there.ready:
+        """Send a message if the client is ready; otherwise it gets its open requests when it is."""
+        if client not in self.membership.ready:
             return
         try:
             size = self.listener.send(identity(client), message)
         except NotConnected:
-            return  # the news that it left is on its way; it gets the message when it is back
-        except LimitExceeded as error:  # it announced that it takes no message of this size
-            self.offence(client, str(error))
-            self._void(client, str(error))
+            return  # its `Left` event follows; it gets the message when it reconnects
+        except LimitExceeded as error:  # the client announced a smaller limit
+            self.report_violation(client, str(error))
+            self._add_lost(client, str(error))
             return
-        self.bytes.queued(client, type(message).__name__, size)
+        self.byte_counter.queued(client, type(message).__name__, size)
 
-    def offence(self, client: int, what: str) -> None:
-        """Report what no honest client does; one that goes on is disconnected."""
+    def report_violation(self, client: int, what: str) -> None:
+        """Report a protocol violation; disconnect a client that has too many."""
         self._report(f"client {client}", what)
-        if self.rejections.offend(client):
-            reason = f"{what}, and the like more often than the server bears"
+        if self.rejections.count_violation(client):
+            reason = f"{what}, and this client has violated the protocol too often"
             self.listener.disconnect(identity(client), reason, final=True)
 
-    def farewell(self, reason: str, everyone: bool) -> None:
-        """Tell clients that the run is over, also those that are about to come back.
+    def finish(self, reason: str, everyone: bool) -> None:
+        """Tell clients that the run is over, also those that will reconnect soon.
 
         Args:
-            everyone: whether to wait for all there can be, not only for those who were here.
+            reason: why the run is over.
+            everyone: whether to wait for all possible clients, not only for those seen so far.
         """
-        self._finished = reason
-        self.pump()
+        self._end_reason = reason
+        self.poll()
         for peer in sorted(self.listener.peers):
-            self._dismiss(peer)
-        waiting = set(range(self.clients or 0)) if everyone else set(self.there.gone)
-        ends = time.monotonic() + min(self.there.rejoin_s, FAREWELL_S)
-        while waiting - self._told and time.monotonic() < ends:
-            self.next(ends - time.monotonic())
+            self._send_finished(peer)
+        waiting = set(range(self.clients or 0)) if everyone else set(self.membership.disconnected)
+        ends = time.monotonic() + min(self.membership.rejoin_s, FINISH_WAIT_S)
+        while waiting - self._notified and time.monotonic() < ends:
+            self.next_event(ends - time.monotonic())
 
-    # --- what the network says ---------------------------------------------------------------
+    # --- network events ----------------------------------------------------------------------
 
     def _handle(self, event: NetworkEvent | None) -> None:
         if isinstance(event, Joined):
-            self._join(event)
+            self._handle_joined(event)
         elif isinstance(event, Left):
-            self._leave(event)
+            self._handle_left(event)
         elif isinstance(event, ConnectionRejected):
-            self._refuse(event)
+            self._handle_rejected(event)
         elif isinstance(event, Sent):
             client = self._client_of(event.peer)
             if client is not None:
-                self.bytes.sent(client, event.message, event.wire_bytes)
+                self.byte_counter.sent(client, event.message, event.wire_bytes)
         elif isinstance(event, Received):
-            self._receive(event)
+            self._handle_message(event)
         elif isinstance(event, FileSent | FileFailed):
-            self._note(event)
+            self._handle_file(event)
 
-    def _join(self, event: Joined) -> None:
+    def _handle_joined(self, event: Joined) -> None:
         client = self._client_of(event.peer)
         if client is None:
             most = "" if self.clients is None else f", N from 0 to {self.clients - 1}"
             reason = f"{event.peer!r} is not a client of this run; connect as client-N{most}"
             self._report(event.peer, reason)
             self.listener.disconnect(event.peer, reason, final=True)
-        elif self._finished is not None:
-            self._dismiss(event.peer)
+        elif self._end_reason is not None:
+            self._send_finished(event.peer)
         else:
             try:
                 self.listener.send(event.peer, dataclasses.replace(self._setup, client=client))
             except NotConnected:
-                pass  # it left again; the news is on its way
-            except LimitExceeded as error:  # it announced that it takes no message of this size
+                pass  # it left again; its `Left` event follows
+            except LimitExceeded as error:  # the client announced a smaller limit
                 self._report(event.peer, str(error))
                 self.listener.disconnect(event.peer, str(error), final=True)
 
-    def _leave(self, event: Left) -> None:
+    def _handle_left(self, event: Left) -> None:
         client = self._client_of(event.peer)
         if client is None:
             return
-        self.bytes.dropped(client)
-        blamed = self._blamed.pop(client, None) == event.reason
-        if self.there.leave(client) and self._finished is None:
+        self.byte_counter.dropped(client)
+        rejected = self._closing_reasons.pop(client, None) == event.reason
+        if self.membership.leave(client) and self._end_reason is None:
             log.info("client %d left: %s", client, event.reason)
-        if blamed:
-            # Its connection was closed for what it sent: there is nothing to wait for.
-            self._void(client, event.reason)
+        if rejected:
+            # The listener closed the connection for what the client sent: do not wait for it.
+            self._add_lost(client, event.reason)
 
-    def _refuse(self, event: ConnectionRejected) -> None:
+    def _handle_rejected(self, event: ConnectionRejected) -> None:
         who = event.address if event.peer is None else f"{event.peer} at {event.address}"
         self._report(who, event.reason)
         client = self._client_of(event.peer or "")
         if client is not None:
-            self._blamed[client] = event.reason
+            self._closing_reasons[client] = event.reason
 
-    def _receive(self, event: Received) -> None:
+    def _handle_message(self, event: Received) -> None:
         client = self._client_of(event.peer)
         if client is None:
-            return  # it was disconnected when it joined
+            return  # not a client of this run: it was disconnected when it joined
         message = event.message
         if isinstance(message, Answer | Offer | Update | Failed):
-            self.bytes.received(client, event.wire_bytes)
+            self.byte_counter.received(client, event.wire_bytes)
         if isinstance(message, CannotTakePart):
             self._report(f"client {client}", f"cannot take part: {message.reason}")
         elif isinstance(message, Ready):
-            self._welcome(client, message)
-        elif isinstance(message, Lacking):
-            self._send_assets(event.peer, client, message)
-        elif client not in self.there.ready:
-            # Meant for an older connection or server; what is wanted of it, it will be asked for.
+            self._handle_ready(client, message)
+        elif isinstance(message, MissingAssets):
+            self._handle_missing_assets(event.peer, client, message)
+        elif client not in self.membership.ready:
+            # An answer to an older connection or server; the open requests are sent again.
             log.info("client %d: a %s before it was ready", client, type(message).__name__)
         elif not isinstance(message, Answer | Offer | Update | Failed):
-            self.offence(client, f"sent a {type(message).__name__}, which only a server sends")
+            self.report_violation(
+                client, f"sent a {type(message).__name__}, which only a server sends"
+            )
         elif message.client != client:
             reason = f"sent a message in the name of client {message.client}"
-            self.offence(client, reason)
-            self._void(client, reason)
+            self.report_violation(client, reason)
+            self._add_lost(client, reason)
         elif isinstance(message, Failed):
             reason = message.reason[:REASON_LENGTH]
             log.warning("client %d, round %d: %s", client, message.round, reason)
             trace = message.traceback[-TRACEBACK_LENGTH:]
-            self._arrived.append(ClientLost(message.round, client, reason, trace))
+            self._events.append(ClientLost(message.round, client, reason, trace))
         else:
-            self._arrived.append(message)
+            self._events.append(message)
 
-    def _send_assets(self, peer: str, client: int, lacking: Lacking) -> None:
-        """Send a client the assets that it lacks; when it has them it says that it is ready."""
+    def _handle_missing_assets(self, peer: str, client: int, missing: MissingAssets) -> None:
+        """Send a client the assets that it lacks; it sends `Ready` when it has them."""
         known = {asset.name for asset in self._setup.assets}
-        if client in self.there.ready or not lacking.assets or not known.issuperset(lacking.assets):
-            self.offence(client, "lacks assets that it has, or that this run does not have")
+        if (
+            client in self.membership.ready
+            or not missing.assets
+            or not known.issuperset(missing.assets)
+        ):
+            self.report_violation(
+                client, "lacks assets that it has, or that this run does not have"
+            )
             return
-        again = self.asset_sender.send(peer, client, lacking.assets)
-        if again:
-            self.offence(client, f"lacks the asset {again[0]} that it had; it gets it again")
+        repeated = self.asset_sender.send(peer, client, missing.assets)
+        if repeated:
+            self.report_violation(
+                client, f"lacks the asset {repeated[0]} that it had; it gets it again"
+            )
         else:
-            log.info("client %d is sent assets: %s", client, ", ".join(lacking.assets))
+            log.info("client %d is sent assets: %s", client, ", ".join(missing.assets))
 
-    def _note(self, event: FileSent | FileFailed) -> None:
+    def _handle_file(self, event: FileSent | FileFailed) -> None:
         if isinstance(event, FileSent):
-            self.asset_sender.arrived(event.peer, event.name)
+            self.asset_sender.sent(event.peer, event.name)
         elif self.asset_sender.failed(event.peer, event.name):
             self._report(event.peer, f"does not get the asset {event.name}: {event.reason}")
 
-    def _welcome(self, client: int, ready: Ready) -> None:
-        if client in self.there.ready:
-            self.offence(client, "was ready already")
+    def _handle_ready(self, client: int, ready: Ready) -> None:
+        if client in self.membership.ready:
+            self.report_violation(client, "was ready already")
             return
         fits = ready.run == self._setup.run and ready.client == client
         fits = fits and ready.assets == tuple(asset.sha256 for asset in self._setup.assets)
@@ -274,12 +292,12 @@ class ClientSessions:
             self._report(f"client {client}", reason)
             self.listener.disconnect(identity(client), reason, final=True)
             return
-        before = self.there.arrive(client, ready.samples)
+        before = self.membership.join(client, ready.samples)
         what = "joined" if before is None else "is back"
         log.info("client %d %s with %d samples", client, what, ready.samples)
         if before not in (None, ready.samples):
             log.warning("client %d had %d samples before", client, before)
-        self.kept[client] = set(ready.kept)
+        self.memory_rounds[client] = set(ready.kept)
         if client in self.questions:
             self.send(client, self.questions[client])
         task = self.outstanding.get(client)
@@ -288,28 +306,28 @@ class ClientSessions:
             and task.last_accepted_round
             and task.last_accepted_round not in ready.kept
         ):
-            self._arrived.append(StateLost(task.round, client))
+            self._events.append(StateLost(task.round, client))
         elif task is not None:
             self.send(client, task)
 
-    def _void(self, client: int, reason: str) -> None:
-        """Let the logic know that what was asked of a client will not be had."""
+    def _add_lost(self, client: int, reason: str) -> None:
+        """Add the event that a client will not do what it was asked, if it was asked anything."""
         if client in self.outstanding:
             round = self.outstanding[client].round
-            self._arrived.append(ClientLost(round, client, reason, rejected=True))
+            self._events.append(ClientLost(round, client, reason, rejected=True))
         elif client in self.questions:
-            self._arrived.append(ClientLost(0, client, reason, rejected=True))
+            self._events.append(ClientLost(0, client, reason, rejected=True))
 
     def _report(self, who: str, reason: str) -> None:
         self.rejections.add(f"{who}: {reason}")
         log.warning("%s: %s", who, reason[:REASON_LENGTH])
 
-    def _dismiss(self, peer: str) -> None:
-        with contextlib.suppress(NetworkError):  # then there is nobody to tell
-            self.listener.send(peer, Finished(self._finished or ""))
+    def _send_finished(self, peer: str) -> None:
+        with contextlib.suppress(NetworkError):  # the client has left
+            self.listener.send(peer, Finished(self._end_reason or ""))
             client = self._client_of(peer)
             if client is not None:
-                self._told.add(client)
+                self._notified.add(client)
 
     def _client_of(self, peer: str) -> int | None:
         match = re.fullmatch(r"client-(0|[1-9]\d{0,8})", peer)

@@ -1,4 +1,4 @@
-"""A client of a deployment, which learns its experiment from the server."""
+"""Joining a deployed run: the client receives its experiment from the server."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from layers.network import ClientTLS, Connector
 
 @dataclass(frozen=True)
 class OwnPart:
-    """What a client brings to an experiment that it learns from the server.
+    """A client's own data and modules, for an experiment that it receives from the server.
 
     Attributes:
-        data: an ``.npz`` file of its own; None: its part of the experiment's data set.
-        part: (i, n): only the i-th of n parts of `data`.
-        parts: into how many parts this client believes the experiment's data to be divided.
-        modules: the modules of its own whose names an experiment may use.
-        folder: where these modules are.
+        data: an ``.npz`` file of the client's own; None: its part of the experiment's data set.
+        part: (i, n): use only the i-th of n parts of `data`; None: all of it.
+        parts: the number of parts that the client expects the experiment's data to have.
+        modules: the client's own modules that an experiment may name.
+        folder: the folder of these modules.
         files: where data sets are.
     """
 
@@ -40,10 +40,11 @@ class OwnPart:
     files: Files = field(default_factory=Files)
 
     def learn(self, setup: Setup) -> tuple[Logic, Compute]:
-        """Make logic and compute from what the server says.
+        """Return the logic and the compute of the server's experiment.
 
         Raises:
             ExperimentError: it names something that this client does not have or allow.
+            FedmxError: the two ends read it differently, or it has another number of parts.
         """
         experiment = Experiment.parse(
             setup.experiment,
@@ -53,7 +54,7 @@ class OwnPart:
         )
         if experiment.digest() != setup.digest:
             raise FedmxError(
-                "the server's experiment reads differently here than there; "
+                "this client reads the server's experiment differently than the server; "
                 "use the same version of fedmx at both ends"
             )
         assembly = Assembly(experiment, self.files, tuple(setup.shape), setup.classes)
@@ -79,7 +80,18 @@ def join(
     memory: Path | None = None,
     give_up_s: float | None = None,
 ) -> Client:
-    """Return a client that learns its experiment from the server at `address`; run it."""
+    """Return a client that receives its experiment from the server at `address`; run it.
+
+    Args:
+        address: ``HOST:PORT`` of the server.
+        client: the client's number.
+        own: its own data and modules; None: neither.
+        tls: its TLS settings; None: plain TCP.
+        token: the shared secret; None: none.
+        insecure: whether plain TCP beyond loopback is allowed.
+        memory: the folder in which hooks' memory survives this process; None: it does not.
+        give_up_s: seconds without a connection after which the client gives up; None: never.
+    """
     assets = AssetReceiver(memory)
     connector = Connector(
         address,

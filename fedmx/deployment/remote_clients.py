@@ -13,7 +13,7 @@ from typing import Any, TypeGuard
 
 from fedmx.assembly.asset_file import AssetFile
 from fedmx.deployment.client_sessions import TICK_S, ClientEvent, ClientSessions
-from fedmx.deployment.membership import Reminder, named
+from fedmx.deployment.membership import LogTimer, listing
 from fedmx.errors import FedmxError
 from fedmx.protocol.messages import Setup
 from fedmx.server.clients import Overhead
@@ -35,21 +35,21 @@ from layers.logic.clock import Clock, RealClock
 from layers.network import Listener
 
 log = logging.getLogger("fedmx.server")
-REMIND_S = 60.0  # after which a round says whom it waits for
+LOG_WAIT_S = 60.0  # seconds of a round after which the log says which clients are waited for
 
 
 class RemoteClients:
-    """Clients that connect to `listener`; may be entered again inside of a with statement.
+    """Clients that connect to `listener`; `with` statements on it may be nested.
 
     Args:
-        listener: where they connect; started and closed here.
-        setup: what each is told first, with its `client` filled in; None: both ends are built in
-            Python, and there is no experiment file to tell clients about.
-        clients: numbers go from 0 to `clients` - 1; None: any number.
-        wait_for: how many must be ready before the first round of this process begins.
-        at_least: how many must be there, or may still come back, before any further one.
-        rejoin_s: how long a client that is gone may take to come back before it is lost.
-        assets: what every client is given before it is ready.
+        listener: the listener that clients connect to; started and closed here.
+        setup: the first message to each client, in which `client` is filled in; None: both ends are
+            built in Python, and there is no experiment file to send.
+        clients: number of clients, which are 0 to `clients` - 1; None: any number.
+        wait_for: how many must be ready before the first round of this process.
+        at_least: how many must be ready, or may still reconnect, before each further round.
+        rejoin_s: seconds that a disconnected client may take to reconnect before it is lost.
+        assets: the files that every client receives before it is ready.
     """
 
     foreign = True
@@ -71,11 +71,11 @@ class RemoteClients:
         self._at_least = at_least
         self._entered = 0
         self._assembled = False
-        self._over: dict[int, int] = {}  # the last round that each client was done with
+        self._ended_rounds: dict[int, int] = {}  # by client, the last round of which its task ended
         self._round = 0
-        self._outstanding: Mapping[int, Task] = {}  # a view of the round's
+        self._outstanding: Mapping[int, Task] = {}  # a view of the round's tasks
         self._clock = RealClock()
-        self._timer_s = math.inf  # since the round began
+        self._timer_s = math.inf  # seconds since the round began
 
     def __enter__(self) -> RemoteClients:
         if self._entered == 0:
@@ -95,64 +95,64 @@ class RemoteClients:
 
     @property
     def address(self) -> str:
-        """Where clients connect."""
+        """Address that clients connect to, with the real port once it listens."""
         return self._sessions.listener.address
 
-    # --- what the logic layer asks -----------------------------------------------------------
+    # --- for the logic layer: `Peers` --------------------------------------------------------
 
     def population(self) -> Mapping[int, int]:
-        """Return the clients that are ready, or were and may still come back.
+        """Return the clients that are ready or may reconnect, with their numbers of samples.
 
-        Waits until there are enough of them.
+        It waits until there are enough of them.
 
         Raises:
-            FedmxError: nobody could come, since this is not listening.
+            FedmxError: the listener was not started, so that no client can connect.
         """
         if self._entered == 0:
             raise FedmxError("the server does not listen; run its rounds inside `with server:`")
-        self._give_up()  # a round that an error ended may have left something behind
-        self._pump()
-        reminder = Reminder(0.0)
+        self._end_tasks()  # a round that ended with an error may have left tasks
+        self._sessions.poll()
+        log_timer = LogTimer(0.0)
         while True:
-            for client in self._sessions.there.expire():
+            for client in self._sessions.membership.expire():
                 log.warning("client %d is not back; going on without it", client)
             needed = self._at_least if self._assembled else self._wait_for
-            if len(self._sessions.there.samples) >= needed:
+            if len(self._sessions.membership.samples) >= needed:
                 self._assembled = True
-                return dict(self._sessions.there.samples)
-            if reminder.due():
-                self._say_who_is_missing(needed)
-            self._unasked(self._next(TICK_S))
+                return dict(self._sessions.membership.samples)
+            if log_timer.due():
+                self._log_missing_clients(needed)
+            self._report_unexpected(self._sessions.next_event(TICK_S))
 
     def remembers(self, client: int, round: int) -> bool:
-        """Return whether the client has what its hooks kept after this round, as it says."""
-        return round in self._sessions.kept.get(client, ())
+        """Return whether the client has announced its hooks' memory after this round."""
+        return round in self._sessions.memory_rounds.get(client, ())
 
     def ask(
         self, question: Question, clients: Sequence[int], deadline_s: float | None
     ) -> Sequence[Answer]:
-        """Ask clients at the same time; return the answers of those that answered in time."""
+        """Ask clients at the same time; return the answers that arrived before the deadline."""
         answers: list[Answer] = []
-        there, rejections = self._sessions.there, self._sessions.rejections
+        membership, rejections = self._sessions.membership, self._sessions.rejections
         asked = self._sessions.questions = dict.fromkeys(clients, question)
         ends = math.inf if deadline_s is None else time.monotonic() + deadline_s
-        reminder = Reminder(REMIND_S)
+        log_timer = LogTimer(LOG_WAIT_S)
         for client in clients:
             self._sessions.send(client, question)
         while asked and (left_s := ends - time.monotonic()) > 0:
-            event = self._next(left_s)
-            if _replies(event, question) and event.client in asked:
+            event = self._sessions.next_event(left_s)
+            if _is_reply(event, question) and event.client in asked:
                 del asked[event.client]
                 if isinstance(event, Answer):
                     answers.append(event)
                 else:
                     rejections.add(f"client {event.client}: no answer: {event.reason}")
             else:
-                self._unasked(event)
-            for client in there.expire():
+                self._report_unexpected(event)
+            for client in membership.expire():
                 asked.pop(client, None)
-            if reminder.due():
-                log.info("waiting for the answers of clients %s", named(set(asked)))
+            if log_timer.due():
+                log.info("waiting for the answers of clients %s", listing(set(asked)))
         for client in asked:
             rejections.add(f"client {client}: no answer within {deadline_s:g} s")
         asked.clear()
@@ -161,44 +161,46 @@ class RemoteClients:
     def begin(
         self, round: int, plan: Plan, outstanding: Mapping[int, Task], deadline_s: float | None
     ) -> None:
-        """Begin a round: its deadline counts from now."""
+        """Begin a round; its deadline counts from now."""
         self._round = round
         self._outstanding = self._sessions.outstanding = outstanding
         self._clock.begin(deadline_s)
         self._timer_s = math.inf
 
     def send(self, tasks: Sequence[Task]) -> None:
-        """Send tasks; a client that is gone gets its task when it is back."""
-        self._pump()  # so that nothing goes to a connection that has not said that it is ready
+        """Send tasks; a disconnected client gets its task when it reconnects."""
+        self._sessions.poll()  # nothing may go to a new connection before its `Ready`
         for task in tasks:
-            if self._over.get(task.client) == task.round:
-                del self._over[task.client]  # the round is run again
+            if self._ended_rounds.get(task.client) == task.round:
+                del self._ended_rounds[task.client]  # the round is run again
             self._clock.ask(task.client)
             self._sessions.send(task.client, task)
 
     def answer(self, verdicts: Sequence[Verdict]) -> None:
-        """Tell clients what became of their offers."""
+        """Send verdicts on offers."""
         for verdict in verdicts:
             self._sessions.send(verdict.client, verdict)
             self._clock.note(verdict.client, "decided_s")
             if verdict.granted:
                 self._clock.note(verdict.client, "sending_s")
             else:
-                self._done_with(verdict.client)
+                self._end_task(verdict.client)
 
     def set_timer(self, at_s: float | None) -> None:
         """Set the moment at which the timer fires."""
         self._timer_s = math.inf if at_s is None else at_s
 
     def events(self) -> Generator[Offer | Update | ClientLost | StateLost | TimerFired, None, None]:
-        """Yield what arrives, until no task is outstanding or the deadline has passed."""
-        reminder = Reminder(REMIND_S)
-        there, outstanding = self._sessions.there, self._outstanding
+        """Yield the round's events, until no task is outstanding or the deadline has passed."""
+        log_timer = LogTimer(LOG_WAIT_S)
+        membership, outstanding = self._sessions.membership, self._outstanding
         while outstanding and self._clock.left_s > 0:
             timer_left_s = self._timer_s - self._clock.elapsed_s
-            event = self._fitting(self._next(min(self._clock.left_s, timer_left_s)))
+            event = self._event_of_round(
+                self._sessions.next_event(min(self._clock.left_s, timer_left_s))
+            )
             if isinstance(event, Update | ClientLost):
-                self._done_with(event.client)
+                self._end_task(event.client)
             if isinstance(event, Offer):
                 self._clock.note(event.client, "trained_s")
                 event = replace(event, at_s=self._clock.elapsed_s)
@@ -207,15 +209,15 @@ class RemoteClients:
             if self._clock.elapsed_s >= self._timer_s:
                 self._timer_s = math.inf
                 yield TimerFired()
-            for client in there.expire():
-                task = self._done_with(client)
+            for client in membership.expire():
+                task = self._end_task(client)
                 if task is not None:
-                    reason = f"disconnected, and not back within {there.rejoin_s:g} s"
+                    reason = f"disconnected, and not back within {membership.rejoin_s:g} s"
                     yield ClientLost(task.round, client, reason)
-            if outstanding and reminder.due():
-                who = named(set(outstanding))
+            if outstanding and log_timer.due():
+                who = listing(set(outstanding))
                 log.info("round %d: waiting for clients %s", self._round, who)
-        self._give_up()
+        self._end_tasks()
         self._clock.end()
 
     @property
@@ -229,18 +231,18 @@ class RemoteClients:
         return self._clock.elapsed_s
 
     def times(self) -> Mapping[int, Times]:
-        """Return who did what when, as far as it can be seen from here."""
+        """Return the times of each client of the round, as far as the server can see them."""
         return self._clock.times()
 
     def traffic(self) -> Mapping[int, Traffic]:
-        """Return the bytes of messages since the last call."""
-        return self._sessions.bytes.take()
+        """Return the bytes of messages since the last call, by client."""
+        return self._sessions.byte_counter.take()
 
-    # --- what the server asks ----------------------------------------------------------------
+    # --- for the server: `Clients` -----------------------------------------------------------
 
     def overhead(self) -> Overhead:
-        """Return what was taken besides messages since the last call."""
-        traffic, counter = self._sessions.listener.traffic(), self._sessions.bytes
+        """Return the bytes besides messages, and the rejections, since the last call."""
+        traffic, counter = self._sessions.listener.traffic(), self._sessions.byte_counter
         files = traffic.file_bytes_sent + traffic.file_bytes_received
         total = traffic.sent_bytes + traffic.received_bytes
         return Overhead(
@@ -250,102 +252,105 @@ class RemoteClients:
         )
 
     def keep_assets(self, folder: Path) -> None:
-        """Keep the files of the assets, if there are any, in `folder`."""
+        """Keep the files of the assets in `folder`."""
         self._sessions.asset_sender.folder = folder
 
     def tree(self) -> dict[str, Any]:
-        """Return the last round that each client was done with; clients keep their own memory."""
-        return {"over": dict(self._over)}
+        """Return the last round of which each client's task ended, for a checkpoint.
+
+        Clients keep the memory of their hooks themselves.
+        """
+        return {"over": dict(self._ended_rounds)}
 
     def restore(self, tree: Mapping[str, Any]) -> None:
-        """Take back what `tree` returned: what is late is known after a restart, too."""
-        self._over = dict(tree["over"])
+        """Go on from what `tree` returned, so that late updates are recognised after a restart."""
+        self._ended_rounds = dict(tree["over"])
 
     def finish(self, reason: str) -> None:
-        """Tell every client that the run is over, also those that are about to come back."""
-        # Unassembled: an earlier process ran the last round and told perhaps nobody.
-        self._sessions.farewell(reason, everyone=not self._assembled)
+        """Tell every client that the run is over, also those that will reconnect soon."""
+        # Without assembly, an earlier process ran the last round and may have told no client.
+        self._sessions.finish(reason, everyone=not self._assembled)
 
-    # --- what of all that arrives is for the logic -------------------------------------------
+    # --- which events are for the logic layer ------------------------------------------------
 
-    def _next(self, wait_s: float) -> ClientEvent | None:
-        """Return what arrived, waiting for one event of the network at most."""
-        return self._sessions.next(wait_s)
-
-    def _pump(self) -> None:
-        """Learn who has come and gone."""
-        self._sessions.pump()
-
-    def _fitting(self, event: ClientEvent | None) -> Offer | Update | ClientLost | StateLost | None:
-        """Return what the round under way has to see; report the rest."""
+    def _event_of_round(
+        self, event: ClientEvent | None
+    ) -> Offer | Update | ClientLost | StateLost | None:
+        """Return the event if it belongs to the round under way; otherwise report it."""
         if event is None or isinstance(event, Answer):
-            self._unasked(event)
+            self._report_unexpected(event)
             return None
         client, task = event.client, self._outstanding.get(event.client)
-        if task is not None and event.round == task.round and _answers(event, task):
+        if task is not None and event.round == task.round and _is_asked_for(event, task):
             if isinstance(event, Offer | Update):
-                self._sessions.kept[client] = {task.last_accepted_round, task.round}
+                self._sessions.memory_rounds[client] = {task.last_accepted_round, task.round}
             return event
         if isinstance(event, StateLost):
-            return None  # that task is over
-        if event.round == self._over.get(client) and (task or event.round != self._round):
-            self._unasked(event)
+            return None  # its task has ended
+        if event.round == self._ended_rounds.get(client) and (task or event.round != self._round):
+            self._report_unexpected(event)
             return None
-        if isinstance(event, Update) and (task or not self._sessions.rejections.offend(client)):
-            return event  # the logic refuses it, and its report says why
-        self._unasked(event)
+        if isinstance(event, Update) and (
+            task or not self._sessions.rejections.count_violation(client)
+        ):
+            return event  # the logic layer rejects it and reports the reason
+        self._report_unexpected(event)
         if task is None:
             return None
-        reason = f"sent an {_kind(event)} of round {event.round}, not its update"
+        reason = f"sent an {_kind_of(event)} of round {event.round}, not its update"
         return ClientLost(task.round, client, reason, rejected=True)
 
-    def _unasked(self, event: ClientEvent | None) -> None:
-        """Report what nobody waits for (any more)."""
+    def _report_unexpected(self, event: ClientEvent | None) -> None:
+        """Report an event that was not asked for, or comes too late."""
         if event is None or isinstance(event, StateLost):
             return
-        what = _kind(event)
-        if not isinstance(event, Answer) and event.round == self._over.get(event.client):
-            # As it comes from a client that is slow, or was asked twice when it came back.
+        what = _kind_of(event)
+        if not isinstance(event, Answer) and event.round == self._ended_rounds.get(event.client):
+            # Slow clients send these, and clients that were asked again when they reconnected.
             what = f"its {what} of round {event.round} came too late, or again"
             log.info("client %d: %s", event.client, what)
             self._sessions.rejections.add(f"client {event.client}: {what}")
-            if self._sessions.rejections.offend(event.client):
-                self._sessions.offence(event.client, "sent too much that it was not asked for")
+            if self._sessions.rejections.count_violation(event.client):
+                self._sessions.report_violation(
+                    event.client, "sent too much that it was not asked for"
+                )
         else:
-            self._sessions.offence(event.client, f"sent an {what} that it was not asked for")
+            self._sessions.report_violation(
+                event.client, f"sent an {what} that it was not asked for"
+            )
 
-    def _done_with(self, client: int) -> Task | None:
-        """Take note that nothing of a client's task is waited for any more; return the task."""
+    def _end_task(self, client: int) -> Task | None:
+        """Record that a client's task has ended; return the task, None if there was none."""
         task = self._outstanding.get(client)
         if task is not None:
-            self._over[client] = task.round
+            self._ended_rounds[client] = task.round
             self._clock.note(client, "ended_s")
         return task
 
-    def _give_up(self) -> None:
-        """Stop waiting; what still comes for this round is too late."""
+    def _end_tasks(self) -> None:
+        """End all outstanding tasks; updates that still come for this round are too late."""
         for client in self._outstanding:
-            self._done_with(client)
+            self._end_task(client)
 
-    def _say_who_is_missing(self, needed: int) -> None:
-        ready, number = set(self._sessions.there.samples), self._sessions.clients
+    def _log_missing_clients(self, needed: int) -> None:
+        ready, number = set(self._sessions.membership.samples), self._sessions.clients
         text = f"waiting for clients: {len(ready)} of {needed} are ready"
         if number is not None:
             missing = set(range(number)) - ready
-            text += f"; not there: {named(missing)}"
+            text += f"; missing: {listing(missing)}"
         log.info("%s", text)
 
 
-def _kind(event: ClientEvent) -> str:
+def _kind_of(event: ClientEvent) -> str:
     return "update" if isinstance(event, ClientLost) else type(event).__name__.lower()
 
 
-def _replies(event: ClientEvent | None, question: Question) -> TypeGuard[Answer | ClientLost]:
-    """Whether this is about the question, and not about an earlier one or a task."""
+def _is_reply(event: ClientEvent | None, question: Question) -> TypeGuard[Answer | ClientLost]:
+    """Return whether an event concerns this question, not an earlier one or a task."""
     if isinstance(event, Answer):
         return (event.question, event.round) == (question.name, question.round)
     return isinstance(event, ClientLost) and event.round == 0
 
 
-def _answers(event: ClientEvent, task: Task) -> bool:
+def _is_asked_for(event: ClientEvent, task: Task) -> bool:
     return task.offer or not isinstance(event, Offer)

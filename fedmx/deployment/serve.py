@@ -1,4 +1,4 @@
-"""The server of a deployment, made from its experiment."""
+"""Serving a deployed run: from an experiment to a server that listens."""
 
 from __future__ import annotations
 
@@ -16,7 +16,11 @@ def serve(experiment: Experiment | Assembly, run: str) -> Server:
     """Return the server of a deployed experiment; iterate over it to run it.
 
     Args:
-        run: names the run; the same name when it is resumed.
+        experiment: the experiment, or its assembly.
+        run: name of the run; a resumed run has the same name.
+
+    Raises:
+        ExperimentError: the experiment has parts that are objects, which cannot be sent by name.
     """
     assembly = experiment if isinstance(experiment, Assembly) else Assembly(experiment)
     experiment = assembly.experiment
@@ -31,11 +35,11 @@ def serve(experiment: Experiment | Assembly, run: str) -> Server:
         insecure=network.insecure,
         heartbeat_s=network.heartbeat_s,
     )
-    # Where this machine keeps its keys is nothing that a client has to know.
-    told = experiment.with_overrides(["network.tls=null", "network.token_file=null"])
+    # Clients need not know where this machine keeps its keys.
+    sent = experiment.with_overrides(["network.tls=null", "network.token_file=null"])
     setup = Setup(
         run=run,
-        experiment=told.to_yaml(),
+        experiment=sent.to_yaml(),
         digest=experiment.digest(),
         client=0,
         shape=assembly.dataset.shape,

@@ -1,4 +1,4 @@
-"""The shared secret by which both ends of a deployment know each other, read from a file."""
+"""The shared secret of a deployment's two ends, read from a file."""
 
 from __future__ import annotations
 

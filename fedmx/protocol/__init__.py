@@ -1,4 +1,4 @@
-"""What travels between a server and its clients: the closed table of messages.
+"""The messages between a server and its clients: a closed table.
 
-No sockets here, and nothing that only one of the two ends needs.
+Sockets, and code that only one of the two ends needs, do not belong here.
 """

@@ -1,4 +1,4 @@
-"""A message's way over the wire without the wire: what arrives, and how many bytes it took."""
+"""A message encoded and decoded as on the wire, for simulations."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Message = TypeVar("Message")
 
 
 def carried(message: Message) -> tuple[Message, int]:
-    """Return the message as the other end gets it, and its bytes on the wire."""
+    """Return the message as the other end receives it, and its bytes on the wire."""
     payload = CODEC.encode(message)
     received = CODEC.decode(bytearray().join(payload.buffers))
     return received, wire_size(payload.size)

@@ -1,4 +1,4 @@
-"""The closed table of what travels between a server and its clients."""
+"""The closed table of messages between a server and its clients."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from layers.network import MessageCodec
 
 @dataclass(frozen=True)
 class AnnouncedAsset:
-    """A file that every client has to have before it is ready.
+    """A file that every client must have before it is ready.
 
     Attributes:
-        name: of the asset, as a hook declares it.
-        sha256: of the file, 64 hexadecimal digits.
-        size_bytes: of the file.
+        name: name of the asset, as a hook declares it.
+        sha256: SHA-256 of the file, 64 hexadecimal digits.
+        size_bytes: size of the file.
     """
 
     name: str
@@ -23,22 +23,22 @@ class AnnouncedAsset:
     size_bytes: int
 
     def file_name(self, client: int) -> str:
-        """Return the name of a client's copy: clients of one machine may have one folder."""
+        """Return the file name of a client's copy; clients on one machine may share a folder."""
         return f"{self.name}-{self.sha256[:16]}-client-{client}.safetensors"
 
 
 @dataclass(frozen=True)
 class Setup:
-    """Down, first: what the run is; the client refuses what it cannot do.
+    """Down, first: describes the run; a client that cannot take part says so.
 
     Attributes:
-        run: names this run, so that a client's memory is not taken for that of another one.
+        run: name of the run; a client keeps its memory by run.
         experiment: the experiment file's resolved text; empty where both ends were built in Python.
-        digest: of everything in the experiment that determines the result.
-        client: number of the client that this goes to, from 0.
-        shape: of one example as the model takes it.
+        digest: digest of everything in the experiment that determines the result.
+        client: number of the client that receives this message, from 0.
+        shape: shape of one example as the model takes it.
         classes: number of labels.
-        assets: the files that it must have before it is ready.
+        assets: the files that the client must have before it is ready.
     """
 
     run: str
@@ -52,12 +52,14 @@ class Setup:
 
 @dataclass(frozen=True)
 class Ready:
-    """Up: the client can do it.
+    """Up: the client is ready for tasks.
 
     Attributes:
+        run: name of the run, from the setup.
+        client: number of the client.
         samples: its number of training samples, n_k.
-        kept: the rounds after which it still has what its hooks kept.
-        assets: the SHA-256 of each asset that was announced, in that order: it has them all.
+        kept: the rounds after which it still has its hooks' memory.
+        assets: the SHA-256 of each announced asset, in the order of the setup; it has all of them.
     """
 
     run: str
@@ -68,11 +70,13 @@ class Ready:
 
 
 @dataclass(frozen=True)
-class Lacking:
-    """Up: the client can do it once it has some more assets; the server sends it their files.
+class MissingAssets:
+    """Up: the client lacks assets before it is ready; the server sends it their files.
 
     Attributes:
-        assets: the names of those that it lacks.
+        run: name of the run, from the setup.
+        client: number of the client.
+        assets: the names of the assets that it lacks.
     """
 
     run: str
@@ -82,7 +86,7 @@ class Lacking:
 
 @dataclass(frozen=True)
 class CannotTakePart:
-    """Up: the client lacks something that the experiment names."""
+    """Up: the client cannot take part in the experiment, and why."""
 
     client: int
     reason: str
@@ -90,7 +94,7 @@ class CannotTakePart:
 
 @dataclass(frozen=True)
 class Failed:
-    """Up: the client's own code raised; no update of this round will come from it."""
+    """Up: the client's code failed; it sends no update in this round."""
 
     round: int
     client: int
@@ -118,6 +122,6 @@ CODEC = MessageCodec(
         9: Offer,
         10: Verdict,
         11: Update,
-        12: Lacking,
+        12: MissingAssets,
     }
 )

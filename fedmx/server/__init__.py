@@ -1,4 +1,4 @@
-"""The server's end of a run: it runs rounds, evaluates the model and records both.
+"""The server's end of a run: it runs rounds, evaluates the global model and records the run.
 
-Sockets, processes and the command line do not belong here.
+Sockets, worker processes and the command line do not belong here.
 """

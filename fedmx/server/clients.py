@@ -1,4 +1,4 @@
-"""The clients of a run, as its server holds them: simulated or remote."""
+"""The interface of a run's clients to its server, simulated or remote."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from layers.logic.clock import Clock
 
 @dataclass(frozen=True)
 class Overhead:
-    """What a round took besides its messages.
+    """The cost of a round besides its messages.
 
     Attributes:
-        control_bytes: of handshakes, heartbeats and the like.
-        file_bytes: of files that clients were sent, in both directions together.
-        rejected_connections: why peers were turned away.
+        control_bytes: bytes of handshakes, heartbeats and other control frames.
+        file_bytes: bytes of the files sent to clients, in both directions together.
+        rejected_connections: why peers were rejected.
     """
 
     control_bytes: int = 0
@@ -27,35 +27,35 @@ class Overhead:
 
 
 class Clients(Peers, Protocol):
-    """What the logic layer asks of clients, and what a run and its checkpoints need besides."""
+    """Peers for the logic layer, which can also be closed, saved and restored."""
 
     def __enter__(self) -> Any: ...
     def __exit__(self, *exc_info: object) -> None: ...
 
     @property
     def address(self) -> str:
-        """Where clients connect; empty in a simulation."""
+        """Address that clients connect to; empty in a simulation."""
 
     @property
     def clock(self) -> Clock:
         """The clock by which rounds are timed."""
 
     def tree(self) -> dict[str, Any]:
-        """Return what a checkpoint keeps of the clients, as named arrays and numbers."""
+        """Return the clients' part of a checkpoint, as named arrays and numbers."""
 
     def restore(self, tree: Mapping[str, Any]) -> None:
-        """Take back what `tree` returned."""
+        """Go on from what `tree` returned."""
 
     def overhead(self) -> Overhead:
-        """Return what was taken besides messages since the last call."""
+        """Return the cost besides messages since the last call."""
 
     def finish(self, reason: str) -> None:
-        """End the run for the clients: they get no more tasks."""
+        """Tell the clients that the run is over, and why."""
 
 
 @runtime_checkable
 class SendsFiles(Protocol):
-    """Clients that are sent the assets as files."""
+    """Clients that receive the assets as files."""
 
     def keep_assets(self, folder: Path) -> None:
         """Keep the files of the assets in `folder`."""

@@ -1,4 +1,4 @@
-"""How good the global model is: on all test samples, and on each client's own."""
+"""Evaluation of the global model: on all test samples, and on each client's own."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ Rows = npt.NDArray[np.integer]
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What one pass over the test samples said.
+    """The result of one pass over the test samples.
 
     Attributes:
-        accuracy: share of right answers.
-        loss: mean over the samples.
+        accuracy: share of samples that were classified correctly, from 0 to 1.
+        loss: mean loss over the samples.
         client_accuracy_mean: mean over the clients of the accuracy on a client's own test samples,
-            each client counting the same; None if it was not asked for.
-        client_accuracy_variance: the variance of these accuracies, divided by their number.
+            with equal weights; None if it was not evaluated.
+        client_accuracy_variance: population variance of these accuracies (divided by their number).
     """
 
     accuracy: float
@@ -32,10 +32,10 @@ class Evaluation:
 
 
 def evaluate(scores: Scores, clients: Sequence[Rows] | None = None) -> Evaluation:
-    """Return what the scores of the samples say.
+    """Return the evaluation that follows from the samples' scores.
 
     Args:
-        scores: of all samples.
+        scores: the scores of all samples.
         clients: each client's rows of the samples; a client without any is left out.
     """
     metrics = scores.metrics()

@@ -1,4 +1,4 @@
-"""From an experiment's parts and its clients to its server."""
+"""The server of an experiment, made from its assembly and its clients."""
 
 from __future__ import annotations
 
@@ -8,14 +8,20 @@ from fedmx.server.server import Scorer, Server, Stop
 
 
 def server_of(assembly: Assembly, clients: Clients, scores: Scorer | None = None) -> Server:
-    """Return the server of an experiment over `clients`, simulated or deployed."""
+    """Return the server of an experiment.
+
+    Args:
+        assembly: the parts of the experiment.
+        clients: its clients, simulated or remote.
+        scores: evaluates models elsewhere, where that is faster; None: the server evaluates.
+    """
     experiment = assembly.experiment
     evaluate, stop = experiment.compute.evaluate, experiment.stop
     return Server(
         network=clients,
         logic=assembly.server_logic,
         compute=assembly.server_compute(),
-        last=experiment.rounds,
+        last_round=experiment.rounds,
         evaluate_every=evaluate.every,
         evaluate_batch=evaluate.batch_size,
         client_rows=assembly.parts[1] if evaluate.per_client else None,

@@ -1,4 +1,4 @@
-"""Recording a run: every round to its folder, a checkpoint to resume from, a report at the end."""
+"""Recording a run: each round in its folder, checkpoints to resume from, a report at the end."""
 
 from __future__ import annotations
 
@@ -22,27 +22,30 @@ log = logging.getLogger("fedmx.run")
 
 
 @dataclass
-class Recorder:
-    """Writes rounds as they are concluded; the checkpoint last, so that it never is ahead.
+class FolderRecorder:
+    """Writes each round to the run's folder; the checkpoint last, so that it is never ahead.
 
     Attributes:
-        every: rounds between checkpoints; the last round always has one.
-        keep_last: how many checkpoints stay.
+        folder: the run's folder.
+        events: the TensorBoard log.
+        last_round: the number of the last round, which always has a checkpoint.
+        every: rounds between checkpoints.
+        keep_last: how many checkpoints are kept.
     """
 
     folder: RunFolder
     events: EventLog
-    last: int
+    last_round: int
     every: int = 1
     keep_last: int = 2
 
-    def keep(self, round: Round, checkpoint: Mapping[str, Any]) -> None:
-        """Write one round."""
-        record = round.record()
-        self.folder.append_round(record)
+    def record(self, round: Round, checkpoint: Mapping[str, Any]) -> None:
+        """Write one round, and a checkpoint if one is due."""
+        line = round.record()
+        self.folder.append_round(line)
         self.folder.append_clients(round.client_records())
-        self.events.add_round(record)
-        if round.round % self.every == 0 or round.round == self.last:
+        self.events.add_round(line)
+        if round.round % self.every == 0 or round.round == self.last_round:
             self.folder.save_checkpoint(round.round, checkpoint, self.keep_last)
 
 
@@ -53,14 +56,17 @@ def recorded(
     every: int = 1,
     keep_last: int = 2,
 ) -> Generator[Round, None, None]:
-    """Run `server` from where its folder says it is, and record it; yield each round.
+    """Run `server` from the last checkpoint in its folder, and record it; yield each round.
 
-    However the loop ends, the folder says so, and the run can be resumed unless it is done. An
-    interruption (KeyboardInterrupt) between two rounds is known as one if it is thrown in here.
+    The folder records how the run ended; it can be resumed unless it is done. To record an
+    interruption between two rounds, throw its KeyboardInterrupt into this generator.
 
     Args:
-        folder: of the run; a function makes it once the server is up, so that a server that cannot
-            listen leaves no folder behind.
+        server: the server to run.
+        folder: the run's folder; or a function that makes it when the server listens, so that a
+            server that cannot listen leaves no folder behind.
+        every: rounds between checkpoints.
+        keep_last: how many checkpoints are kept.
     """
     with ExitStack() as stack:
         if callable(folder):
@@ -74,7 +80,7 @@ def recorded(
         folder.truncate_after(server.state.round)
         server.keep_assets(folder.assets_path)
         events = stack.enter_context(EventLog(folder.events_path, server.state.round))
-        server.keeper = Recorder(folder, events, server.last, every, keep_last)
+        server.recorder = FolderRecorder(folder, events, server.last_round, every, keep_last)
         try:
             yield from server.rounds()
             export_model(server, folder)
@@ -91,7 +97,7 @@ def recorded(
         except BaseException as error:
             _end(folder, "failed", f"{type(error).__name__}: {error}")
             raise
-        folder.finish("done", server.reason or f"all {server.last} rounds were run")
+        folder.finish("done", server.reason or f"all {server.last_round} rounds were run")
         write_report([folder], folder.report_path)
 
 
@@ -104,7 +110,7 @@ def _restore(server: Server, folder: RunFolder) -> None:
 
 
 def export_model(server: Server, folder: RunFolder) -> None:
-    """Write the global model, one named tensor a parameter, its non-trainable ones included."""
+    """Write the global model, one named tensor for each parameter, with the non-trainable ones."""
     engine = server.compute.engine
     tensors = (*engine.layout, *engine.buffers_layout)
     layout = [(tensor.name, tensor.shape) for tensor in tensors]
@@ -113,7 +119,7 @@ def export_model(server: Server, folder: RunFolder) -> None:
 
 
 def _explain(folder: RunFolder, error: TooFewUpdates) -> None:
-    """Say of each client why its update is missing; a resumed run forgets it again."""
+    """Record why each client's update is missing; a resumed run removes these records."""
     if error.report is not None:
         round = Round(error.report, accuracy=None, loss=None, seconds=0.0, elapsed_s=0.0)
         with contextlib.suppress(RunError):
@@ -123,6 +129,6 @@ def _explain(folder: RunFolder, error: TooFewUpdates) -> None:
 def _end(
     folder: RunFolder, status: Literal["stopped", "interrupted", "failed"], reason: str
 ) -> None:
-    """Say how a run ended early; why it did matters more than that this cannot be written."""
+    """Record how a run ended early; a failure to write must not hide the error that ended it."""
     with contextlib.suppress(RunError):
         folder.finish(status, reason)

@@ -1,4 +1,4 @@
-"""What a user sees of a round: the logic's report, the model's quality, and the cost."""
+"""One round as users see it: the logic layer's report, the evaluation, and the cost."""
 
 from __future__ import annotations
 
@@ -14,18 +14,19 @@ class Round:
     """One concluded round.
 
     Attributes:
-        report: who took part and what became of each.
-        accuracy: of the global model on the server's samples; None where it was not evaluated.
-        loss: likewise.
-        seconds: that the round took, evaluation included.
-        elapsed_s: since the run began, interruptions left out.
-        clock_elapsed_s: sum of the rounds' durations by the clients' clock, `report.took_s`, and of
-            virtual time that passed between them because nobody was there.
+        report: who took part, and the fate of each client's update.
+        accuracy: accuracy of the global model on the server's samples, from 0 to 1; None where it
+            was not evaluated.
+        loss: mean loss of the global model on these samples; None where it was not evaluated.
+        seconds: duration of the round, evaluation included.
+        elapsed_s: seconds since the run began, without interruptions.
+        clock_elapsed_s: sum of the rounds' durations by the clients' clock (`report.took_s`), and
+            of the virtual time between rounds in which no client was available.
         virtual: whether that clock's time is virtual.
-        overhead: what the round took besides the messages in `report`.
+        overhead: the cost of the round besides the messages in `report`.
         client_accuracy_mean: mean over clients of the accuracy on a client's own test samples; None
             where it was not evaluated.
-        client_accuracy_variance: likewise, the variance.
+        client_accuracy_variance: variance of these accuracies; None where it was not evaluated.
     """
 
     report: RoundReport
@@ -46,7 +47,7 @@ class Round:
 
     @property
     def participants(self) -> tuple[int, ...]:
-        """The clients whose updates counted."""
+        """The clients whose updates were accepted."""
         return self.report.of("accepted")
 
     @property
@@ -66,33 +67,33 @@ class Round:
 
     @property
     def control_bytes(self) -> int:
-        """Bytes of handshakes, heartbeats and the like."""
+        """Bytes of handshakes, heartbeats and other control frames."""
         return self.overhead.control_bytes
 
     @property
     def file_bytes(self) -> int:
-        """Bytes of files that clients were sent, in both directions together."""
+        """Bytes of the files sent to clients, in both directions together."""
         return self.overhead.file_bytes
 
     @property
     def rejected_connections(self) -> tuple[str, ...]:
-        """Why peers were turned away since the round before."""
+        """Why peers were rejected since the round before."""
         return self.overhead.rejected_connections
 
     @property
     def tasks(self) -> int:
-        """Number of clients to which a task went down."""
+        """Number of clients to which a task was sent."""
         return sum(client.traffic.down_bytes > 0 for client in self.report.clients)
 
     @property
     def updates(self) -> int:
-        """Number of updates that came up, whether they counted or were refused."""
+        """Number of updates that arrived, accepted or rejected."""
         return sum(client.status in ("accepted", "rejected") for client in self.report.clients)
 
     def record(self) -> dict[str, Any]:
         """Return the round's line of rounds.jsonl."""
         return {
-            **self.report.numbers,  # first: what hooks call their numbers replaces no others
+            **self.report.numbers,  # first, so that hooks' names replace no others
             "round": self.round,
             "accuracy": self.accuracy,
             "loss": self.loss,
@@ -123,7 +124,7 @@ class Round:
         """Return the round's lines of clients.jsonl."""
         return [
             {
-                **client.metrics,  # first: what a client calls its numbers replaces no others
+                **client.metrics,  # first, so that clients' names replace no others
                 "round": self.round,
                 "client": client.client,
                 "status": client.status,

@@ -1,4 +1,4 @@
-"""The server: it runs rounds over whatever carries its tasks, sockets or a simulation."""
+"""The server: it runs rounds with its clients, remote or simulated."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ from layers.compute.scores import Scores
 from layers.logic import Logic, ServerState, run_round
 
 Scorer: TypeAlias = "Callable[[np.ndarray, np.ndarray, int], Scores | None]"
-"""Evaluates a model on the server's samples: weights, buffers, batch size; None: it does not."""
+"""Evaluates weights and buffers on the server's samples with a batch size; or returns None."""
 
 
-class Keeper(Protocol):
-    """Who is told of every round, before the next one begins."""
+class Recorder(Protocol):
+    """Records every round before the next one begins."""
 
-    def keep(self, round: Round, checkpoint: Mapping[str, Any]) -> None:
-        """Record a round and the state after it; what it raises ends the run."""
+    def record(self, round: Round, checkpoint: Mapping[str, Any]) -> None:
+        """Record a round and the checkpoint after it; an exception from here ends the run."""
 
 
 @dataclass(frozen=True)
 class Stop:
-    """When a run ends before its last round.
+    """When a run ends before its last round; the first condition that holds ends it.
 
     Attributes:
-        accuracy: of the global model, from 0 to 1, at least.
-        loss: of the global model, at most.
-        seconds: that have passed.
-        clock_s: that have passed by the clients' clock, which may be virtual.
-        client_accuracy: of the global model on the clients' own test samples, their mean, at least.
+        accuracy: least accuracy of the global model, from 0 to 1.
+        loss: greatest loss of the global model.
+        seconds: duration of the run.
+        client_accuracy: least mean over clients of the accuracy on a client's own test samples.
+        clock_s: duration in seconds by the clients' clock, which may be virtual.
     """
 
     accuracy: float | None = None
@@ -65,44 +65,47 @@ class Stop:
 
 @dataclass
 class Server:
-    """One run from its first round, or from a checkpoint, to its last.
+    """One run, from its first round or from a checkpoint to its last round.
 
     Attributes:
         network: the clients, simulated or remote.
-        logic: who takes part and how updates become a model; the same value as the clients'.
+        logic: the logic of the experiment; equal to the clients'.
         compute: the engine, and the samples on which the global model is evaluated.
-        last: the number of the last round.
+        last_round: the number of the last round.
         evaluate_every: rounds between evaluations; the last round is always evaluated.
-        client_rows: each client's rows of the samples, to evaluate on each by itself, too.
+        evaluate_batch: samples a batch of the evaluation.
+        client_rows: each client's rows of the samples, for the accuracy on each client's own; None:
+            it is not evaluated.
         scores: evaluates a model on the same samples elsewhere, where that is faster.
-        stop: what ends the run sooner.
-        keeper: records rounds.
-        begin: the state to begin with; None draws the initial model from the logic's seed.
+        stop: the conditions that end the run sooner.
+        recorder: records rounds; None: nothing does.
+        initial_state: the state before the first round; None: the initial model is drawn from the
+            logic's seed.
         state: the state after the last round.
-        elapsed_s: that the rounds so far took.
-        clock_s: that they took by the clients' clock, which may be virtual, with the time between
-            them when nobody was there.
-        reason: why the run ended, once it has.
+        elapsed_s: duration of the rounds so far.
+        clock_s: their duration by the clients' clock, which may be virtual, with the time between
+            them in which no client was available.
+        reason: why the run has ended; empty: it has not.
     """
 
     network: Clients
     logic: Logic
     compute: Compute
-    last: int = 1
+    last_round: int = 1
     evaluate_every: int = 1
     evaluate_batch: int = 500
     client_rows: Sequence[Rows] | None = None
     scores: Scorer | None = None
     stop: Stop = field(default_factory=Stop)
-    keeper: Keeper | None = None
-    begin: InitVar[ServerState | None] = None
+    recorder: Recorder | None = None
+    initial_state: InitVar[ServerState | None] = None
     state: ServerState = field(init=False)
     elapsed_s: float = 0.0
     clock_s: float = 0.0
     reason: str = ""
 
-    def __post_init__(self, begin: ServerState | None) -> None:
-        self.state = begin or ServerState(0, *self.compute.engine.initial(self.logic.seed))
+    def __post_init__(self, initial_state: ServerState | None) -> None:
+        self.state = initial_state or ServerState(0, *self.compute.engine.initial(self.logic.seed))
 
     def __enter__(self) -> Server:
         self.network.__enter__()
@@ -116,7 +119,7 @@ class Server:
 
     @property
     def address(self) -> str:
-        """Where clients connect, with the real port once it listens; empty in a simulation."""
+        """Address that clients connect to, with the real port; empty in a simulation."""
         return self.network.address
 
     @property
@@ -125,7 +128,7 @@ class Server:
         return self.state.weights
 
     def restore(self, checkpoint: Mapping[str, Any]) -> None:
-        """Go on from what `Keeper.keep` was given."""
+        """Go on from a checkpoint that `Recorder.record` was given."""
         self.state = ServerState.of_tree(checkpoint["server"])
         self.elapsed_s = checkpoint["elapsed_s"]
         self.clock_s = checkpoint["clock_s"]
@@ -133,25 +136,25 @@ class Server:
         self.network.restore(checkpoint["clients"])
 
     def rounds(self) -> Iterator[Round]:
-        """Run and yield rounds until the last one, or until `stop` says so.
+        """Run and yield rounds until the last one, or until a condition of `stop` holds.
 
-        The state is that after the round that was yielded; leaving the loop leaves it so, and
-        the clients wait for the server to go on, unless `finish` tells them that it will not.
+        While a round is yielded, `state` is the state after it. If the caller leaves the loop, the
+        clients wait for the next round; call `finish` to end the run for them.
 
         Raises:
-            TooFewUpdates: a round brought too little; the state is that before it.
+            TooFewUpdates: too few updates were accepted; `state` is the state before the round.
         """
-        if not self.reason and self.state.round >= self.last:
-            self.reason = f"all {self.last} rounds were run"
-        if self.reason:  # resumed when only the end had not been told
+        if not self.reason and self.state.round >= self.last_round:
+            self.reason = f"all {self.last_round} rounds were run"
+        if self.reason:  # resumed after its last round: the clients may not know it
             self.finish(self.reason)
         while not self.reason:
-            self.network.population()  # waiting for clients to come is not the round's time
+            self.network.population()  # the time of waiting for clients does not count
             began = time.monotonic()
             with one_blas_thread():
                 self.state, report = run_round(self.state, self.network, self.logic)
             found: Evaluation | None = None
-            if report.round % self.evaluate_every == 0 or report.round == self.last:
+            if report.round % self.evaluate_every == 0 or report.round == self.last_round:
                 found = self.evaluation()
             seconds = time.monotonic() - began
             self.elapsed_s += seconds
@@ -169,31 +172,31 @@ class Server:
                 client_accuracy_variance=found.client_accuracy_variance if found else None,
             )
             self.reason = self.stop.reason(round) or ""
-            if not self.reason and self.state.round >= self.last:
-                self.reason = f"all {self.last} rounds were run"
-            if self.keeper is not None:
-                self.keeper.keep(round, self.checkpoint())
+            if not self.reason and self.state.round >= self.last_round:
+                self.reason = f"all {self.last_round} rounds were run"
+            if self.recorder is not None:
+                self.recorder.record(round, self.checkpoint())
             if self.reason:
                 self.finish(self.reason)
             yield round
 
     def finish(self, reason: str) -> None:
-        """Tell the clients that the run is over, so that they end instead of waiting."""
+        """Tell the clients that the run is over, so that they end, too."""
         self.reason = reason
         self.network.finish(reason)
 
     def keep_assets(self, folder: Path) -> None:
-        """Keep the files of the assets in `folder`, if these clients are sent files."""
+        """Keep the files of the assets in `folder`, if the clients receive files."""
         if isinstance(self.network, SendsFiles):
             self.network.keep_assets(folder)
 
     def evaluate(self) -> tuple[float, float]:
-        """Return accuracy and mean loss of the global model on the server's samples."""
+        """Return the accuracy and the mean loss of the global model on the server's samples."""
         found = self.evaluation()
         return found.accuracy, found.loss
 
     def evaluation(self) -> Evaluation:
-        """Evaluate the global model on the server's samples, and by client if there are rows."""
+        """Return the evaluation of the global model, with that by client if there are rows."""
         return evaluate(self._scores(), self.client_rows)
 
     def _scores(self) -> Scores:

@@ -55,7 +55,7 @@ class SimulatedClients:
     ) -> None:
         self._executor = executor
         self._samples = dict(samples)
-        self._able = [client for client, number in samples.items() if number]
+        self._trainable = [client for client, number in samples.items() if number]
         self._clock = clock or InstantClock(max(samples, default=-1) + 1)
         self._file_bytes = file_bytes  # that no round has reported yet
         self._ledgers: dict[int, ClientLedger] = {}
@@ -69,7 +69,7 @@ class SimulatedClients:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        self._clear()
+        self._cancel_all()
         self._executor.__exit__(*exc_info)
 
     @property
@@ -81,12 +81,12 @@ class SimulatedClients:
 
     def population(self) -> Mapping[int, int]:
         """Return every client's number of samples, of those that are there now."""
-        self._clear()  # a round that an error ended may have left something behind
+        self._cancel_all()  # a round that an error ended may have left something behind
         self._clock.settle()
-        there = self._clock.there(self._able)
-        if len(there) == len(self._able):
+        available = self._clock.available(self._trainable)
+        if len(available) == len(self._trainable):
             return self._samples
-        return {client: self._samples[client] for client in there}
+        return {client: self._samples[client] for client in available}
 
     def remembers(self, client: int, round: int) -> bool:
         """Return whether the client's memory after this round is here."""
@@ -138,11 +138,11 @@ class SimulatedClients:
 
     def events(self) -> Generator[Offer | Update | ClientLost | TimerFired, None, None]:
         """Yield what the clients send, in virtual order, until no task is outstanding."""
-        while (happened := self._clock.next()) is not None:
-            event = self._event_of(happened)
+        while (clock_event := self._clock.next()) is not None:
+            event = self._event_of(clock_event)
             if event is not None:
                 yield event
-        self._clear()
+        self._cancel_all()
 
     @property
     def elapsed_s(self) -> float:
@@ -180,7 +180,7 @@ class SimulatedClients:
 
     def finish(self, reason: str) -> None:
         """Let go of everything that clients were still to do."""
-        self._clear()
+        self._cancel_all()
 
     # --- inside ------------------------------------------------------------------------------
 
@@ -227,7 +227,7 @@ class SimulatedClients:
         if work is not None:
             work.cancel()
 
-    def _clear(self) -> None:
+    def _cancel_all(self) -> None:
         """Let go of all work."""
         for client in [*self._work, *self._results]:
             self._cancel(client)

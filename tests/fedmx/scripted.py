@@ -265,7 +265,7 @@ def listening(certificates: Certificates, *, last: int = 1, **settings: Any) -> 
         network=RemoteClients(listener, at_least=at_least, **of_clients),
         logic=Logic(layout=compute().engine.layout, **logic),
         compute=compute(),
-        last=last,
+        last_round=last,
         **settings,
     )
 

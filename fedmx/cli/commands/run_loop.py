@@ -53,7 +53,7 @@ def run_loop(
     )
     last: Round | None = None
     try:
-        with RoundProgress(server.last) as progress:
+        with RoundProgress(server.last_round) as progress:
             for last in rounds:
                 progress.show(last, opened[0])
     except KeyboardInterrupt as interruption:
@@ -68,7 +68,7 @@ def run_loop(
         raise
     except Exception as error:
         text = error_text(error)
-        if text is None or not opened or server.keeper is None:
+        if text is None or not opened or server.recorder is None:
             raise  # a fault, or the run did not begin
         raise FedmxError(f"{text}; go on with: fedmx resume {opened[0].path}") from error
     _print_result(server, opened[0], last)

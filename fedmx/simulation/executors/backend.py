@@ -11,7 +11,7 @@ Part: TypeAlias = "bytes | Any"
 
 
 @dataclass(frozen=True)
-class Died:
+class WorkerDied:
     """A worker is gone, and another one has taken its place.
 
     Attributes:
@@ -42,13 +42,13 @@ class Backend(Protocol):
     def holds(self, shared: Any, data: memoryview) -> bool:
         """Return whether what was shared are these very bytes."""
 
-    def give_back(self, shared: Any) -> None:
+    def release(self, shared: Any) -> None:
         """Let go of what was shared."""
 
-    def give(self, worker: int, parts: Sequence[Part]) -> None:
-        """Give a worker that is free a job; a worker that cannot take it has `Died`."""
+    def submit(self, worker: int, parts: Sequence[Part]) -> None:
+        """Give a worker that is free a job; a worker that cannot take it has `WorkerDied`."""
 
-    def wait(self) -> tuple[int, bytes | Died | None]:
+    def wait(self) -> tuple[int, bytes | WorkerDied | None]:
         """Wait until a worker has done its job, died or become ready (None); return who.
 
         Raises:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fedmx.errors import FedmxError
 
 
-class RaisedElsewhere(Exception):
+class WorkerTraceback(Exception):
     """The cause of an error whose code ran in another process; its text is that traceback.
 
     Attributes:

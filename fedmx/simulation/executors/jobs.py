@@ -48,7 +48,7 @@ class EncodedState:
         """
         return cls(*state_tree.encode(ledger.tree()))
 
-    def ledger(self) -> ClientLedger:
+    def decode(self) -> ClientLedger:
         """Return the ledger that this was made of."""
         return ClientLedger.of_tree(state_tree.decode(self.text, self.arrays))
 
@@ -58,20 +58,20 @@ class Train:
     """Out: a client's task, and what its hooks kept."""
 
     task: Task
-    kept: EncodedState
+    ledger: EncodedState
 
 
 @dataclass(frozen=True, eq=False)
-class Trained:
+class TrainedUpdate:
     """Back: what the client would send, its bytes on the wire, and what its hooks keep now."""
 
     update: Update
     up_bytes: int
-    kept: EncodedState
+    ledger: EncodedState
 
 
 @dataclass(frozen=True, eq=False)
-class Ask:
+class AskClients:
     """Out: a question to some clients."""
 
     question: Question
@@ -79,7 +79,7 @@ class Ask:
 
 
 @dataclass(frozen=True, eq=False)
-class Answered:
+class Answers:
     """Back: their answers in the same order, and the bytes of each on the wire."""
 
     answers: tuple[Answer, ...]
@@ -103,7 +103,7 @@ class Score:
 
 
 @dataclass(frozen=True, eq=False)
-class Scored:
+class ScoredRows:
     """Back: for each row whether the model's answer was right, and its loss."""
 
     right: np.ndarray
@@ -111,7 +111,7 @@ class Scored:
 
 
 @dataclass(frozen=True)
-class Raised:
+class JobFailed:
     """Back: the code of the experiment, or of a component that it names, raised.
 
     Attributes:
@@ -131,11 +131,11 @@ JOBS = MessageCodec(
     {
         1: Build,
         2: Train,
-        3: Trained,
-        4: Ask,
-        5: Answered,
+        3: TrainedUpdate,
+        4: AskClients,
+        5: Answers,
         6: Score,
-        7: Scored,
-        8: Raised,
+        7: ScoredRows,
+        8: JobFailed,
     }
 )

@@ -12,19 +12,19 @@ from typing import Any
 import numpy as np
 
 from fedmx.protocol.messages import CODEC
-from fedmx.simulation.executors.backend import Backend, Died, Part
-from fedmx.simulation.executors.errors import ExecutorFailed, RaisedElsewhere
+from fedmx.simulation.executors.backend import Backend, Part, WorkerDied
+from fedmx.simulation.executors.errors import ExecutorFailed, WorkerTraceback
 from fedmx.simulation.executors.executor import TrainResult, Work
 from fedmx.simulation.executors.jobs import (
     JOBS,
-    Answered,
-    Ask,
+    Answers,
+    AskClients,
     EncodedState,
-    Raised,
+    JobFailed,
     Score,
-    Scored,
+    ScoredRows,
     Train,
-    Trained,
+    TrainedUpdate,
 )
 from layers.compute.scores import Scores
 from layers.logic import Answer, ClientFailed, ClientLedger, Question, Task, Traffic
@@ -33,11 +33,13 @@ from layers.network import Payload, wire_size
 
 log = logging.getLogger("fedmx.executors")
 
-DEATHS = 3  # of workers over the same job, after which it is the job's fault
-SHARED_BYTES = 16 << 10  # from which on bytes are shared rather than sent with each job
-RECENT = 4  # shared buffers that the next job may use again
-HELD_BYTES = 128 << 20  # replies that nobody has asked for yet; then only what is wanted is begun
-ASKED_TOGETHER = 64  # clients that a worker asks in one job
+MAX_DEATHS = 3  # of workers over the same job, after which it is the job's fault
+MIN_SHARED_BYTES = 16 << 10  # from which on bytes are shared rather than sent with each job
+MAX_RECENT = 4  # shared buffers that the next job may use again
+MAX_PENDING_BYTES = (
+    128 << 20
+)  # replies that nobody has asked for yet; then only what is wanted is begun
+MAX_CLIENTS_PER_JOB = 64  # clients that a worker asks in one job
 
 
 @dataclass(eq=False)
@@ -49,7 +51,7 @@ class _Job:
     parts: Sequence[Part]
     shared: list[_Shared]
     deaths: int = 0
-    forgotten: bool = False
+    cancelled: bool = False
     reply: bytes | None = None
     client: int | None = None
     round: int = 0
@@ -81,7 +83,7 @@ class _Buffers:
             shared = _Shared(self.backend.share(data), data.nbytes, users=1)  # the next job's hope
         self.recent.append(shared)
         shared.users += 1
-        if len(self.recent) > RECENT:
+        if len(self.recent) > MAX_RECENT:
             self.release(self.recent.popleft())
         return shared
 
@@ -94,7 +96,7 @@ class _Buffers:
         """Say that one user less needs it."""
         shared.users -= 1
         if not shared.users:
-            self.backend.give_back(shared.handle)
+            self.backend.release(shared.handle)
 
 
 class ParallelExecutor:
@@ -123,7 +125,7 @@ class ParallelExecutor:
         self._buffers = _Buffers(backend)
         self._queue: list[_Job] = []
         self._running: dict[int, _Job] = {}
-        self._held_bytes = 0
+        self._pending_bytes = 0
         backend.open(build)
 
     def __enter__(self) -> ParallelExecutor:
@@ -134,9 +136,9 @@ class ParallelExecutor:
             self._backend.close()
             return
         for job in [*self._queue, *self._running.values()]:
-            self.forget(job)
+            self.cancel(job)
         while self._running:  # nobody else may find their replies
-            self._note(*self._backend.wait())
+            self._handle_reply(*self._backend.wait())
         self._buffers.clear()
 
     # --- what simulated clients ask ----------------------------------------------------------
@@ -150,13 +152,13 @@ class ParallelExecutor:
         return _PoolWork(self, job, wire_size(CODEC.encode(task).size))
 
     def ask(self, question: Question, clients: Sequence[int]) -> Sequence[tuple[Answer, Traffic]]:
-        """Ask clients, some at a time."""
-        together = min(-(-len(clients) // (4 * self._backend.size)), ASKED_TOGETHER)
+        """AskClients clients, some at a time."""
+        job_clients = min(-(-len(clients) // (4 * self._backend.size)), MAX_CLIENTS_PER_JOB)
         jobs = []
-        for start in range(0, len(clients), together or 1):
-            some = tuple(clients[start : start + together])
+        for start in range(0, len(clients), job_clients or 1):
+            some = tuple(clients[start : start + job_clients])
             cost = sum(self._samples[client] for client in some)
-            job = self._job(f"survey {question.name!r}", cost, Ask(question, some))
+            job = self._job(f"survey {question.name!r}", cost, AskClients(question, some))
             job.client = some[0]
             jobs.append(job)
         down_bytes = wire_size(CODEC.encode(question).size)
@@ -164,7 +166,7 @@ class ParallelExecutor:
         try:
             for job in jobs:
                 reply = self.wait_for(job)
-                assert isinstance(reply, Answered)
+                assert isinstance(reply, Answers)
                 for answer, up_bytes in zip(reply.answers, reply.up_bytes, strict=True):
                     answers.append((answer, Traffic(down_bytes, up_bytes)))
         except ClientFailed as error:
@@ -172,7 +174,7 @@ class ParallelExecutor:
             raise ClientFailed(error.client, 0, what) from error.__cause__
         finally:
             for job in jobs:
-                self.forget(job)
+                self.cancel(job)
         return answers
 
     # --- what the server asks ----------------------------------------------------------------
@@ -194,8 +196,8 @@ class ParallelExecutor:
             replies = [self.wait_for(job) for job in jobs]
         finally:
             for job in jobs:
-                self.forget(job)
-        found = [reply for reply in replies if isinstance(reply, Scored)]
+                self.cancel(job)
+        found = [reply for reply in replies if isinstance(reply, ScoredRows)]
         return Scores(
             np.concatenate([reply.right for reply in found]),
             np.concatenate([reply.losses for reply in found]),
@@ -215,7 +217,7 @@ class ParallelExecutor:
         parts: list[Part] = []
         shared: list[_Shared] = []
         for buffer in payload.buffers:
-            if buffer.nbytes >= SHARED_BYTES:
+            if buffer.nbytes >= MIN_SHARED_BYTES:
                 shared.append(self._buffers.share(buffer))
                 parts.append(shared[-1].handle)
             else:
@@ -225,20 +227,20 @@ class ParallelExecutor:
     def wait_for(self, job: _Job) -> Any:
         """Wait for a job; return its reply, or raise what it says."""
         while job.reply is None:
-            self._hand_out(job)
-            self._note(*self._backend.wait())
+            self._assign_jobs(job)
+            self._handle_reply(*self._backend.wait())
         reply, job.reply = job.reply, None
-        self._held_bytes -= len(reply)
+        self._pending_bytes -= len(reply)
         message = JOBS.decode(reply)
-        if not isinstance(message, Raised):
+        if not isinstance(message, JobFailed):
             return message
         known = bool(message.traceback)
-        cause = RaisedElsewhere(message.traceback, message.place) if known else None
+        cause = WorkerTraceback(message.traceback, message.place) if known else None
         if message.client is None:
             raise ExecutorFailed(message.what) from cause
         raise ClientFailed(message.client, job.round, message.what) from cause
 
-    def _hand_out(self, wanted: _Job) -> None:
+    def _assign_jobs(self, wanted: _Job) -> None:
         """Give free workers work: the longest first, so that none is left over with it alone."""
         for worker in range(self._backend.size):
             if not self._queue:
@@ -246,53 +248,53 @@ class ParallelExecutor:
             if worker in self._running or not self._backend.ready(worker):
                 continue
             job = max(self._queue, key=lambda job: job.cost)
-            if self._held_bytes > HELD_BYTES:
+            if self._pending_bytes > MAX_PENDING_BYTES:
                 if wanted not in self._queue:
                     return
                 job = wanted
             self._queue.remove(job)
             self._running[worker] = job
-            self._backend.give(worker, job.parts)
+            self._backend.submit(worker, job.parts)
 
-    def _note(self, worker: int, reply: bytes | Died | None) -> None:
+    def _handle_reply(self, worker: int, reply: bytes | WorkerDied | None) -> None:
         if reply is None:
             return
         job = self._running.pop(worker, None)
-        if isinstance(reply, Died):
-            self._note_death(job, reply)
+        if isinstance(reply, WorkerDied):
+            self._handle_death(job, reply)
         elif job is not None:
-            self._end(job, reply)
+            self._finish(job, reply)
 
-    def _note_death(self, job: _Job | None, death: Died) -> None:
-        if job is None or job.forgotten:
+    def _handle_death(self, job: _Job | None, death: WorkerDied) -> None:
+        if job is None or job.cancelled:
             log.warning("%s %s; another takes its place", death.who, death.how)
             if job is not None:
                 self._release(job)
             return
         job.deaths += 1
         log.warning("%s %s at work for %s; another does it", death.who, death.how, job.name)
-        if job.deaths < DEATHS:
+        if job.deaths < MAX_DEATHS:
             self._queue.append(job)
             return
-        what = f"{DEATHS} workers died over it, the last one ({death.who}) {death.how}"
+        what = f"{MAX_DEATHS} workers died over it, the last one ({death.who}) {death.how}"
         if job.client is None:
             what = f"{job.name}: {what}"
-        self._end(job, bytes(JOBS.encode(Raised(what, "", "", job.client))))
+        self._finish(job, bytes(JOBS.encode(JobFailed(what, "", "", job.client))))
 
-    def _end(self, job: _Job, reply: bytes) -> None:
+    def _finish(self, job: _Job, reply: bytes) -> None:
         self._release(job)
-        if not job.forgotten:
+        if not job.cancelled:
             job.reply = reply
-            self._held_bytes += len(reply)
+            self._pending_bytes += len(reply)
 
-    def forget(self, job: _Job) -> None:
+    def cancel(self, job: _Job) -> None:
         """Let go of a job; a worker that is at it goes on for nothing."""
-        job.forgotten = True
+        job.cancelled = True
         if job in self._queue:
             self._queue.remove(job)
             self._release(job)
         if job.reply is not None:
-            self._held_bytes -= len(job.reply)
+            self._pending_bytes -= len(job.reply)
             job.reply = None
 
     def _release(self, job: _Job) -> None:
@@ -309,8 +311,8 @@ class _PoolWork:
 
     def result(self) -> TrainResult:
         reply = self.executor.wait_for(self.job)
-        assert isinstance(reply, Trained)
-        return TrainResult(reply.update, reply.up_bytes, reply.kept.ledger())
+        assert isinstance(reply, TrainedUpdate)
+        return TrainResult(reply.update, reply.up_bytes, reply.ledger.decode())
 
     def cancel(self) -> None:
-        self.executor.forget(self.job)
+        self.executor.cancel(self.job)

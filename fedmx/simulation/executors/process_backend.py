@@ -15,12 +15,12 @@ from typing import Any
 
 import msgpack
 
-from fedmx.simulation.executors.backend import Died, Part
+from fedmx.simulation.executors.backend import Part, WorkerDied
 from fedmx.simulation.executors.errors import ExecutorFailed
 from fedmx.simulation.executors.shared_memory import Block, SharedMemory
 
-STILLBORN = 3  # deaths of workers without any job, after which no more are started
-PATIENCE_S = 5.0  # for a process whose pipe is closed to end
+MAX_EARLY_DEATHS = 3  # deaths of workers without any job, after which no more are started
+EXIT_TIMEOUT_S = 5.0  # for a process whose pipe is closed to end
 
 # The interrupt of a terminal goes to all of its processes; the parent decides what ends.
 START = (
@@ -50,7 +50,7 @@ class ProcessBackend:
         self.size = size
         self._memory = SharedMemory()
         self._build: bytes | None = None
-        self._stillborn = 0
+        self._early_deaths = 0
         self._processes: list[_Process] = []
         self._busy: set[int] = set()
         self._end = weakref.finalize(self, _end, self._processes, self._memory)
@@ -80,17 +80,17 @@ class ProcessBackend:
         """Return whether these very bytes are there."""
         return self._memory.holds(shared, data)
 
-    def give_back(self, shared: Block) -> None:
+    def release(self, shared: Block) -> None:
         """Let go of bytes in the shared memory."""
         if self._end.alive:
-            self._memory.give_back(shared)
+            self._memory.release(shared)
 
-    def give(self, worker: int, parts: Sequence[Part]) -> None:
+    def submit(self, worker: int, parts: Sequence[Part]) -> None:
         """Send a job."""
         self._busy.add(worker)
         _send(self._processes[worker], msgpack.packb([*parts]))
 
-    def wait(self) -> tuple[int, bytes | Died | None]:
+    def wait(self) -> tuple[int, bytes | WorkerDied | None]:
         """Wait for a reply, or put a new process in the place of a dead one."""
         number = next((i for i, one in enumerate(self._processes) if one.broken), None)
         if number is None:
@@ -98,10 +98,10 @@ class ProcessBackend:
             ready = wait(pipes)
             number = next(i for i, pipe in enumerate(pipes) if pipe in ready)
         reply = _receive(self._processes[number])
-        if isinstance(reply, Died):
+        if isinstance(reply, WorkerDied):
             self._replace(number, reply)
         else:
-            self._stillborn = 0
+            self._early_deaths = 0
         self._busy.discard(number)
         return number, reply
 
@@ -109,10 +109,10 @@ class ProcessBackend:
         """End all processes, whatever they are doing."""
         self._end()
 
-    def _replace(self, number: int, death: Died) -> None:
+    def _replace(self, number: int, death: WorkerDied) -> None:
         if number not in self._busy:
-            self._stillborn += 1
-            if self._stillborn > STILLBORN:
+            self._early_deaths += 1
+            if self._early_deaths > MAX_EARLY_DEATHS:
                 raise ExecutorFailed(
                     f"worker processes end before they have any work; the last one {death.how}"
                 )
@@ -144,7 +144,7 @@ def _send(one: _Process, message: bytes) -> None:
         raise
 
 
-def _receive(one: _Process) -> bytes | Died:
+def _receive(one: _Process) -> bytes | WorkerDied:
     try:
         if not one.broken:
             return one.pipe.recv_bytes()
@@ -154,18 +154,18 @@ def _receive(one: _Process) -> bytes | Died:
         one.broken = True
         raise
     one.pipe.close()
-    return Died(f"worker process {one.process.pid}", _how(_code(one.process)))
+    return WorkerDied(f"worker process {one.process.pid}", _exit_text(_exit_code(one.process)))
 
 
-def _code(process: subprocess.Popen[bytes]) -> int:
+def _exit_code(process: subprocess.Popen[bytes]) -> int:
     try:
-        return process.wait(PATIENCE_S)
+        return process.wait(EXIT_TIMEOUT_S)
     except subprocess.TimeoutExpired:
         process.kill()
         return process.wait()
 
 
-def _how(code: int) -> str:
+def _exit_text(code: int) -> str:
     if code >= 0:
         return f"ended with exit code {code}"
     try:
@@ -180,6 +180,6 @@ def _end(processes: list[Any], memory: SharedMemory) -> None:
     for one in processes:
         one.pipe.close()  # which a worker notices, whatever it is doing
     for one in processes:
-        _code(one.process)
+        _exit_code(one.process)
     processes.clear()
     memory.close()

@@ -14,15 +14,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedmx.errors import FedmxError
-from fedmx.simulation.executors.backend import Died, Part
+from fedmx.simulation.executors.backend import Part, WorkerDied
 from fedmx.simulation.executors.errors import ExecutorFailed
 
 log = logging.getLogger("fedmx.executors")
 
 MISSING = 'executor ray: Ray is not installed; pip install "fedmx[ray]"'
-STILLBORN = 3  # actors that end before they have any work, after which no more are started
+MAX_EARLY_DEATHS = 3  # actors that end before they have any work, after which no more are started
 CONNECT_S = 10.0
-PATIENCE_S = 30.0  # without any worker, after which the log says what is waited for
+LOG_WAIT_S = 30.0  # without any worker, after which the log says what is waited for
 
 
 @dataclass(frozen=True)
@@ -53,12 +53,12 @@ class RayBackend:
         except ImportError:
             raise FedmxError(MISSING) from None
         self._ray = ray
-        self._began = not ray.is_initialized()
-        if self._began:
-            _begin(ray, size, address)
+        self._owns_ray = not ray.is_initialized()
+        if self._owns_ray:
+            _start_ray(ray, size, address)
         self.size = size or max(int(ray.cluster_resources().get("CPU", 0)), 1)
         self._build: bytes | None = None
-        self._stillborn = 0
+        self._early_deaths = 0
         self._actors = [self._start() for _ in range(self.size)]
         self._names = ["a worker"] * self.size
         self._opening: dict[Any, int] = {}
@@ -84,15 +84,15 @@ class RayBackend:
         """Return whether these very bytes are there."""
         return shared.data == bytes(data)
 
-    def give_back(self, shared: _Put) -> None:
+    def release(self, shared: _Put) -> None:
         """Do nothing: the object store lets go of what nobody refers to."""
 
-    def give(self, worker: int, parts: Sequence[Part]) -> None:
+    def submit(self, worker: int, parts: Sequence[Part]) -> None:
         """Send a job."""
         given = [part.reference if isinstance(part, _Put) else part for part in parts]
         self._doing[self._actors[worker].do.remote(*given)] = worker
 
-    def wait(self) -> tuple[int, bytes | Died | None]:
+    def wait(self) -> tuple[int, bytes | WorkerDied | None]:
         """Wait for a reply, or for an actor to be there, or let another take a lost one's place."""
         reference = self._next()
         opened = reference in self._opening
@@ -101,7 +101,7 @@ class RayBackend:
             found = self._ray.get(reference)
         except self._ray.exceptions.RayError as error:
             return worker, self._replace(worker, error, opened)
-        self._stillborn = 0
+        self._early_deaths = 0
         if opened:
             self._names[worker] = found
             return worker, None
@@ -115,7 +115,7 @@ class RayBackend:
             with contextlib.suppress(self._ray.exceptions.RayError):
                 self._ray.kill(actor)
         self._actors.clear()
-        if self._began:
+        if self._owns_ray:
             self._ray.shutdown()
 
     # --- inside ------------------------------------------------------------------------------
@@ -133,11 +133,11 @@ class RayBackend:
     def _next(self) -> Any:
         """Return a reference that is there."""
         waiting = [*self._doing, *self._opening]
-        limit_s = None if self._doing else PATIENCE_S
+        limit_s = None if self._doing else LOG_WAIT_S
         while True:
-            there, _ = self._ray.wait(waiting, timeout=limit_s)
-            if there:
-                return there[0]
+            done, _ = self._ray.wait(waiting, timeout=limit_s)
+            if done:
+                return done[0]
             log.warning(
                 "no worker has a core of the Ray cluster yet, which has %g cores, %g of them free",
                 self._ray.cluster_resources().get("CPU", 0),
@@ -145,51 +145,51 @@ class RayBackend:
             )
             limit_s = None
 
-    def _replace(self, worker: int, error: Exception, opened: bool) -> Died:
-        how = _how(error)
+    def _replace(self, worker: int, error: Exception, opened: bool) -> WorkerDied:
+        how = _error_line(error)
         if opened:
-            self._stillborn += 1
-            if self._stillborn > STILLBORN:
+            self._early_deaths += 1
+            if self._early_deaths > MAX_EARLY_DEATHS:
                 raise ExecutorFailed(
                     f"Ray's workers end before they have any work; the last: {how}"
                 )
-        death = Died(self._names[worker], f"was lost ({how})")
+        death = WorkerDied(self._names[worker], f"was lost ({how})")
         self._names[worker] = "a worker"
         self._actors[worker] = self._start()
         self._open(worker)
         return death
 
 
-def _begin(ray: Any, size: int | None, address: str | None) -> None:
+def _start_ray(ray: Any, size: int | None, address: str | None) -> None:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     settings: dict[str, Any] = {"address": address or "local"}
     if address is None:
         settings |= {"num_cpus": size, "include_dashboard": False}
     ended = signal.getsignal(signal.SIGTERM)
     try:
-        _reach(address)
+        _check_reachable(address)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # it speaks of its own versions to come
             ray.init(**settings, log_to_driver=False, logging_level=logging.ERROR)
     except (RuntimeError, ValueError, OSError) as error:
         what = f"no cluster at {address}" if address else "it cannot be started here"
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        said = lines[0] if lines else type(error).__name__
-        raise FedmxError(f"executor ray: {what}: {said}") from error
+        text = lines[0] if lines else type(error).__name__
+        raise FedmxError(f"executor ray: {what}: {text}") from error
     finally:
         with contextlib.suppress(ValueError):  # not in the main thread, where Ray changes nothing
             signal.signal(signal.SIGTERM, ended)
 
 
-def _reach(address: str | None) -> None:
+def _check_reachable(address: str | None) -> None:
     """Raise OSError where nobody listens: Ray would try for minutes."""
     host, _, port = (address or "").removeprefix("ray://").rpartition(":")
     if host and port.isdigit():
         socket.create_connection((host.strip("[]"), int(port)), CONNECT_S).close()
 
 
-def _how(error: Exception) -> str:
+def _error_line(error: Exception) -> str:
     """Return the line of a Ray error that says what happened."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    telling = [line for line in lines if "Error:" in line or "node" in line.lower()]
-    return (telling or lines or [type(error).__name__])[-1][:300]
+    relevant = [line for line in lines if "Error:" in line or "node" in line.lower()]
+    return (relevant or lines or [type(error).__name__])[-1][:300]

@@ -63,7 +63,7 @@ class SerialExecutor:
         for client in clients:
             asked, down_bytes = carried(question)
             try:
-                reply = self.participant(client, ClientLedger()).reply(asked)
+                reply = self.participant(client, ClientLedger()).answer(asked)
                 answer, up_bytes = carried(reply)
             except Exception as error:
                 what = f"survey {question.name!r}: {type(error).__name__}: {error}"
@@ -99,7 +99,7 @@ class _SerialWork:
         client = self.task.client
         participant = self.executor.participant(client, self.ledger)
         try:
-            update, size = carried(participant.take(self.task))
+            update, size = carried(participant.train(self.task))
         except Exception as error:
             what = f"{type(error).__name__}: {error}"
             raise ClientFailed(client, self.task.round, what) from error

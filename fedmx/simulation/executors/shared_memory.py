@@ -52,12 +52,12 @@ class SharedMemory:
 
     def holds(self, block: Block, data: memoryview) -> bool:
         """Return whether these very bytes are in a block."""
-        there = np.frombuffer(self._memory, np.uint8, block.size, block.start)
+        stored = np.frombuffer(self._memory, np.uint8, block.size, block.start)
         given = np.frombuffer(data, np.uint8)
         first = slice(PAGE_BYTES)  # what differs mostly differs here already
-        return np.array_equal(there[first], given[first]) and np.array_equal(there, given)
+        return np.array_equal(stored[first], given[first]) and np.array_equal(stored, given)
 
-    def give_back(self, block: Block) -> None:
+    def release(self, block: Block) -> None:
         """Let go of a block; it may be written over."""
         self._free.append((block.start, block.start + block.room))
         merged: list[tuple[int, int]] = []
@@ -81,7 +81,7 @@ class SharedMemory:
                 return Block(start, size)
         end = len(self._memory)
         self._memory.resize(end + max(needed, end))  # pages that are never written cost nothing
-        self.give_back(Block(end, len(self._memory) - end))
+        self.release(Block(end, len(self._memory) - end))
         return self._place(size)
 
 

@@ -14,15 +14,15 @@ from fedmx.experiment import Experiment
 from fedmx.protocol.messages import CODEC
 from fedmx.simulation.executors.jobs import (
     JOBS,
-    Answered,
-    Ask,
+    Answers,
+    AskClients,
     Build,
     EncodedState,
-    Raised,
+    JobFailed,
     Score,
-    Scored,
+    ScoredRows,
     Train,
-    Trained,
+    TrainedUpdate,
 )
 from fedmx.simulation.executors.serial import SerialExecutor
 from layers.compute.blas import one_blas_thread
@@ -36,7 +36,7 @@ class Worker:
     """Turns jobs into replies, as bytes; whatever is raised on the way becomes a reply, too."""
 
     def __init__(self) -> None:
-        self._raised = Raised("it was never told what to work for", "", "")
+        self._failure = JobFailed("it was never told what to work for", "", "")
         self._serial: SerialExecutor | None = None
 
     def do(self, parts: Iterable[bytes | bytearray | memoryview]) -> Payload | None:
@@ -48,23 +48,23 @@ class Worker:
                 self._make(job)
                 return None
             if self._serial is None:
-                return JOBS.encode(self._raised)
+                return JOBS.encode(self._failure)
             with one_blas_thread():
                 match job:
                     case Train():
                         client = job.task.client
                         return JOBS.encode(self._train(job))
-                    case Ask():
+                    case AskClients():
                         answers = []
                         for client in job.clients:  # which is named if this raises
-                            answers.append(self._of(client).reply(job.question))
+                            answers.append(self._participant(client).answer(job.question))
                         sizes = tuple(_wire_bytes(answer) for answer in answers)
-                        return JOBS.encode(Answered(tuple(answers), sizes))
+                        return JOBS.encode(Answers(tuple(answers), sizes))
                     case Score():
                         return JOBS.encode(self._score(job))
             raise TypeError(f"{type(job).__name__} is no job")
         except BaseException as error:  # noqa: BLE001 - there is nobody else to tell
-            return JOBS.encode(_raised(error, client))
+            return JOBS.encode(_failure_of(error, client))
 
     def _make(self, build: Build) -> None:
         """Make an experiment's parts; if that fails, whoever gives the first job is told."""
@@ -78,24 +78,24 @@ class Worker:
             serial = SerialExecutor.of(self._assembly)
             _ = self._assembly.parts
         except BaseException as error:  # noqa: BLE001 - as above
-            self._raised = _raised(error)
+            self._failure = _failure_of(error)
         else:
             self._serial = serial
 
-    def _of(self, client: int, ledger: ClientLedger | None = None) -> Any:
+    def _participant(self, client: int, ledger: ClientLedger | None = None) -> Any:
         assert self._serial is not None
         return self._serial.participant(client, ledger or ClientLedger())
 
-    def _train(self, job: Train) -> Trained:
-        participant = self._of(job.task.client, job.kept.ledger())
-        update = participant.take(job.task)
-        return Trained(update, _wire_bytes(update), EncodedState.of(participant.ledger))
+    def _train(self, job: Train) -> TrainedUpdate:
+        participant = self._participant(job.task.client, job.ledger.decode())
+        update = participant.train(job.task)
+        return TrainedUpdate(update, _wire_bytes(update), EncodedState.of(participant.ledger))
 
-    def _score(self, job: Score) -> Scored:
+    def _score(self, job: Score) -> ScoredRows:
         engine = self._assembly.engine
         engine.load(job.weights, job.buffers)
         scores = engine.scores(self._test_samples, job.batch_size, job.start, job.stop)
-        return Scored(scores.right, scores.losses)
+        return ScoredRows(scores.right, scores.losses)
 
     @cached_property
     def _test_samples(self) -> Samples:
@@ -106,10 +106,10 @@ def _wire_bytes(message: object) -> int:
     return wire_size(CODEC.encode(message).size)
 
 
-def _raised(error: BaseException, client: int | None = None) -> Raised:
+def _failure_of(error: BaseException, client: int | None = None) -> JobFailed:
     lines = traceback.format_exception(error)
     what = f"{type(error).__name__}: {error}" if client is not None else str(error)
-    return Raised(_utf8(what), _utf8("".join(lines)), _utf8(place_of(error)), client)
+    return JobFailed(_utf8(what), _utf8("".join(lines)), _utf8(place_of(error)), client)
 
 
 def _utf8(text: str) -> str:

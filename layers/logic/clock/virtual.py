@@ -121,7 +121,7 @@ class VirtualClock:
         """Seconds between the round before and the one under way, in which nobody was there."""
         return self._base_s - self._ended_s
 
-    def there(self, clients: Iterable[int]) -> list[int]:
+    def available(self, clients: Iterable[int]) -> list[int]:
         """Return which clients are there; lets time pass until there is one.
 
         Raises:

@@ -66,16 +66,16 @@ def declared_assets(hooks: Iterable[Declares]) -> dict[str, Asset]:
     return found
 
 
-def assets_of(hook: Declares, there: Mapping[str, Data]) -> dict[str, Data]:
+def assets_of(hook: Declares, available: Mapping[str, Data]) -> dict[str, Data]:
     """Return those of a client's assets that a hook declares.
 
     Raises:
         LogicError: the client lacks one of them.
     """
     for name in hook.assets:
-        if name not in there:
+        if name not in available:
             raise LogicError(
                 f"{type(hook).__name__}: this client was not given the asset {name!r}; run an "
                 "experiment, whose server sends it, or give layers.logic.answer the argument assets"
             )
-    return {name: there[name] for name in hook.assets}
+    return {name: available[name] for name in hook.assets}

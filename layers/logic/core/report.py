@@ -99,14 +99,14 @@ class RoundReport:
     @property
     def loss(self) -> float | None:
         """Mean of the counted clients' losses, weighted by their samples; None without any."""
-        told = [
+        losses = [
             (report.metrics["loss"], report.samples)
             for report in self.clients
             if report.status == "accepted" and "loss" in report.metrics
         ]
-        if not told:
+        if not losses:
             return None
-        return sum(loss * n for loss, n in told) / sum(n for _, n in told)
+        return sum(loss * n for loss, n in losses) / sum(n for _, n in losses)
 
 
 class TooFewUpdates(LogicError):

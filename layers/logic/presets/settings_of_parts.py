@@ -51,18 +51,18 @@ def settings_of_parts(
         @functools.wraps(make)
         def preset(*args: Any, **settings: Any) -> Preset:
             _check_known(make.__name__, settings, {**own, **taken}, fixed)
-            mine = {name: value for name, value in settings.items() if name in own}
-            theirs = {name: value for name, value in settings.items() if name not in own}
-            return _with_settings(make(*args, **mine), theirs, make.__name__)
+            own_settings = {name: value for name, value in settings.items() if name in own}
+            part_settings = {name: value for name, value in settings.items() if name not in own}
+            return _with_settings(make(*args, **own_settings), part_settings, make.__name__)
 
         hints = typing.get_type_hints(make)
         parameters = [one.replace(annotation=hints[name]) for name, one in own.items()]
         parameters += [one.parameter for one in taken.values()]
-        told: Any = preset
-        told.__signature__ = inspect.Signature(parameters, return_annotation=Preset)
-        told.__annotations__ = {one.name: one.annotation for one in parameters}
-        told.__doc__ = _docstring(make, taken, fixed)
-        told.fixed = dict(fixed)
+        decorated: Any = preset
+        decorated.__signature__ = inspect.Signature(parameters, return_annotation=Preset)
+        decorated.__annotations__ = {one.name: one.annotation for one in parameters}
+        decorated.__doc__ = _docstring(make, taken, fixed)
+        decorated.fixed = dict(fixed)
         return preset
 
     return decorate
@@ -76,7 +76,7 @@ def parts_of(preset: Preset) -> Iterator[Any]:
 
 
 @dataclass(frozen=True)
-class _Taken:
+class _PartSetting:
     """A setting that a preset takes from one of its parts."""
 
     owner: type
@@ -86,8 +86,8 @@ class _Taken:
 
 def _taken(
     make: MakesPreset, own: Mapping[str, inspect.Parameter], fixed: Mapping[str, str]
-) -> dict[str, _Taken]:
-    taken: dict[str, _Taken] = {}
+) -> dict[str, _PartSetting]:
+    taken: dict[str, _PartSetting] = {}
     unknown = set(fixed)
     for part in parts_of(make()):
         owner = type(part)
@@ -107,7 +107,7 @@ def _taken(
                 default=getattr(part, name),
                 annotation=hints[name],
             )
-            taken[name] = _Taken(owner, parameter, about.get(name, ()))
+            taken[name] = _PartSetting(owner, parameter, about.get(name, ()))
     if unknown:
         raise TypeError(f"{make.__name__} fixes {sorted(unknown)}, which none of its parts has")
     return taken
@@ -135,22 +135,24 @@ def _check_known(
 
 def _with_settings(preset: Preset, settings: Mapping[str, Any], name: str) -> Preset:
     """Return the preset with these settings of its parts."""
-    left = dict(settings)
+    unused = dict(settings)
     changed = []
     for part in parts_of(preset):
-        values = {key: left.pop(key) for key in _settings(part) if key in left}
+        values = {key: unused.pop(key) for key in _settings(part) if key in unused}
         changed.append(replace(part, **values) if values else part)
-    if left:
+    if unused:
         parts = ", ".join(type(part).__name__ for part in parts_of(preset))
         raise LogicError(
             f"the preset {name} is made of {parts} with these settings, and none of them has "
-            f"{', '.join(left)}; leave it out"
+            f"{', '.join(unused)}; leave it out"
         )
     selector, aggregator, *hooks = changed
     return Preset(selector, aggregator, tuple(hooks))
 
 
-def _docstring(make: MakesPreset, taken: Mapping[str, _Taken], fixed: Mapping[str, str]) -> str:
+def _docstring(
+    make: MakesPreset, taken: Mapping[str, _PartSetting], fixed: Mapping[str, str]
+) -> str:
     """Return the function's docstring with the parts' settings, and with what is fixed."""
     text, about = split_docstring(make.__doc__)
     for name, one in taken.items():
@@ -160,7 +162,7 @@ def _docstring(make: MakesPreset, taken: Mapping[str, _Taken], fixed: Mapping[st
         lines += ["", *(f"It does not take `{name}`: {why}." for name, why in fixed.items())]
     if about:
         lines += ["", "Args:"]
-        for name, said in about.items():
-            first, *more = said or [""]
+        for name, about_lines in about.items():
+            first, *more = about_lines or [""]
             lines += [f"    {name}: {first}".rstrip(), *(f"        {line}" for line in more)]
     return "\n".join(lines)

@@ -60,15 +60,15 @@ def _survey(state: ServerState, peers: Peers, logic: Logic) -> tuple[ServerState
     if not questions:
         return state, population
     answers = {name: dict(given) for name, given in state.memory.get(SURVEY, {}).items()}
-    news = False
+    answered = False
     for question in questions:
         given = answers.setdefault(question.name, {})
         asked = [client for client in population.clients if client not in given]
         replies = _ask(question, asked, state, peers, logic)
-        news = news or bool(replies)
+        answered = answered or bool(replies)
         given.update(replies)
     state = replace(state, memory={**state.memory, SURVEY: answers})
-    if news:
+    if answered:
         state = logic.selector.on_survey(
             state, replace(population, answers=answers), derive(logic.seed, "on_survey")
         )
@@ -90,9 +90,9 @@ def _inquire(state: ServerState, population: Population, peers: Peers, logic: Lo
         given.update(_ask(question, clients, state, peers, logic))
     # A client that has left in the meantime cannot be selected, whatever it answered.
     population = replace(population, samples=peers.population())
-    there = set(population.clients)
+    available = set(population.clients)
     for name in {question.name for question, _ in inquiries}:
-        answers[name] = {one: told for one, told in answers[name].items() if one in there}
+        answers[name] = {one: reply for one, reply in answers[name].items() if one in available}
     return replace(population, answers=answers)
 
 
@@ -128,10 +128,10 @@ def _check(plan: Plan, population: Population, logic: Logic, round: int) -> None
             f"{selector} selected clients {unknown} in round {round}, which are not there or have "
             "no samples; select from population.clients"
         )
-    strangers = sorted(set(plan.late) - set(population.in_flight))
-    if strangers:
+    not_in_flight = sorted(set(plan.late) - set(population.in_flight))
+    if not_in_flight:
         raise LogicError(
-            f"{selector} waits in round {round} for late updates of clients {strangers}, which "
+            f"{selector} waits in round {round} for late updates of clients {not_in_flight}, which "
             "have no task of an earlier round; choose from population.in_flight"
         )
     if logic.aggregator.each_client and any(len(lane) > 1 for lane in plan.lanes):

@@ -40,7 +40,7 @@ class Collection:
 
     Attributes:
         outcomes: what became of the clients of the plan, as far as it is known.
-        strangers: messages that no task asked for.
+        unexpected: messages that no task asked for.
     """
 
     def __init__(
@@ -60,9 +60,9 @@ class Collection:
         self._pipeline = pipeline
         self._aggregator, self._mask = logic.aggregator, logic.mask
         self._foreign = foreign
-        self._came_back = 0  # lanes that have come to their end with an update
+        self._returned_lanes = 0  # lanes that have come to their end with an update
         self.outcomes: dict[int, ClientReport] = {}
-        self.strangers: list[ClientReport] = []
+        self.unexpected: list[ClientReport] = []
 
     @property
     def accepted(self) -> list[int]:
@@ -77,7 +77,7 @@ class Collection:
     @property
     def has_enough(self) -> bool:
         """Whether as many lanes have come back as the plan wants."""
-        return self._plan.enough is not None and self._came_back >= self._plan.enough
+        return self._plan.enough is not None and self._returned_lanes >= self._plan.enough
 
     def expect(self, tasks: Sequence[Task]) -> Sequence[Task]:
         """Take note that these tasks are sent now; return them."""
@@ -112,7 +112,7 @@ class Collection:
         """Take an update; return the task of the next client in its lane."""
         task = self._dispatch.outstanding.get(update.client)
         if task is None:
-            self._note_stranger(update)
+            self._note_unexpected(update)
             return []
         lane = self._dispatch.lane_of(update.client)
         try:
@@ -147,7 +147,7 @@ class Collection:
 
     def on_state_lost(self, lost: StateLost) -> Sequence[Task]:
         """Return a task to begin anew with, for a client that lost its memory."""
-        return self._dispatch.again(lost)
+        return self._dispatch.retry(lost)
 
     def decide(self, now_s: float) -> Sequence[Verdict]:
         """Return the verdicts that are due without a new offer.
@@ -199,11 +199,11 @@ class Collection:
         offer = self._offers.all.get(client)
         return {} if offer is None else {"norm": offer.norm}
 
-    def _note_stranger(self, update: Update) -> None:
+    def _note_unexpected(self, update: Update) -> None:
         known = self.outcomes.get(update.client)
         reason = "not asked" if known is None else f"another update of a client {known.status}"
         report = ClientReport(update.client, "rejected", f"{reason} in this round")
-        self.strangers.append(report)
+        self.unexpected.append(report)
 
     def _drop(self, report: ClientReport) -> Sequence[Task]:
         """Note why a client brings no update, and go on with its lane."""
@@ -217,7 +217,7 @@ class Collection:
         self.outcomes[report.client] = replace(report, offer=offer)
         tasks = self.expect(self._dispatch.next(lane))
         if not tasks and lane.updates:
-            self._came_back += 1
+            self._returned_lanes += 1
         self._fold.advance(self.outcomes)
         return tasks
 

@@ -70,7 +70,7 @@ def _report(
         round=round,
         learning_rate=logic.training_of(round).learning_rate,
         selected=len(plan.clients),
-        clients=(*outcomes, *collection.strangers),
+        clients=(*outcomes, *collection.unexpected),
         traffic=sum(traffic.values(), Traffic()),
         took_s=peers.elapsed_s,
     )

@@ -24,7 +24,7 @@ class Dispatch:
         pipeline: the server halves of the hooks.
         logic: of the experiment.
         remembers: whether a client still has its memory of a round (see `Peers.remembers`).
-        without: clients of the plan that get no task, since they did not answer the cohort's
+        excluded: clients of the plan that get no task, since they did not answer the cohort's
             question.
     """
 
@@ -35,7 +35,7 @@ class Dispatch:
         pipeline: ServerPipeline,
         logic: Logic,
         remembers: Callable[[int, int], bool],
-        without: Collection[int] = (),
+        excluded: Collection[int] = (),
     ) -> None:
         self._state = state
         self._offers = plan.offers
@@ -47,7 +47,7 @@ class Dispatch:
         self._lane_of = {client: lane for lane in self.lanes for client in lane.clients}
         self._outstanding: dict[int, Task] = {one: state.in_flight[one] for one in plan.late}
         for lane in self.lanes:
-            for client in without:
+            for client in excluded:
                 if client in lane.waiting:
                     lane.waiting.remove(client)
 
@@ -68,7 +68,7 @@ class Dispatch:
         last = self._state.last_accepted.get(client, 0)
         return [self._task(client, last if last and self._remembers(client, last) else 0)]
 
-    def again(self, lost: StateLost) -> list[Task]:
+    def retry(self, lost: StateLost) -> list[Task]:
         """Return a task to begin anew with, for a client that lost its memory in mid-round."""
         task = self._outstanding.get(lost.client)
         if task is None or lost.round != task.round or not task.last_accepted_round:

@@ -35,14 +35,14 @@ def run_round(state: ServerState, peers: Peers, logic: Logic) -> tuple[ServerSta
     state, cohort = choose_cohort(state, peers, logic)
     plan, population = cohort.plan, cohort.population
     pipeline = logic.server_pipeline(state, population.number)
-    silent = ask_hooks("cohort", plan.clients, state, pipeline, peers, logic)
+    unanswered = ask_hooks("cohort", plan.clients, state, pipeline, peers, logic)
 
-    dispatch = Dispatch(state, plan, pipeline, logic, peers.remembers, without=silent)
+    dispatch = Dispatch(state, plan, pipeline, logic, peers.remembers, excluded=unanswered)
     offers = OfferBook(logic.selector, population, state, simulated=not peers.foreign)
     wait = pipeline.asks("returned")
     fold = Fold(dispatch.lanes, state, logic.aggregator, pipeline, population.training, wait)
     collection = Collection(plan, dispatch, offers, fold, pipeline, logic, peers.foreign)
-    collection.note_lost(silent, "no answer to the question before its task")
+    collection.note_lost(unanswered, "no answer to the question before its task")
     peers.begin(state.round + 1, plan, dispatch.outstanding, logic.deadline_s)
     peers.send(collection.expect(dispatch.first()))
 

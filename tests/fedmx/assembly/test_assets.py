@@ -143,7 +143,7 @@ def test_sending_is_paid_for_once_by_every_client_and_not_again_after_a_resume()
     assert first.record()["file_bytes"] == first.file_bytes
     assert second.file_bytes == 0
     resumed = simulate(made)
-    resumed.last = 3
+    resumed.last_round = 3
     resumed.restore({**simulation.checkpoint(), "reason": ""})
     (third,) = resumed
     assert third.file_bytes == 0

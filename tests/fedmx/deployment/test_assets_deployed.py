@@ -23,7 +23,7 @@ from fedmx.deployment.join import OwnPart
 from fedmx.deployment.remote_clients import RemoteClients
 from fedmx.deployment.serve import serve
 from fedmx.experiment.model import Experiment
-from fedmx.protocol.messages import CODEC, AnnouncedAsset, CannotTakePart, Lacking, Setup
+from fedmx.protocol.messages import CODEC, AnnouncedAsset, CannotTakePart, MissingAssets, Setup
 from fedmx.run.folder import RunFolder
 from fedmx.server.recorder import recorded
 from fedmx.server.round import Round
@@ -351,7 +351,7 @@ def setup_of(asked: Experiment, asset: AnnouncedAsset) -> Setup:
     return Setup("run", text, asked.digest(), 0, shape, 10, (asset,))
 
 
-NOT_ANNOUNCED = "is not an asset that it had announced"
+NOT_ANNOUNCED = "is not an asset that it announced"
 
 
 @pytest.mark.parametrize(
@@ -389,7 +389,7 @@ def test_a_file_that_was_not_announced_is_refused(
             assert event is not None
             if isinstance(event, Joined):
                 listener.send(event.peer, setup)
-            elif isinstance(event, Received) and isinstance(event.message, Lacking):
+            elif isinstance(event, Received) and isinstance(event.message, MissingAssets):
                 assert event.message.assets == ("shared",)
                 listener.send_file(event.peer, sent, name)
             elif isinstance(event, Received) and isinstance(event.message, CannotTakePart):
@@ -430,7 +430,7 @@ def test_a_client_that_is_ready_without_them_is_sent_away(certificates: Certific
 
 def _sent_away(server: Server, client: Scripted) -> bool:
     assert isinstance(server.network, RemoteClients)
-    server.network._pump()
+    server.network._sessions.poll()
     return bool(client.over)
 
 
@@ -445,10 +445,10 @@ def test_a_client_that_asks_for_them_again_and_again_is_sent_away(
         with Connector(server.address, identity(0), CODEC, tls=tls, files=tmp_path) as greedy:
             ended: list[str] = []
             while not ended:
-                server.network._pump()
+                server.network._sessions.poll()
                 event = greedy.next_event(0.01)
                 if isinstance(event, FileReceived) or _is_setup(event):
-                    greedy.send(Lacking("run", 0, ("shared",)))
+                    greedy.send(MissingAssets("run", 0, ("shared",)))
                     asked += 1
                 elif isinstance(event, GaveUp):
                     ended.append(event.reason)
@@ -470,8 +470,8 @@ def test_a_client_that_asks_for_what_was_not_announced_is_sent_nothing(
         with Connector(server.address, identity(0), CODEC, tls=tls, files=tmp_path) as greedy:
             while not said:
                 if _is_setup(greedy.next_event(0.01)):
-                    greedy.send(Lacking("run", 0, names))
-                server.network._pump()
+                    greedy.send(MissingAssets("run", 0, names))
+                server.network._sessions.poll()
                 said += server.network.overhead().rejected_connections
         assert said == ["client 0: lacks assets that it has, or that this run does not have"]
         assert file_bytes(server, 0) == 0

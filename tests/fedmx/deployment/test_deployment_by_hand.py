@@ -109,7 +109,7 @@ def deployed(
         network=RemoteClients(listener, wait_for=CLIENTS),
         logic=logic(*hooks, selector=selector),
         compute=compute(),
-        last=last,
+        last_round=last,
     )
 
 
@@ -119,7 +119,7 @@ def simulated(last: int, *hooks: Hook, selector: Selector | None = None) -> Serv
     clients = SimulatedClients(
         SerialExecutor(same, MXNetEngine(tiny, (4,), 3), samples_of), numbers
     )
-    return Server(network=clients, logic=same, compute=compute(), last=last)
+    return Server(network=clients, logic=same, compute=compute(), last_round=last)
 
 
 class Running:
@@ -308,8 +308,8 @@ def refusal(
         network = connector(certificates, clients.address, 0)
         running = Running(Client(network, learn=own.learn, memory=memory))
         while running._thread.is_alive():
-            clients._next(0.1)
-        clients._pump()
+            clients._sessions.next_event(0.1)
+        clients._sessions.poll()
     assert running.error is not None
     (told,) = clients.overhead().rejected_connections
     return str(running.error), told
@@ -335,7 +335,7 @@ def test_a_client_refuses_what_it_does_not_have_or_allow(
     )
     here, told = refusal(clients, certificates, tmp_path, OwnPart(modules=()))
     assert "mine_only" in here
-    assert "not among those allowed" in here
+    assert "not allowed here" in here
     assert "\n" not in here
     assert told == f"client 0: cannot take part: {here}"
 
@@ -345,7 +345,7 @@ def test_a_client_refuses_an_experiment_that_reads_differently_here(
 ) -> None:
     clients = offered(certificates, LEARNED, digest="another")
     here, told = refusal(clients, certificates, tmp_path, OwnPart())
-    assert "reads differently here" in here
+    assert "experiment differently than the server" in here
     assert here in told
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from fedmx.deployment.rejections import MOST_OFFENCES, MOST_REASONS, Rejections
+from fedmx.deployment.rejections import MOST_REASONS, MOST_VIOLATIONS, Rejections
 from fedmx.protocol.messages import CannotTakePart, Failed, Finished, Ready, Setup
 from layers.logic import Offer, Task, TooFewUpdates, Verdict
 from layers.network import MessageCodec
@@ -312,8 +312,8 @@ def test_a_flood_of_what_nobody_asked_for_ends_the_connection(certificates: Cert
         (round,) = server.rounds()
     assert round.participants == (0,)
     # The first was refused by the gate, a few more were reported, and then it was enough.
-    assert len(round.report.clients) <= 3 + MOST_OFFENCES
-    assert len(round.rejected_connections) <= MOST_OFFENCES
+    assert len(round.report.clients) <= 3 + MOST_VIOLATIONS
+    assert len(round.rejected_connections) <= MOST_VIOLATIONS
 
 
 def test_reports_stay_short_whatever_comes() -> None:

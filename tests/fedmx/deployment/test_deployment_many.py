@@ -65,7 +65,7 @@ def server() -> Server:
         RemoteClients(Listener("127.0.0.1:0", CODEC), wait_for=CLIENTS),
         Logic(compute().engine.layout, selector=Uniform(1.0)),
         compute(),
-        last=ROUNDS,
+        last_round=ROUNDS,
     )
 
 

@@ -62,7 +62,7 @@ def simulation() -> Server:
     clients = SimulatedClients(
         SerialExecutor(logic, MXNetEngine(tiny, (4,), 3), samples_of), numbers
     )
-    return Server(clients, logic, compute(), last=ROUNDS)
+    return Server(clients, logic, compute(), last_round=ROUNDS)
 
 
 def folder(parent: Path) -> RunFolder:

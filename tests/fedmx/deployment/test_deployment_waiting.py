@@ -135,7 +135,7 @@ def test_the_first_round_waits_for_as_many_clients_as_it_was_told(
             late.stop()
     assert there == [{0: 10, 2: 10}]
     (said,) = [text for text in caplog.messages if text.startswith("waiting")]
-    assert said == "waiting for clients: 0 of 2 are ready; not there: 0, 1, 2"
+    assert said == "waiting for clients: 0 of 2 are ready; missing: 0, 1, 2"
 
 
 @dataclass
@@ -274,7 +274,7 @@ def test_a_server_that_was_killed_at_the_very_end_still_tells_its_clients(
     by_hand = listening(certificates)
     done = ServerState(1, by_hand.state.weights, by_hand.state.buffers)
     clients = numbered(certificates, 1)
-    server = Server(clients, by_hand.logic, compute(), last=1, begin=done)
+    server = Server(clients, by_hand.logic, compute(), last_round=1, initial_state=done)
     with server:
         client = Idle(server.address, 0, certificates.client("client-0"), honest)
         assert list(server.rounds()) == []

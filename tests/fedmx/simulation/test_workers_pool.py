@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from fedmx.experiment.model import Experiment
 from fedmx.protocol.messages import CODEC
 from fedmx.simulation.executors import pool as pools
-from fedmx.simulation.executors.backend import Died
+from fedmx.simulation.executors.backend import WorkerDied
 from fedmx.simulation.executors.jobs import JOBS, Train
 from fedmx.simulation.executors.shared_memory import Block, SharedMemory, read
 from fedmx.simulation.executors.worker import Worker
@@ -67,20 +67,20 @@ class MemoryCrew:
     def holds(self, shared: int, data: memoryview) -> bool:
         return self.shared[shared] == bytes(data)
 
-    def give_back(self, shared: int) -> None:
+    def release(self, shared: int) -> None:
         del self.shared[shared]
 
-    def give(self, worker: int, parts: Sequence[Any]) -> None:
+    def submit(self, worker: int, parts: Sequence[Any]) -> None:
         assert worker not in self._doing
         self._doing[worker] = [self.shared[p] if isinstance(p, int) else p for p in parts]
         self.given.append(JOBS.decode(b"".join(self._doing[worker])))
 
-    def wait(self) -> tuple[int, bytes | Died | None]:
+    def wait(self) -> tuple[int, bytes | WorkerDied | None]:
         worker = sorted(self._doing)[self._choose(len(self._doing))]
         parts = self._doing.pop(worker)
         if self._deaths:
             self._deaths -= 1
-            return worker, Died("a worker", "died")
+            return worker, WorkerDied("a worker", "died")
         return worker, bytes(self._worker.do(parts) or b"")
 
     def close(self) -> None:
@@ -111,7 +111,7 @@ def test_any_order_of_replies_and_any_deaths_give_the_same_bits(
 def test_the_longest_task_is_begun_first() -> None:
     backend = MemoryCrew(2, lambda number: 0)
     outcome(backend)
-    sizes = simulate(Experiment(**TREE))._clients.population()
+    sizes = simulate(Experiment(**TREE)).network.population()
     tasks = [job.task for job in backend.given if isinstance(job, Train)]
     for round in (1, 2, 3):
         begun = [sizes[task.client] for task in tasks if task.round == round]
@@ -132,7 +132,7 @@ def test_the_model_is_shared_once_a_round() -> None:
 def test_when_many_replies_wait_only_what_is_wanted_is_begun(
     serial: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pools, "HELD_BYTES", 0)
+    monkeypatch.setattr(pools, "MAX_PENDING_BYTES", 0)
     assert outcome(MemoryCrew(2, lambda number: number - 1)) == serial
 
 
@@ -162,13 +162,13 @@ def test_shared_memory_holds_what_was_put_until_it_is_given_back(
         elif held:
             block = draw.choice(sorted(held))
             del held[block]
-            memory.give_back(block)
+            memory.release(block)
         for block, data in held.items():
             found = bytearray(block.size)
             read(memory.descriptor, block, memoryview(found))
             assert bytes(found) == data
             assert memory.holds(block, memoryview(data))
     for block in held:
-        memory.give_back(block)
+        memory.release(block)
     assert memory._free == [(0, memory.size)]
     memory.close()

@@ -122,7 +122,7 @@ def test_time_passes_until_somebody_is_there(tmp_path: Path) -> None:
     file = tmp_path / "trace.csv"
     file.write_text("client,time,state\n0,120,on\n1,300,on\n")
     clock = VirtualClock(2, Lognormal(), availability=Trace(file))
-    assert clock.there([0, 1]) == [0]
+    assert clock.available([0, 1]) == [0]
     assert clock.run_s == 120
     assert clock.waited_s == 120
     clock.settle()
@@ -136,10 +136,10 @@ def test_a_run_in_which_nobody_ever_comes_again_says_so(tmp_path: Path) -> None:
     file = tmp_path / "trace.csv"
     file.write_text("client,time,state\n0,0,off\n1,10,off\n")
     clock = VirtualClock(2, Lognormal(), availability=Trace(file))
-    assert clock.there([0, 1]) == [1]
+    assert clock.available([0, 1]) == [1]
     clock.restore(10.0)
     with pytest.raises(LogicError, match="none comes any more; give a longer trace"):
-        clock.there([0, 1])
+        clock.available([0, 1])
 
 
 @pytest.mark.parametrize(

@@ -157,7 +157,7 @@ def test_time_goes_on_from_round_to_round_and_from_a_checkpoint(tmp_path: Path) 
     clock = a_clock([(20.0, 5.0)], availability=trace)
     seen = []
     for round in range(1, 9):
-        assert clock.there([0]) == [0]
+        assert clock.available([0]) == [0]
         waited_s = clock.waited_s
         happened = played(clock, 1, round)
         seen.append((clock.run_s, waited_s, [(one.kind, one.at_s) for one in happened]))
@@ -175,8 +175,8 @@ def test_a_clock_adds_up_its_rounds_and_what_it_waited(tmp_path: Path) -> None:
     total_s = 0.0
     for round in range(1, 5):
         clock.settle()
-        clock.there([0])
-        clock.there([0])  # asked twice, it does not wait twice
+        clock.available([0])
+        clock.available([0])  # asked twice, it does not wait twice
         played(clock, 1, round)
         total_s += clock.waited_s + clock.elapsed_s
         assert clock.run_s == total_s
@@ -277,7 +277,7 @@ def test_a_seed_gives_the_same_events_again(uploads) -> None:
         rounds = []
         for round in range(1, 6):
             clock.settle()
-            clock.there(range(30))
+            clock.available(range(30))
             rounds.append(played(clock, 30, round))
         return rounds
 
