@@ -1,4 +1,4 @@
 """From an experiment to its parts: data, engine, logic and assets.
 
-Nothing here runs a round.
+Code that runs rounds does not belong here.
 """

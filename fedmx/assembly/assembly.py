@@ -1,4 +1,4 @@
-"""From an experiment to its parts: data, engine and logic, as the server or a client needs them."""
+"""The parts of an experiment: data, engine and logic, as the server or a client needs them."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ class Assembly:
     """The parts of one experiment, each made when it is first needed.
 
     Args:
-        experiment: what to make.
-        files: where data are.
-        shape: of one example; None: that of the experiment's data.
-        classes: number of labels; None: that of the experiment's data.
+        experiment: the experiment.
+        files: where data sets are.
+        shape: shape of one example; None: as in the experiment's data.
+        classes: number of labels; None: as in the experiment's data.
     """
 
     experiment: Experiment
@@ -86,17 +86,17 @@ class Assembly:
 
     @cached_property
     def held_back(self) -> HeldBack:
-        """What hooks take out of the training split before it is divided.
+        """The samples that hooks take out of the training split before it is divided.
 
         Raises:
-            ExperimentError: they leave nothing.
+            ExperimentError: hooks leave no sample to the clients.
         """
         seed, labels = self.experiment.seed, self.dataset.train.y
         if not any(hook.assets or hook.held_out for hook in self.preset.hooks):
-            return hold_back(labels, {}, 0, 0, 0)  # without the logic, which has the model made
+            return hold_back(labels, {}, 0, 0, 0)  # without the logic, which builds the model
         logic = self.logic
         shares = {name: asset.share for name, asset in logic.assets.items()}
-        # The assets' stream is called "shared": by another word the draws would be others.
+        # The purpose "shared" stays as it is: another one would change the draws.
         seeds = derive(seed, "shared"), derive(seed, "held-out")
         held_back = hold_back(labels, shares, logic.held_out, *seeds)
         if held_back.rest is not None and not len(held_back.rest):
@@ -119,12 +119,12 @@ class Assembly:
 
     @cached_property
     def asset_samples(self) -> dict[str, Samples]:
-        """What is in these files, as the model takes it."""
+        """The samples in these files, as the model takes them."""
         return {name: samples_in(asset) for name, asset in self.assets.items()}
 
     @cached_property
     def normalise(self) -> Normalise | None:
-        """How stored values become inputs."""
+        """How stored values become inputs; None: unchanged."""
         given = self.experiment.compute.normalise
         return None if given is None else Normalise(given.scale, given.mean, given.std)
 
@@ -146,10 +146,12 @@ class Assembly:
 
     @cached_property
     def preset(self) -> Preset:
-        """Selector, aggregator and hooks: those of the preset, and what replaces or precedes them.
+        """Selector, aggregator and hooks: those of the preset, with the experiment's changes.
+
+        The experiment's selector and aggregator replace the preset's; its hooks stand before them.
 
         Raises:
-            ExperimentError: there is no such part, or its settings are wrong.
+            ExperimentError: a part does not exist, or its settings are wrong.
         """
         section = self.experiment.logic
         preset = Preset(Uniform(), Mean())
@@ -165,7 +167,7 @@ class Assembly:
 
     @cached_property
     def logic(self) -> Logic:
-        """The logic; it must be the same value at both ends.
+        """The logic of the experiment, equal at both ends.
 
         Raises:
             ExperimentError: its parts do not fit together.
@@ -201,26 +203,26 @@ class Assembly:
             raise ExperimentError(f"logic: {error}") from error
 
     def _check_labels(self, selector: Selector) -> None:
-        """Check that the selector counts as many labels as the data have.
+        """Check that the selector expects as many labels as the data have.
 
-        If it counted too few, no client could answer; if too many, every client would look biased.
+        With too few, no client could answer; with too many, every client would look biased.
 
         Raises:
-            ExperimentError: it counts another number.
+            ExperimentError: the selector expects another number.
         """
         asked = {question.classes for question in selector.surveys() if question.classes}
         for number in sorted(asked):
-            there_are = self.dataset.classes if self.classes is None else self.classes
-            if number != there_are:
+            classes = self.dataset.classes if self.classes is None else self.classes
+            if number != classes:
                 data = self.experiment.compute.data.name
                 raise ExperimentError(
-                    f"logic: the selector goes by {number} labels, and {data} has {there_are}; "
-                    f"set classes to {there_are}"
+                    f"logic: the selector expects {number} labels, but {data} has {classes}; "
+                    f"set classes to {classes}"
                 )
 
     @cached_property
     def server_logic(self) -> Logic:
-        """The logic on the server; it can train on samples of its own if a hook asks for that."""
+        """The logic of the server, which trains on samples of its own if a hook asks for that."""
         logic, engine = self.logic, self.engine
         if not logic.held_out:
             return logic
@@ -236,7 +238,7 @@ class Assembly:
         return dataclasses.replace(logic, auxiliary=auxiliary)
 
     def clock(self) -> VirtualClock | None:
-        """Return the simulation's clock; None: without devices nothing takes any time.
+        """Return the simulation's virtual clock; None if the experiment has no devices.
 
         Raises:
             ExperimentError: the devices, the uploads or the availability have wrong settings.
@@ -266,7 +268,7 @@ class Assembly:
 
     @cached_property
     def test_rows(self) -> np.ndarray:
-        """The rows of the test split that the global model is evaluated on: all, or a sample."""
+        """The rows of the test split for the global model's evaluation: all, or a random sample."""
         number = self.experiment.compute.evaluate.sample
         total = len(self.dataset.test)
         if number is None or number >= total:
@@ -275,25 +277,25 @@ class Assembly:
         return np.sort(rng.permutation(total)[:number])
 
     def test_samples(self) -> Samples:
-        """Return what the global model is evaluated on."""
+        """Return the samples that the global model is evaluated on."""
         whole = len(self.test_rows) == len(self.dataset.test)
         rows = None if whole else self.test_rows
         return materialise(self.dataset.test, rows, self.normalise)
 
     def server_compute(self) -> Compute:
-        """Return what a server computes with."""
+        """Return the engine and the samples of the server."""
         return Compute(self.engine, self.test_samples())
 
     def client_compute(self, client: int) -> Compute:
-        """Return what a client with the experiment's own data computes with."""
+        """Return the engine and the samples of a client with the experiment's data."""
         return Compute(self.engine, self.samples_of(client))
 
     def own_compute(self, path: Path, part: tuple[int, int] | None = None) -> Compute:
-        """Return what a client with data of its own computes with.
+        """Return the engine and the samples of a client with data of its own.
 
         Args:
             path: an ``.npz`` file with x_train, y_train, x_test and y_test.
-            part: (i, n): only the i-th of n parts, by the experiment's partition.
+            part: (i, n): use only the i-th of n parts, by the experiment's partition; None: all.
         """
         own = Arrays(str(path)).load(self.files)
         rows = None

@@ -1,4 +1,4 @@
-"""An asset as the file in which it travels to clients, whatever is in it."""
+"""An asset as the file that is sent to clients, whatever its content."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from layers.network import file_wire_size
 
 @dataclass(frozen=True)
 class AssetFile:
-    """A named file.
+    """An asset's file.
 
     Attributes:
-        name: of the asset, as a hook declares it.
-        content: of the file.
+        name: name of the asset, as a hook declares it.
+        content: content of the file.
     """
 
     name: str
@@ -32,12 +32,12 @@ class AssetFile:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of the file."""
+        """Size of the file in bytes."""
         return len(self.content)
 
     @property
     def announced(self) -> AnnouncedAsset:
-        """What the server says of it to a client."""
+        """Name, digest and size, as the server announces them to clients."""
         return AnnouncedAsset(self.name, self.sha256, self.size_bytes)
 
     def wire_bytes(self, client: int) -> int:
@@ -45,7 +45,7 @@ class AssetFile:
         return file_wire_size(self.announced.file_name(client), self.size_bytes)
 
     def write(self, path: Path) -> None:
-        """Write the file, whole or not at all, unless it is there already.
+        """Write the file, completely or not at all, unless it exists already.
 
         Raises:
             FedmxError: it cannot be written.

@@ -1,9 +1,9 @@
-"""Training samples as an asset's file, and back.
+"""Training samples as an asset's file, written and read.
 
 The file is in the safetensors format. It holds `x` (n, ...) as the data set stores it, labels `y`
 (n,) in int64, and, where stored values are normalised, float64 `scale`, `mean` and `std` (one
-number, or one per channel). So a client makes the model's inputs of it whatever its own data are,
-and pixels travel as bytes. The same samples give the same bytes.
+number, or one per channel). So a client can make the model's inputs from it, whatever its own data
+are, and pixels are sent as bytes. The same samples give the same bytes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,14 @@ from layers.compute.data.samples import Samples
 def file_of_samples(
     name: str, raw: Raw, rows: npt.NDArray[np.int64], normalise: Normalise | None
 ) -> AssetFile:
-    """Return the file of some rows of a data set."""
+    """Return the file of the given rows of a data set.
+
+    Args:
+        name: name of the asset.
+        raw: the data set's split, as stored.
+        rows: the rows to take.
+        normalise: how stored values become inputs; None: unchanged.
+    """
     arrays = {
         "x": np.ascontiguousarray(raw.x[rows]),
         "y": np.ascontiguousarray(raw.y[rows]),
@@ -41,7 +48,7 @@ def samples_in(asset: AssetFile) -> Samples:
     """Return the samples of a file, as the model takes them.
 
     Raises:
-        FedmxError: the file holds something else.
+        FedmxError: the file does not hold samples.
     """
     try:
         arrays = load(asset.content)
@@ -55,7 +62,11 @@ def samples_in(asset: AssetFile) -> Samples:
 
 
 def _plain(value: np.ndarray) -> float | tuple[float, ...]:
-    """Return a number or some, as the settings of an experiment have them."""
+    """Return one number, or several as a tuple, as in the settings of an experiment.
+
+    Raises:
+        DataError: the array is neither.
+    """
     if value.dtype != np.float64 or value.ndim > 1:
         raise DataError(f"a setting is {value.dtype} of shape {value.shape}, not float64 numbers")
     return float(value) if value.ndim == 0 else tuple(value.tolist())

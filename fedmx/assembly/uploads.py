@@ -1,4 +1,4 @@
-"""How simulated uploads share the way to the server: as the experiment says, or as is needed."""
+"""How simulated uploads share the channel: by the experiment, or by the selector's needs."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from layers.logic.clock.uploads import Parallel, Uploads
 
 
 def build_uploads(reference: Component | None, selector: Selector) -> Uploads:
-    """Return the experiment's way of uploading; without one, serial where the selector needs it.
+    """Return the experiment's upload model; the default is what the selector needs.
 
     Args:
-        reference: what the experiment says at `clock.uploads`.
-        selector: who takes part.
+        reference: the component at `clock.uploads`; None: there is none.
+        selector: the selector of the experiment.
 
     Raises:
-        ExperimentError: it cannot be had, or is parallel where the selector needs it serial.
+        ExperimentError: it cannot be made, or is parallel while the selector needs serial uploads.
     """
     if reference is None:
         name = "serial" if selector.serial_uploads else "parallel"
@@ -26,8 +26,8 @@ def build_uploads(reference: Component | None, selector: Selector) -> Uploads:
     uploads: Uploads = build("uploads", reference, CATALOGUE["uploads"])
     if selector.serial_uploads and isinstance(uploads, Parallel):
         text = (
-            f"{type(selector).__name__} reckons with one upload at a time, not with "
-            f"{reference.name} ones; leave it out, or write clock: {{uploads: serial}}"
+            f"{type(selector).__name__} assumes one upload at a time, not "
+            f"{reference.name} uploads; leave it out, or write clock: {{uploads: serial}}"
         )
         raise ExperimentError(reference.source.problem(reference.where, text))
     return uploads

@@ -1,4 +1,4 @@
-"""All clients of an experiment on this machine or on a cluster, behind the same messages.
+"""The simulated run: all clients on this machine or on a cluster, with a deployment's messages.
 
-No sockets to clients here.
+Sockets to clients do not belong here.
 """

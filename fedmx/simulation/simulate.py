@@ -22,17 +22,17 @@ def simulate(experiment: Experiment | Assembly, backend: Backend | None = None) 
                 print(round.round, round.accuracy)
         simulation.weights
 
-    The clients' work is done where the experiment's `executor` says: in this process, one after the
-    other, so that a breakpoint in a hook works; or by workers, which end with the simulation. It
-    changes no bit of the result.
+    The experiment's `executor` does the clients' work: in this process, one client after the other,
+    so that a breakpoint in a hook works; or on workers, which end with the simulation. The result
+    is the same, bit for bit.
 
     Args:
         experiment: what to simulate.
-        backend: runs the workers of several simulations one after the other, in place of a new
-            one; whoever made it closes it.
+        backend: workers to use instead of new ones, for several simulations one after the other;
+            the caller closes it.
 
     Raises:
-        ExperimentError: a part of the experiment cannot be had, or not by workers.
+        ExperimentError: a part of the experiment cannot be made, or cannot be made by workers.
     """
     assembly = experiment if isinstance(experiment, Assembly) else Assembly(experiment)
     executor = assembly.experiment.executor

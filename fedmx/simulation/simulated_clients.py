@@ -1,4 +1,4 @@
-"""All clients on this machine, behind the same messages as over sockets; time may be virtual."""
+"""Simulated clients: the same messages as over sockets, and time that may be virtual."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ Message = TypeVar("Message")
 
 
 class SimulatedClients:
-    """A population whose work is done when it is waited for.
+    """A population of clients whose work an executor does.
 
-    Every message is encoded and decoded as on the wire, so that the reported bytes are those of a
-    deployment and a client can reach nothing that did not travel.
+    Every message is encoded and decoded as on the wire. So the reported bytes are those of a
+    deployment, and a client can reach nothing that was not sent to it.
 
     Args:
-        executor: does the clients' work; entered and left with this.
+        executor: does the clients' work; entered and left together with this object.
         samples: number of samples by client.
-        clock: says what happens when; None: nothing takes any time, and events come in the order
-            in which clients were asked.
-        file_bytes: what it takes on the wire to send every asset to all of them, once.
+        clock: virtual time; None: nothing takes virtual time, and events come in the order in which
+            clients were asked.
+        file_bytes: bytes on the wire for sending every asset to every client once.
     """
 
     foreign = False
-    address = ""  # nobody connects
+    address = ""  # no client connects
 
     def __init__(
         self,
@@ -57,11 +57,11 @@ class SimulatedClients:
         self._samples = dict(samples)
         self._trainable = [client for client, number in samples.items() if number]
         self._clock = clock or InstantClock(max(samples, default=-1) + 1)
-        self._file_bytes = file_bytes  # that no round has reported yet
+        self._file_bytes = file_bytes  # not yet reported by a round
         self._ledgers: dict[int, ClientLedger] = {}
-        self._outstanding: Mapping[int, Task] = {}  # a view of the round's
-        self._work: dict[int, Work] = {}  # of tasks without a result
-        self._results: dict[int, TrainResult] = {}  # of which the update has not been sent yet
+        self._outstanding: Mapping[int, Task] = {}  # a view of the round's tasks
+        self._work: dict[int, Work] = {}  # by client, of tasks without a result
+        self._results: dict[int, TrainResult] = {}  # by client, before their updates are sent
         self._traffic: dict[int, Traffic] = {}
 
     def __enter__(self) -> SimulatedClients:
@@ -74,14 +74,14 @@ class SimulatedClients:
 
     @property
     def clock(self) -> Clock:
-        """The clients' clock."""
+        """The clock by which rounds are timed."""
         return self._clock
 
-    # --- what the logic layer asks -----------------------------------------------------------
+    # --- for the logic layer: `Peers` --------------------------------------------------------
 
     def population(self) -> Mapping[int, int]:
-        """Return every client's number of samples, of those that are there now."""
-        self._cancel_all()  # a round that an error ended may have left something behind
+        """Return the clients that are available now, with their numbers of samples."""
+        self._cancel_all()  # a round that ended with an error may have left work
         self._clock.settle()
         available = self._clock.available(self._trainable)
         if len(available) == len(self._trainable):
@@ -89,14 +89,14 @@ class SimulatedClients:
         return {client: self._samples[client] for client in available}
 
     def remembers(self, client: int, round: int) -> bool:
-        """Return whether the client's memory after this round is here."""
+        """Return whether the client has its hooks' memory after this round."""
         return round in self._ledgers.get(client, ClientLedger()).rounds
 
     def ask(
         self, question: Question, clients: Sequence[int], deadline_s: float | None
     ) -> Sequence[Answer]:
         """Ask clients one after the other; all of them answer."""
-        if question.name == "times":  # what the machine needs says nothing of a device
+        if question.name == "times":  # the machine's own speed is not the device's
             return [self._device_times(question, client) for client in clients]
         answers = []
         for answer, traffic in self._executor.ask(question, clients):
@@ -113,7 +113,7 @@ class SimulatedClients:
         self._clock.begin(round, outstanding, deadline_s, turns)
 
     def send(self, tasks: Sequence[Task]) -> None:
-        """Give tasks to clients."""
+        """Send tasks; the executor may begin the work at once."""
         for task in tasks:
             client = task.client
             work = self._executor.submit(task, self._ledgers.get(client, ClientLedger()))
@@ -122,7 +122,7 @@ class SimulatedClients:
             self._clock.ask(client, self._samples[client], task.training, work.down_bytes)
 
     def answer(self, verdicts: Sequence[Verdict]) -> None:
-        """Let granted clients send what they offered, and the others leave off."""
+        """Send verdicts: granted clients send their update, the work of the others is cancelled."""
         for verdict in verdicts:
             client = verdict.client
             self._down(client, verdict)
@@ -137,7 +137,7 @@ class SimulatedClients:
         self._clock.set_timer(at_s)
 
     def events(self) -> Generator[Offer | Update | ClientLost | TimerFired, None, None]:
-        """Yield what the clients send, in virtual order, until no task is outstanding."""
+        """Yield the round's events in the order of virtual time, until no task is outstanding."""
         while (clock_event := self._clock.next()) is not None:
             event = self._event_of(clock_event)
             if event is not None:
@@ -146,40 +146,40 @@ class SimulatedClients:
 
     @property
     def elapsed_s(self) -> float:
-        """Seconds since the round began, virtual if time is."""
+        """Seconds since the round began, by the clients' clock."""
         return self._clock.elapsed_s
 
     def times(self) -> Mapping[int, Times]:
-        """Return who did what when."""
+        """Return the times of each client of the round."""
         return self._clock.times()
 
     def traffic(self) -> Mapping[int, Traffic]:
-        """Return the bytes since the last call."""
+        """Return the bytes of messages since the last call, by client."""
         traffic, self._traffic = self._traffic, {}
         return traffic
 
-    # --- what the server asks ----------------------------------------------------------------
+    # --- for the server: `Clients` -----------------------------------------------------------
 
     def tree(self) -> dict[str, Any]:
-        """Return what the clients remember, and what time it is, as named arrays and numbers."""
+        """Return the clients' ledgers and the time of the run, as named arrays and numbers."""
         ledgers = {client: kept.tree() for client, kept in self._ledgers.items()}
         return {"ledgers": ledgers, "run_s": self._clock.run_s}
 
     def restore(self, tree: Mapping[str, Any]) -> None:
-        """Give the clients back what they remembered."""
+        """Go on from what `tree` returned."""
         self._ledgers = {
             client: ClientLedger.of_tree(kept) for client, kept in tree["ledgers"].items()
         }
         self._clock.restore(tree["run_s"])
-        self._file_bytes = 0  # the first round has reported them
+        self._file_bytes = 0  # the run's first round reported them
 
     def overhead(self) -> Overhead:
-        """Return what a deployment would have taken besides messages, since the last call."""
+        """Return the cost besides messages since the last call, as in a deployment."""
         file_bytes, self._file_bytes = self._file_bytes, 0
         return Overhead(file_bytes=file_bytes)
 
     def finish(self, reason: str) -> None:
-        """Let go of everything that clients were still to do."""
+        """Cancel all work that is left."""
         self._cancel_all()
 
     # --- inside ------------------------------------------------------------------------------
@@ -208,7 +208,7 @@ class SimulatedClients:
         return replace(offer, at_s=event.at_s)
 
     def _device_times(self, question: Question, client: int) -> Answer:
-        """Return a client's answer to the question how long it will take, by its device."""
+        """Return a client's answer to a question about times, from its simulated device."""
         self._down(client, question)
         train_s, upload_s = self._clock.estimate(
             client,
@@ -221,14 +221,14 @@ class SimulatedClients:
         return self._up(client, Answer(client, question.name, values, question.round))
 
     def _cancel(self, client: int) -> None:
-        """Want nothing more of a client in this round."""
+        """Cancel a client's work in this round."""
         self._results.pop(client, None)
         work = self._work.pop(client, None)
         if work is not None:
             work.cancel()
 
     def _cancel_all(self) -> None:
-        """Let go of all work."""
+        """Cancel all work."""
         for client in [*self._work, *self._results]:
             self._cancel(client)
 

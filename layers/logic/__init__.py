@@ -1,6 +1,6 @@
 """The logic layer: what happens to a model or an update on its way.
 
-No sockets and no mxnet come in: of other packages it imports numpy, and scikit-learn for OPTICS.
+Sockets and mxnet do not belong here. It imports numpy, and scikit-learn for OPTICS.
 """
 
 from __future__ import annotations

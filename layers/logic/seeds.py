@@ -12,8 +12,8 @@ def derive(seed: int, purpose: str, *numbers: int) -> int:
 
     Args:
         seed: the experiment's seed.
-        purpose: what the draws are for, e.g. ``"select"``; two purposes never share a stream.
-        numbers: round, client, ... in that order.
+        purpose: purpose of the draws, e.g. ``"select"``; two purposes never share a stream.
+        numbers: round and client, in this order, and further ones.
     """
     text = "/".join([str(int(seed)), purpose, *(str(int(number)) for number in numbers)])
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 1

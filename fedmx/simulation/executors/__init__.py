@@ -1,4 +1,4 @@
-"""Executors: who does the work of simulated clients, this process, others, or other machines.
+"""Executors: they do the work of simulated clients, in this process, in others, or on a cluster.
 
 The order of events and the messages of a round do not belong here.
 """

@@ -1,4 +1,4 @@
-"""What a pool asks of whoever runs its workers: processes here, or actors on a cluster."""
+"""The interface of a pool to its workers: processes on this machine, or actors on a cluster."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 Part: TypeAlias = "bytes | Any"
-"""Bytes that travel with a job, or what `Backend.share` returned, in their place."""
+"""Bytes that are sent with a job, or the handle that `Backend.share` returned for them."""
 
 
 @dataclass(frozen=True)
 class WorkerDied:
-    """A worker is gone, and another one has taken its place.
+    """A worker has died, and a new one has replaced it.
 
     Attributes:
-        who: names it, e.g. its process id.
-        how: what is known of its end.
+        who: the worker, with its process id if that is known.
+        how: how it ended, as far as that is known.
     """
 
     who: str
@@ -24,32 +24,32 @@ class WorkerDied:
 
 
 class Backend(Protocol):
-    """Executor by number, each of which does one job at a time."""
+    """Numbered workers, each of which does one job at a time."""
 
     @property
     def size(self) -> int:
-        """How many workers there are; they are 0 to `size` - 1."""
+        """Number of workers, which are 0 to `size` - 1."""
 
     def open(self, build: bytes) -> None:
-        """Let every worker, and each that takes a dead one's place, make an experiment's parts."""
+        """Let every worker, and each replacement of a dead one, make an experiment's parts."""
 
     def ready(self, worker: int) -> bool:
-        """Return whether a worker could take a job now, if it had none."""
+        """Return whether a worker without a job could take one now."""
 
     def share(self, data: memoryview) -> Any:
-        """Put bytes where every worker can read them; return what stands for them."""
+        """Store bytes where every worker can read them; return a handle to them."""
 
     def holds(self, shared: Any, data: memoryview) -> bool:
-        """Return whether what was shared are these very bytes."""
+        """Return whether the shared bytes are equal to these."""
 
     def release(self, shared: Any) -> None:
-        """Let go of what was shared."""
+        """Release shared bytes."""
 
     def submit(self, worker: int, parts: Sequence[Part]) -> None:
-        """Give a worker that is free a job; a worker that cannot take it has `WorkerDied`."""
+        """Give a free worker a job; if it cannot take it, `wait` returns `WorkerDied`."""
 
     def wait(self) -> tuple[int, bytes | WorkerDied | None]:
-        """Wait until a worker has done its job, died or become ready (None); return who.
+        """Wait until a worker replies, dies or becomes ready (None); return its number and that.
 
         Raises:
             ExecutorFailed: workers die as soon as they start.

@@ -1,4 +1,4 @@
-"""From an experiment's ``executor`` to the workers that it names."""
+"""The workers of an experiment, made from its ``executor`` section."""
 
 from __future__ import annotations
 
@@ -13,16 +13,20 @@ from layers.compute.engines.mxnet.runtime import one_thread
 
 
 def backend_of(executor: ExecutorSection) -> Backend:
-    """Return the workers, which are started at once and load while this process does."""
+    """Return the workers; they are started at once, and load while this process loads."""
     if executor.ray is not None:
         with one_thread():
-            pass  # Ray forks, for which MXNet starts, and it starts quietly in here only
+            pass  # Ray forks, which starts MXNet; inside this block MXNet starts without output
         return RayBackend(executor.ray.workers, executor.ray.address)
     return ProcessBackend(executor.number)
 
 
 def require_portable(experiment: Experiment) -> None:
-    """Raise ExperimentError naming the components that are objects which no worker can make."""
+    """Check that workers can make every component of the experiment.
+
+    Raises:
+        ExperimentError: a component is an object, which cannot be sent by name.
+    """
     try:
         experiment.require_portable()
     except ExperimentError as error:
@@ -31,7 +35,7 @@ def require_portable(experiment: Experiment) -> None:
 
 
 def build_of(assembly: Assembly) -> bytes:
-    """Return what a worker makes the experiment's parts from."""
+    """Return the encoded `Build`, from which a worker makes the experiment's parts."""
     experiment, files = assembly.experiment, assembly.files
     source = experiment.compute.model.source
     return bytes(

@@ -1,4 +1,4 @@
-"""An exception that was raised in a worker, as this process knows it."""
+"""The errors of executors: an exception from a worker, and workers that cannot work."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from fedmx.errors import FedmxError
 
 
 class WorkerTraceback(Exception):
-    """The cause of an error whose code ran in another process; its text is that traceback.
+    """The cause of an error that was raised in a worker; its text is the worker's traceback.
 
     Attributes:
-        place: FILE:LINE of the user's own code where it was raised; empty if there is none.
+        place: FILE:LINE of the user's own code where it was raised; empty: not in user code.
     """
 
     def __init__(self, traceback: str, place: str) -> None:
@@ -18,4 +18,4 @@ class WorkerTraceback(Exception):
 
 
 class ExecutorFailed(FedmxError):
-    """The workers cannot work, whatever they are given; the text says why."""
+    """The workers cannot do any job; the message says why."""

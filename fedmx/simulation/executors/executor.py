@@ -1,4 +1,4 @@
-"""What a simulation asks of whoever trains for its clients."""
+"""The interface of a simulation to its executor, which trains for the clients."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from layers.logic import Answer, ClientLedger, Question, Task, Traffic, Update
 
 @dataclass(frozen=True, eq=False)
 class TrainResult:
-    """What a client made of a task.
+    """The result of a client's task.
 
     Attributes:
-        update: as it arrives after its way over the wire.
-        up_bytes: of the update on the wire.
-        ledger: what the client's hooks keep.
+        update: the update, as the server receives it.
+        up_bytes: bytes of the update on the wire.
+        ledger: the memory of the client's hooks after the task.
     """
 
     update: Update
@@ -25,35 +25,35 @@ class TrainResult:
 
 
 class Work(Protocol):
-    """One task that an executor has taken."""
+    """One task that was submitted to an executor."""
 
     @property
     def down_bytes(self) -> int:
         """Bytes of the task on the wire."""
 
     def result(self) -> TrainResult:
-        """Return what the client made of the task, when it is done; called once.
+        """Wait for the result and return it; called once.
 
         Raises:
-            ClientFailed: the client's code failed on it.
+            ClientFailed: the client's code failed.
         """
 
     def cancel(self) -> None:
-        """Let go of the task: its update is not wanted any more."""
+        """Cancel the task."""
 
 
 class Executor(Protocol):
-    """Does the work of simulated clients; any of its workers can work for any client."""
+    """Does the work of simulated clients; each of its workers can work for any client."""
 
     def __enter__(self) -> Any: ...
     def __exit__(self, *exc_info: object) -> None: ...
 
     def submit(self, task: Task, ledger: ClientLedger) -> Work:
-        """Take a task, in the order in which results are wanted; work on it may begin at once."""
+        """Submit a task, in the order in which results are needed; its work may begin at once."""
 
     def ask(self, question: Question, clients: Sequence[int]) -> Sequence[tuple[Answer, Traffic]]:
-        """Return the answers of clients in their order, and the bytes that each took.
+        """Return the answers of clients in their order, each with its bytes on the wire.
 
         Raises:
-            ClientFailed: a client's code failed on it.
+            ClientFailed: a client's code failed.
         """

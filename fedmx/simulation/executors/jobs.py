@@ -1,4 +1,4 @@
-"""What travels between a simulation and its workers: jobs go out, and what came of them returns."""
+"""The messages between a simulation and its workers: jobs go out, replies come back."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ class Build:
     """Out, first: the experiment whose parts a worker makes.
 
     Attributes:
-        experiment: its text, with all defaults.
-        source: what messages call it.
-        folder: where the modules are that it names; None: among the installed ones.
-        data: the user's data folder; None: as the environment says.
-        cache: the folder for downloads; None: as the environment says.
-        download: whether data that are nowhere may be downloaded.
+        experiment: text of the experiment, with all defaults.
+        source: name of the experiment in messages.
+        folder: the folder of the modules that it names; None: they are installed.
+        data: the user's data folder; None: from the environment.
+        cache: the folder for downloads; None: from the environment.
+        download: whether missing data may be downloaded.
     """
 
     experiment: str
@@ -34,28 +34,28 @@ class Build:
 
 @dataclass(frozen=True, eq=False)
 class EncodedState:
-    """A client's ledger on its way: a state tree's text, and its arrays by name."""
+    """A client's ledger, encoded: the text of a state tree, and its arrays by name."""
 
     text: str
     arrays: dict[str, np.ndarray]
 
     @classmethod
     def of(cls, ledger: ClientLedger) -> EncodedState:
-        """Return the ledger as it travels.
+        """Return the encoded ledger.
 
         Raises:
-            TypeError: a hook keeps what is no array, number or text.
+            TypeError: a hook keeps something other than arrays, numbers and text.
         """
         return cls(*state_tree.encode(ledger.tree()))
 
     def decode(self) -> ClientLedger:
-        """Return the ledger that this was made of."""
+        """Return the ledger."""
         return ClientLedger.of_tree(state_tree.decode(self.text, self.arrays))
 
 
 @dataclass(frozen=True, eq=False)
 class Train:
-    """Out: a client's task, and what its hooks kept."""
+    """Out: a client's task and its ledger."""
 
     task: Task
     ledger: EncodedState
@@ -63,7 +63,7 @@ class Train:
 
 @dataclass(frozen=True, eq=False)
 class TrainedUpdate:
-    """Back: what the client would send, its bytes on the wire, and what its hooks keep now."""
+    """Back: the client's update, its bytes on the wire, and the client's new ledger."""
 
     update: Update
     up_bytes: int
@@ -72,7 +72,7 @@ class TrainedUpdate:
 
 @dataclass(frozen=True, eq=False)
 class AskClients:
-    """Out: a question to some clients."""
+    """Out: a question to several clients."""
 
     question: Question
     clients: tuple[int, ...]
@@ -80,7 +80,7 @@ class AskClients:
 
 @dataclass(frozen=True, eq=False)
 class Answers:
-    """Back: their answers in the same order, and the bytes of each on the wire."""
+    """Back: the clients' answers in the same order, and the bytes of each on the wire."""
 
     answers: tuple[Answer, ...]
     up_bytes: tuple[int, ...]
@@ -88,11 +88,14 @@ class Answers:
 
 @dataclass(frozen=True, eq=False)
 class Score:
-    """Out: a model, and on which rows of the server's samples to try it.
+    """Out: a model to evaluate on a range of the server's samples.
 
     Attributes:
+        weights: float32 (d,).
+        buffers: float32 (b,).
+        batch_size: samples a batch.
         start: the first row, a multiple of `batch_size`.
-        stop: the row behind the last one.
+        stop: the row after the last one.
     """
 
     weights: np.ndarray
@@ -104,7 +107,7 @@ class Score:
 
 @dataclass(frozen=True, eq=False)
 class ScoredRows:
-    """Back: for each row whether the model's answer was right, and its loss."""
+    """Back: for each row whether it was classified correctly, and its loss."""
 
     right: np.ndarray
     losses: np.ndarray
@@ -112,13 +115,13 @@ class ScoredRows:
 
 @dataclass(frozen=True)
 class JobFailed:
-    """Back: the code of the experiment, or of a component that it names, raised.
+    """Back: the job failed, in the experiment's code or in a component that it names.
 
     Attributes:
-        what: the error's type and text.
-        traceback: on the worker's side.
-        place: FILE:LINE of the user's own code where it was raised, if any.
-        client: on whose behalf; None: nobody's, the worker cannot work at all.
+        what: type and text of the error.
+        traceback: the worker's traceback.
+        place: FILE:LINE of the user's own code where it was raised; empty: not in user code.
+        client: the client whose job failed; None: the worker cannot do any job.
     """
 
     what: str

@@ -1,4 +1,4 @@
-"""Clients' work on many workers at once; the order in which they end changes no result."""
+"""Clients' work on several workers at once; the order of completion changes no result."""
 
 from __future__ import annotations
 
@@ -33,18 +33,16 @@ from layers.network import Payload, wire_size
 
 log = logging.getLogger("fedmx.executors")
 
-MAX_DEATHS = 3  # of workers over the same job, after which it is the job's fault
-MIN_SHARED_BYTES = 16 << 10  # from which on bytes are shared rather than sent with each job
-MAX_RECENT = 4  # shared buffers that the next job may use again
-MAX_PENDING_BYTES = (
-    128 << 20
-)  # replies that nobody has asked for yet; then only what is wanted is begun
-MAX_CLIENTS_PER_JOB = 64  # clients that a worker asks in one job
+MAX_DEATHS = 3  # workers that may die at the same job before the job fails
+MIN_SHARED_BYTES = 16 << 10  # smaller buffers are sent with each job
+MAX_RECENT = 4  # shared buffers that are kept for later jobs
+MAX_PENDING_BYTES = 128 << 20  # of replies not yet taken; above, only the wanted job is begun
+MAX_CLIENTS_PER_JOB = 64  # in a survey
 
 
 @dataclass(eq=False)
 class _Job:
-    """One piece of work: what it is called, how long it may take, and what came of it."""
+    """One job: its name, its estimated cost, and its reply."""
 
     name: str
     cost: float
@@ -59,7 +57,7 @@ class _Job:
 
 @dataclass(eq=False)
 class _Shared:
-    """Bytes that several jobs may refer to."""
+    """Shared bytes that several jobs may refer to."""
 
     handle: Any
     size: int
@@ -68,19 +66,19 @@ class _Shared:
 
 @dataclass(eq=False)
 class _Buffers:
-    """What was shared: the same bytes once, as long as a job needs them or may soon."""
+    """The shared buffers: equal bytes are shared once, while a job needs them or may need them."""
 
     backend: Backend
     recent: deque[_Shared] = field(default_factory=deque)
 
     def share(self, data: memoryview) -> _Shared:
-        """Return shared bytes: what they are counts, since arrays may change in place."""
+        """Return shared bytes, compared by content, since arrays may change in place."""
         for shared in self.recent:
             if shared.size == data.nbytes and self.backend.holds(shared.handle, data):
                 self.recent.remove(shared)
                 break
         else:
-            shared = _Shared(self.backend.share(data), data.nbytes, users=1)  # the next job's hope
+            shared = _Shared(self.backend.share(data), data.nbytes, users=1)  # one user is `recent`
         self.recent.append(shared)
         shared.users += 1
         if len(self.recent) > MAX_RECENT:
@@ -88,26 +86,26 @@ class _Buffers:
         return shared
 
     def clear(self) -> None:
-        """Keep nothing for the next job."""
+        """Release the buffers that are kept for later jobs."""
         while self.recent:
             self.release(self.recent.pop())
 
     def release(self, shared: _Shared) -> None:
-        """Say that one user less needs it."""
+        """Remove one user of shared bytes; release them after the last one."""
         shared.users -= 1
         if not shared.users:
             self.backend.release(shared.handle)
 
 
 class ParallelExecutor:
-    """Executor of a simulation that work on several tasks at once.
+    """An executor that works on several tasks at once.
 
     Args:
         backend: runs the workers.
-        build: what the workers make the experiment's parts from.
-        samples: number of samples by client, by which a task's length is estimated.
+        build: the encoded `Build`, from which workers make the experiment's parts.
+        samples: number of samples by client, from which the cost of a task is estimated.
         rows: number of the server's samples.
-        closes: whether the backend ends with this, or is another's to end.
+        closes: whether leaving this executor closes the backend; otherwise the caller does.
     """
 
     def __init__(
@@ -137,14 +135,14 @@ class ParallelExecutor:
             return
         for job in [*self._queue, *self._running.values()]:
             self.cancel(job)
-        while self._running:  # nobody else may find their replies
+        while self._running:  # their replies must not reach the next executor
             self._handle_reply(*self._backend.wait())
         self._buffers.clear()
 
-    # --- what simulated clients ask ----------------------------------------------------------
+    # --- for simulated clients: `Executor` ---------------------------------------------------
 
     def submit(self, task: Task, ledger: ClientLedger) -> Work:
-        """Take a task; a free worker begins with it when any result is waited for."""
+        """Submit a task; a free worker begins it when any result is waited for."""
         cost = trained_samples(self._samples[task.client], task.training)
         name = f"client {task.client} in round {task.round}"
         job = self._job(name, cost, Train(task, EncodedState.of(ledger)))
@@ -152,7 +150,7 @@ class ParallelExecutor:
         return _PoolWork(self, job, wire_size(CODEC.encode(task).size))
 
     def ask(self, question: Question, clients: Sequence[int]) -> Sequence[tuple[Answer, Traffic]]:
-        """AskClients clients, some at a time."""
+        """Ask clients, several in each job."""
         job_clients = min(-(-len(clients) // (4 * self._backend.size)), MAX_CLIENTS_PER_JOB)
         jobs = []
         for start in range(0, len(clients), job_clients or 1):
@@ -177,10 +175,10 @@ class ParallelExecutor:
                 self.cancel(job)
         return answers
 
-    # --- what the server asks ----------------------------------------------------------------
+    # --- for the server: `Scorer` ------------------------------------------------------------
 
     def scores(self, weights: np.ndarray, buffers: np.ndarray, batch_size: int) -> Scores | None:
-        """Try a model on the server's samples; None: they are so few that it does not pay."""
+        """Return a model's scores on the server's samples; None: they are too few to divide."""
         batches = -(-self._rows // batch_size)
         pieces = min(2 * self._backend.size, batches)
         if pieces < 2:
@@ -213,7 +211,7 @@ class ParallelExecutor:
         return job
 
     def _parts(self, payload: Payload) -> tuple[list[Part], list[_Shared]]:
-        """Return a message as what is sent: as it is now, whatever becomes of its arrays."""
+        """Return the parts of a message as copies, so that its arrays may change afterwards."""
         parts: list[Part] = []
         shared: list[_Shared] = []
         for buffer in payload.buffers:
@@ -225,7 +223,12 @@ class ParallelExecutor:
         return parts, shared
 
     def wait_for(self, job: _Job) -> Any:
-        """Wait for a job; return its reply, or raise what it says."""
+        """Wait for a job and return its reply.
+
+        Raises:
+            ClientFailed: the client's code failed.
+            ExecutorFailed: the worker cannot do any job.
+        """
         while job.reply is None:
             self._assign_jobs(job)
             self._handle_reply(*self._backend.wait())
@@ -241,7 +244,7 @@ class ParallelExecutor:
         raise ClientFailed(message.client, job.round, message.what) from cause
 
     def _assign_jobs(self, wanted: _Job) -> None:
-        """Give free workers work: the longest first, so that none is left over with it alone."""
+        """Give free workers jobs, the most expensive first, so that no long job comes last."""
         for worker in range(self._backend.size):
             if not self._queue:
                 return
@@ -267,12 +270,12 @@ class ParallelExecutor:
 
     def _handle_death(self, job: _Job | None, death: WorkerDied) -> None:
         if job is None or job.cancelled:
-            log.warning("%s %s; another takes its place", death.who, death.how)
+            log.warning("%s %s; another replaces it", death.who, death.how)
             if job is not None:
                 self._release(job)
             return
         job.deaths += 1
-        log.warning("%s %s at work for %s; another does it", death.who, death.how, job.name)
+        log.warning("%s %s (job: %s); another worker repeats it", death.who, death.how, job.name)
         if job.deaths < MAX_DEATHS:
             self._queue.append(job)
             return
@@ -288,7 +291,7 @@ class ParallelExecutor:
             self._pending_bytes += len(reply)
 
     def cancel(self, job: _Job) -> None:
-        """Let go of a job; a worker that is at it goes on for nothing."""
+        """Cancel a job; the reply of a worker that has begun it is ignored."""
         job.cancelled = True
         if job in self._queue:
             self._queue.remove(job)

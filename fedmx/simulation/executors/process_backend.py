@@ -1,4 +1,4 @@
-"""Executor that are processes of this machine: started once, and given jobs over pipes."""
+"""Workers that are processes of this machine: started once, with jobs over pipes."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from fedmx.simulation.executors.backend import Part, WorkerDied
 from fedmx.simulation.executors.errors import ExecutorFailed
 from fedmx.simulation.executors.shared_memory import Block, SharedMemory
 
-MAX_EARLY_DEATHS = 3  # deaths of workers without any job, after which no more are started
-EXIT_TIMEOUT_S = 5.0  # for a process whose pipe is closed to end
+MAX_EARLY_DEATHS = 3  # deaths of workers without a job before no more are started
+EXIT_TIMEOUT_S = 5.0  # in which a process must exit after its pipe was closed
 
-# The interrupt of a terminal goes to all of its processes; the parent decides what ends.
+# A terminal interrupts all of its processes; the parent alone decides which ones end.
 START = (
     "import signal, sys; signal.signal(signal.SIGINT, signal.SIG_IGN); sys.path[:] = sys.argv[3:]; "
     "from fedmx.simulation.executors.worker_main import main; "
@@ -37,13 +37,13 @@ class _Process:
 
     process: subprocess.Popen[bytes]
     pipe: Connection
-    broken: bool = False  # a message was left in the middle
+    broken: bool = False  # a message was interrupted in the middle
 
 
 class ProcessBackend:
-    """Worker processes with one thread each; the first thing that they do is to import MXNet.
+    """Worker processes with one thread each; they import MXNet first.
 
-    They end when this process does, however it ends, and whatever they are doing.
+    They end when this process ends, however it ends, and also during a job.
     """
 
     def __init__(self, size: int) -> None:
@@ -69,7 +69,7 @@ class ProcessBackend:
             _send(one, self._build)
 
     def ready(self, worker: int) -> bool:
-        """Return True: what is sent to a process waits for it."""
+        """Return True, since a job waits in the pipe until the process reads it."""
         return True
 
     def share(self, data: memoryview) -> Block:
@@ -77,11 +77,11 @@ class ProcessBackend:
         return self._memory.put(data)
 
     def holds(self, shared: Block, data: memoryview) -> bool:
-        """Return whether these very bytes are there."""
+        """Return whether the shared bytes are equal to these."""
         return self._memory.holds(shared, data)
 
     def release(self, shared: Block) -> None:
-        """Let go of bytes in the shared memory."""
+        """Release bytes in the shared memory."""
         if self._end.alive:
             self._memory.release(shared)
 
@@ -91,7 +91,7 @@ class ProcessBackend:
         _send(self._processes[worker], msgpack.packb([*parts]))
 
     def wait(self) -> tuple[int, bytes | WorkerDied | None]:
-        """Wait for a reply, or put a new process in the place of a dead one."""
+        """Wait for a reply, or replace a dead process by a new one."""
         number = next((i for i, one in enumerate(self._processes) if one.broken), None)
         if number is None:
             pipes = [one.pipe for one in self._processes]
@@ -106,7 +106,7 @@ class ProcessBackend:
         return number, reply
 
     def close(self) -> None:
-        """End all processes, whatever they are doing."""
+        """End all processes, also during a job."""
         self._end()
 
     def _replace(self, number: int, death: WorkerDied) -> None:
@@ -138,7 +138,7 @@ def _send(one: _Process, message: bytes) -> None:
     try:
         one.pipe.send_bytes(message)
     except OSError:
-        one.broken = True  # it died; `wait` says so
+        one.broken = True  # it died; `wait` reports it
     except BaseException:
         one.broken = True
         raise
@@ -172,13 +172,13 @@ def _exit_text(code: int) -> str:
         name = signal.Signals(-code).name
     except ValueError:
         name = f"signal {-code}"
-    hint = ", as it is when there is not enough memory" if name == "SIGKILL" else ""
+    hint = ", perhaps for lack of memory" if name == "SIGKILL" else ""
     return f"was ended by {name}{hint}"
 
 
 def _end(processes: list[Any], memory: SharedMemory) -> None:
     for one in processes:
-        one.pipe.close()  # which a worker notices, whatever it is doing
+        one.pipe.close()  # a worker notices it, also during a job
     for one in processes:
         _exit_code(one.process)
     processes.clear()

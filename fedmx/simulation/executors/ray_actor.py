@@ -1,4 +1,4 @@
-"""A worker as a Ray actor; nothing but bytes goes in and out."""
+"""A worker as a Ray actor, with bytes as arguments and results."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from fedmx.simulation.executors.worker_main import no_breakpoint
 
 
 class Actor:
-    """One worker, on whichever node Ray gave it a core.
+    """One worker, on the node where Ray gave it a core.
 
     Args:
-        folder: the working directory of the simulation, used here if there is one of this name.
+        folder: the working directory of the simulation; used on this node if it exists.
     """
 
     def __init__(self, folder: str) -> None:
@@ -25,7 +25,7 @@ class Actor:
         self._worker = Worker()
 
     def open(self, build: bytes) -> str:
-        """Make an experiment's parts; return what this worker is called."""
+        """Make an experiment's parts; return the name of this worker for messages."""
         self._worker.do([build])
         return f"worker process {os.getpid()} on {socket.gethostname()}"
 

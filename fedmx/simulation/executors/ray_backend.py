@@ -1,4 +1,4 @@
-"""Executor that are actors of Ray: on this machine, or on all nodes of a cluster."""
+"""Workers that are Ray actors: on this machine, or on all nodes of a cluster."""
 
 from __future__ import annotations
 
@@ -20,31 +20,31 @@ from fedmx.simulation.executors.errors import ExecutorFailed
 log = logging.getLogger("fedmx.executors")
 
 MISSING = 'executor ray: Ray is not installed; pip install "fedmx[ray]"'
-MAX_EARLY_DEATHS = 3  # actors that end before they have any work, after which no more are started
+MAX_EARLY_DEATHS = 3  # deaths of actors without a job before no more are started
 CONNECT_S = 10.0
-LOG_WAIT_S = 30.0  # without any worker, after which the log says what is waited for
+LOG_WAIT_S = 30.0  # without any worker before the log says what is waited for
 
 
 @dataclass(frozen=True)
 class _Put:
-    """Bytes in Ray's object store, and here to compare others with."""
+    """Bytes in Ray's object store, with a copy to compare others with."""
 
     reference: Any
     data: bytes
 
 
 class RayBackend:
-    """Actors of one core each; one that is lost, with its node or alone, is started elsewhere.
+    """Actors with one core each; a lost actor is started again, perhaps on another node.
 
-    Where no core is free for it, the others do its work, until one is.
+    While no core is free for it, the other actors do its work.
 
     Args:
-        size: how many; None: as many as the cluster has cores.
-        address: of the cluster's head (``HOST:PORT``, or ``auto`` for one that runs here); None:
-            one is started on this machine, and ended with this.
+        size: number of actors; None: as many as the cluster has cores.
+        address: address of the cluster's head (``HOST:PORT``, or ``auto`` for one that runs here);
+            None: a cluster is started on this machine, and ends with this backend.
 
     Raises:
-        FedmxError: Ray is not installed, or there is no cluster.
+        FedmxError: Ray is not installed, or there is no cluster at the address.
     """
 
     def __init__(self, size: int | None = None, address: str | None = None) -> None:
@@ -76,16 +76,16 @@ class RayBackend:
         return worker not in self._opening.values()
 
     def share(self, data: memoryview) -> _Put:
-        """Put bytes into the object store."""
+        """Store bytes in the object store."""
         copy = bytes(data)
         return _Put(self._ray.put(copy), copy)
 
     def holds(self, shared: _Put, data: memoryview) -> bool:
-        """Return whether these very bytes are there."""
+        """Return whether the shared bytes are equal to these."""
         return shared.data == bytes(data)
 
     def release(self, shared: _Put) -> None:
-        """Do nothing: the object store lets go of what nobody refers to."""
+        """Do nothing: the object store releases bytes without references."""
 
     def submit(self, worker: int, parts: Sequence[Part]) -> None:
         """Send a job."""
@@ -93,7 +93,7 @@ class RayBackend:
         self._doing[self._actors[worker].do.remote(*given)] = worker
 
     def wait(self) -> tuple[int, bytes | WorkerDied | None]:
-        """Wait for a reply, or for an actor to be there, or let another take a lost one's place."""
+        """Wait for a reply or until an actor is ready; replace a lost actor."""
         reference = self._next()
         opened = reference in self._opening
         worker = (self._opening if opened else self._doing).pop(reference)
@@ -131,7 +131,7 @@ class RayBackend:
             self._opening[self._actors[worker].open.remote(self._build)] = worker
 
     def _next(self) -> Any:
-        """Return a reference that is there."""
+        """Wait for any result; return its reference."""
         waiting = [*self._doing, *self._opening]
         limit_s = None if self._doing else LOG_WAIT_S
         while True:
@@ -169,7 +169,7 @@ def _start_ray(ray: Any, size: int | None, address: str | None) -> None:
     try:
         _check_reachable(address)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # it speaks of its own versions to come
+            warnings.simplefilter("ignore")  # Ray warns about its own future versions
             ray.init(**settings, log_to_driver=False, logging_level=logging.ERROR)
     except (RuntimeError, ValueError, OSError) as error:
         what = f"no cluster at {address}" if address else "it cannot be started here"
@@ -177,19 +177,23 @@ def _start_ray(ray: Any, size: int | None, address: str | None) -> None:
         text = lines[0] if lines else type(error).__name__
         raise FedmxError(f"executor ray: {what}: {text}") from error
     finally:
-        with contextlib.suppress(ValueError):  # not in the main thread, where Ray changes nothing
+        with contextlib.suppress(ValueError):  # outside of the main thread, Ray changes no handler
             signal.signal(signal.SIGTERM, ended)
 
 
 def _check_reachable(address: str | None) -> None:
-    """Raise OSError where nobody listens: Ray would try for minutes."""
+    """Check that the cluster's head listens, since Ray itself would try for minutes.
+
+    Raises:
+        OSError: it does not.
+    """
     host, _, port = (address or "").removeprefix("ray://").rpartition(":")
     if host and port.isdigit():
         socket.create_connection((host.strip("[]"), int(port)), CONNECT_S).close()
 
 
 def _error_line(error: Exception) -> str:
-    """Return the line of a Ray error that says what happened."""
+    """Return the line of a Ray error that describes what happened."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     relevant = [line for line in lines if "Error:" in line or "node" in line.lower()]
     return (relevant or lines or [type(error).__name__])[-1][:300]

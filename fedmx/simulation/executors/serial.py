@@ -1,4 +1,4 @@
-"""Clients' work in this process, one after the other, so that a breakpoint in a hook works."""
+"""Clients' work in this process, one client after the other; breakpoints in hooks work."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from layers.network import wire_size
 
 
 class SerialExecutor:
-    """Trains when a result is wanted, not before.
+    """An executor that trains when a result is waited for, not before.
 
     Args:
-        logic: the experiment's logic, the same as the server's.
+        logic: the logic of the experiment, equal to the server's.
         engine: trains for one client after the other.
-        samples_of: gives a client's samples when it trains.
-        assets: what every client was given, by name.
+        samples_of: returns a client's samples when it trains.
+        assets: the samples that every client was given, by name of the asset; None: none.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class SerialExecutor:
 
     @classmethod
     def of(cls, assembly: Assembly) -> SerialExecutor:
-        """Return what does the work of an experiment's clients."""
+        """Return the executor of an experiment."""
         assets = assembly.asset_samples
         return cls(assembly.logic, assembly.engine, assembly.samples_of, assets)
 
@@ -53,7 +53,7 @@ class SerialExecutor:
     def __exit__(self, *exc_info: object) -> None: ...
 
     def submit(self, task: Task, ledger: ClientLedger) -> Work:
-        """Keep a task until its result is wanted."""
+        """Keep a task until its result is waited for."""
         received, size = self._received(task)
         return _SerialWork(self, received, ledger, size)
 
@@ -72,7 +72,7 @@ class SerialExecutor:
         return answers
 
     def _received(self, task: Task) -> tuple[Task, int]:
-        """Return a task as it arrives, and its bytes on the wire; alike weights are kept once."""
+        """Return a task as the client receives it, and its bytes; equal weights are kept once."""
         last = self._weights
         if last.shape != task.weights.shape or last.tobytes() != task.weights.tobytes():
             received, size = carried(task)
@@ -83,7 +83,7 @@ class SerialExecutor:
         return replace(received, weights=last), size
 
     def participant(self, client: int, ledger: ClientLedger) -> Participant:
-        """Return a client that is ready to work."""
+        """Return a client that can train or answer."""
         compute = Compute(self._engine, self._samples_of(client))
         return Participant(client, self._logic, compute, ledger, assets=self._assets)
 

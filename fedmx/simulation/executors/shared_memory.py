@@ -1,4 +1,4 @@
-"""Memory that a simulation shares with its worker processes: blocks of one anonymous file."""
+"""Memory shared between a simulation and its worker processes: blocks of an anonymous file."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ FIRST_BYTES = 1 << 20
 
 
 class Block(NamedTuple):
-    """Where some bytes lie in the file."""
+    """The place of some bytes in the file."""
 
     start: int
     size: int
 
     @property
     def room(self) -> int:
-        """Whole pages that hold the bytes."""
+        """Bytes of the whole pages that hold the bytes."""
         return -(-max(self.size, 1) // PAGE_BYTES) * PAGE_BYTES
 
 
 class SharedMemory:
-    """Blocks are written by one process and read by others, which were given the descriptor.
+    """Blocks that one process writes and others read, which have the file's descriptor.
 
-    The file has no name, so that nothing is left behind however the processes end.
+    The file has no name, so that nothing is left behind, however the processes end.
 
     Attributes:
-        descriptor: of the file; `read` takes it in the other processes.
+        descriptor: descriptor of the file, for `read` in the other processes.
     """
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ class SharedMemory:
 
     @property
     def size(self) -> int:
-        """Bytes that the file has had room for so far."""
+        """Size of the file in bytes."""
         return len(self._memory)
 
     def put(self, data: memoryview) -> Block:
@@ -51,14 +51,14 @@ class SharedMemory:
         return block
 
     def holds(self, block: Block, data: memoryview) -> bool:
-        """Return whether these very bytes are in a block."""
+        """Return whether the bytes in a block are equal to these."""
         stored = np.frombuffer(self._memory, np.uint8, block.size, block.start)
         given = np.frombuffer(data, np.uint8)
-        first = slice(PAGE_BYTES)  # what differs mostly differs here already
+        first = slice(PAGE_BYTES)  # most differences show in the first page
         return np.array_equal(stored[first], given[first]) and np.array_equal(stored, given)
 
     def release(self, block: Block) -> None:
-        """Let go of a block; it may be written over."""
+        """Release a block, which may then be overwritten."""
         self._free.append((block.start, block.start + block.room))
         merged: list[tuple[int, int]] = []
         for start, stop in sorted(self._free):
@@ -68,7 +68,7 @@ class SharedMemory:
         self._free = merged
 
     def close(self) -> None:
-        """Let go of the memory."""
+        """Close the memory."""
         self._memory.close()
         os.close(self.descriptor)
 
@@ -80,13 +80,17 @@ class SharedMemory:
                 self._free[index : index + 1] = rest
                 return Block(start, size)
         end = len(self._memory)
-        self._memory.resize(end + max(needed, end))  # pages that are never written cost nothing
+        self._memory.resize(end + max(needed, end))  # unwritten pages take no memory
         self.release(Block(end, len(self._memory) - end))
         return self._place(size)
 
 
 def read(descriptor: int, block: Block, into: memoryview) -> None:
-    """Copy a block's bytes out, in any process that has the file's descriptor."""
+    """Copy a block's bytes into a buffer, in any process that has the file's descriptor.
+
+    Raises:
+        EOFError: the file ends before the block.
+    """
     done = 0
     while done < block.size:
         got = os.preadv(descriptor, [into[done:]], block.start + done)

@@ -1,4 +1,4 @@
-"""A worker: it makes an experiment's parts once, and works for any client after that."""
+"""A worker: it makes an experiment's parts once, and then works for any client."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ from layers.network import Payload, wire_size
 
 
 class Worker:
-    """Turns jobs into replies, as bytes; whatever is raised on the way becomes a reply, too."""
+    """Turns encoded jobs into encoded replies; an exception becomes a reply, too."""
 
     def __init__(self) -> None:
-        self._failure = JobFailed("it was never told what to work for", "", "")
+        self._failure = JobFailed("the worker was given a job before its experiment", "", "")
         self._serial: SerialExecutor | None = None
 
     def do(self, parts: Iterable[bytes | bytearray | memoryview]) -> Payload | None:
-        """Do one job and return the reply; there is none to `Build`."""
+        """Do one job and return the reply; None: `Build` has no reply."""
         client: int | None = None
         try:
             job = JOBS.decode(bytearray().join(parts))
@@ -56,18 +56,18 @@ class Worker:
                         return JOBS.encode(self._train(job))
                     case AskClients():
                         answers = []
-                        for client in job.clients:  # which is named if this raises
+                        for client in job.clients:  # the failure names the last one
                             answers.append(self._participant(client).answer(job.question))
                         sizes = tuple(_wire_bytes(answer) for answer in answers)
                         return JOBS.encode(Answers(tuple(answers), sizes))
                     case Score():
                         return JOBS.encode(self._score(job))
-            raise TypeError(f"{type(job).__name__} is no job")
-        except BaseException as error:  # noqa: BLE001 - there is nobody else to tell
+            raise TypeError(f"{type(job).__name__} is not a job")
+        except BaseException as error:  # noqa: BLE001 - the simulation reports it
             return JOBS.encode(_failure_of(error, client))
 
     def _make(self, build: Build) -> None:
-        """Make an experiment's parts; if that fails, whoever gives the first job is told."""
+        """Make an experiment's parts; a failure is the reply to each job that follows."""
         self._serial = None
         self.__dict__.pop("_test_samples", None)
         folder = None if build.folder is None else Path(build.folder)

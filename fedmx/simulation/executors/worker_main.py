@@ -16,10 +16,10 @@ from fedmx.simulation.executors.shared_memory import Block, read
 
 
 def main(pipe: int, memory: int) -> None:
-    """Do what comes through a pipe until its other end is closed.
+    """Do the jobs that come through a pipe, until its other end is closed.
 
     Args:
-        pipe: descriptor of this end of it.
+        pipe: descriptor of this end of the pipe.
         memory: descriptor of the shared memory.
     """
     threading.Thread(target=_end_with, args=(pipe,), daemon=True).start()
@@ -51,13 +51,17 @@ def _parts(message: bytes, memory: int) -> Iterable[bytes | bytearray]:
 
 
 def _end_with(pipe: int) -> None:
-    """End this process when the other end of its pipe is closed, also in the middle of a job."""
+    """End this process when the other end of its pipe is closed, also during a job."""
     waiting = select.poll()
-    waiting.register(pipe, 0)  # closing is always reported
+    waiting.register(pipe, 0)  # a hang-up is reported without asking for it
     waiting.poll()
     os._exit(0)
 
 
 def no_breakpoint(*args: object, **keywords: object) -> NoReturn:
-    """Refuse to stop where nobody could go on."""
+    """Refuse a breakpoint in a worker, which has no terminal.
+
+    Raises:
+        RuntimeError: always.
+    """
     raise RuntimeError("a breakpoint needs this process's terminal: run with executor: serial")

@@ -1,4 +1,4 @@
-"""What a virtual and a real clock have in common."""
+"""The interface that virtual and real clocks share."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ class Clock(Protocol):
 
     @property
     def virtual(self) -> bool:
-        """Whether its time is virtual."""
+        """Whether the clock's time is virtual."""
 
     @property
     def waited_s(self) -> float:
-        """Seconds that passed before the round while no client was there, and that count."""
+        """Seconds before the round in which no client was available, as far as they count."""
 
     @property
     def elapsed_s(self) -> float:
-        """Seconds since the round began, or that it took once it has ended."""
+        """Seconds since the round began; its duration once it has ended."""
 
     def times(self) -> Mapping[int, Times]:
-        """Return who did what when in the round under way, or just over."""
+        """Return the times of each client in the round under way, or in the last one."""

@@ -1,4 +1,4 @@
-"""The clock of a simulation without devices: nothing takes virtual time, and real time is told."""
+"""The clock of a simulation without devices: it reports real time, and uses no virtual time."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class _NoTime(Devices, Fleet):
 
 
 class InstantClock(VirtualClock):
-    """Events come in the order in which clients were asked; durations are the machine's own."""
+    """A clock whose events come in the order in which clients were asked; durations are real."""
 
     virtual = False
 
@@ -43,18 +43,18 @@ class InstantClock(VirtualClock):
         deadline_s: float | None = None,
         turns: Sequence[int] | None = None,
     ) -> None:
-        """Begin a round; without devices no deadline passes."""
+        """Begin a round, without its deadline: without devices nothing takes time."""
         super().begin(round, outstanding, None, turns)
         self._real.begin()
 
     @property
     def elapsed_s(self) -> float:
-        """Real seconds since the round began, or that it took."""
+        """Real seconds since the round began; its real duration once it has ended."""
         return self._real.elapsed_s
 
     @property
     def run_s(self) -> float:
-        """Virtual seconds since the run began: none."""
+        """Virtual seconds since the run began, always 0."""
         return 0.0
 
     def ask(self, client: int, samples: int, training: Training, bytes: int) -> None:
@@ -63,17 +63,17 @@ class InstantClock(VirtualClock):
         self._real.ask(client)
 
     def next(self) -> ClockEvent | None:
-        """Return what happens next; None when no task is outstanding."""
+        """Return the next event; None: no task is outstanding."""
         event = super().next()
         if event is None:
             self._real.end()
         return event
 
     def times(self) -> Mapping[int, Times]:
-        """Return who did what when, in real time."""
+        """Return the times of each client of the round, in real time."""
         return self._real.times()
 
     def _note(self, client: int, moment: Moment, at_s: float) -> None:
         super()._note(client, moment, at_s)
-        if moment != "sending_s":  # nothing is really sent
+        if moment != "sending_s":  # no upload takes real time
             self._real.note(client, moment)

@@ -1,4 +1,4 @@
-"""What a clock notes of a round: what each client did, and when."""
+"""The times of a round, as a clock records them: when each client did what."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ class Timesheet:
         self._times: dict[int, Times] = {}
 
     def ask(self, client: int, at_s: float) -> None:
-        """Note when a client was asked; its other times are unknown then."""
+        """Record when a client was asked; its other times are unknown until they are recorded."""
         self._times[client] = Times(at_s)
 
     def note(self, client: int, moment: Moment, at_s: float) -> None:
-        """Note when a moment was, for a client that was asked."""
+        """Record the time of a moment, for a client that was asked."""
         known = self._times.get(client)
         if known is not None:
             self._times[client] = replace(known, **{moment: at_s})
 
     @property
     def last_end_s(self) -> float:
-        """The time at which the last client ended; 0 if none did."""
+        """Time at which the last client ended, in seconds; 0 if none did."""
         return max((t.ended_s for t in self._times.values() if t.ended_s is not None), default=0.0)
 
     def times(self) -> Mapping[int, Times]:

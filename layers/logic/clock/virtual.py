@@ -1,4 +1,4 @@
-"""Virtual time: what happens to the clients of a round, in the order in which it would."""
+"""Virtual time: the events of a round's clients, in the order in which they would happen."""
 
 from __future__ import annotations
 
@@ -22,13 +22,14 @@ WHY = {"dropped": "dropped out", "watched": "left, as its availability says"}
 
 @dataclass(frozen=True)
 class ClockEvent:
-    """One thing that happens.
+    """One event in virtual time.
 
     Attributes:
         kind: the client has trained, its update has arrived, or it has dropped out; or the timer
             has fired, which concerns no client.
-        client: -1 where the timer has fired.
-        reason: why it dropped out.
+        client: number of the client; -1 for the timer.
+        at_s: time of the event, in seconds since the round began.
+        reason: why the client dropped out; empty for other events.
     """
 
     kind: Literal["trained", "arrived", "dropped", "timer"]
@@ -38,16 +39,19 @@ class ClockEvent:
 
 
 class VirtualClock:
-    """A queue of events; all times are seconds since the round began, but for `run_s`.
+    """A queue of events; all times are seconds since the round began, except `run_s`.
 
     Args:
-        clients: N, of the run.
-        devices: how fast clients are.
-        seed: the experiment's, of every draw.
-        uploads: how they share the way to the server.
-        availability: when clients are there.
-        dropout: probability that a client that was asked drops out, at a moment that is drawn
+        clients: N, the number of clients of the run.
+        devices: how fast clients train and upload.
+        seed: seed of every draw.
+        uploads: how clients share the channel to the server; None: in parallel.
+        availability: when clients are available; None: always.
+        dropout: probability from 0 to 1 that a client that was asked drops out. The moment is drawn
             uniformly from the time that its training and upload take.
+
+    Raises:
+        LogicError: `dropout` is not a probability.
     """
 
     virtual = True
@@ -70,9 +74,9 @@ class VirtualClock:
         self._presence = (availability or Always()).of(clients, seed)
         self._always = isinstance(availability or Always(), Always)
         self._dropout = dropout
-        self._base_s = 0.0  # of the run, when the round under way began
-        self._ended_s = 0.0  # of the run, when the round before it had ended
-        self._begun = False  # whether a round is under way, or has not been settled
+        self._base_s = 0.0  # time of the run at which the round under way began
+        self._ended_s = 0.0  # time of the run at which the round before it ended
+        self._begun = False  # whether a round was begun and not settled
         self._reset()
 
     def _reset(
@@ -89,10 +93,12 @@ class VirtualClock:
         self._took_s: float | None = None
         self._timer_s = math.inf
         self._sheet = Timesheet()
-        # The order of asking decides among events at the same time.
+        # Events at the same time are ordered as the clients were asked.
         self._order: dict[int, int] = {}
         self._queue: list[tuple[float, int, int, str]] = []  # at_s, order, client, kind
-        self._changes: dict[int, float] = {}  # when one next comes or goes perhaps, of the run
+        self._changes: dict[
+            int, float
+        ] = {}  # by client, the time of the run at which to look again
         self._channel: Channel = self._uploads.open(turns)
         self._arrived = False
 
@@ -110,7 +116,7 @@ class VirtualClock:
         self._reset()
 
     def settle(self) -> None:
-        """Let the time of the round that is over pass."""
+        """Advance the time of the run by the duration of the last round."""
         if self._begun:
             self._base_s = self._ended_s = self.run_s
             self._begun = False
@@ -118,14 +124,14 @@ class VirtualClock:
 
     @property
     def waited_s(self) -> float:
-        """Seconds between the round before and the one under way, in which nobody was there."""
+        """Seconds between the last round and this one in which no client was available."""
         return self._base_s - self._ended_s
 
     def available(self, clients: Iterable[int]) -> list[int]:
-        """Return which clients are there; lets time pass until there is one.
+        """Return the available clients; if there are none, advance time until there are.
 
         Raises:
-            LogicError: nobody will come any more.
+            LogicError: no client will ever be available again.
         """
         everybody = list(clients)
         if self._always or not everybody:
@@ -137,8 +143,8 @@ class VirtualClock:
             next_s = min(self._presence.next_change_s(one, self._base_s) for one in everybody)
             if next_s == math.inf:
                 raise LogicError(
-                    f"no client is there {self._base_s:g} s after the run began, and none comes "
-                    "any more; give a longer trace, or let it repeat"
+                    f"no client is available {self._base_s:g} s after the run began, nor later; "
+                    "give a longer trace, or let it repeat"
                 )
             self._base_s = next_s
 
@@ -154,10 +160,10 @@ class VirtualClock:
         """Begin a round.
 
         Args:
-            round: from 1.
-            outstanding: a view of the clients that owe an update; the round keeps it.
-            deadline_s: when the round ends at the latest; None: when its last client has ended.
-            turns: the order of uploads, if they have to keep one.
+            round: number of the round, from 1.
+            outstanding: a view of the clients whose updates are outstanding; the round updates it.
+            deadline_s: seconds after which the round ends; None: it ends with its last client.
+            turns: the order in which clients must upload; None: as they are ready.
         """
         self.settle()
         self._begun = True
@@ -165,19 +171,19 @@ class VirtualClock:
 
     @property
     def elapsed_s(self) -> float:
-        """Seconds since the round began, or that it took once nothing is left to happen."""
+        """Seconds since the round began; its duration once no event is left."""
         return self._now_s if self._took_s is None else self._took_s
 
     def estimate(
         self, client: int, samples: int, training: Training, bytes: int, round: int
     ) -> tuple[float, float]:
-        """Return the seconds that a client trains, download included, and uploads, alone."""
+        """Return the seconds of a client's download and training, and of its upload alone."""
         train_s = self._fleet.download_s(client, bytes, round)
         train_s += self._fleet.train_s(client, samples, training)
         return train_s, self._fleet.upload_s(client, bytes, round)
 
     def ask(self, client: int, samples: int, training: Training, bytes: int) -> None:
-        """Give a client a task now, which it has received after so many bytes."""
+        """Give a client a task now, whose download takes `bytes`."""
         train_s, upload_s = self.estimate(client, samples, training, bytes, self._round)
         self._order[client] = len(self._order)
         self._sheet.ask(client, self._now_s)
@@ -190,9 +196,9 @@ class VirtualClock:
         self._push(self._now_s + train_s, client, "trained")
 
     def upload(self, client: int, bytes: int, dated_s: float | None = None) -> None:
-        """Let a client upload from now on, or from when its grant is dated, if that is earlier.
+        """Let a client upload from now on, or from the date of its grant, if that is earlier.
 
-        Nothing comes of it if the client has gone in the meantime.
+        Do nothing if the client has dropped out in the meantime.
         """
         if client not in self._outstanding:
             return
@@ -201,27 +207,27 @@ class VirtualClock:
         self._channel.enter(client, bytes, alone_s, ready_s)
 
     def trained(self, client: int) -> None:
-        """Take note that a client's training is over, and what it made is known."""
+        """Record that a client's training has ended and its result is known."""
         self._note(client, "trained_s", self._now_s)
 
     def decide(self, client: int, granted: bool, dated_s: float | None = None) -> None:
-        """Take note of a verdict; one who is declined has ended."""
+        """Record a verdict; it ends the part of a declined client."""
         at_s = self._now_s if dated_s is None else min(dated_s, self._now_s)
         self._note(client, "decided_s", at_s)
         if not granted:
             self._end(client, at_s)
 
     def set_timer(self, at_s: float | None) -> None:
-        """Set the moment at which the timer fires, once; None: at none.
+        """Set the moment at which the timer fires, once; None: it does not fire.
 
-        Of things at the same moment it is the last, and after the deadline it does not fire.
+        It fires after all other events of the same moment, and not after the deadline.
         """
         self._timer_s = math.inf if at_s is None else at_s
 
     def next(self) -> ClockEvent | None:
-        """Return what happens next; None when nothing does any more before the deadline.
+        """Return the next event; None: no event is left before the deadline.
 
-        A round to which nothing arrives lasts until its deadline.
+        A round in which no update arrives lasts until its deadline.
         """
         if self._took_s is not None:
             return None
@@ -235,7 +241,7 @@ class VirtualClock:
                 queued is None or (sent[0], self._order[sent[1]]) <= queued[:2]
             ):
                 at_s, client, kind = sent[0], sent[1], "arrived"
-            elif queued is not None and self._something_due(sent is not None):
+            elif queued is not None and self._is_work_left(sent is not None):
                 at_s, client, kind = queued[0], queued[2], queued[3]
             elif self._timer_s <= self._deadline_s and self._timer_s < math.inf:
                 return self._fire()
@@ -257,13 +263,13 @@ class VirtualClock:
                 return event
 
     def times(self) -> Mapping[int, Times]:
-        """Return who did what when in the round under way, or just over."""
+        """Return the times of each client in the round under way, or in the last one."""
         return self._sheet.times()
 
     def _happen(
         self, at_s: float, client: int, kind: str, sent: tuple[float, int, float] | None
     ) -> ClockEvent | None:
-        # An upload whose grant is dated back may have ended before now.
+        # An upload whose grant was dated back may have ended earlier than now.
         self._now_s = max(self._now_s, at_s)
         if kind == "arrived":
             assert sent is not None
@@ -287,23 +293,23 @@ class VirtualClock:
         self._now_s, self._timer_s = max(self._now_s, self._timer_s), math.inf
         return ClockEvent("timer", -1, self._now_s)
 
-    def _something_due(self, sending: bool) -> bool:
-        """Return whether anything is still to happen but that clients come and go."""
+    def _is_work_left(self, sending: bool) -> bool:
+        """Return whether any event is left besides changes of availability."""
         return sending or any(
             kind != "watched" and client in self._outstanding for _, _, client, kind in self._queue
         )
 
     def _watch(self, client: int, run_s: float) -> None:
-        """Look whether a client is there, at `run_s` and whenever that may change.
+        """Check whether a client is available, at `run_s` and whenever that may change.
 
-        When it will have gone is not looked for: that may be long after the round.
+        The moment at which it leaves is not searched for: it may be long after the round.
         """
         if not self._presence.there(client, run_s):
             change_s = run_s
         else:
             change_s = self._presence.next_change_s(client, run_s)
         if change_s < math.inf:
-            self._changes[client] = change_s  # as it is: less the base, plus the base may be less
+            self._changes[client] = change_s  # exact: subtracting and adding the base would round
             self._push(max(change_s - self._base_s, self._now_s), client, "watched")
 
     def _end(self, client: int, at_s: float) -> None:
@@ -311,7 +317,7 @@ class VirtualClock:
         self._note(client, "ended_s", at_s)
 
     def _note(self, client: int, moment: Moment, at_s: float) -> None:
-        """Write down when something was."""
+        """Record the time of a moment."""
         self._sheet.note(client, moment, at_s)
 
     def _push(self, at_s: float, client: int, kind: str) -> None:

@@ -1,4 +1,4 @@
-"""The values and interfaces that every part of the logic layer is written with.
+"""The values and interfaces that all parts of the logic layer use.
 
-No algorithm and no numerics here.
+Algorithms and numerics do not belong here.
 """

@@ -1,4 +1,4 @@
-"""An aggregator turns the updates of a round into the next state; it is a fold."""
+"""The aggregator: a fold that turns the updates of a round into the next state."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from layers.logic.core.parts import Parts
 from layers.logic.core.state import ServerState
 
 AGGREGATE = "aggregator"
-"""The key of what an aggregator keeps in `ServerState.memory`."""
+"""The key of an aggregator's memory in `ServerState.memory`."""
 
 
 @dataclass(frozen=True, eq=False)
 class Contribution:
-    """What one lane brought.
+    """The result of one lane.
 
     Attributes:
-        lane: its place in the plan.
-        samples: of all its clients that counted.
-        delta: float32 (d,), the last returned weights minus those that the lane started from.
-        buffers: float32 (b,) that the lane's last client returned.
-        updates: of its clients that counted, in order, as decoded; in a lane of several clients
-            without their deltas.
+        lane: place of the lane in the plan.
+        samples: number of samples of all accepted clients of the lane.
+        delta: float32 (d,), the last returned weights minus the weights that the lane started from.
+        buffers: float32 (b,), returned by the last client of the lane.
+        updates: the decoded updates of the accepted clients, in order; without their deltas if the
+            lane has several clients.
         training: how the clients of this round train.
-        group: of the lane (see `Plan.groups`).
-        weight: of the lane in the mean, if the plan gives weights.
-        staleness: how many versions older than the global model the model is that the lane started
-            from; 0 unless the plan accepts late updates.
+        group: group of the lane (see `Plan.groups`).
+        weight: weight of the lane in the mean, if the plan gives weights.
+        staleness: by how many versions the model that the lane started from is older than the
+            global model; 0 unless the plan accepts late updates.
     """
 
     lane: int
@@ -46,26 +46,30 @@ class Contribution:
 
 
 class Aggregator(ABC):
-    """A fold over contributions; the settings are the attributes of a frozen dataclass.
+    """A fold over contributions; its settings are the attributes of a frozen dataclass.
 
-    What it keeps from round to round is ``state.memory[AGGREGATE]``, which `finish` may replace.
+    Its memory from round to round is ``state.memory[AGGREGATE]``, which `finish` may replace.
     """
 
     received_loss: bool = False
     """Whether the clients must report the received model's loss (see `Training.loss`)."""
 
     each_client: bool = False
-    """Whether it looks at single clients' updates, so that a lane must have one client only."""
+    """Whether it uses single clients' updates, so that each lane must have one client only."""
 
     def check(self, logic: Parts) -> None:  # noqa: B027 (nothing to check, as a rule)
         """Check that this aggregator can work with the other parts; called before anything runs.
 
         Raises:
-            LogicError: it cannot.
+            LogicError: it cannot work with them.
         """
 
     def inspect(self, update: Update) -> None:  # noqa: B027
-        """Raise `Rejected` for a decoded update that cannot be used; called when it arrives."""
+        """Check a decoded update; called when it arrives.
+
+        Raises:
+            Rejected: the aggregator cannot use it.
+        """
 
     def start(self, state: ServerState, group: str) -> tuple[np.ndarray, np.ndarray]:
         """Return the weights (d,) and buffers (b,) that the lanes of a group start from."""
@@ -77,8 +81,8 @@ class Aggregator(ABC):
 
     @abstractmethod
     def add(self, total: Any, contribution: Contribution) -> Any:
-        """Return the value of the fold with one contribution more; `total` may be reused."""
+        """Return the value of the fold with one more contribution; `total` may change in place."""
 
     @abstractmethod
     def finish(self, total: Any, state: ServerState) -> ServerState:
-        """Return the state with new weights and buffers; called with one contribution or more."""
+        """Return the state with new weights and buffers; called after at least one contribution."""

@@ -1,4 +1,4 @@
-"""An asset: something that every client is given once, before its first round."""
+"""An asset: samples that every client is given once, before its first round."""
 
 from __future__ import annotations
 
@@ -17,11 +17,14 @@ NAME = re.compile(r"[a-z][a-z0-9_-]{0,63}")
 class Asset:
     """Training samples, balanced over the classes, that the server gives to every client.
 
-    They are taken out of the training samples, so that nothing counts twice: no two assets have
+    They are taken out of the training samples, so that no sample counts twice: no two assets have
     a sample in common, and no client has one of them among its own.
 
     Attributes:
-        share: how many they are, as a share of all training samples, above 0 and below 1.
+        share: their share of all training samples, above 0 and below 1.
+
+    Raises:
+        LogicError: the share is not between 0 and 1.
     """
 
     share: float
@@ -32,7 +35,7 @@ class Asset:
 
 
 class Declares(Protocol):
-    """What declares assets: a hook."""
+    """Something that declares assets, as hooks do."""
 
     @property
     def assets(self) -> Mapping[str, Asset]: ...  # noqa: D102
@@ -42,8 +45,8 @@ def declared_assets(hooks: Iterable[Declares]) -> dict[str, Asset]:
     """Return the assets of all hooks by name, in the order of the hooks.
 
     Raises:
-        LogicError: a name is no name for a file, or is declared twice, or is given to something
-            that is no asset.
+        LogicError: a name is not fit for a file, a name is declared twice, or a value is not an
+            asset.
     """
     found: dict[str, Asset] = {}
     owners: dict[str, str] = {}
@@ -52,14 +55,14 @@ def declared_assets(hooks: Iterable[Declares]) -> dict[str, Asset]:
         for name, asset in hook.assets.items():
             if NAME.fullmatch(name) is None:
                 raise LogicError(
-                    f"{owner}: {name!r} is no asset's name; use up to 64 of a-z, 0-9, _ and -, "
+                    f"{owner}: {name!r} is not an asset's name; use up to 64 of a-z, 0-9, _ and -, "
                     "a letter first"
                 )
             if not isinstance(asset, Asset):
                 raise LogicError(f"{owner}: asset {name!r} must be an Asset, not {asset!r}")
             if name in found:
                 raise LogicError(
-                    f"{owner}: {owners[name]} declares an asset {name!r}, too; give one of them "
+                    f"{owner}: {owners[name]} also declares an asset {name!r}; give one of them "
                     "another name"
                 )
             found[name], owners[name] = asset, owner
@@ -67,7 +70,11 @@ def declared_assets(hooks: Iterable[Declares]) -> dict[str, Asset]:
 
 
 def assets_of(hook: Declares, available: Mapping[str, Data]) -> dict[str, Data]:
-    """Return those of a client's assets that a hook declares.
+    """Return the client's assets that a hook declares.
+
+    Args:
+        hook: the hook.
+        available: all assets of the client, by name.
 
     Raises:
         LogicError: the client lacks one of them.

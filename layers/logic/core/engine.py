@@ -1,4 +1,4 @@
-"""What the logic layer asks of the compute layer, and no more."""
+"""The interface of the logic layer to the compute layer."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Data(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class ArrayData:
-    """`Data` of two arrays: x (n, ...), and labels y (n,)."""
+    """`Data` from two arrays: x (n, ...), and labels y (n,)."""
 
     x: np.ndarray
     y: np.ndarray
@@ -33,10 +33,10 @@ class ArrayData:
 
 
 class TrainReport(Protocol):
-    """What training tells: local steps taken and the mean mini-batch loss.
+    """The report of training: the number of local steps, and the mean mini-batch loss.
 
-    `rms_loss` is the root of the mini-batches' mean squared losses of single samples; it is asked
-    for only where a selector needs it (`Selector.rms_loss`).
+    `rms_loss` is the root of the mini-batches' mean squared losses of single samples; it is read
+    only if a selector needs it (`Selector.rms_loss`).
     """
 
     @property
@@ -48,7 +48,7 @@ class TrainReport(Protocol):
 
 
 class Metrics(Protocol):
-    """What evaluation tells: mean loss, share of right answers, number of samples."""
+    """The result of an evaluation: mean loss, accuracy from 0 to 1, and number of samples."""
 
     @property
     def loss(self) -> float: ...  # noqa: D102
@@ -67,14 +67,14 @@ class Engine(Protocol):
 
     @property
     def weights(self) -> np.ndarray:
-        """The vector as it is now, float32 (d,); copy it to keep it."""
+        """The current vector, float32 (d,); copy it to keep it."""
 
     @property
     def buffers(self) -> np.ndarray:
-        """The non-trainable state as it is now, float32 (b,)."""
+        """The current non-trainable state, float32 (b,)."""
 
     def load(self, weights: np.ndarray, buffers: np.ndarray) -> None:
-        """Copy both vectors in."""
+        """Copy weights (d,) and buffers (b,) into the model."""
 
     def train(
         self,
@@ -83,10 +83,18 @@ class Engine(Protocol):
         seed: int,
         gradient: Callable[[np.ndarray, np.ndarray], None] | None = None,
     ) -> TrainReport:
-        """Take local steps from the loaded vector."""
+        """Take local steps from the loaded vector.
+
+        Args:
+            samples: the samples to train on.
+            plan: how to train (see `Training`).
+            seed: seed of every random draw.
+            gradient: changes the gradient of each step in place, given gradient and weights, both
+                float32 (d,); None: nothing does.
+        """
 
     def gradient(self, samples: Any) -> np.ndarray:
-        """Return the mean gradient over all samples, float32 (d,); changes nothing."""
+        """Return the mean gradient over all samples, float32 (d,), without changing the model."""
 
     def evaluate(self, samples: Any) -> Metrics:
         """Return loss and accuracy of the loaded vector."""

@@ -1,4 +1,4 @@
-"""A hook: one idea that works on tasks and updates, with both of its ends in one file."""
+"""A hook: one idea that changes tasks and updates, with both of its ends in one file."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ train, and a seed, and returns the weights (d,) after training."""
 class Stage(IntEnum):
     """Where a hook stands among the others, in the order in which the server sends.
 
-    A client that sends, and a server that concludes a round, go through the hooks in this order.
+    A client that sends, and a server that concludes a round, use the hooks in this order.
     """
 
     PLAIN = 1
@@ -39,7 +39,7 @@ class Stage(IntEnum):
 
 
 Moment: TypeAlias = 'Literal["cohort", "returned"]'
-"""When a server half may ask clients: the cohort before its tasks, or those who returned."""
+"""When a server half may ask clients: the cohort before its tasks, or the returned clients."""
 
 
 MOMENTS: tuple[Moment, ...] = ("cohort", "returned")
@@ -47,28 +47,28 @@ MOMENTS: tuple[Moment, ...] = ("cohort", "returned")
 
 @dataclass
 class Context:
-    """What a hook's half sees besides the value that passes through it.
+    """The information that a hook's half has besides the task or update.
 
     Attributes:
-        round: from 1.
-        client: the client concerned; None in the server's `conclude`.
-        seed: the stream that `rng` draws from, different for each hook, end, round and client.
-        run_seed: on a client, the stream that `run_rng` draws from, the same in every round.
+        round: number of the round, from 1.
+        client: number of the client; None in the server's `conclude`.
+        seed: seed of `rng`, different for each hook, end, round and client.
+        run_seed: on a client, seed of `run_rng`, the same in every round.
         training: how the client trains in this round.
         layout: where each tensor lies in the flat vector.
-        memory: what this half of this hook keeps; on the server it can be changed in
-            `on_accepted` and `conclude` only, which run in the order of the plan.
-        slot: what this hook's other half said (in `receive`), or what to say to it (in `send`).
+        memory: memory of this half; on the server it can be changed in `on_accepted` and `conclude`
+            only, which run in the order of the plan.
+        slot: the data from this hook's other half (in `receive`), or for it (in `send`).
         start: float32 (d,), the weights that the round, or the local training, started from.
-        clients: on the server, how many clients there are, N; 0 on a client.
+        clients: on the server, N, the number of clients; 0 on a client.
         gradient: on a client, float32 (d,), the received model's mean gradient over all of the
-            client's samples, if a hook asked for it (`Hook.received_gradient`); else empty.
-        assets: on a client, what every client was given, by the names under which this hook
-            declares it (`Hook.assets`).
+            client's samples, if a hook asks for it (`Hook.received_gradient`); otherwise empty.
+        assets: on a client, the assets that this hook declares, by name (`Hook.assets`).
         auxiliary: on a server that holds samples of its own (`Hook.held_out`), a function that
             trains on them.
-        answers: on the server, what clients answered to the selector's surveys: question, then
-            client; not checked.
+        answers: on the server, the clients' answers to the selector's surveys, by question, then by
+            client; they are not checked.
+        numbers: the numbers that `record` has added to the round's record.
     """
 
     round: int
@@ -96,14 +96,14 @@ class Context:
         return generator(self.run_seed, purpose)
 
     def record(self, **numbers: float) -> None:
-        """Give numbers to the round's record; heard in the server's `conclude` only."""
+        """Add numbers to the round's record; this has an effect in the server's `conclude` only."""
         self.numbers.update(numbers)
 
     def keep(self, **values: Any) -> None:
         """Keep named arrays and numbers in this half's memory.
 
         Raises:
-            TypeError: a server half keeps something outside `on_accepted` and `conclude`.
+            TypeError: a server half calls this outside `on_accepted` and `conclude`.
         """
         if not isinstance(self.memory, MutableMapping):
             raise TypeError(
@@ -114,46 +114,46 @@ class Context:
 
 
 class ServerHalf:
-    """The server's end of a hook; every method hands its argument on."""
+    """The server's end of a hook; by default every method returns its argument unchanged."""
 
     asks: frozenset[Moment] = frozenset()
     """The moments at which `ask` is called; with "returned", folding waits for the answers."""
 
     def ask(self, moment: Moment, clients: Sequence[int], context: Context) -> Slot | None:
-        """Return a question to these clients, which their `ClientHalf.answer` gets, or None."""
+        """Return a question to these clients, for their `ClientHalf.answer`; None: no question."""
         return None
 
     def on_answers(self, moment: Moment, answers: Mapping[int, Slot], context: Context) -> None:
         """Take the answers, by client; a client of the cohort that did not answer gets no task."""
 
     def send(self, task: Task, context: Context) -> Task:
-        """Change an outgoing task."""
+        """Return an outgoing task, changed."""
         return task
 
     def receive(self, update: Update, context: Context) -> Update:
         """Undo what the client's `send` did.
 
         Raises:
-            Rejected: the client's half cannot have sent this.
+            Rejected: the client's half cannot have sent this update.
         """
         return update
 
     def on_accepted(self, update: Update, context: Context) -> None:
-        """Take note of an accepted update; called in the order of the plan.
+        """Process an accepted update; called in the order of the plan.
 
-        In a lane of several clients the update comes without its delta.
+        In a lane of several clients the update has no delta.
         """
 
     def conclude(self, state: ServerState, context: Context) -> ServerState:
-        """Change the state after aggregation; `context.start` is the model before it."""
+        """Return the state after aggregation, changed; `context.start` is the model before it."""
         return state
 
 
 class ClientHalf:
-    """The client's end of a hook; every method hands its argument on."""
+    """The client's end of a hook; by default every method returns its argument unchanged."""
 
     def answer(self, moment: Moment, question: Slot, context: Context) -> Slot:
-        """Answer the server half's question, without this half's memory."""
+        """Return the answer to the server half's question; this half's memory is not available."""
         return {}
 
     def receive(self, task: Task, context: Context) -> Task:
@@ -161,25 +161,25 @@ class ClientHalf:
         return task
 
     def samples(self, data: Data, context: Context) -> Data:
-        """Change what is trained on; called after `receive`."""
+        """Return the samples to train on; called after `receive`."""
         return data
 
     def gradient(self, gradient: np.ndarray, weights: np.ndarray, context: Context) -> None:
         """Change the gradient of one local step in place; both are float32 (d,).
 
-        Called before weight decay and momentum; the weights are only to be read.
+        It is called before weight decay and momentum, and must not change the weights.
         """
 
     def send(self, update: Update, context: Context) -> Update:
-        """Change an outgoing update."""
+        """Return an outgoing update, changed."""
         return update
 
 
 class Hook:
     """One idea: its settings, and how to make its two halves.
 
-    The settings are the attributes of a frozen dataclass; the halves keep what they must remember
-    in their context's memory, so that it can be saved and moved.
+    The settings are the attributes of a frozen dataclass. The halves keep their state in their
+    context's memory, so that it can be saved and moved.
     """
 
     received_loss: bool = False
@@ -189,7 +189,7 @@ class Hook:
     """Whether the client's half needs the received model's gradient (see `Context.gradient`)."""
 
     held_out: float = 0.0
-    """Share of the training samples that are taken out for the server to train on by itself."""
+    """Share of the training samples that are taken out, for the server alone to train on."""
 
     def server(self) -> ServerHalf:
         """Return the server's half."""
@@ -201,7 +201,7 @@ class Hook:
 
     @property
     def assets(self) -> Mapping[str, Asset]:
-        """What the client's half needs besides its own samples, by name (`Context.assets`)."""
+        """The assets that the client's half needs, by name (`Context.assets`)."""
         return {}
 
     @property
@@ -211,12 +211,12 @@ class Hook:
 
     @property
     def encodes_update(self) -> bool:
-        """Whether updates travel in this hook's slot, and their delta is left empty."""
+        """Whether updates are sent in this hook's slot, with an empty delta."""
         return False
 
     @property
     def encodes_model(self) -> bool:
-        """Whether this hook decides in what form the model goes down."""
+        """Whether this hook decides in which form the model is sent to clients."""
         return False
 
     @property
@@ -232,5 +232,5 @@ class Hook:
         `Logic` itself checks that only one hook encodes the update, and only one the model.
 
         Raises:
-            LogicError: it cannot.
+            LogicError: it cannot work with them.
         """

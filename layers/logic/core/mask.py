@@ -1,4 +1,4 @@
-"""A mask: which tensors travel; the others are a client's own and never leave it."""
+"""A mask: which tensors are sent; the others are a client's own and never leave it."""
 
 from __future__ import annotations
 
@@ -18,15 +18,18 @@ MASK = "mask"
 
 @dataclass(frozen=True, eq=False)
 class Mask:
-    """Which of the model's tensors travel between server and clients.
+    """Which of the model's tensors are sent between server and clients.
 
     The server's vector stays whole: its values outside of the mask are the initial ones. A client
-    starts with these and goes on with its own.
+    starts with these and continues with its own.
 
     Attributes:
-        layout: of the model's flat vector.
+        layout: layout of the model's flat vector.
         own: the names of the tensors that stay on each client.
         initial: float32 (d,), the model that a client's own tensors start from.
+
+    Raises:
+        LogicError: `own` names a tensor that the model does not have.
     """
 
     layout: Layout
@@ -43,7 +46,7 @@ class Mask:
 
     @cached_property
     def travels(self) -> np.ndarray:
-        """Which values travel, bool (d,)."""
+        """Which values are sent, bool (d,)."""
         travels = np.ones(self.layout[-1].stop, bool)
         for tensor in self.layout:
             if tensor.name in self.own:
@@ -51,30 +54,30 @@ class Mask:
         return travels
 
     def cut(self, vector: np.ndarray) -> np.ndarray:
-        """Return the values of a dense vector (d,) that travel; an empty one stays empty."""
+        """Return the values of a dense vector (d,) that are sent; an empty one stays empty."""
         return vector[self.travels] if vector.size else vector
 
     def expand(self, values: np.ndarray) -> np.ndarray:
-        """Return the update (d,) whose travelling `values` these are; an empty one stays empty.
+        """Return the update (d,) of which `values` were sent; an empty one stays empty.
 
         Raises:
-            Rejected: it is not as many values as travel.
+            Rejected: the number of values is not that of the mask.
         """
         if not values.size:
             return values
         number = int(self.travels.sum())
         if values.shape != (number,):
-            raise Rejected(f"update of shape {values.shape}; the mask lets {number} values travel")
+            raise Rejected(f"update of shape {values.shape}; the mask has {number} values")
         vector = np.zeros(self.travels.size, values.dtype)
         vector[self.travels] = values
         return vector
 
     def cut_update(self, update: Update) -> Update:
-        """Return the update as it travels."""
+        """Return the update as it is sent."""
         return replace(update, delta=self.cut(update.delta))
 
     def restore(self, task: Task, memory: Mapping[str, Mapping[str, Any]]) -> Task:
-        """Return the task with the whole model: what travelled, and the client's own tensors."""
+        """Return the task with the whole model: the received values and the client's own."""
         own = memory.get(MASK, {}).get("own", self.initial[~self.travels])
         weights = np.empty(self.travels.size, np.float32)
         weights[self.travels], weights[~self.travels] = task.weights, own
@@ -83,7 +86,7 @@ class Mask:
     def keep(
         self, delta: np.ndarray, weights: np.ndarray
     ) -> tuple[np.ndarray, Mapping[str, dict[str, Any]]]:
-        """Return the update without the client's own tensors, and these as they are kept."""
+        """Return the update without the client's own tensors, and the memory with them."""
         return np.where(self.travels, delta, EMPTY.dtype.type(0)), {
             MASK: {"own": weights[~self.travels].copy()}
         }

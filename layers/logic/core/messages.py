@@ -1,6 +1,6 @@
-"""What crosses between the two ends: a task goes down, an offer and an update come up.
+"""The messages between the two ends: a task goes down, an offer and an update come up.
 
-The values are frozen and hold nothing but numbers, text and arrays, so they travel as they are.
+They are frozen and hold only numbers, text and arrays, so they can be sent as they are.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 
 Value: TypeAlias = "bool | int | float | str | bytes | np.ndarray | None"
 Slot: TypeAlias = "dict[str, Value]"
-"""What one hook says to its other half; it travels inside a task, an offer or an update."""
+"""The data from one half of a hook to the other, sent inside a task, an offer or an update."""
 
 
 class Tensor(Protocol):
@@ -40,12 +40,12 @@ class Training:
         epochs: passes over the client's samples; ignored when `steps` is given.
         steps: local steps, or None to go by `epochs`.
         batch_size: samples a step; 0 takes all of them.
-        learning_rate: learning rate of this round, the schedule already applied.
+        learning_rate: learning rate of this round, after the schedule.
         momentum: heavy-ball momentum; its buffer starts at zero every round.
         weight_decay: L2 coefficient.
-        loss: ``"running"`` reports the mean mini-batch loss while training; ``"received"`` the
-            received model's mean loss on the client's samples before the first step, at the cost
-            of one more pass over them.
+        loss: ``"running"`` reports the mean mini-batch loss during training; ``"received"`` the
+            received model's mean loss on the client's samples before the first step, which costs
+            one more pass over them.
     """
 
     epochs: int = 1
@@ -59,21 +59,22 @@ class Training:
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """Down: train from these weights.
+    """Down: asks a client to train from these weights.
 
     Attributes:
-        round: from 1.
-        client: the client that is asked.
-        seed: of every random draw of this client's local work in this round.
+        round: number of the round, from 1.
+        client: number of the client.
+        seed: seed of every random draw of this client's local work in this round.
         training: how to train.
-        weights: float32 (d,), or empty when a hook put an encoded form into its slot.
+        weights: float32 (d,); empty if a hook put an encoded form into its slot.
         buffers: float32 (b,), the non-trainable state (BatchNorm statistics).
-        last_accepted_round: the last round in which an update of this client was accepted; by it
-            the client knows which of its memories is the valid one. 0: none was, or the client lost
-            its memory.
-        offer: whether the client first offers its update and sends it only when granted.
-        model_version: of the model that the client starts from: how many rounds had been concluded.
-        slots: one a hook that has something to say.
+        last_accepted_round: the last round in which an update of this client was accepted; it tells
+            the client which of its memories is valid. 0: there is none, or the client lost its
+            memory.
+        offer: whether the client first offers its update, and sends it only if that is granted.
+        model_version: version of the model that the client starts from: the number of rounds that
+            were concluded before.
+        slots: the slots of the hooks that have one.
     """
 
     round: int
@@ -90,7 +91,7 @@ class Task:
     )
 
     def without_vectors(self) -> Task:
-        """Return the task as the server's state keeps it while it is in flight."""
+        """Return the task without vectors and slots, as the server's state keeps it in flight."""
         return replace(self, weights=EMPTY, buffers=EMPTY, slots={})
 
     def header(self) -> dict[str, Any]:
@@ -102,7 +103,7 @@ class Task:
 
     @classmethod
     def of_header(cls, header: Mapping[str, Any]) -> Task:
-        """Return the task without vectors that `header` was made from."""
+        """Return the task, without vectors and slots, that `header` was made from."""
         training = Training(**header["training"])
         return cls(**{**header, "training": training}, weights=EMPTY, buffers=EMPTY)
 
@@ -112,10 +113,13 @@ class Offer:
     """Up, small: the client has trained; the server grants or declines the upload.
 
     Attributes:
+        round: number of the round, from 1.
+        client: number of the client.
+        samples: number of the client's samples, n_k.
         norm: Euclidean norm of the update over all trainable parameters.
-        upload_s: how long its upload will take alone, as the client reckons; 0 if it cannot know.
-        metrics: the numbers that the update will carry, e.g. ``loss``.
-        at_s: when it arrived, in seconds since the round began; the server fills it in.
+        upload_s: the client's estimate of the seconds of its upload alone; 0: unknown.
+        metrics: the metrics of the update, e.g. ``loss``.
+        at_s: time of arrival, in seconds since the round began; the server fills it in.
     """
 
     round: int
@@ -129,11 +133,14 @@ class Offer:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Down, small: the answer to an offer, or word that none will be wanted any more.
+    """Down, small: grants or declines a client's upload, in answer to its offer or before it.
 
     Attributes:
-        dated_s: the moment that the verdict counts from, in seconds since the round began, if that
-            was before it was found. Virtual time goes by it, real time cannot.
+        round: number of the round, from 1.
+        client: number of the client.
+        granted: whether the client may send its update.
+        dated_s: time from which the verdict is valid, in seconds since the round began, if that is
+            earlier than now; None: now. Virtual time uses it, real time cannot.
     """
 
     round: int
@@ -144,16 +151,18 @@ class Verdict:
 
 @dataclass(frozen=True, eq=False)
 class Update:
-    """Up: what the client made of a task.
+    """Up: the result of a task.
 
     Attributes:
+        round: number of the round, from 1.
+        client: number of the client.
         samples: number of the client's samples, n_k.
-        steps: local steps that were taken.
-        delta: float32 (d,), trained minus received weights, or empty when a hook put an encoded
-            form into its slot.
+        steps: number of local steps.
+        delta: float32 (d,), trained minus received weights; empty if a hook put an encoded form
+            into its slot.
         buffers: float32 (b,) after training.
-        metrics: ``loss`` and whatever hooks add.
-        slots: one a hook that has something to say.
+        metrics: ``loss``, and what hooks add.
+        slots: the slots of the hooks that have one.
     """
 
     round: int
@@ -170,12 +179,14 @@ class Update:
 
 @dataclass(frozen=True)
 class ClientLost:
-    """Nothing will come from this client in this round, and why.
+    """No update will come from this client in this round, and why.
 
     Attributes:
-        reason: one line.
-        traceback: of the client's side where its own code failed, else empty.
-        rejected: something came, and was rejected before it could be an update.
+        round: number of the round, from 1.
+        client: number of the client.
+        reason: why, in one line.
+        traceback: the client's traceback if its own code failed; otherwise empty.
+        rejected: whether a message of the client was rejected; otherwise the client was lost.
     """
 
     round: int
@@ -187,9 +198,9 @@ class ClientLost:
 
 @dataclass(frozen=True)
 class StateLost:
-    """The client of this task does not have the memory any more that the task counts on.
+    """The client has lost the memory that its task needs, and waits for a new task.
 
-    It was killed in the meantime, and came back without; it waits for a task to begin anew with.
+    Its process ended in the meantime, and its new process does not have the memory.
     """
 
     round: int
@@ -198,7 +209,7 @@ class StateLost:
 
 @dataclass(frozen=True)
 class TimerFired:
-    """The moment has come for which the server's half of the round set its timer."""
+    """The timer that the server's half of the round set has fired."""
 
 
 Event: TypeAlias = "Offer | Update | ClientLost | StateLost | TimerFired"

@@ -1,4 +1,4 @@
-"""The parts of a logic, as the `check` of one part sees the others."""
+"""The parts of a logic, as the `check` of each part sees the others."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from layers.logic.core.messages import Layout, Training
 
 
 class Parts(Protocol):
-    """What a selector, an aggregator or a hook can ask about in its `check`; a `Logic` is one.
+    """The information that a `check` of a selector, an aggregator or a hook gets; a `Logic` is one.
 
-    The types of the selector, the aggregator and the hooks are left open: the files that define
-    these classes import this one. Use `isinstance` to tell which one it is.
+    The types of the selector, the aggregator and the hooks are open, since the files that define
+    these classes import this one. Use `isinstance` to find out the class.
     """
 
     @property
@@ -25,15 +25,15 @@ class Parts(Protocol):
 
     @property
     def selector(self) -> Any:
-        """The `Selector`: who takes part."""
+        """The `Selector`, which chooses the clients of a round."""
 
     @property
     def aggregator(self) -> Any:
-        """The `Aggregator`: how contributions become the next state."""
+        """The `Aggregator`, which turns contributions into the next state."""
 
     @property
     def hooks(self) -> Sequence[Any]:
-        """Each `Hook`, in the order of their stages."""
+        """The `Hook` objects, in the order of their stages."""
 
     @property
     def training(self) -> Training:
@@ -41,12 +41,12 @@ class Parts(Protocol):
 
     @property
     def min_updates(self) -> int:
-        """The fewest accepted updates with which a round succeeds."""
+        """Least number of accepted updates with which a round succeeds."""
 
     @property
     def deadline_s(self) -> float | None:
-        """How many seconds a round may take; None sets no limit."""
+        """Seconds that a round may take; None: no limit."""
 
     @property
     def over_select(self) -> float:
-        """How many times as many clients are asked as are needed."""
+        """Factor by which more clients are asked than are needed, 1 or more."""

@@ -1,4 +1,4 @@
-"""What the logic layer asks of whatever carries tasks to clients: a simulation or sockets."""
+"""The interface of the logic layer to its clients: a simulation, or sockets."""
 
 from __future__ import annotations
 
@@ -16,72 +16,71 @@ class Peers(Protocol):
 
     @property
     def foreign(self) -> bool:
-        """Whether clients are somebody else's processes.
+        """Whether the server does not control the clients' processes.
 
-        What a server half stumbles over may then be a client's doing: the update is refused, with
-        the traceback, and the round goes on. In a simulation the error comes out.
+        Then a client may have caused the error of a server half: the update is rejected, with the
+        traceback, and the round continues. In a simulation the error ends the run.
         """
 
     def population(self) -> Mapping[int, int]:
         """Return the clients that can be asked now, with their numbers of samples."""
 
     def remembers(self, client: int, round: int) -> bool:
-        """Return whether the client is known to still have what its hooks kept after this round.
+        """Return whether the client is known to have its hooks' memory after this round.
 
-        A client that does not have it is told to begin anew.
+        A client without it is told to start with an empty memory.
         """
 
     def ask(
         self, question: Question, clients: Sequence[int], deadline_s: float | None
     ) -> Sequence[Answer]:
-        """Return the answers of those of `clients` that answered within `deadline_s`, or ever."""
+        """Return the answers of `clients` that came within `deadline_s` seconds; None: no limit."""
 
     def begin(
         self, round: int, plan: Plan, outstanding: Mapping[int, Task], deadline_s: float | None
     ) -> None:
-        """Begin a round: the clock is at 0, and tasks for the clients of this plan will follow.
+        """Begin a round: its clock starts at 0, and tasks for the clients of the plan will follow.
 
         Args:
-            round: from 1.
-            plan: of the round.
+            round: number of the round, from 1.
+            plan: plan of the round.
             outstanding: a view of the tasks of which an update may still come, by client; the round
-                keeps it, and it changes while events are handled.
-            deadline_s: how long the round may take; None: as long as its slowest client.
+                updates it while events are handled.
+            deadline_s: seconds that the round may take; None: no limit.
         """
 
     def send(self, tasks: Sequence[Task]) -> None:
-        """Send tasks; each brings one `Update` or `ClientLost`, an `Offer` perhaps before it."""
+        """Send tasks; each leads to one `Update` or `ClientLost`, perhaps after an `Offer`."""
 
     def answer(self, verdicts: Sequence[Verdict]) -> None:
-        """Answer offers, also after the last event.
+        """Send verdicts, also after the last event.
 
-        A client that is declined brings nothing more in this round, whether it offered or not.
+        A declined client sends nothing more in this round, whether it has offered or not.
         """
 
     def set_timer(self, at_s: float | None) -> None:
-        """Set the moment at which `events` yields a `TimerFired`, unless the round is over by then.
+        """Set the moment at which `events` yields a `TimerFired`, unless the round ends earlier.
 
-        There is one timer, which fires once; a round begins without.
+        There is one timer, which fires once; at the beginning of a round it is not set.
 
         Args:
             at_s: seconds since the round began; None: it does not fire.
         """
 
     def events(self) -> Generator[Event, None, None]:
-        """Yield what arrives, until no task is outstanding or the round's deadline has passed.
+        """Yield the round's events, until no task is outstanding or the deadline has passed.
 
-        An offer comes with the moment of its arrival (`Offer.at_s`).
-
-        A message has the number of the client that really sent it; a client that lied about it is
-        `ClientLost`. Messages of earlier rounds are not yielded.
+        An offer has its time of arrival (`Offer.at_s`). The client's number in a message is that of
+        its sender; for a client that sends another number, a `ClientLost` is yielded. Messages of
+        earlier rounds are not yielded.
         """
 
     def traffic(self) -> Mapping[int, Traffic]:
-        """Return the bytes by client since the last call."""
+        """Return the bytes of messages since the last call, by client."""
 
     @property
     def elapsed_s(self) -> float:
         """Seconds since the round under way began, by the clock of these clients."""
 
     def times(self) -> Mapping[int, Times]:
-        """Return when the clients of the round under way, or just over, did what."""
+        """Return the times of each client in the round under way, or in the last one."""

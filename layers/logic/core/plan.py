@@ -1,4 +1,4 @@
-"""Who takes part in a round, and in what order: lanes of clients, drawn from a population."""
+"""The plan of a round: lanes of clients, chosen from a population."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ class Population:
 
     Attributes:
         samples: number of samples by client; a client without samples is never selected.
-        answers: what each client answered to the surveys, and to this round's inquiries: question,
-            then client.
+        answers: the clients' answers to the surveys and to this round's inquiries, by question,
+            then by client.
         training: how the clients will train in this round.
-        deadline_s: how long the round may take; None: as long as it does.
-        over_select: how many times as many clients are asked as are needed, 1 or more.
+        deadline_s: seconds that the round may take; None: no limit.
+        over_select: factor by which more clients are asked than are needed, 1 or more.
         in_flight: the clients that still work on a task of an earlier round.
-        total: N, how many clients the experiment has; None: those that are there.
+        total: N, the number of clients of the experiment; None: of the clients with samples.
     """
 
     samples: Mapping[int, int]
@@ -40,17 +40,17 @@ class Population:
 
     @property
     def number(self) -> int:
-        """N, the number of all clients, whether they are there or not."""
+        """N, the number of all clients, available or not."""
         return len(self.clients) if self.total is None else self.total
 
     def asked(self, needed: int, among: int | None = None) -> int:
-        """Return how many clients are asked so that the first `needed` can be taken.
+        """Return how many clients to ask, so that the first `needed` updates can be accepted.
 
         Args:
-            needed: updates that are wanted.
-            among: how many clients there are to choose from; None: all.
+            needed: number of updates that are needed.
+            among: number of clients to choose from; None: all.
         """
-        # A hair less, since 10 * 1.3 may come out above 13.
+        # Slightly less, since 10 * 1.3 may be rounded to more than 13.
         asked = -int(-(needed * self.over_select - 1e-9) // 1)
         return min(max(asked, needed), len(self.clients) if among is None else among)
 
@@ -63,19 +63,22 @@ class Plan:
     before it in the lane returned. FedAvg: K lanes of one client.
 
     Attributes:
-        lanes: no client stands in two places.
+        lanes: the lanes; no client occurs twice.
         offers: whether clients offer their update before they send it; only with lanes of one
-            client, since the next in a lane cannot begin before the verdict.
-        enough: how many lanes end the round when they have come back; None: all.
-        groups: to which group each lane belongs, for an aggregator that treats groups differently,
-            such as a stratum, or a server of its own; empty: all to one.
-        weights: of each lane in the mean, for an aggregator that goes by them; empty: none.
+            client, since the next one in a lane cannot begin before the verdict.
+        enough: number of returned lanes that ends the round; None: all.
+        groups: group of each lane, such as a stratum or a server of its own, for an aggregator that
+            treats groups differently; empty: one group.
+        weights: weight of each lane in the mean, for an aggregator that uses them; empty: none.
+        in_turn: whether uploads that cannot overlap follow the order of the plan, each after those
+            before it, instead of the order in which they are ready.
         late: clients in flight whose update of an earlier round is accepted in this one; they are
-            folded behind the lanes, in this order.
+            folded after the lanes, in this order.
         keeps_stragglers: whether clients that have not returned when `enough` lanes have, or at the
             deadline, stay in flight, so that the plan of a later round may accept their update.
-        in_turn: whether uploads that cannot overlap go in the order of the plan, each waiting for
-            those before it, instead of as they are ready.
+
+    Raises:
+        LogicError: the plan contradicts itself.
     """
 
     lanes: tuple[tuple[int, ...], ...]
@@ -109,5 +112,5 @@ class Plan:
 
 
 def single_lanes(clients: Iterable[int]) -> tuple[tuple[int, ...], ...]:
-    """Return one lane a client, in ascending order, so that a cohort has one plan."""
+    """Return one lane for each client, in ascending order, so that a cohort has only one plan."""
     return tuple((client,) for client in sorted(clients))

@@ -1,4 +1,4 @@
-"""What a round reports: who took part, what became of each client, and what it cost."""
+"""The report of a round: who took part, the fate of each update, and the cost."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class Traffic:
     """Lengths of the encoded frames between the server and one client.
 
     Attributes:
-        down_bytes: to the client.
-        up_bytes: from the client.
+        down_bytes: bytes to the client.
+        up_bytes: bytes from the client.
     """
 
     down_bytes: int = 0
@@ -28,14 +28,14 @@ class Traffic:
 
 @dataclass(frozen=True)
 class Times:
-    """Moments in seconds since the round began; None: it did not come to that.
+    """The times of one client, in seconds since the round began; None: that did not happen.
 
     Attributes:
         asked_s: its task was sent.
-        trained_s: it had trained, as far as that is known.
+        trained_s: its training ended, as far as that is known.
         decided_s: the verdict on its offer was given.
-        sending_s: its update began to travel.
-        ended_s: its update had arrived, or it was given up.
+        sending_s: its upload began.
+        ended_s: its update arrived, or it was declined, rejected or lost.
     """
 
     asked_s: float
@@ -50,12 +50,16 @@ class ClientReport:
     """One client's part in a round.
 
     Attributes:
-        status: whether its update counted, was refused by the gate, was declined when offered, or
-            never came.
-        reason: why it did not count; empty when it did.
-        metrics: the numbers that its update carried.
-        times: when it did what; None for a stranger to the plan.
-        offer: what it offered, whatever became of it; None without an offer.
+        client: number of the client.
+        status: the fate of its update: accepted, rejected, declined or lost.
+        reason: why the update was not accepted; empty if it was.
+        traceback: traceback of an error, the client's or of a server half; empty without one.
+        samples: number of its samples, n_k.
+        steps: number of its local steps.
+        metrics: the metrics of its update.
+        traffic: bytes of its messages in this round.
+        times: its times; None for a client outside of the plan.
+        offer: its offer, whatever the verdict; None without an offer.
     """
 
     client: int
@@ -72,16 +76,17 @@ class ClientReport:
 
 @dataclass(frozen=True)
 class RoundReport:
-    """One round.
+    """The report of one round.
 
     Attributes:
-        round: from 1.
-        learning_rate: the learning rate of this round.
-        selected: how many clients the plan had.
-        clients: those in the order of the plan, then refused updates of others, or second ones.
-        traffic: sum over all clients, surveys and strangers to the plan included.
-        took_s: seconds by the clock, virtual or real, from the first task to the end.
-        numbers: that hooks gave for the round's record, such as a privacy budget.
+        round: number of the round, from 1.
+        learning_rate: learning rate of this round.
+        selected: number of clients in the plan.
+        clients: the clients in the order of the plan; then rejected updates of other clients, and
+            second updates.
+        traffic: sum over all clients, with surveys and clients outside of the plan.
+        took_s: duration in seconds by the clock, virtual or real, from the first task to the end.
+        numbers: numbers from hooks for the round's record, such as a privacy budget.
     """
 
     round: int
@@ -98,7 +103,7 @@ class RoundReport:
 
     @property
     def loss(self) -> float | None:
-        """Mean of the counted clients' losses, weighted by their samples; None without any."""
+        """Mean loss of the accepted clients, weighted by their samples; None without any."""
         losses = [
             (report.metrics["loss"], report.samples)
             for report in self.clients
@@ -115,7 +120,9 @@ class TooFewUpdates(LogicError):
     The global model is unchanged and the round does not count: it can be run again.
 
     Attributes:
-        report: what became of each client.
+        got: number of accepted updates.
+        need: number of updates that were needed.
+        report: the report of the round.
     """
 
     def __init__(self, got: int, need: int, report: RoundReport) -> None:

@@ -1,4 +1,4 @@
-"""A selector says who takes part in a round; a pure function of memory, population and seed."""
+"""The selector: it chooses a round's clients, as a function of memory, population and seed."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ if TYPE_CHECKING:
     from layers.logic.core.report import RoundReport
 
 SELECT = "selector"
-"""The key of what a selector keeps in `ServerState.memory`."""
+"""The key of a selector's memory in `ServerState.memory`."""
 
 SURVEY = "survey"
-"""The key of the answers to a selector's surveys in `ServerState.memory`: question, then client."""
+"""The key of the answers to surveys in `ServerState.memory`, by question, then by client."""
 
 Inquiry: TypeAlias = "tuple[Question, Sequence[int]]"
-"""A question of one round, and the clients that are asked it."""
+"""A question in one round, and the clients that are asked."""
 
 
 @dataclass(frozen=True)
 class PendingOffers:
-    """The offers of a round when one has come, a client was lost, or the timer has fired.
+    """The open offers of a round, when one has arrived, a client was lost, or the timer has fired.
 
     Attributes:
-        offers: those that have no verdict yet, in order of arrival; `at_s` says when that was.
+        offers: the offers without a verdict, in order of arrival (see `Offer.at_s`).
         waiting: the clients that have neither offered nor been lost.
         now_s: seconds since the round began.
-        population: that the round's plan was made from.
-        memory: what the selector kept after the round before.
-        simulated: whether the clients are simulated. Then a verdict can be dated back, and told
-            times are true; deployed clients upload from when they hear of their grant.
-        timer_fired: whether the moment that `Selector.wait_until` gave has come.
+        population: the population from which the plan of the round was made.
+        memory: the selector's memory after the round before.
+        simulated: whether the clients are simulated. Then a verdict can be dated back, and reported
+            times are true; deployed clients begin to upload when they receive their grant.
+        timer_fired: whether the moment that `Selector.wait_until` returned has come.
     """
 
     offers: Sequence[Offer]
@@ -53,41 +53,41 @@ class PendingOffers:
 
 
 class Selector(ABC):
-    """Who takes part; the settings are the attributes of a frozen dataclass.
+    """Chooses the clients of a round; its settings are the attributes of a frozen dataclass.
 
-    What it keeps from round to round is `memory`: named arrays, numbers, text, mappings of them.
+    From round to round it keeps `memory`: named arrays, numbers, text, and mappings of them.
     """
 
     received_loss: bool = False
     """Whether the clients must report the received model's loss (see `Training.loss`)."""
 
     rms_loss: bool = False
-    """Whether clients must report the metric `rms_loss`, too (see `TrainReport.rms_loss`)."""
+    """Whether clients must also report the metric `rms_loss` (see `TrainReport.rms_loss`)."""
 
     serial_uploads: bool = False
-    """Whether it reckons with one upload at a time, so that simulated uploads must be serial."""
+    """Whether it assumes one upload at a time, so that simulated uploads must be serial."""
 
     def check(self, logic: Parts) -> None:  # noqa: B027 (nothing to check, as a rule)
         """Check that this selector can work with the other parts; called before anything runs.
 
         Raises:
-            LogicError: it cannot.
+            LogicError: it cannot work with them.
         """
 
     def surveys(self) -> tuple[Question, ...]:
-        """Return what every client is asked once, before its first round."""
+        """Return the questions that every client is asked once, before its first round."""
         return ()
 
     def on_survey(self, state: ServerState, population: Population, seed: int) -> ServerState:
         """Return the state after clients have answered the surveys.
 
-        The answers are `state.memory[SURVEY]`; an answer of which a digest is kept can be replaced
-        by an empty one. What the selector keeps goes to `state.memory[SELECT]`.
+        The answers are `state.memory[SURVEY]`; a selector that keeps a digest of an answer can
+        replace the answer by an empty one. The selector's own memory is `state.memory[SELECT]`.
 
         Args:
-            state: with the answers.
-            population: the clients that are there.
-            seed: of the run, for random draws (see `layers.logic.seeds.generator`).
+            state: the state, with the answers.
+            population: the available clients.
+            seed: seed of the run, for random draws (see `layers.logic.seeds.generator`).
         """
         return state
 
@@ -98,9 +98,9 @@ class Selector(ABC):
         round: int,
         rng: np.random.Generator,
     ) -> Sequence[Inquiry]:
-        """Return what some clients are asked in this round before anybody is selected.
+        """Return the questions of this round, with the clients to ask, before the selection.
 
-        The answers are in the `population` that `select` gets, and are not kept.
+        `select` gets the answers in its `population`; they are not kept.
         """
         return ()
 
@@ -112,35 +112,42 @@ class Selector(ABC):
         round: int,
         rng: np.random.Generator,
     ) -> Plan:
-        """Return the lanes of round `round`."""
-
-    def on_offers(self, pending: PendingOffers, so_far: Any) -> tuple[Sequence[Verdict], Any]:
-        """Answer offers, now or later.
-
-        A verdict may decline a client that is still waited for. When nobody is waited for, what is
-        still unanswered counts as declined.
+        """Return the plan of a round.
 
         Args:
-            pending: the offers, and what is known when one more has come, or a client was lost.
-            so_far: what the call before in this round returned with its verdicts; None at first.
+            population: the clients that can be asked.
+            memory: the selector's memory.
+            round: number of the round, from 1.
+            rng: the generator for random draws.
+        """
+
+    def on_offers(self, pending: PendingOffers, so_far: Any) -> tuple[Sequence[Verdict], Any]:
+        """Return verdicts on offers, and a value for the next call.
+
+        A verdict may decline a client that has not offered yet. When every client has offered or
+        was lost, the offers without a verdict are declined.
+
+        Args:
+            pending: the open offers, and what is known now.
+            so_far: the value that the last call in this round returned; None at first.
         """
         return [Verdict(offer.round, offer.client, granted=True) for offer in pending.offers], None
 
     def wait_until(self, pending: PendingOffers, so_far: Any) -> float | None:
-        """Return until when offers without a verdict can wait, though nothing else comes.
+        """Return until when offers without a verdict can wait if no other event comes.
 
-        At that moment `on_offers` is called with `timer_fired`. This is asked after each event
-        while there are such offers and other clients may still offer.
+        At that moment `on_offers` is called with `timer_fired`. This method is called after each
+        event while there are such offers and other clients may still offer.
 
         Args:
-            pending: the offers, and what is known now.
-            so_far: what the last call of `on_offers` in this round returned.
+            pending: the open offers, and what is known now.
+            so_far: the value that the last call of `on_offers` in this round returned.
 
         Returns:
-            Seconds since the round began; None: until something comes, or the round ends.
+            Seconds since the round began; None: until the next event or the end of the round.
         """
         return None
 
     def on_round_end(self, memory: Mapping[str, Any], report: RoundReport) -> Mapping[str, Any]:
-        """Return the memory after a round."""
+        """Return the selector's memory after a round."""
         return memory

@@ -1,4 +1,4 @@
-"""What each end remembers from one round to the next; a checkpoint is these values."""
+"""The state of each end from one round to the next; a checkpoint consists of these values."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ import numpy as np
 from layers.logic.core.messages import EMPTY, Task
 
 Memory: TypeAlias = "dict[str, Any]"
-"""Named arrays, numbers, text, and mappings of them; what a hook's half may keep."""
+"""Named arrays, numbers, text, and mappings of them; a hook's half may keep these."""
 
 
 @dataclass(frozen=True, eq=False)
 class ServerState:
-    """Everything that the server knows after `round` rounds.
+    """The whole state of the server after `round` rounds.
 
     Attributes:
-        round: rounds that were concluded.
+        round: number of concluded rounds.
         weights: float32 (d,), the global model.
         buffers: float32 (b,), its non-trainable state.
-        memory: what selector, aggregator, surveys and hooks keep, by their keys.
-        last_accepted: for each client the last round in which its update was accepted.
+        memory: the memory of selector, aggregator, surveys and hooks, by their keys.
+        last_accepted: by client, the last round in which its update was accepted.
         in_flight: tasks of earlier rounds, without vectors, whose updates may still be accepted.
-        change: float32 (d,), what was added to the weights at the end of a round; empty where that
-            is not known, and between rounds. The difference of the weights is a rounded one.
+        change: float32 (d,), the vector that was added to the weights at the end of a round, before
+            rounding; empty if it is not known, and between rounds.
     """
 
     round: int
@@ -63,7 +63,7 @@ class ServerState:
 
 @dataclass(frozen=True, eq=False, slots=True)  # a simulation keeps one or two for each client
 class ClientState:
-    """What a client's hooks keep after the client's part in `round`; round 0: nothing yet."""
+    """The memory of a client's hooks after its part in `round`; round 0: empty."""
 
     round: int = 0
     memory: Mapping[str, Memory] = field(default_factory=dict)
@@ -80,11 +80,15 @@ class ClientState:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class ClientLedger:
-    """A client's memory before and after the update of which it does not know whether it counted.
+    """A client's memory before and after its last update, which may or may not be accepted.
 
-    The server says with each task which update of this client counted last. So an update that was
-    lost, refused, late or declined leaves no trace in the client's memory, and a round that is run
-    again after a server's restart starts from the memory that it started from the first time.
+    Each task says which update of this client was accepted last. So an update that was lost,
+    rejected, late or declined leaves no trace in the client's memory, and a round that is repeated
+    after a server's restart starts from the same memory as the first time.
+
+    Attributes:
+        settled: the memory before the last update.
+        pending: the memory after it, valid if it is accepted; None: there is none.
     """
 
     settled: ClientState = field(default_factory=ClientState)
@@ -92,14 +96,14 @@ class ClientLedger:
 
     @property
     def rounds(self) -> tuple[int, ...]:
-        """The rounds after which the memory is here; `settle` finds no other."""
+        """The rounds of which the ledger has the memory; `settle` finds no other."""
         states = (self.settled, self.pending)
         return tuple(state.round for state in states if state is not None and state.round)
 
     def settle(self, last_accepted_round: int) -> ClientLedger:
-        """Return the ledger once it is known which round of this client was accepted last.
+        """Return the ledger with the memory of the client's last accepted round.
 
-        A client that lost its memory starts with an empty one.
+        A client that lost this memory starts with an empty one.
         """
         for state in (self.pending, self.settled):
             if state is not None and state.round == last_accepted_round:
@@ -122,9 +126,9 @@ class ClientLedger:
 
 
 def reopened(memory: Mapping[str, Any]) -> Memory:
-    """Return a copy of `memory` that can be added to, without copying its arrays.
+    """Return a copy of `memory` that can be changed, with the same arrays.
 
-    They are read-only in the copy: a round may have to be run again from the memory before it.
+    The arrays are read-only in the copy, since a round may be repeated from the memory before it.
     """
     return {key: _reopened(value) for key, value in memory.items()}
 
@@ -138,6 +142,6 @@ def _reopened(value: Any) -> Any:
 
 
 def frozen(array: np.ndarray) -> np.ndarray:
-    """Return `array`, made read-only: a value that was handed on does not change."""
+    """Return `array`, made read-only, so that a shared value does not change."""
     array.setflags(write=False)
     return array

@@ -1,4 +1,4 @@
-"""A survey: a typed question to clients, once or before each round; never for their data."""
+"""A survey: a typed question to clients, once or before a round; never for their data."""
 
 from __future__ import annotations
 
@@ -16,27 +16,32 @@ from layers.logic.numeric.sketch import sketch
 from layers.logic.seeds import derive, generator
 
 HOOKS = "hooks"
-"""The name of the question that the hooks of a logic ask their other halves."""
+"""The name of the question that server halves of hooks ask their client halves."""
 
 
 @dataclass(frozen=True, eq=False)
 class Question:
-    """Down: what a client is asked.
+    """Down: a question to a client.
 
     Attributes:
-        name: a key of `QUESTIONS`.
+        name: a key of `QUESTIONS`, or `HOOKS`.
         classes: number of labels, for a question about labels.
         learning_rate: learning rate, for a question about a step.
-        samples: on how many the question is answered; 0: all.
-        values: of a sketch of the answer, in place of it; 0: the answer itself.
-        weights: float32 (d,), for a question that needs the model; the server fills it in.
-        buffers: float32 (b,), likewise.
-        round: that the question is asked in, from 1; the server fills it in.
-        seed: of the random draws for the answer, the same for all clients; likewise.
-        training: how the client would train in the round; likewise.
-        model_bytes: of the model as it is, without any encoding; likewise.
+        samples: number of samples for the answer; 0: all.
+        values: number of values in a sketch that replaces the answer; 0: no sketch.
+        round: round of the question, from 1.
+        seed: seed of the random draws for the answer, the same for all clients.
+        training: how the client would train in the round.
+        model_bytes: size of the model without any encoding.
+        weights: float32 (d,), for a question that needs the model; otherwise empty.
+        buffers: float32 (b,), for a question that needs the model; otherwise empty.
         moment: when hooks ask (see `layers.logic.core.hook.Moment`); empty in other questions.
-        slots: what the server halves of hooks ask, by hook; likewise.
+        slots: the questions of the server halves, by hook; empty in other questions.
+
+    The server fills in `round`, `seed`, `training`, `model_bytes`, `weights` and `buffers`.
+
+    Raises:
+        LogicError: there is no such question.
     """
 
     name: str
@@ -62,13 +67,14 @@ class Question:
 
 @dataclass(frozen=True, eq=False)
 class Answer:
-    """Up: what a client answered.
+    """Up: a client's answer to a question.
 
     Attributes:
-        question: the question's name.
+        client: number of the client.
+        question: name of the question.
         values: the answer.
-        round: the question's; it tells an answer that comes too late.
-        slots: what the client halves of hooks answered, by hook.
+        round: round of the question, by which late answers are recognised.
+        slots: the answers of the client halves, by hook.
     """
 
     client: int
@@ -92,9 +98,9 @@ def _histogram(question: Question, data: Data) -> np.ndarray:
 
 
 def _distance(client: int, question: Question, engine: Engine, data: Data) -> Slot:
-    """Return how far the client's labels are from uniform, by the measure of the question's name.
+    """Return the distance of the client's labels from uniform, by the question's measure.
 
-    It tells less than the histogram, from which it is reckoned.
+    It is computed from the histogram and reveals less than it.
     """
     away = DISTANCES[question.name](_histogram(question, data), uniform(question.classes))
     return {"distance": float(away)}
@@ -103,7 +109,7 @@ def _distance(client: int, question: Question, engine: Engine, data: Data) -> Sl
 def _step(client: int, question: Question, engine: Engine, data: Data) -> Slot:
     """Return the weights after one step on all of the client's samples, float32 (d,).
 
-    Or a sketch of the step alone, float32 (values,), which tells less.
+    Or return a sketch of the step alone, float32 (values,), which reveals less.
     """
     engine.load(question.weights, question.buffers)
     training = Training(steps=1, batch_size=0, learning_rate=question.learning_rate)
@@ -114,9 +120,9 @@ def _step(client: int, question: Question, engine: Engine, data: Data) -> Slot:
 
 
 def _times(client: int, question: Question, engine: Engine, data: Data) -> Slot:
-    """Return seconds of training, by the time that one step takes now, and of upload: unknown.
+    """Return the seconds of training, from the measured time of one step, and 0 for the upload.
 
-    A client that has trained before, or whose device is simulated, knows better.
+    A client that has trained before, or whose device is simulated, has better estimates.
     """
     training = question.training
     batch = min(training.batch_size, len(data)) or len(data)
@@ -132,7 +138,7 @@ def _times(client: int, question: Question, engine: Engine, data: Data) -> Slot:
 
 
 def _loss(client: int, question: Question, engine: Engine, data: Data) -> Slot:
-    """Return the mean loss of the weights, on all samples or on a random part of them."""
+    """Return the mean loss of the weights, on all samples or on random ones."""
     if 0 < question.samples < len(data):
         rng = generator(question.seed, "loss", question.round, client)
         rows = np.sort(rng.choice(len(data), question.samples, replace=False))
@@ -149,10 +155,10 @@ QUESTIONS: Mapping[str, Callable[[int, Question, Engine, Data], Slot]] = {
     "step": _step,
     "times": _times,
 }
-"""Every question that a client answers; what is not here is not answered."""
+"""All questions that a client answers."""
 
 ABOUT_MODEL = frozenset({"loss", "step"})
-"""The questions that the model has to go down with."""
+"""The questions that need the model."""
 
 
 def answer_survey(client: int, question: Question, engine: Engine, data: Data) -> Answer:

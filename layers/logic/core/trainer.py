@@ -1,4 +1,4 @@
-"""A trainer: how a client makes its update from the model that it received."""
+"""The trainer: how a client makes its update from the received model."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from layers.logic.core.hook import Context
 from layers.logic.core.messages import Task
 
 TRAINER = "trainer"
-"""The key of what a trainer keeps in `ClientState.memory`."""
+"""The key of a trainer's memory in `ClientState.memory`."""
 
 Correct: TypeAlias = "Callable[[np.ndarray, np.ndarray], None]"
-"""Changes one step's gradient in place, given the weights; both are float32 (d,)."""
+"""Changes the gradient of one step in place, given the weights; both are float32 (d,)."""
 
 
 class Trainer(ABC):
-    """The local training of a client; the settings are the attributes of a frozen dataclass.
+    """The local training of a client; its settings are the attributes of a frozen dataclass.
 
-    What it keeps from round to round, such as a model of the client's own, is ``context.memory``.
+    Its memory from round to round, such as a model of the client's own, is ``context.memory``.
     """
 
     @abstractmethod
@@ -32,11 +32,11 @@ class Trainer(ABC):
         """Train on `data`; afterwards the engine holds the model that the client returns.
 
         Args:
-            task: with the received model, which the engine has loaded.
-            engine: trains.
+            task: the task, with the received model, which the engine has loaded.
+            engine: trains the model.
             data: the client's samples.
-            correct: of the hooks, to be applied to each local step; None: no hook wants to.
-            context: with the trainer's memory, and its random streams.
+            correct: the hooks' change of each local step's gradient; None: hooks change none.
+            context: the context, with the trainer's memory and random streams.
         """
 
 

@@ -1,4 +1,4 @@
-"""What a docstring says about each setting, in its sections `Args:` and `Attributes:`."""
+"""The texts on settings in a docstring, from its sections `Args:` and `Attributes:`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def split_docstring(docstring: str | None) -> tuple[str, dict[str, list[str]]]:
     """Return the text outside of all sections, and the lines about each setting.
 
     Args:
-        docstring: in Google style; None, as under `python -OO`, says nothing.
+        docstring: a docstring in Google style; None, as under `python -OO`, is empty.
     """
     about: dict[str, list[str]] = {}
     text: list[str] = []

@@ -11,12 +11,12 @@ from layers.logic.core.selector import Selector
 
 @dataclass(frozen=True)
 class Preset:
-    """What an algorithm's name stands for.
+    """The parts that an algorithm's name stands for.
 
     Attributes:
-        selector: who takes part.
-        aggregator: how contributions become the next state.
-        hooks: what happens to tasks and updates on their way.
+        selector: chooses the clients of a round.
+        aggregator: turns contributions into the next state.
+        hooks: change tasks and updates on their way.
     """
 
     selector: Selector

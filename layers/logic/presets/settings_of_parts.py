@@ -33,15 +33,15 @@ def settings_of_parts(
     `beta1` of the hook, by keyword, with the types and texts of these classes and with the values
     of these parts as defaults. A setting that is given replaces what the part has.
 
-    A parameter of the function itself comes before the parts' settings of the same name: the
-    function hands it to whom it concerns. That is how two parts share a setting.
+    A parameter of the function itself replaces the parts' settings of the same name: the function
+    passes it to the parts that need it. So two parts can share a setting.
 
     Args:
         fixed: the parts' settings that the preset does not take, each with the reason.
 
     Raises:
-        TypeError: when the preset is defined: two parts have the same setting, and neither a
-            parameter nor `fixed` says what it means; or `fixed` names what no part has.
+        TypeError: when the preset is defined, two parts have the same setting, and neither a
+            parameter nor `fixed` decides between them; or `fixed` names a setting of no part.
     """
 
     def decorate(make: MakesPreset) -> MakesPreset:
@@ -118,7 +118,7 @@ def _settings(part: Any) -> list[str]:
 
 
 def _definition(owner: type) -> tuple[dict[str, Any], dict[str, tuple[str, ...]]]:
-    """Return the type of each setting of a class, and what its docstring says about each."""
+    """Return the type of each setting of a class, and its text in the docstring."""
     _, about = split_docstring(owner.__doc__)
     return typing.get_type_hints(owner), {name: tuple(lines) for name, lines in about.items()}
 
@@ -153,7 +153,7 @@ def _with_settings(preset: Preset, settings: Mapping[str, Any], name: str) -> Pr
 def _docstring(
     make: MakesPreset, taken: Mapping[str, _PartSetting], fixed: Mapping[str, str]
 ) -> str:
-    """Return the function's docstring with the parts' settings, and with what is fixed."""
+    """Return the function's docstring, with the parts' settings and the fixed ones added."""
     text, about = split_docstring(make.__doc__)
     for name, one in taken.items():
         about.setdefault(name, list(one.about))

@@ -1,4 +1,4 @@
-"""One round: the server's stations, the client's half, and the logic that both share.
+"""One round: the server's half, the client's half, and the logic that both share.
 
-No single algorithm lives here.
+Single algorithms do not belong here.
 """

@@ -1,4 +1,4 @@
-"""Before the tasks: what clients are asked, and who takes part in the round."""
+"""The choice of the cohort: the questions to clients before it, and the plan of the round."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Cohort:
 
     Attributes:
         plan: the clients that take part, lane by lane.
-        population: the clients that the plan was made from.
+        population: the clients from which the plan was made.
     """
 
     plan: Plan
@@ -30,9 +30,10 @@ class Cohort:
 
 
 def choose_cohort(state: ServerState, peers: Peers, logic: Logic) -> tuple[ServerState, Cohort]:
-    """Choose the cohort of the round after `state`; ask clients what the selector wants to know.
+    """Ask clients the selector's questions, and choose the cohort of the round after `state`.
 
-    Return the state with the answers to the surveys, and the cohort.
+    Returns:
+        The state with the answers to the surveys, and the cohort.
 
     Raises:
         LogicError: the selector's plan cannot be carried out.
@@ -47,7 +48,7 @@ def choose_cohort(state: ServerState, peers: Peers, logic: Logic) -> tuple[Serve
 
 
 def _survey(state: ServerState, peers: Peers, logic: Logic) -> tuple[ServerState, Population]:
-    """Ask the clients that have not answered the surveys yet, and keep their answers."""
+    """Ask the clients that have not answered the surveys yet; return the state with the answers."""
     population = Population(
         peers.population(),
         training=logic.training_of(state.round + 1),
@@ -78,7 +79,7 @@ def _survey(state: ServerState, peers: Peers, logic: Logic) -> tuple[ServerState
 
 
 def _inquire(state: ServerState, population: Population, peers: Peers, logic: Logic) -> Population:
-    """Ask what the selector wants to know in this round alone; return what is known then."""
+    """Ask the selector's questions of this round; return the population with the answers."""
     memory, round = state.memory.get(SELECT, {}), state.round + 1
     rng = generator(logic.seed, "inquire", round)
     inquiries = logic.selector.inquire(population, memory, round, rng)
@@ -99,7 +100,7 @@ def _inquire(state: ServerState, population: Population, peers: Peers, logic: Lo
 def _ask(
     question: Question, clients: Sequence[int], state: ServerState, peers: Peers, logic: Logic
 ) -> dict[int, Slot]:
-    """Return the answers of those of `clients` that answered, by client."""
+    """Ask clients; return the answers by client, of those that answered."""
     if not clients:
         return {}
     full = replace(
@@ -120,13 +121,17 @@ def _ask(
 
 
 def _check(plan: Plan, population: Population, logic: Logic, round: int) -> None:
-    """Raise `LogicError` for a plan that cannot be carried out."""
+    """Check that a plan can be carried out.
+
+    Raises:
+        LogicError: it names clients that are not available, or the aggregator cannot use its lanes.
+    """
     selector, aggregator = type(logic.selector).__name__, type(logic.aggregator).__name__
     unknown = sorted(set(plan.clients) - set(population.clients))
     if unknown:
         raise LogicError(
-            f"{selector} selected clients {unknown} in round {round}, which are not there or have "
-            "no samples; select from population.clients"
+            f"{selector} selected clients {unknown} in round {round}, which are not available or "
+            "have no samples; select from population.clients"
         )
     not_in_flight = sorted(set(plan.late) - set(population.in_flight))
     if not_in_flight:
@@ -136,7 +141,7 @@ def _check(plan: Plan, population: Population, logic: Logic, round: int) -> None
         )
     if logic.aggregator.each_client and any(len(lane) > 1 for lane in plan.lanes):
         raise LogicError(
-            f"{aggregator} looks at each client's own update, and {selector} made lanes of several "
+            f"{aggregator} needs each client's own update, but {selector} made lanes of several "
             "clients, of which only the sum is known; use another aggregator, such as mean, or "
             "single_lanes()"
         )

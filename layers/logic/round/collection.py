@@ -1,4 +1,4 @@
-"""Collection: what comes from the clients of a round, and what becomes of each of them."""
+"""Collection: it takes the events of a round, and decides the fate of each update."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ class Collection:
     """Takes the events of one round, in any order.
 
     Args:
-        plan: of the round.
-        dispatch: makes the tasks; knows which are outstanding.
-        offers: the book of offers.
-        fold: takes the lanes that have come to their end.
+        plan: plan of the round.
+        dispatch: makes the tasks, and knows which are outstanding.
+        offers: the offers of the round.
+        fold: folds the lanes that have ended.
         pipeline: decodes updates.
-        logic: of the experiment.
-        foreign: whether clients are somebody else's processes (see `Peers.foreign`).
+        logic: logic of the experiment.
+        foreign: whether the server does not control the clients (see `Peers.foreign`).
 
     Attributes:
-        outcomes: what became of the clients of the plan, as far as it is known.
-        unexpected: messages that no task asked for.
+        outcomes: the reports of the clients of the plan whose part has ended, by client.
+        unexpected: the reports of updates that no task asked for.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Collection:
         self._pipeline = pipeline
         self._aggregator, self._mask = logic.aggregator, logic.mask
         self._foreign = foreign
-        self._returned_lanes = 0  # lanes that have come to their end with an update
+        self._returned_lanes = 0  # number of lanes that have ended with an update
         self.outcomes: dict[int, ClientReport] = {}
         self.unexpected: list[ClientReport] = []
 
@@ -76,21 +76,21 @@ class Collection:
 
     @property
     def has_enough(self) -> bool:
-        """Whether as many lanes have come back as the plan wants."""
+        """Whether as many lanes have returned as the plan needs."""
         return self._plan.enough is not None and self._returned_lanes >= self._plan.enough
 
     def expect(self, tasks: Sequence[Task]) -> Sequence[Task]:
-        """Take note that these tasks are sent now; return them."""
+        """Record that these tasks are sent now; return them."""
         if self._plan.offers:
             self._offers.waiting.update(dict.fromkeys(task.client for task in tasks))
         return tasks
 
     def on_offer(self, offer: Offer, now_s: float) -> Sequence[Verdict]:
-        """Take an offer; return the verdicts that can be given now."""
+        """Process an offer; return the verdicts that can be given now."""
         client, task = offer.client, self._dispatch.outstanding.get(offer.client)
         if not self._plan.offers or task is None or offer.round != task.round:
             return []
-        if client in self._offers.granted:  # the client came back after its grant
+        if client in self._offers.granted:  # the client reconnected after its grant
             return [Verdict(offer.round, client, granted=True)]
         if client in self._offers.open:
             return []
@@ -103,13 +103,13 @@ class Collection:
         return self._settle(self._offers.verdicts(now_s))
 
     def on_timer(self, now_s: float) -> Sequence[Verdict]:
-        """Return the verdicts that the selector gives at the moment that it named."""
+        """Return the verdicts that the selector gives when its timer has fired."""
         if not self._offers.open:
             return []
         return self._settle(self._offers.verdicts(now_s, timer_fired=True))
 
     def on_update(self, update: Update) -> Sequence[Task]:
-        """Take an update; return the task of the next client in its lane."""
+        """Process an update; return the task of the next client in its lane, if there is one."""
         task = self._dispatch.outstanding.get(update.client)
         if task is None:
             self._note_unexpected(update)
@@ -136,7 +136,7 @@ class Collection:
         return self._end(report)
 
     def on_client_lost(self, lost: ClientLost) -> Sequence[Task]:
-        """Take note that nothing will come from a client; return the task of the next."""
+        """Record that a client was lost; return the task of the next client in its lane."""
         if lost.client not in self._dispatch.outstanding:
             return []
         status: Literal["rejected", "lost"] = "rejected" if lost.rejected else "lost"
@@ -146,14 +146,14 @@ class Collection:
         )
 
     def on_state_lost(self, lost: StateLost) -> Sequence[Task]:
-        """Return a task to begin anew with, for a client that lost its memory."""
+        """Return a task without earlier memory, for a client that lost its memory."""
         return self._dispatch.retry(lost)
 
     def decide(self, now_s: float) -> Sequence[Verdict]:
         """Return the verdicts that are due without a new offer.
 
-        Those on all offers when no other client can offer any more, and on all that is outstanding
-        when enough lanes have come back.
+        These are the verdicts on all open offers when every client has offered or was lost, and on
+        all outstanding tasks when enough lanes have returned.
         """
         if self.has_enough and not self._plan.keeps_stragglers:
             self._end_lanes("declined", ENOUGH)
@@ -165,7 +165,7 @@ class Collection:
         return [*self._settle(self._offers.verdicts(now_s)), *self._decline_open()]
 
     def close(self) -> Sequence[Verdict]:
-        """End what is still open when nothing more will come; return the verdicts that are due."""
+        """End the open parts of the round when no more events come; return the last verdicts."""
         verdicts = self._decline_open()
         self._end_lanes("lost", NOT_REACHED)
         if not self._plan.keeps_stragglers:
@@ -174,15 +174,15 @@ class Collection:
         return verdicts
 
     def note_lost(self, clients: Sequence[int], reason: str) -> None:
-        """Take note of clients of the plan that are lost before they got a task."""
+        """Record clients of the plan that were lost before their task."""
         for client in clients:
             self.outcomes[client] = ClientReport(client, "lost", reason)
 
     def _decode(self, update: Update, task: Task, lane: Lane) -> Update:
-        """Return a sound update, decoded.
+        """Return an update, checked and decoded.
 
         Raises:
-            Rejected: it is not sound.
+            Rejected: it fails a check.
         """
         check_envelope(update, task)
         if self._plan.offers and update.client not in self._offers.granted:
@@ -195,7 +195,7 @@ class Collection:
         return decoded
 
     def _offered_norm(self, client: int) -> dict[str, float]:
-        """Return the norm that a client offered, if it did: selection went by it."""
+        """Return the norm in a client's offer, which the selection used; empty without an offer."""
         offer = self._offers.all.get(client)
         return {} if offer is None else {"norm": offer.norm}
 
@@ -206,12 +206,12 @@ class Collection:
         self.unexpected.append(report)
 
     def _drop(self, report: ClientReport) -> Sequence[Task]:
-        """Note why a client brings no update, and go on with its lane."""
+        """End the part of a client without an update; return the next task of its lane."""
         self._offers.remove(report.client)
         return self._end(report)
 
     def _end(self, report: ClientReport) -> Sequence[Task]:
-        """End a client's part; return the next task of its lane, and fold what can be folded."""
+        """End a client's part, and fold what can be folded; return the next task of its lane."""
         lane = self._dispatch.end(report.client)
         offer = self._offers.all.get(report.client)
         self.outcomes[report.client] = replace(report, offer=offer)
@@ -222,7 +222,7 @@ class Collection:
         return tasks
 
     def _end_lanes(self, status: Literal["declined", "lost"], reason: str) -> None:
-        """End the clients that have not got their task yet."""
+        """End the parts of the clients that have no task yet."""
         for lane in self._dispatch.lanes:
             for client in lane.waiting:
                 self.outcomes[client] = ClientReport(client, status, reason)
@@ -234,7 +234,7 @@ class Collection:
         return self._settle([Verdict(one.round, one.client, granted=False) for one in offers])
 
     def _settle(self, verdicts: Sequence[Verdict], reason: str = "") -> list[Verdict]:
-        """Close the offers that have a verdict; a declined client is out of the round."""
+        """Close the offers that have a verdict, and end the part of each declined client."""
         given = []
         for verdict in verdicts:
             client, offer = verdict.client, self._offers.settle(verdict)

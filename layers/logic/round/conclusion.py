@@ -1,4 +1,4 @@
-"""The end of a round: aggregation, the hooks' last word, and the next state."""
+"""The conclusion of a round: aggregation, the hooks' `conclude`, and the next state."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def conclude(
     peers: Peers,
     logic: Logic,
 ) -> tuple[ServerState, RoundReport]:
-    """Return the next state and the round's report, once everything is folded.
+    """Return the next state and the report of a round whose lanes are folded.
 
     Raises:
         TooFewUpdates: fewer updates were accepted than the experiment asks for.
@@ -64,7 +64,7 @@ def _report(
             times=times.get(client),
         )
         for client in (*plan.clients, *plan.late)
-        if client in collection.outcomes  # a straggler that stays in flight has none yet
+        if client in collection.outcomes  # stragglers that stay in flight have no outcome yet
     ]
     return RoundReport(
         round=round,

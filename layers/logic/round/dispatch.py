@@ -1,4 +1,4 @@
-"""Dispatch: the tasks of a round, lane by lane, and who still owes an update."""
+"""Dispatch: the tasks of a round, lane by lane, and which of them are outstanding."""
 
 from __future__ import annotations
 
@@ -16,16 +16,19 @@ from layers.logic.seeds import derive
 
 
 class Dispatch:
-    """Makes tasks; the only place that knows which of them are outstanding.
+    """Makes the tasks of a round, and knows which of them are outstanding.
 
     Args:
-        state: after the round before.
-        plan: of this round.
+        state: state after the last round.
+        plan: plan of this round.
         pipeline: the server halves of the hooks.
-        logic: of the experiment.
-        remembers: whether a client still has its memory of a round (see `Peers.remembers`).
+        logic: logic of the experiment.
+        remembers: whether a client has its memory after a round (see `Peers.remembers`).
         excluded: clients of the plan that get no task, since they did not answer the cohort's
             question.
+
+    Attributes:
+        lanes: the lanes in the order of the plan, then one for each late update.
     """
 
     def __init__(
@@ -53,7 +56,7 @@ class Dispatch:
 
     @property
     def outstanding(self) -> Mapping[int, Task]:
-        """The tasks, as sent, of which an update may still come, by client in order of sending."""
+        """The sent tasks of which an update may still come, by client, in the order of sending."""
         return MappingProxyType(self._outstanding)
 
     def first(self) -> list[Task]:
@@ -69,14 +72,14 @@ class Dispatch:
         return [self._task(client, last if last and self._remembers(client, last) else 0)]
 
     def retry(self, lost: StateLost) -> list[Task]:
-        """Return a task to begin anew with, for a client that lost its memory in mid-round."""
+        """Return a task without earlier memory, for a client that lost its memory in the round."""
         task = self._outstanding.get(lost.client)
         if task is None or lost.round != task.round or not task.last_accepted_round:
             return []
         return [self._task(lost.client, 0)]
 
     def end(self, client: int) -> Lane:
-        """Take note that nothing more will come from a client; return its lane."""
+        """End a client's task; return its lane."""
         del self._outstanding[client]
         return self._lane_of[client]
 
@@ -85,7 +88,7 @@ class Dispatch:
         return self._lane_of[client]
 
     def in_flight(self) -> dict[int, Task]:
-        """Return the outstanding tasks without their vectors, as the state keeps them."""
+        """Return the outstanding tasks without vectors, for the state."""
         return {client: task.without_vectors() for client, task in self._outstanding.items()}
 
     def _task(self, client: int, last_accepted_round: int) -> Task:

@@ -1,4 +1,4 @@
-"""The fold: contributions enter the aggregator in the order of the plan, whoever arrives first."""
+"""The fold: contributions are added in the order of the plan, not in the order of arrival."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from layers.logic.round.pipeline import ServerPipeline
 
 
 class Fold:
-    """Folds each lane as soon as it and all lanes before it have come to their end.
+    """Folds each lane as soon as it and all lanes before it have ended.
 
     Args:
-        lanes: in the order of the plan.
-        state: after the round before.
+        lanes: the lanes in the order of the plan.
+        state: state after the last round.
         aggregator: adds contributions.
-        pipeline: its server halves take note of each accepted update.
+        pipeline: the server halves, which process each accepted update.
         training: how the clients of this round train.
-        wait: whether nothing is folded before `rest`, since a hook has a question first.
+        wait: whether no lane is folded before `rest`, since a hook asks the clients first.
     """
 
     def __init__(
@@ -39,11 +39,11 @@ class Fold:
         self._training = training
         self._wait = wait
         self._total: Any = aggregator.init(state)
-        self._next = 0  # the place of the lane that is folded next
+        self._next = 0  # place of the lane to fold next
         self._contributions = 0
 
     def advance(self, ended: Container[int]) -> None:
-        """Fold the lanes whose clients have all `ended`, up to the first that goes on."""
+        """Fold the lanes whose clients have all ended, up to the first lane with another client."""
         while not self._wait and self._next < len(self._lanes):
             lane = self._lanes[self._next]
             if not all(client in ended for client in lane.clients):
@@ -52,14 +52,14 @@ class Fold:
             self._next += 1
 
     def rest(self, ended: Container[int]) -> None:
-        """Fold what is left when nothing more comes; stragglers that stay in flight bring none."""
+        """Fold the remaining lanes at the end of the round, except those with clients in flight."""
         for lane in self._lanes[self._next :]:
             if all(client in ended for client in lane.clients):
                 self._fold(lane)
         self._next = len(self._lanes)
 
     def finish(self, state: ServerState) -> ServerState:
-        """Return the state after aggregation; the state itself if there was no contribution."""
+        """Return the state after aggregation; without contributions, return `state`."""
         return self._aggregator.finish(self._total, state) if self._contributions else state
 
     def _fold(self, lane: Lane) -> None:

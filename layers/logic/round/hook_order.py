@@ -1,4 +1,4 @@
-"""The order of the hooks, and whether they can work in it together."""
+"""The order of the hooks, and the check that they can work together in it."""
 
 from __future__ import annotations
 
@@ -22,23 +22,30 @@ def in_order(hooks: Iterable[Hook]) -> tuple[Hook, ...]:
 
 
 def _check_one_form(what: str, encoders: Sequence[Hook]) -> None:
-    """Raise `LogicError` if several hooks encode the update, or the model."""
+    """Check that only one hook encodes the update, or the model.
+
+    Raises:
+        LogicError: several hooks encode it.
+    """
     if len(encoders) > 1:
         names = " and ".join(type(hook).__name__ for hook in encoders)
-        raise LogicError(f"{names} each encode the {what}; it travels in one form: keep one")
+        raise LogicError(f"{names} each encode the {what}, which can have one form only; keep one")
 
 
 def _check_behind_encoder(ordered: Sequence[Hook]) -> None:
-    """Raise `LogicError` if a hook works on updates or gradients when they are encoded already.
+    """Check that no hook works on updates or gradients after they are encoded.
 
-    Only a hook that sets its own `stage` can stand there.
+    Only a hook that sets its own `stage` can come after the encoder.
+
+    Raises:
+        LogicError: a hook does.
     """
     encoder = ""
     for hook in ordered:
         if encoder and (type(hook.client()).send is not ClientHalf.send or hook.corrects):
             name = type(hook).__name__
             raise LogicError(
-                f"{name} works on updates or gradients, and stands behind {encoder}, which has "
+                f"{name} works on updates or gradients, but comes after {encoder}, which has "
                 f"encoded the update; give {name} an earlier stage"
             )
         if hook.encodes_update:

@@ -1,4 +1,4 @@
-"""Questions of hooks to clients: to the cohort before its tasks, and to those who returned."""
+"""Questions of hooks to clients: to the cohort before its tasks, and to returned clients."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def ask_hooks(
     peers: Peers,
     logic: Logic,
 ) -> list[int]:
-    """Ask `clients` what the hooks want to know now; return those that did not answer.
+    """Ask `clients` the questions of the hooks; return the clients that did not answer.
 
-    Nobody is asked, and the list is empty, if no hook has a question.
+    If no hook has a question, no client is asked, and the list is empty.
     """
     slots = pipeline.questions(moment, clients)
     if not slots or not clients:

@@ -1,4 +1,4 @@
-"""How far one lane of a plan has come."""
+"""The progress of one lane of a plan."""
 
 from __future__ import annotations
 
@@ -14,17 +14,19 @@ from layers.logic.core.state import frozen
 
 @dataclass(eq=False)
 class Lane:
-    """A lane at work: who is next in it, and what its clients have returned so far.
+    """A lane during a round: the clients that wait for a task, and the updates so far.
 
     Attributes:
-        place: of the lane in the plan.
-        clients: of the lane, in order.
+        place: place of the lane in the plan.
+        clients: clients of the lane, in order.
         start: float32 (d,), the weights that the lane starts from.
-        buffers: float32 (b,), those that the next client starts from.
-        group: of the lane (see `Plan.groups`).
-        weight: of the lane in the mean, if the plan gives weights.
-        staleness: how many versions older than the global model the model is that the lane
-            started from.
+        buffers: float32 (b,), the buffers that the next client starts from.
+        group: group of the lane (see `Plan.groups`).
+        weight: weight of the lane in the mean, if the plan gives weights.
+        staleness: by how many versions the model that the lane started from is older than the
+            global model.
+        waiting: the clients without a task, in order.
+        updates: the decoded updates of the accepted clients, in order.
     """
 
     place: int
@@ -39,11 +41,11 @@ class Lane:
 
     def __post_init__(self) -> None:
         self.waiting = deque(self.clients)
-        self.weights = self.start  # those that the next client starts from
+        self.weights = self.start  # float32 (d,), the weights that the next client starts from
         self._delta = EMPTY
 
     def add(self, update: Update) -> None:
-        """Take the decoded update of the client whose turn it was."""
+        """Add the decoded update of the current client."""
         self.buffers = update.buffers
         if len(self.clients) > 1:
             self.weights = frozen(self.weights + update.delta)
@@ -53,7 +55,7 @@ class Lane:
         self.updates.append(update)
 
     def contribution(self, training: Training) -> Contribution:
-        """Return what the lane brought, and keep none of its vectors."""
+        """Return the contribution of the lane, and drop its vectors here."""
         several = len(self.clients) > 1
         contribution = Contribution(
             lane=self.place,

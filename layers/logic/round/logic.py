@@ -1,4 +1,4 @@
-"""The logic of an experiment: who takes part, and how updates become a model."""
+"""The logic of an experiment: which clients take part, and how updates become a model."""
 
 from __future__ import annotations
 
@@ -26,29 +26,32 @@ from layers.logic.selectors.uniform import Uniform
 
 @dataclass(frozen=True)
 class Logic:
-    """What `Server(logic=...)` and `Client(logic=...)` take; the same value at both ends.
+    """The logic of an experiment; `Server` and `Client` get equal ones.
 
     Attributes:
         layout: where each tensor lies in the flat vector.
-        selector: who takes part.
-        aggregator: how contributions become the next state.
-        hooks: what happens to tasks and updates on their way, in the server's order of sending;
-            they are sorted by their stage, and hooks of one stage keep the order given.
+        selector: chooses the clients of a round.
+        aggregator: turns contributions into the next state.
+        hooks: change tasks and updates, in the server's order of sending; they are sorted by their
+            stage, and hooks of one stage keep their order.
         training: how clients train.
         learning_rate: the learning rate by round (from 1); None keeps `training.learning_rate`.
-        seed: of every random draw.
-        clients: N, how many clients the experiment has, whether they are there or not; None: as
-            many as there are in a round.
-        min_updates: a round with fewer counted updates raises `TooFewUpdates`; with 0, a round
-            without any keeps the model and goes on.
-        deadline_s: how long a round may take, by the clock of the clients; None: as long as it
-            does. What has not arrived by then is lost.
-        over_select: how many times as many clients are asked as are needed, of which the first
-            count. A selector whose plan is for certain clients has nobody to ask besides them.
-        trainer: how a client makes its update from the model that it received.
-        mask: which tensors travel; None: all.
-        auxiliary: on a server that has samples of its own, trains a model on them: weights (d,),
-            buffers (b,), how to train, and a seed give the weights (d,) after it.
+        seed: seed of every random draw.
+        clients: N, the number of clients of the experiment, available or not; None: the number of
+            clients in each round's population.
+        min_updates: a round with fewer accepted updates raises `TooFewUpdates`; with 0, a round
+            without updates keeps the model and succeeds.
+        deadline_s: seconds that a round may take, by the clock of the clients; None: no limit. An
+            update that has not arrived by then is lost.
+        over_select: factor by which more clients are asked than are needed, of which the first are
+            accepted. It has no effect on a selector whose plan is for certain clients.
+        trainer: how a client makes its update from the received model.
+        mask: which tensors are sent; None: all.
+        auxiliary: on a server with samples of its own, trains a model on them: it takes weights
+            (d,), buffers (b,), how to train, and a seed, and returns the weights (d,) afterwards.
+
+    Raises:
+        LogicError: a setting is wrong, or the parts do not fit together.
     """
 
     layout: Layout
@@ -90,8 +93,8 @@ class Logic:
         coding = [type(hook).__name__ for hook in self.hooks if hook.encodes_model]
         if self.mask is not None and coding:
             raise LogicError(
-                f"{coding[0]} encodes the whole model on its way down, and a mask keeps tensors of "
-                "each client's own; leave one of them out"
+                f"{coding[0]} encodes the whole model for the clients, but a mask keeps tensors "
+                "on each client; leave one of them out"
             )
         self.selector.check(self)
         self.aggregator.check(self)
@@ -116,12 +119,12 @@ class Logic:
 
     @property
     def assets(self) -> Mapping[str, Asset]:
-        """What every client is given, by name, as the hooks declare it."""
+        """The assets that hooks declare and every client is given, by name."""
         return declared_assets(self.hooks)
 
     @property
     def held_out(self) -> float:
-        """Share of the training samples that the server takes out and trains on by itself."""
+        """Share of the training samples that are taken out, for the server alone to train on."""
         return max((hook.held_out for hook in self.hooks), default=0.0)
 
     @property
@@ -130,7 +133,7 @@ class Logic:
         return any(hook.received_gradient for hook in self.hooks)
 
     def server_pipeline(self, state: ServerState, clients: int) -> ServerPipeline:
-        """Return fresh server halves for the round after `state`, of a population of `clients`."""
+        """Return new server halves for the round after `state`, with N = `clients`."""
         halves = {key: hook.server() for key, hook in keyed(self.hooks).items()}
         training = self.training_of(state.round + 1)
         return ServerPipeline(
@@ -140,14 +143,18 @@ class Logic:
     def client_pipeline(
         self, task: Task, state: ClientState, assets: Mapping[str, Data]
     ) -> ClientPipeline:
-        """Return fresh client halves for `task`, each with the assets that its hook declares."""
+        """Return new client halves for `task`, each with the assets that its hook declares."""
         hooks = keyed(self.hooks)
         halves = {key: hook.client() for key, hook in hooks.items()}
         given = {key: assets_of(hook, assets) for key, hook in hooks.items()}
         return ClientPipeline(halves, state.memory, task, self.layout, given, self.seed)
 
     def answer_hooks(self, client: int, question: Question) -> Answer:
-        """Return what the client halves of the hooks answer to the server halves' question."""
+        """Return the answer of the client halves to the server halves' question.
+
+        Raises:
+            LogicError: the question has an unknown moment or hook.
+        """
         halves = {key: hook.client() for key, hook in keyed(self.hooks).items()}
         moment = next((one for one in MOMENTS if one == question.moment), None)
         if moment is None:

@@ -1,4 +1,4 @@
-"""The book of offers: who has offered, who may still, and what became of each offer."""
+"""The offers of a round: which clients have offered or still may, and the verdicts."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ class OfferBook:
     """The offers of one round, and the selector's verdicts on them.
 
     Args:
-        selector: gives verdicts.
-        population: that the round's plan was made from.
-        state: after the round before.
+        selector: gives the verdicts.
+        population: the population from which the plan of the round was made.
+        state: state after the last round.
         simulated: whether the clients are simulated.
 
     Attributes:
-        all: every offer of the round, by client, whatever became of it.
+        all: every offer of the round, by client, whatever its verdict.
         granted: the clients that may send their update.
         waiting: the clients that have a task and have neither offered nor been lost.
         open: the offers without a verdict, by client, in order of arrival.
@@ -39,28 +39,28 @@ class OfferBook:
         self._population = population
         self._memory = state.memory.get(SELECT, {})
         self._simulated = simulated
-        self._timer_s = self._fired_s = -math.inf  # when it was last set for, and last fired
-        self._so_far: Any = None  # what the selector made of the offers so far
-        self._listed: list[Offer] = []  # `open` as a list that grows: a copy a call would be dear
+        self._timer_s = self._fired_s = -math.inf  # time for which it was last set, and last fired
+        self._so_far: Any = None  # the value that `on_offers` returned last
+        self._listed: list[Offer] = []  # `open` as a list that grows: a copy for each call is slow
         self.all: dict[int, Offer] = {}
         self.granted: set[int] = set()
         self.waiting: dict[int, None] = {}
         self.open: dict[int, Offer] = {}
 
     def add(self, offer: Offer) -> None:
-        """Enter a sound offer."""
+        """Add an offer that has passed its checks."""
         self.open[offer.client] = offer
         self._listed.append(offer)
         self.all[offer.client] = offer
         del self.waiting[offer.client]
 
     def remove(self, client: int) -> None:
-        """Strike a client out: nothing more will come from it."""
+        """Remove a client that will send nothing more."""
         self.open.pop(client, None)
         self.waiting.pop(client, None)
 
     def verdicts(self, now_s: float, timer_fired: bool = False) -> Sequence[Verdict]:
-        """Return what the selector says, `now_s` seconds after the round began."""
+        """Return the selector's verdicts, `now_s` seconds after the round began."""
         if timer_fired:
             self._fired_s = self._timer_s
         pending = self._pending(now_s, timer_fired)
@@ -68,9 +68,9 @@ class OfferBook:
         return verdicts
 
     def timer_s(self, now_s: float) -> float | None:
-        """Return when the selector has to be asked again though nothing comes; None: never.
+        """Return when to ask the selector again if no event comes; None: never.
 
-        A moment for which the timer has fired already is past, and does not count again.
+        A moment for which the timer has fired already does not count again.
         """
         if not self.open or not self.waiting:
             return None

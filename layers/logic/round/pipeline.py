@@ -1,4 +1,4 @@
-"""The hooks of one end in a row: what one end does in order, the other undoes in reverse."""
+"""The hooks of one end in order: the other end undoes their work in reverse order."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from layers.logic.seeds import derive
 
 
 class ServerPipeline:
-    """The server halves, with what each keeps; lives for one round."""
+    """The server halves with their memory, for one round."""
 
     def __init__(
         self,
@@ -43,15 +43,15 @@ class ServerPipeline:
         self._memory: dict[str, Memory] = {
             key: reopened(state.memory.get(key, {})) for key in halves
         }
-        self.numbers: dict[str, float] = {}  # for the round's record, once it is concluded
+        self.numbers: dict[str, float] = {}  # for the round's record; filled by `conclude`
 
     @property
     def memory(self) -> Mapping[str, Memory]:
-        """What the halves keep, by hook; empty for one that keeps nothing, or nothing any more."""
+        """The memory of the halves, by hook; empty for a hook without memory."""
         return self._memory
 
     def send(self, task: Task) -> Task:
-        """Return the task as it travels."""
+        """Return the task as it is sent."""
         for key, half in self._halves.items():
             context = self._context(key, task.client, writable=False)
             task = half.send(task, context)
@@ -60,7 +60,7 @@ class ServerPipeline:
         return task
 
     def receive(self, update: Update) -> Update:
-        """Return the update as the last hook before the wire on the client left it."""
+        """Return the update as the client's first hook received it, decoded by all halves."""
         for key in reversed(list(self._halves)):
             context = self._context(key, update.client, False, update.slots.get(key))
             update = self._halves[key].receive(update, context)
@@ -71,7 +71,7 @@ class ServerPipeline:
         return any(moment in half.asks for half in self._halves.values())
 
     def questions(self, moment: Moment, clients: Sequence[int]) -> dict[str, Slot]:
-        """Return what the halves ask `clients` at this moment, by hook."""
+        """Return the questions of the halves to `clients` at this moment, by hook."""
         asked = {
             key: half.ask(moment, clients, self._context(key, None, writable=False))
             for key, half in self._halves.items()
@@ -80,19 +80,19 @@ class ServerPipeline:
         return {key: slot for key, slot in asked.items() if slot is not None}
 
     def on_answers(self, moment: Moment, answers: Mapping[int, Mapping[str, Slot]]) -> None:
-        """Give every half that may ask at this moment what clients answered, by client."""
+        """Give the answers to every half that may ask at this moment, by client."""
         for key, half in self._halves.items():
             if moment in half.asks:
                 mine = {one: given[key] for one, given in sorted(answers.items()) if key in given}
                 half.on_answers(moment, mine, self._context(key, None, writable=False))
 
     def on_accepted(self, update: Update) -> None:
-        """Let every half take note of an accepted update."""
+        """Let every half process an accepted update."""
         for key, half in self._halves.items():
             half.on_accepted(update, self._context(key, update.client, True, update.slots.get(key)))
 
     def conclude(self, state: ServerState) -> ServerState:
-        """Return the state after every half has seen what aggregation made of it."""
+        """Return the state after every half's `conclude`."""
         for key, half in self._halves.items():
             context = self._context(key, None, writable=True)
             state = half.conclude(state, context)
@@ -121,7 +121,7 @@ class ServerPipeline:
 
 
 class ClientPipeline:
-    """The client halves, with what each keeps; lives for one task."""
+    """The client halves with their memory, for one task."""
 
     def __init__(
         self,
@@ -150,7 +150,7 @@ class ClientPipeline:
             )
             for key in self._memory
         }
-        # Only halves that look at gradients cost time at every local step.
+        # Only halves that work on gradients take time at every local step.
         self._correcting = [
             (half, self._contexts[key])
             for key, half in halves.items()
@@ -159,11 +159,11 @@ class ClientPipeline:
 
     @property
     def memory(self) -> Mapping[str, Memory]:
-        """What the halves keep, by hook; a hook that keeps nothing is left out."""
+        """The memory of the halves, by hook, without hooks that have none."""
         return {key: kept for key, kept in self._memory.items() if kept}
 
     def context_of(self, key: str) -> Context:
-        """Return what a hook's half, or the trainer, sees besides what passes through it."""
+        """Return the context of a hook's half, or of the trainer."""
         return self._contexts[key]
 
     @property
@@ -172,7 +172,7 @@ class ClientPipeline:
         return bool(self._correcting)
 
     def receive(self, task: Task) -> Task:
-        """Return the task as the server's first hook was given it."""
+        """Return the task as the server's first hook received it, decoded by all halves."""
         for key in reversed(list(self._halves)):
             task = self._halves[key].receive(task, self._contexts[key])
         for context in self._contexts.values():
@@ -181,23 +181,23 @@ class ClientPipeline:
         return task
 
     def samples(self, data: Data) -> Data:
-        """Return what is trained on."""
+        """Return the samples to train on."""
         for key, half in self._halves.items():
             data = half.samples(data, self._contexts[key])
         return data
 
     def note_gradient(self, gradient: np.ndarray) -> None:
-        """Show every half the received model's gradient."""
+        """Give every half the received model's gradient."""
         for context in self._contexts.values():
             context.gradient = gradient
 
     def gradient(self, gradient: np.ndarray, weights: np.ndarray) -> None:
-        """Let every half that wants to change one step's gradient in place."""
+        """Let the halves that work on gradients change one step's gradient in place."""
         for half, context in self._correcting:
             half.gradient(gradient, weights, context)
 
     def send(self, update: Update) -> Update:
-        """Return the update as it travels."""
+        """Return the update as it is sent."""
         for key, half in self._halves.items():
             context = self._contexts[key]
             context.slot = {}
@@ -215,7 +215,11 @@ def answer_hooks(
     layout: Layout,
     seed: int,
 ) -> Answer:
-    """Return what the client halves answer to the server halves' question, without any memory."""
+    """Return the answer of the client halves to the server halves' question, without memory.
+
+    Raises:
+        LogicError: the question is for a hook that this client does not have.
+    """
     slots: dict[str, Slot] = {}
     for key, slot in question.slots.items():
         if key not in halves:

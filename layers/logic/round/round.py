@@ -29,8 +29,12 @@ NO_ASSETS: Mapping[str, Data] = MappingProxyType({})
 def run_round(state: ServerState, peers: Peers, logic: Logic) -> tuple[ServerState, RoundReport]:
     """Run the round after `state`: choose the cohort, dispatch, collect, fold, conclude.
 
+    Returns:
+        The next state, and the report of the round.
+
     Raises:
-        TooFewUpdates: fewer updates were accepted than `logic.min_updates`; `state` is still good.
+        TooFewUpdates: fewer updates were accepted than `logic.min_updates`; `state` stays valid.
+        LogicError: the plan cannot be carried out, or the new model is not finite.
     """
     state, cohort = choose_cohort(state, peers, logic)
     plan, population = cohort.plan, cohort.population
@@ -59,7 +63,7 @@ def run_round(state: ServerState, peers: Peers, logic: Logic) -> tuple[ServerSta
                     peers.send(collection.on_state_lost(event))
                 case TimerFired():
                     peers.answer(collection.on_timer(peers.elapsed_s))
-            del event  # a folded update must not live on while the next one arrives
+            del event  # frees a folded update before the next one arrives
             peers.answer(collection.decide(peers.elapsed_s))
             if plan.offers:
                 peers.set_timer(offers.timer_s(peers.elapsed_s))
@@ -80,20 +84,20 @@ def answer(
     logic: Logic,
     assets: Mapping[str, Data] = NO_ASSETS,
 ) -> tuple[Update, ClientState]:
-    """Return a client's update, and its memory if the update is accepted.
+    """Return a client's update, and its memory for the case that the update is accepted.
 
-    A function of its arguments alone; the same one in a simulation and in a deployed client.
+    It depends on its arguments alone, and is the same in a simulation and in a deployed client.
 
     Args:
-        task: what came from the server.
-        memory: what the client's hooks and its trainer kept.
-        engine: trains; what it had loaded does not matter.
+        task: the task from the server.
+        memory: the memory of the client's hooks and trainer.
+        engine: trains the model; its loaded vector does not matter.
         data: the client's own samples.
-        logic: the same as the server's.
-        assets: what every client was given, by name, where hooks declare assets.
+        logic: the logic, equal to the server's.
+        assets: the assets that every client was given, by name.
 
     Raises:
-        LogicError: a hook declares an asset that is not there.
+        LogicError: a hook declares an asset that is missing.
     """
     pipeline = logic.client_pipeline(task, memory, assets)
     mask = logic.mask
@@ -141,11 +145,11 @@ def answer_question(
     """Return a client's answer to a survey, or to a question of the server halves of hooks.
 
     Args:
-        client: that is asked.
-        question: what came from the server.
-        engine: trains or evaluates, where the answer needs it.
+        client: number of the client.
+        question: the question from the server.
+        engine: trains or evaluates, if the answer needs it.
         data: the client's own samples.
-        logic: the same as the server's.
+        logic: the logic, equal to the server's.
     """
     if question.name == HOOKS:
         return logic.answer_hooks(client, question)
@@ -153,9 +157,13 @@ def answer_question(
 
 
 def offer_of(update: Update, upload_s: float = 0.0) -> Offer:
-    """Return the offer of an update that a task with `offer` asked for.
+    """Return the offer of an update, for a task with `offer`.
 
-    Its norm is the ||delta omega_k|| of knapsack selection, taken before any hook encoded it.
+    Its norm is the ||delta omega_k|| of knapsack selection, computed before any hook.
+
+    Args:
+        update: the update, with the metric `norm`.
+        upload_s: the client's estimate of the seconds of its upload alone; 0: unknown.
     """
     metrics = dict(update.metrics)
     norm_of_update = metrics.pop("norm")

@@ -1,4 +1,4 @@
-"""The gate in front of the aggregator: what is not a sound update of this round does not pass."""
+"""Validation: updates, offers and models are checked before they are used."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from layers.logic.core.state import ServerState
 from layers.logic.errors import LogicError, Rejected
 from layers.logic.round.logic import Logic
 
-MOST_SAMPLES = 1 << 53  # up to here float64 counts exactly, and no weighted sum overflows
-MOST = 1e200  # that a client may tell: no sum of such numbers, times samples, overflows
+MOST_SAMPLES = 1 << 53  # exact in float64, and no weighted sum overflows
+MOST = 1e200  # for numbers from clients: no sum of them, weighted by samples, overflows
 
 
 def check_envelope(update: Update, task: Task) -> None:
-    """Check what can be checked before any hook has looked at the update.
+    """Check the numbers of an update before any hook processes it.
 
     Raises:
-        Rejected: for another round than the task's, or a number of samples or steps that cannot be.
+        Rejected: the round is not the task's, or the number of samples or steps is impossible.
     """
     if update.round != task.round:
         raise Rejected(f"an update of round {update.round} in round {task.round}")
@@ -34,8 +34,8 @@ def check_offer(offer: Offer) -> None:
     """Check an offer before a selector sees it.
 
     Raises:
-        Rejected: for a norm, time or metric that is not finite or above 1e200, a negative norm or
-            time, or a number of samples that cannot be.
+        Rejected: the norm, the time or a metric is not finite or above 1e200, the norm or the time
+            is negative, or the number of samples is impossible.
     """
     _check_count("sample count", offer.samples, least=1)
     if not 0 <= offer.norm <= MOST:
@@ -46,11 +46,11 @@ def check_offer(offer: Offer) -> None:
 
 
 def check_content(update: Update, weights: np.ndarray, buffers: np.ndarray) -> None:
-    """Check the decoded vectors against those of the global model.
+    """Check the decoded vectors against those of the global model, and the metrics.
 
     Raises:
-        Rejected: for a wrong length or type, a value that is not finite, an update that added to
-            the weights is not finite, or a metric that is not finite or above 1e200.
+        Rejected: a vector has a wrong length or type or a value that is not finite, the sum of
+            weights and update is not finite, or a metric is not finite or above 1e200.
     """
     for name, vector, like in (
         ("update", update.delta, weights),
@@ -73,7 +73,7 @@ def check_model(state: ServerState, logic: Logic) -> None:
     """Check the next global model, so that a broken one is never sent or kept.
 
     Raises:
-        LogicError: for values that are not finite; the state before the round is still good.
+        LogicError: a value is not finite; the state before the round stays valid.
     """
     if not math.isfinite(_largest(state.weights)) or not math.isfinite(_largest(state.buffers)):
         hooks = "".join(f", {type(hook).__name__}" for hook in logic.hooks)
@@ -97,6 +97,6 @@ def _check_metrics(metrics: Mapping[str, Any]) -> None:
 
 
 def _largest(vector: np.ndarray) -> float:
-    """Return the largest absolute value, inf or NaN if there is one; copies nothing."""
+    """Return the largest absolute value, or inf or NaN if there is one, without a copy."""
     with np.errstate(invalid="ignore"):
         return max(abs(float(vector.min(initial=0))), abs(float(vector.max(initial=0))))

@@ -126,7 +126,9 @@ def test_two_nodes_give_the_bits_of_one_process_also_when_one_is_killed_in_mid_r
         assert outcome(on_ray) == serial
     killer.join()
     result = [record.getMessage() for record in caplog.records if record.name == "fedmx.executors"]
-    assert any("client 3 in round 2" in one and "another does it" in one for one in result), result
+    assert any(
+        "client 3 in round 2" in one and "another worker repeats it" in one for one in result
+    ), result
 
 
 def _kill_the_node_named_in(cluster: Any, flag: Path) -> None:

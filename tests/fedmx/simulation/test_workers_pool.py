@@ -36,7 +36,7 @@ TREE: dict[str, Any] = {
 
 
 class MemoryCrew:
-    """Executor that are called when they are waited for, in an order that `choose` draws.
+    """Workers that are called when they are waited for, in an order that `choose` draws.
 
     Args:
         choose: takes a number n and returns one of 0 to n - 1.

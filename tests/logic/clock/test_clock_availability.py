@@ -138,7 +138,7 @@ def test_a_run_in_which_nobody_ever_comes_again_says_so(tmp_path: Path) -> None:
     clock = VirtualClock(2, Lognormal(), availability=Trace(file))
     assert clock.available([0, 1]) == [1]
     clock.restore(10.0)
-    with pytest.raises(LogicError, match="none comes any more; give a longer trace"):
+    with pytest.raises(LogicError, match="nor later; give a longer trace"):
         clock.available([0, 1])
 
 

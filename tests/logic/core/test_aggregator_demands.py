@@ -38,7 +38,7 @@ def test_an_aggregator_can_ask_for_the_received_models_loss() -> None:
 def test_an_aggregator_that_looks_at_each_client_refuses_lanes_of_several() -> None:
     logic = a_logic(Fixed(((0, 1), (2,))), aggregator=Picky())
     peers = MemoryPeers(logic, CLIENTS)
-    with pytest.raises(LogicError, match="Picky looks at each client's own update, and Fixed"):
+    with pytest.raises(LogicError, match="Picky needs each client's own update, but Fixed"):
         run_round(a_state(logic), peers, logic)
     assert not peers.tasks
 

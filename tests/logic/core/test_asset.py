@@ -71,13 +71,13 @@ def test_the_logic_has_the_assets_of_all_hooks_in_their_order() -> None:
 
 
 def test_a_name_that_two_hooks_declare_is_refused() -> None:
-    with pytest.raises(LogicError, match="Declaring declares an asset 'one', too"):
+    with pytest.raises(LogicError, match="Declaring also declares an asset 'one'"):
         a_logic(alone(0), hooks=[Declaring(("one",)), Declaring(("two", "one"))])
 
 
 @pytest.mark.parametrize("name", ["", "../evil", "With space", ".hidden", "a" * 65, "1st"])
 def test_a_name_that_is_no_name_for_a_file_is_refused(name: str) -> None:
-    with pytest.raises(LogicError, match="is no asset's name"):
+    with pytest.raises(LogicError, match="is not an asset's name"):
         a_logic(alone(0), hooks=[Declaring((name,))])
 
 

@@ -151,7 +151,7 @@ def test_a_users_own_hooks_come_before_the_presets_of_the_same_stage(preset, own
 
 
 def test_a_hook_that_stands_behind_the_encoder_by_its_own_stage_is_refused() -> None:
-    with pytest.raises(LogicError, match="Late works on updates or gradients, and stands behind"):
+    with pytest.raises(LogicError, match="Late works on updates or gradients, but comes after"):
         a_logic(alone(0), hooks=[Stc(), Late()])
     assert names(a_logic(alone(0), hooks=[Late(), Stc(), Halving()]).hooks) == [
         *("Halving", "Late", "Stc")
