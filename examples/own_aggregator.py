@@ -6,9 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from layers.logic import Aggregator, Contribution, LogicError, ServerState
-from layers.logic.aggregators.buffers import BufferMean
-from layers.logic.core.aggregator import AGGREGATE
+from fedmx import AGGREGATE, Aggregator, BufferMean, Contribution, LogicError, ServerState
 
 
 class Total:

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from layers.logic import ClientHalf, Hook, Rejected, ServerHalf
-from layers.logic.compression.halves import CodecClientHalf, CodecServerHalf
+from fedmx import ClientHalf, CodecClientHalf, CodecServerHalf, Hook, Rejected, ServerHalf
 
 
 class UpperHalf:

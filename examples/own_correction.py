@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from layers.logic import ClientHalf, Context, Hook, ServerHalf, ServerState, Update
+from fedmx import ClientHalf, Context, Hook, ServerHalf, ServerState, Update
 
 ZERO = np.float32(0)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from layers.logic import ClientHalf, Context, Hook, Rejected, ServerHalf, Update
+from fedmx import ClientHalf, Context, Hook, Rejected, ServerHalf, Update
 
 
 @dataclass(frozen=True)

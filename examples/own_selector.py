@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from layers.logic import LogicError, Plan, Question, Selector, Verdict, single_lanes
-from layers.logic.algorithms.knapsack.reported_times import ToldTimes
+from fedmx import LogicError, Plan, Question, Selector, ToldTimes, Verdict, single_lanes
 
 
 @dataclass(frozen=True)

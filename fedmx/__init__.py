@@ -1,69 +1,39 @@
-"""fedmx: federated learning for MXNet/Gluon, from an idea to machines that talk over TLS."""
+"""fedmx: federated learning for MXNet/Gluon, from an idea to machines that talk over TLS.
+
+``__init__.pyi`` lists the names and their homes. Each is imported when it is first used, so that
+``fedmx --help`` does not wait for MXNet.
+"""
 
 from __future__ import annotations
 
+import ast
 import importlib
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
-from fedmx.version import __version__
+from fedmx.layers_check import check_layers
 
-if TYPE_CHECKING:
-    from fedmx.assembly.assembly import Assembly
-    from fedmx.client.client import Client
-    from fedmx.deployment.join import OwnPart, join
-    from fedmx.deployment.remote_clients import RemoteClients
-    from fedmx.deployment.serve import serve
-    from fedmx.errors import ExperimentError, FedmxError
-    from fedmx.experiment import Experiment
-    from fedmx.run import RunFolder
-    from fedmx.server.recorder import recorded
-    from fedmx.server.round import Round
-    from fedmx.server.server import Server, Stop
-    from fedmx.simulation.simulate import simulate
-    from fedmx.simulation.simulated_clients import SimulatedClients
+check_layers()
 
-__all__ = [
-    "Assembly",
-    "Client",
-    "Experiment",
-    "ExperimentError",
-    "FedmxError",
-    "OwnPart",
-    "Round",
-    "RunFolder",
-    "Server",
-    "SimulatedClients",
-    "RemoteClients",
-    "Stop",
-    "__version__",
-    "join",
-    "recorded",
-    "serve",
-    "simulate",
-]
-
+_STUB = ast.parse(Path(__file__).with_suffix(".pyi").read_bytes())
 _HOMES = {
-    "Assembly": "assembly.assembly",
-    "Client": "client.client",
-    "Experiment": "experiment",
-    "ExperimentError": "errors",
-    "FedmxError": "errors",
-    "OwnPart": "deployment.join",
-    "Round": "server.round",
-    "RunFolder": "run",
-    "Server": "server.server",
-    "SimulatedClients": "simulation.simulated_clients",
-    "RemoteClients": "deployment.remote_clients",
-    "Stop": "server.server",
-    "join": "deployment.join",
-    "recorded": "server.recorder",
-    "serve": "deployment.serve",
-    "simulate": "simulation.simulate",
+    alias.name: str(node.module)
+    for node in _STUB.body
+    if isinstance(node, ast.ImportFrom)
+    for alias in node.names
 }
+
+__all__ = sorted(_HOMES)
 
 
 def __getattr__(name: str) -> Any:
-    """Import a name when it is first used, so that `fedmx --help` need not wait for MXNet."""
+    """Import a name when it is first used."""
     if name not in _HOMES:
         raise AttributeError(f"module 'fedmx' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"fedmx.{_HOMES[name]}"), name)
+    value = getattr(importlib.import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})

@@ -1,18 +1,22 @@
-"""The errors of the front: what a user typed, wrote or named and fedmx cannot use."""
+"""The errors of the front: fedmx cannot use what a user typed, wrote or named."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-_SHOWN = 20  # lines of an error with many problems
+_MAX_LINES = 20  # of an error with many problems
 
 
 class FedmxError(Exception):
-    """Root of the front's errors; its text says what was wrong, where, and what to do."""
+    """The root of the front's errors; the text says what was wrong, where, and what to do."""
 
 
 class ExperimentError(FedmxError):
-    """An experiment, or a component that it names, is wrong; ``problems`` has one line each."""
+    """An experiment, or a component that it names, is wrong.
+
+    Attributes:
+        problems: one line for each problem.
+    """
 
     def __init__(self, message: str, problems: Sequence[str] = ()) -> None:
         super().__init__(message)
@@ -20,9 +24,14 @@ class ExperimentError(FedmxError):
 
     @classmethod
     def of(cls, source: str, problems: Sequence[str]) -> ExperimentError:
-        """One error of all ``problems``: a single one is one line, more follow a count."""
+        """Return one error for all problems.
+
+        Args:
+            source: the experiment's name for messages; empty for one made in Python.
+            problems: one line each. A single problem is the whole text; several follow their count.
+        """
         if len(problems) == 1:
             return cls(problems[0], problems)
         head = f"{source or 'experiment'}: {len(problems)} problems"
-        more = [f"and {len(problems) - _SHOWN} more"] if len(problems) > _SHOWN else []
-        return cls("\n  ".join([head, *problems[:_SHOWN], *more]), problems)
+        more = [f"and {len(problems) - _MAX_LINES} more"] if len(problems) > _MAX_LINES else []
+        return cls("\n  ".join([head, *problems[:_MAX_LINES], *more]), problems)

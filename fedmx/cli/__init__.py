@@ -1,4 +1,7 @@
-"""The command line: ``fedmx run``, ``server``, ``client``, ``resume``, ``report``, and more."""
+"""The command line: ``fedmx run``, ``server``, ``client``, ``resume``, ``report`` and more.
+
+Nothing outside this folder imports it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands, and how their errors reach a user."""
+"""The table of commands, and how their errors are shown."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from typer.exceptions import TyperException
 from fedmx.cli.commands import certs, client, data, explain, listing, report, server
 from fedmx.cli.commands import run as simulation
 from fedmx.cli.terminal.error_text import error_text, printable
+from fedmx.cli.terminal.exit_codes import INTERNAL_ERROR, INTERRUPTED, USER_ERROR
 from fedmx.cli.terminal.interrupts import Interrupted
-from fedmx.cli.terminal.options import help_if_alone
+from fedmx.cli.terminal.options import show_help_without_command
+from fedmx.components.renamed import new_option, renamed_text
 
-FAULT = 1  # exit code of what the user cannot put right
-WRONG = 2  # and of what the user can
-INTERRUPTED = 130
-POORER = {"·": ".", "…": "...", "–": "-"}
+_ASCII = {"·": ".", "…": "...", "–": "-"}
+"""What a terminal without Unicode shows for some characters; for all others it shows ``?``."""
 
 app = typer.Typer(
     name="fedmx",
@@ -44,7 +44,7 @@ app.add_typer(certs.app, name="certs")
 
 
 @app.callback(invoke_without_command=True)
-def _shared(
+def _common_options(
     context: typer.Context,
     version: bool = typer.Option(False, "--version", help="Print the version and end."),
     debug: bool = typer.Option(False, "--debug", help="Show the traceback of an error."),
@@ -54,54 +54,63 @@ def _shared(
 
         typer.echo(f"fedmx {__version__}")
         raise typer.Exit
-    help_if_alone(context)
+    show_help_without_command(context)
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run a command and return its exit code; what goes wrong is one line on stderr."""
+    """Run a command and return its exit code; an error is one line on stderr."""
     debug = "--debug" in arguments
     words = [word for word in arguments if word != "--debug"]
-    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # its font cache is not news
-    codecs.register_error("fedmx", _poorer)
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # it logs that it builds its font cache
+    codecs.register_error("fedmx", _ascii_substitutes)
     with contextlib.suppress(AttributeError, ValueError):
         sys.stdout.reconfigure(errors="fedmx")  # type: ignore[union-attr]
     try:
         code = app(words, prog_name="fedmx", standalone_mode=False)
         sys.stdout.flush()
     except Interrupted as error:
-        return _end(str(error), INTERRUPTED, debug)
+        return _show_error(str(error), INTERRUPTED, debug)
     except TyperException as error:
-        return _end(_usage(error), WRONG, debug)
+        return _show_error(_usage_text(error), USER_ERROR, debug)
     except BrokenPipeError:
-        return _end_quietly()
-    except Exception as error:  # noqa: BLE001, the last place that can say it in one line
+        return _close_stdout()
+    except Exception as error:  # noqa: BLE001, the last place that can show it in one line
         text = error_text(error)
         if text is None:
             traceback.print_exc()
-            return _end("this is a fault of fedmx, or of code of yours above", FAULT, False)
-        return _end(text, WRONG, debug)
+            message = "this is a fault of fedmx, or of your own code in the traceback above"
+            return _show_error(message, INTERNAL_ERROR, False)
+        return _show_error(text, USER_ERROR, debug)
     finally:
-        _start_quietly()
-    if code == INTERRUPTED:  # typer's word for a KeyboardInterrupt that nobody caught
-        return _end("interrupted", INTERRUPTED, False)
+        _start_mxnet()
+    if code == INTERRUPTED:  # typer returns it for a KeyboardInterrupt that nobody caught
+        return _show_error("interrupted", INTERRUPTED, False)
     return code if isinstance(code, int) else 0
 
 
-def _poorer(error: UnicodeError) -> tuple[str, int]:
-    """Replace what a terminal cannot show by something that it can, as a codec's error handler."""
+def _ascii_substitutes(error: UnicodeError) -> tuple[str, int]:
+    """Return ASCII for characters that a terminal cannot show; a codec's error handler."""
     assert isinstance(error, UnicodeEncodeError)
     missing = error.object[error.start : error.end]
-    return "".join(POORER.get(one, "?") for one in missing), error.end
+    return "".join(_ASCII.get(one, "?") for one in missing), error.end
 
 
-def _usage(error: TyperException) -> str:
-    text = getattr(error, "format_message", error.__str__)().replace(". Did", "; did").rstrip(".?")
+def _usage_text(error: TyperException) -> str:
+    """Return in one line what is wrong with the arguments of a command."""
     context = getattr(error, "ctx", None)
     path = context.command_path if context is not None else "fedmx"
+    option = getattr(error, "option_name", None)
+    if context is not None and option is not None:
+        options = [spelling for one in context.command.params for spelling in one.opts]
+        renamed = new_option(option, options)
+        if renamed is not None:
+            return f"{option} {renamed_text(renamed)} ({path} --help says more)"
+    text = getattr(error, "format_message", error.__str__)().replace(". Did", "; did").rstrip(".?")
     return f"{printable(text[:1].lower() + text[1:])} ({path} --help says more)"
 
 
-def _end(message: str, code: int, debug: bool) -> int:
+def _show_error(message: str, code: int, debug: bool) -> int:
+    """Write a message to stderr, after the traceback if ``debug`` is set, and return ``code``."""
     if debug:
         traceback.print_exc()
     sys.stdout.flush()
@@ -109,14 +118,17 @@ def _end(message: str, code: int, debug: bool) -> int:
     return code
 
 
-def _end_quietly() -> int:
-    """Whoever read the output has left (``fedmx list | head``): there is nobody to tell."""
+def _close_stdout() -> int:
+    """Send further output nowhere; the reader of a pipe has ended (``fedmx list | head``)."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return FAULT
+    return INTERNAL_ERROR
 
 
-def _start_quietly() -> None:
-    """Start MXNet if it was loaded for nothing: it would do so at the end, and talk about it."""
+def _start_mxnet() -> None:
+    """Start MXNet if it was imported and not used.
+
+    Otherwise it starts when the process ends, and writes a line about it.
+    """
     if "mxnet" in sys.modules:
         with contextlib.suppress(Exception):
             from layers.compute.engines.mxnet.runtime import one_thread

@@ -18,7 +18,6 @@ from layers.logic import (
     answer,
     answer_question,
 )
-from layers.logic.core.survey import HOOKS
 
 
 def _nowhere(ledger: ClientLedger) -> None:
@@ -54,7 +53,6 @@ class Participant:
         return update
 
     def reply(self, question: Question) -> Answer:
-        """Answer a survey, or a question of the hooks."""
-        if question.name == HOOKS:
-            return self.logic.answer_hooks(self.client, question)
-        return answer_question(self.client, question, self.compute.engine, self.compute.samples)
+        """Answer a question of the server."""
+        compute = self.compute
+        return answer_question(self.client, question, compute.engine, compute.samples, self.logic)

@@ -1,5 +1,5 @@
-"""Components that an experiment names: how a name becomes an object.
+"""The components that an experiment names: how a name and its settings become an object.
 
-Names, settings, user code and the wording of messages about them. Nothing here reads a whole
+The wording of messages about names and values lives here, too. Nothing here reads a whole
 experiment file.
 """

@@ -1,9 +1,9 @@
-"""From a component's name and settings to the thing itself.
+"""Builds a component from its name and settings.
 
 A table maps the names of one kind to classes or functions, or to ``"module:Name"`` strings, so that
-listing names imports nothing. A key that ends with a colon is a family: ``gluon:resnet18_v1`` is
-the entry ``"gluon:"`` with ``"resnet18_v1"`` as its first argument. Everything else with a colon is
-a user's own ``package.module:Name``.
+nothing is imported to list the names. A key that ends with a colon is a family:
+``gluon:resnet18_v1`` is the entry ``"gluon:"`` with ``"resnet18_v1"`` as its first argument. Every
+other name with a colon is a user's own ``package.module:Name``.
 """
 
 from __future__ import annotations
@@ -15,35 +15,44 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from fedmx.components.component import Component
-from fedmx.components.renamed import new_setting
+from fedmx.components.renamed import new_setting, renamed_text
 from fedmx.components.settings import Signature, signature_of
 from fedmx.components.text import first_line, unknown
-from fedmx.components.user_code import UserCodeError, imported, place_of
+from fedmx.components.user_code import UserCodeError, import_user_code, place_of
 from fedmx.errors import ExperimentError, FedmxError
 from layers.compute.errors import ComputeError
 from layers.logic.errors import LogicError
 
 
 def resolve(kind: str, reference: Component, table: Mapping[str, Any], /) -> Any:
-    """What ``reference`` names: an entry of ``table``, a user's own, or the object that it holds.
+    """Return what a component refers to, without making it.
 
-    ``kind`` is the noun for messages ("selector"). Raises ExperimentError in one line.
+    Args:
+        kind: the noun for messages, such as "selector".
+        reference: the component.
+        table: the names of this kind, each with its class, function or ``"module:Name"``.
+
+    Returns:
+        The object that the component holds, an entry of the table, or the user's own code.
+
+    Raises:
+        ExperimentError: the name is unknown, or its module cannot be imported.
     """
     if reference.object is not None:
         return reference.object
     name = reference.name
-    for known, entry in table.items():
-        if name in (known, _spelling(entry)):
-            return _loaded(entry)
-        if known.endswith(":") and name.startswith(known) and name != known:
-            return functools.partial(_loaded(entry), name.removeprefix(known))
+    for key, entry in table.items():
+        if name in (key, _entry_name(entry)):
+            return _load(entry)
+        if key.endswith(":") and name.startswith(key) and name != key:
+            return functools.partial(_load(entry), name.removeprefix(key))
     if name.startswith("<"):
-        raise _error(reference, f"{reference.obstacle}; run again from that program")
+        raise _error(reference, f"{reference.not_portable_reason}; run again from that program")
     if ":" not in name:
-        names = [f"{known}NAME" if known.endswith(":") else known for known in table]
+        names = [f"{key}NAME" if key.endswith(":") else key for key in table]
         raise _error(reference, f"{unknown(kind, name, names)}, or your own as package.module:Name")
     try:
-        return imported(name, reference.source.folder, reference.source.modules)
+        return import_user_code(name, reference.source.folder, reference.source.modules)
     except UserCodeError as error:
         raise _error(reference, str(error)) from error.__cause__
 
@@ -51,14 +60,24 @@ def resolve(kind: str, reference: Component, table: Mapping[str, Any], /) -> Any
 def bind(
     kind: str, reference: Component, table: Mapping[str, Any], /, **provided: Any
 ) -> Callable[[], Any]:
-    """Checks a component's settings now; the function that it returns makes one at each call.
+    """Check a component's settings now, and return a function that makes one at each call.
 
-    ``provided`` is what the framework gives (``classes=10``) where the signature asks for it and
-    the settings do not say otherwise. An object that is no class or function is itself returned.
-    Raises one ExperimentError for all settings that are wrong, unknown or missing.
+    Args:
+        kind: the noun for messages, such as "selector".
+        reference: the component.
+        table: the names of this kind; see `resolve`.
+        **provided: arguments of the framework, such as ``classes=10``. Each is used if the
+            signature has such a parameter and the settings do not give it.
+
+    Returns:
+        A function without parameters. For an object that is no class or function, it returns that
+        object.
+
+    Raises:
+        ExperimentError: settings are wrong, unknown or missing; one error tells all of them.
     """
     target = resolve(kind, reference, table)
-    if not _makes(target):
+    if not _is_factory(target):
         if reference.settings:
             raise _error(reference, f"{reference.name} is an object and takes no settings")
         return lambda: target
@@ -71,30 +90,31 @@ def bind(
         except FedmxError:
             raise
         except Exception as error:
-            raise _error(reference, _complaint(reference, error)) from error
+            raise _error(reference, _failure_text(reference, error)) from error
 
     return make
 
 
 def build(kind: str, reference: Component, table: Mapping[str, Any], /, **provided: Any) -> Any:
-    """Checks a component's settings against its signature and makes it; see ``bind``."""
+    """Check a component's settings and make it; see `bind`."""
     return bind(kind, reference, table, **provided)()
 
 
 def _arguments(
     kind: str, reference: Component, signature: Signature, provided: Mapping[str, Any]
 ) -> dict[str, Any]:
+    """Return the arguments of the call, or raise one ExperimentError for all wrong settings."""
     known = signature.settings
     arguments = {key: value for key, value in provided.items() if key in known}
     problems: dict[str, str] = {}
     for key, value in reference.settings.items():
         if key in known:
             try:
-                arguments[key] = known[key].checked(value)
+                arguments[key] = known[key].convert(value)
             except ValueError as error:
                 problems[key] = str(error)
         elif (renamed := new_setting(key, known)) is not None:
-            problems[key] = f"is called {renamed} now; write {renamed}"
+            problems[key] = renamed_text(renamed)
         elif signature.open:
             arguments[key] = value
         else:
@@ -115,17 +135,21 @@ def _error(reference: Component, text: str) -> ExperimentError:
     return ExperimentError(reference.source.problem(reference.where, text))
 
 
-def _complaint(reference: Component, error: Exception) -> str:
+def _failure_text(reference: Component, error: Exception) -> str:
+    """Return in one line why making a component failed."""
     text, place = first_line(error), place_of(error)
     if isinstance(error, LogicError | ComputeError):
-        return text  # written for users
+        return text  # it is written for users already
     if not isinstance(error, ValueError):
         text = f"{reference.name} failed: {type(error).__name__}: {text}"
     return f"{text} ({place})" if place else text
 
 
-def _makes(target: Any) -> bool:
-    """Whether ``target`` is to be called; an object may be callable (a Gluon block) and is not."""
+def _is_factory(target: Any) -> bool:
+    """Return whether a call of ``target`` makes the component.
+
+    A Gluon block can be called, too, and is the component itself.
+    """
     return (
         inspect.isclass(target)
         or inspect.isroutine(target)
@@ -133,14 +157,15 @@ def _makes(target: Any) -> bool:
     )
 
 
-def _spelling(entry: Any) -> str:
-    """How a table's entry is spelled as ``module:Name``, which an object of it is written as."""
+def _entry_name(entry: Any) -> str:
+    """Return ``module:Name`` of a table's entry, as a file names an object of this class."""
     if isinstance(entry, str):
         return entry
     return f"{getattr(entry, '__module__', '')}:{getattr(entry, '__qualname__', '')}"
 
 
-def _loaded(entry: Any) -> Any:
+def _load(entry: Any) -> Any:
+    """Return the class or function of a table's entry."""
     if not isinstance(entry, str):
         return entry
     module, _, qualified = entry.partition(":")

@@ -1,4 +1,4 @@
-"""Every name that an experiment file can use, by kind."""
+"""The names that an experiment file can use, by kind."""
 
 from __future__ import annotations
 

@@ -16,17 +16,22 @@ from pydantic import PlainValidator, ValidationInfo
 from fedmx.components.source import Source, Where
 from fedmx.components.text import shown
 
-_DEPTH = 32  # nesting of settings, as of files
+_MAX_DEPTH = 32  # nesting of settings; experiment.reader has the same limit
 
 
 @dataclass(frozen=True)
 class Component:
-    """Names a model, a data set, a hook, ... and gives its settings.
+    """The name and settings of a model, a data set, a hook or another component.
 
-    ``fedmx.components.build`` makes the thing itself.
+    `fedmx.components.build` makes the component from it.
 
-    ``object`` is set instead when the thing itself was given from Python: an instance, or a class
-    or function that is still to be called. ``where`` and ``source`` only serve messages.
+    Attributes:
+        name: a name of fedmx, or ``package.module:Name``.
+        settings: the value of each setting.
+        object: what Python code gave instead of a name: an instance, or a class or function that
+            makes one. None if a name was given.
+        where: the place in the experiment, for messages.
+        source: the experiment's source, for messages and for the import of user code.
     """
 
     name: str
@@ -37,15 +42,21 @@ class Component:
 
     @classmethod
     def of(cls, value: Any, where: Where = (), source: Source | None = None) -> Component:
-        """Reads a string, a mapping with ``name``, a Component, or takes any other object as is.
+        """Make a reference from what an experiment gives.
 
-        Raises ValueError in a user's words.
+        Args:
+            value: a name, a mapping with ``name``, a Component, or any other object.
+            where: the place in the experiment.
+            source: the experiment's source; None for one made in Python.
+
+        Raises:
+            ValueError: the value is none of these; the text is written for users.
         """
         source = source or Source()
         if isinstance(value, Component):
             return dataclasses.replace(value, where=where, source=source)
         if isinstance(value, str):
-            return cls(_checked(value), {}, None, where, source)
+            return cls(_check_name(value), {}, None, where, source)
         if isinstance(value, Mapping):
             if "name" not in value:
                 raise ValueError("must say its name: write NAME or {name: NAME, ...}")
@@ -53,18 +64,18 @@ class Component:
             for key in settings:
                 if not isinstance(key, str):
                     raise ValueError(f"the name of a setting must be text, not {shown(key)}")
-            return cls(_checked(value["name"]), settings, None, where, source)
+            return cls(_check_name(value["name"]), settings, None, where, source)
         if value is None or isinstance(value, bool | int | float | list | tuple | set | bytes):
             raise ValueError(f"must be a name or a mapping with a name, not {shown(value)}")
-        return cls(_spelled(value), {}, value, where, source)
+        return cls(_code_name(value), {}, value, where, source)
 
     @property
-    def obstacle(self) -> str | None:
-        """Why a file cannot hold this component, or None when it can."""
+    def not_portable_reason(self) -> str | None:
+        """Why a file cannot hold this component, or None if it can."""
         if self.object is None:
             if self.name.startswith("<"):
                 return f"{self.name} was an object of a Python program, which a file cannot hold"
-            return _not_plain(self.settings)
+            return _not_plain_reason(self.settings)
         if self.name.startswith("<"):
             return (
                 f"{self.name} cannot be imported by name; define its class at the top of a module "
@@ -73,19 +84,19 @@ class Component:
         if _is_code(self.object):
             return None
         if not dataclasses.is_dataclass(self.object):
-            return f"an object of {self.name}, which is no dataclass: its settings are not known"
+            return f"an object of {self.name}, which is not a dataclass: its settings are unknown"
         settings = _fields(self.object)
         if "name" in settings:
-            return f"{self.name} has a field 'name', which a file keeps for the component's own"
-        return _not_plain(settings)
+            return f"{self.name} has a field 'name', which in a file is the component's own name"
+        return _not_plain_reason(settings)
 
     @property
     def portable(self) -> bool:
         """Whether a file, and so another machine, can hold this component."""
-        return self.obstacle is None
+        return self.not_portable_reason is None
 
     def reference(self) -> str | dict[str, Any]:
-        """What a file says for this component: a name, or a mapping of name and settings."""
+        """Return what a file says for this component: a name, or a mapping with the settings."""
         if not self.portable:
             return self.name if self.name.startswith("<") else f"<object {self.name}>"
         given = self.settings
@@ -96,7 +107,12 @@ class Component:
 
 
 def component_at(*where: str, optional: bool = False) -> PlainValidator:
-    """The pydantic validator of the field at ``where``, which every component remembers."""
+    """Return a pydantic validator that reads a component at the place ``where``.
+
+    Args:
+        where: the keys that lead to the field, such as ``"logic", "selector"``.
+        optional: whether null is allowed.
+    """
 
     def validate(value: Any, info: ValidationInfo) -> Component | None:
         if optional and value is None:
@@ -107,9 +123,17 @@ def component_at(*where: str, optional: bool = False) -> PlainValidator:
 
 
 def plain(value: Any, depth: int = 0) -> Any:
-    """``value`` in what YAML and JSON can hold; ValueError when it cannot be."""
-    if depth > _DEPTH:
-        raise ValueError(f"nested more than {_DEPTH} deep")
+    """Return ``value`` as text, numbers, lists and mappings, which YAML and JSON can hold.
+
+    Args:
+        value: any value of a setting.
+        depth: how deep the value is nested in another one.
+
+    Raises:
+        ValueError: something in it has another type, is NaN, or is too large.
+    """
+    if depth > _MAX_DEPTH:
+        raise ValueError(f"nested more than {_MAX_DEPTH} deep")
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):
@@ -133,11 +157,14 @@ def plain(value: Any, depth: int = 0) -> Any:
             raise ValueError("a mapping has keys that are not text")
         return {plain(key): plain(item, depth + 1) for key, item in value.items()}
     if type(value).__module__ == "numpy" and getattr(value, "shape", None) == ():
-        return plain(value.item(), depth + 1)  # a scalar of numpy's, without importing it
-    raise ValueError(f"an object of {type(value).__qualname__} is no text, number, list or mapping")
+        return plain(value.item(), depth + 1)  # a numpy scalar; numpy is not imported
+    raise ValueError(
+        f"an object of {type(value).__qualname__} is not text, a number, a list or a mapping"
+    )
 
 
-def _checked(name: Any) -> str:
+def _check_name(name: Any) -> str:
+    """Return the name of a component, or raise ValueError if it cannot be one."""
     if not isinstance(name, str) or not name or name != name.strip() or not name.isprintable():
         raise ValueError(f"the name must be text without spaces around it, not {shown(name)}")
     if len(name) > 200:
@@ -153,8 +180,8 @@ def _fields(value: Any) -> dict[str, Any]:
     return {one.name: getattr(value, one.name) for one in dataclasses.fields(value) if one.init}
 
 
-def _spelled(value: Any) -> str:
-    """``module:QualName`` when that leads back to the object's code, else ``<object Name>``."""
+def _code_name(value: Any) -> str:
+    """Return ``module:QualName`` if an import finds the object's code, else ``<object Name>``."""
     code = value if _is_code(value) else type(value)
     module = str(getattr(code, "__module__", None) or "")
     qualified = str(getattr(code, "__qualname__", None) or type(value).__name__)
@@ -164,7 +191,7 @@ def _spelled(value: Any) -> str:
     return f"{module}:{qualified}" if found is code else f"<object {qualified}>"
 
 
-def _not_plain(settings: Mapping[str, Any]) -> str | None:
+def _not_plain_reason(settings: Mapping[str, Any]) -> str | None:
     for key, value in settings.items():
         try:
             plain(key)

@@ -1,4 +1,4 @@
-"""The settings of a component: the typed parameters of the class or function that makes it."""
+"""The settings of a component are the typed parameters of the class or function that makes it."""
 
 from __future__ import annotations
 
@@ -16,14 +16,21 @@ from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError
 
 from fedmx.components.source import dotted
 from fedmx.components.text import in_words, shown, takes_bool
-from fedmx.experiment.problems import said
+from fedmx.components.value_problem import value_problem
 
 _KEYWORD = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
 @dataclass(frozen=True)
 class Setting:
-    """One setting: its name, its annotated type, and its default unless it is ``required``."""
+    """One setting.
+
+    Attributes:
+        name: its name in a file.
+        annotation: its annotated type; Any if there is none.
+        required: whether it must be given.
+        default: its value if it is not given; None for a required one.
+    """
 
     name: str
     annotation: Any
@@ -32,14 +39,18 @@ class Setting:
 
     @property
     def type(self) -> str:
-        """The type in words: "a whole number or null"."""
+        """The type in words, such as "a whole number or null"."""
         return in_words(self.annotation)
 
     def __str__(self) -> str:
         return self.name if self.required else f"{self.name} = {shown(self.default)}"
 
-    def checked(self, value: Any) -> Any:
-        """``value`` as the annotation has it (a list becomes a tuple), or ValueError."""
+    def convert(self, value: Any) -> Any:
+        """Return ``value`` in the annotated type; a list can become a tuple.
+
+        Raises:
+            ValueError: it has another type; the text says which one is needed.
+        """
         if isinstance(value, bool) and not takes_bool(self.annotation):
             raise ValueError(f"must be {self.type}, not {shown(value)}")
         adapter = _adapter(self.annotation)
@@ -50,7 +61,7 @@ class Setting:
                 details = error.errors(include_url=False)
                 if len(details) == 1 and not details[0]["type"].startswith("is_instance"):
                     where = dotted(details[0]["loc"])
-                    text = said(details[0])
+                    text = value_problem(details[0])
                     raise ValueError(f"{where}: {text}" if where else text) from None
                 raise ValueError(f"must be {self.type}, not {shown(value)}") from None
         if isinstance(value, float) and math.isnan(value):
@@ -60,17 +71,25 @@ class Setting:
 
 @dataclass(frozen=True)
 class Signature:
-    """The settings of a class or function; an ``open`` one takes others too (``**kwargs``)."""
+    """The settings of a class or function.
+
+    Attributes:
+        settings: the settings by name.
+        open: whether it takes other settings, too (``**kwargs``).
+    """
 
     settings: Mapping[str, Setting]
     open: bool
 
 
 def signature_of(target: Callable[..., Any]) -> Signature:
-    """Reads the settings from ``target``'s parameters; what cannot be read is open to all."""
+    """Return the settings of a class or function.
+
+    If its parameters cannot be read, the signature is open and has no settings.
+    """
     try:
         parameters = inspect.signature(target).parameters.values()
-    except (TypeError, ValueError):  # code written in C may not tell
+    except (TypeError, ValueError):  # code written in C may have no signature
         return Signature({}, open=True)
     hints = _hints(target)
     settings = {
@@ -87,6 +106,7 @@ def signature_of(target: Callable[..., Any]) -> Signature:
 
 
 def _hints(target: Any) -> dict[str, Any]:
+    """Return the type of each parameter that has an annotation."""
     while isinstance(target, functools.partial):
         target = target.func
     holder = target
@@ -94,11 +114,12 @@ def _hints(target: Any) -> dict[str, Any]:
         holder = target.__init__
     try:
         return typing.get_type_hints(holder, include_extras=True)
-    except Exception:  # noqa: BLE001 - an annotation may name what is only imported for checkers
+    except Exception:  # noqa: BLE001 - an annotation may name a type-only import
         return _hints_one_by_one(holder)
 
 
 def _hints_one_by_one(holder: Any) -> dict[str, Any]:
+    """Return the type of each parameter; Any where the annotation cannot be evaluated."""
     module = inspect.getmodule(holder)
     hints: dict[str, Any] = {}
     for name, annotation in getattr(holder, "__annotations__", {}).items():
@@ -107,7 +128,7 @@ def _hints_one_by_one(holder: Any) -> dict[str, Any]:
             hints |= typing.get_type_hints(
                 alone, vars(module) if module else {}, include_extras=True
             )
-        except Exception:  # noqa: BLE001 - as above: this one parameter stays unchecked
+        except Exception:  # noqa: BLE001 - as above; only this parameter stays unchecked
             hints[name] = Any
     return hints
 
@@ -116,6 +137,6 @@ def _adapter(annotation: Any) -> TypeAdapter[Any] | None:
     for config in (ConfigDict(arbitrary_types_allowed=True), None):
         try:
             return TypeAdapter(annotation, config=config)
-        except PydanticUserError:  # a type with a configuration of its own, or one it cannot check
+        except PydanticUserError:  # the type has its own configuration, or pydantic cannot check it
             continue
     return None

@@ -1,4 +1,4 @@
-"""Where an experiment came from, so that a message can point at the line that is wrong."""
+"""The source of an experiment, so that a message can point at the line that is wrong."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-Where = tuple[str | int, ...]  # ("logic", "hooks", 0, "norm"), which users write logic.hooks.0.norm
+Where = tuple[str | int, ...]
+"""A place in an experiment: ("logic", "hooks", 0, "norm") is logic.hooks.0.norm for users."""
 
-OVERRIDDEN = 0  # in place of a line: the value came from --set
+OVERRIDDEN = 0
+"""The line number of a value that came from --set."""
 
 
 def dotted(where: Where) -> str:
-    """A place in an experiment as users write it; a key that is not plain text is quoted."""
+    """Return a place in an experiment as users write it; a key that is not plain text is quoted."""
     parts = (str(part) for part in where)
     return ".".join(
         part if part.isprintable() and len(part) <= 60 else ascii(part[:60]) for part in parts
@@ -21,15 +23,25 @@ def dotted(where: Where) -> str:
 
 @dataclass(frozen=True)
 class Source:
-    """An experiment's file and lines, and from where modules that it names may be imported."""
+    """The file of an experiment, its lines, and the modules that it may import.
 
-    name: str = ""  # as messages give it; empty for an experiment made in Python
-    folder: Path | None = None  # the file's folder: modules beside the file can be named in it
-    modules: frozenset[str] | None = None  # what may be imported by name; None is everything
+    Attributes:
+        name: the file's name for messages; empty for an experiment made in Python.
+        folder: the file's folder; the experiment can name modules in it.
+        modules: the modules that the experiment may import; None: all.
+        lines: the line of each place, from 1, or `OVERRIDDEN`.
+    """
+
+    name: str = ""
+    folder: Path | None = None
+    modules: frozenset[str] | None = None
     lines: Mapping[Where, int] = field(default_factory=dict)
 
     def problem(self, where: Where, text: str) -> str:
-        """One line: file, line (the nearest that is known), dotted path and ``text``."""
+        """Return a message of one line: file, line, dotted path and ``text``.
+
+        The line is that of the place, or of the nearest place above it whose line is known.
+        """
         line = next(
             (self.lines[where[:n]] for n in range(len(where), -1, -1) if where[:n] in self.lines),
             None,

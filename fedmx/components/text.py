@@ -1,4 +1,4 @@
-"""How the front's messages word a value, a type and a name that is not known."""
+"""The wording of a value, a type and an unknown name in messages."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _TYPES: dict[object, str] = {
 
 
 def shown(value: object, limit: int = 60) -> str:
-    """``value`` as a message quotes it: on one line, as YAML spells it, and cut to ``limit``."""
+    """Return a value as a message quotes it: on one line, and cut to ``limit`` characters."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, Mapping):
@@ -37,7 +37,7 @@ def shown(value: object, limit: int = 60) -> str:
 
 
 def in_words(annotation: object) -> str:
-    """A type annotation in a user's words: ``int | None`` is "a whole number or null"."""
+    """Return a type annotation in plain words: ``int | None`` is "a whole number or null"."""
     if annotation in (typing.Any, object):
         return "a value"
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
@@ -58,7 +58,7 @@ def in_words(annotation: object) -> str:
 
 
 def takes_bool(annotation: object) -> bool:
-    """Whether true and false are values of ``annotation`` (to Python, a bool is an int)."""
+    """Return whether true and false are values of a type; in Python a bool is also an int."""
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is typing.Annotated:
         return takes_bool(arguments[0])
@@ -76,7 +76,15 @@ def unknown(
     listed: str = "there are",
     described: Mapping[str, str] | None = None,
 ) -> str:
-    """``unknown WHAT 'NAME'``, the nearest of ``known``, and all of them (as ``described``)."""
+    """Return a message about an unknown name, with the nearest known name and all of them.
+
+    Args:
+        what: the noun, such as "selector".
+        name: the unknown name.
+        known: the names that there are.
+        listed: the words before the list of names.
+        described: what the list shows instead of a name.
+    """
     names = sorted(known)
     near = difflib.get_close_matches(name[:100], names, n=1, cutoff=0.6)
     hint = f"; did you mean {near[0]!r}?" if near else ";"
@@ -85,7 +93,7 @@ def unknown(
 
 
 def first_line(error: BaseException, limit: int = 300) -> str:
-    """The first line of an exception's text that says something, or the exception's name."""
+    """Return the first line of an exception's text that is not blank, or the exception's name."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     text = lines[0] if lines else type(error).__name__
     return text if len(text) <= limit else text[:limit] + "…"

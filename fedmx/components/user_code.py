@@ -1,4 +1,4 @@
-"""Imports what an experiment names as ``package.module:Name``, and finds the line that failed."""
+"""The import of what an experiment names as ``package.module:Name``, and the line that failed."""
 
 from __future__ import annotations
 
@@ -15,19 +15,28 @@ from typing import Any
 from fedmx.components.text import first_line, shown, unknown
 from fedmx.errors import FedmxError
 
-_OURS = ("fedmx", "layers")
+_OWN_PACKAGES = ("fedmx", "layers")
+_MAX_NAMES = 40
 
 
 class UserCodeError(FedmxError):
-    """A reference to a user's own code leads nowhere, or to what no experiment may name."""
+    """A user's own code cannot be found or imported, or no experiment may name it."""
 
 
-def imported(name: str, folder: Path | None, modules: Collection[str] | None) -> Any:
-    """The class, function or object at ``name``.
+def import_user_code(name: str, folder: Path | None, modules: Collection[str] | None) -> Any:
+    """Return the class, function or object that ``package.module:Name`` names.
 
-    Modules are found as Python finds them, then in ``folder``, then in the working directory.
-    With ``modules`` only these and what is inside them are imported. Python's own modules are not
-    components, so that an experiment file cannot name ``os:system``.
+    Python's own modules are refused, so that an experiment file cannot name ``os:system``.
+
+    Args:
+        name: the name.
+        folder: where to look for the module after Python's own path and before the working
+            directory.
+        modules: the modules that may be imported, with their submodules; None: all.
+
+    Raises:
+        UserCodeError: the name has another form, is not allowed, does not exist, or its module
+            cannot be imported.
     """
     path, _, qualified = name.partition(":")
     parts, attributes = path.split("."), qualified.split(".")
@@ -37,14 +46,14 @@ def imported(name: str, folder: Path | None, modules: Collection[str] | None) ->
         path == one or path.startswith(f"{one}.") for one in modules
     ):
         raise UserCodeError(
-            f"{shown(name)} names code of the module {shown(path)}, which is not among "
-            f"those allowed here ({', '.join(sorted(modules)) or 'none'}); "
+            f"{shown(name)} names code of the module {shown(path)}, which is not "
+            f"allowed here (allowed: {', '.join(sorted(modules)) or 'none'}); "
             f"if it is yours, allow it: fedmx client --module {path}"
         )
-    _refuse_pythons_own(parts[0], name)
+    _check_not_pythons(parts[0], name)
     folders = [found.resolve() for found in (folder, Path.cwd()) if found is not None]
-    module = _module(path, name, folders)
-    _refuse_a_namesake(parts[0], name, folders)
+    module = _import_module(path, name, folders)
+    _check_namesake(parts[0], name, folders)
     found: Any = module
     for attribute in attributes:
         if found is not module and not inspect.isclass(found):
@@ -56,39 +65,41 @@ def imported(name: str, folder: Path | None, modules: Collection[str] | None) ->
     if inspect.ismodule(found):
         raise UserCodeError(f"{shown(name)} is a module; name a class or function in it")
     if inspect.isclass(found) or inspect.isroutine(found):
-        _refuse_pythons_own(str(getattr(found, "__module__", None) or "").partition(".")[0], name)
+        _check_not_pythons(str(getattr(found, "__module__", None) or "").partition(".")[0], name)
     return found
 
 
 def place_of(error: BaseException) -> str:
-    """``FILE:LINE`` where an exception was raised, in a user's own file rather than in a library.
+    """Return ``FILE:LINE`` where an exception was raised, or an empty text if no file is known.
 
-    Empty when no file is known.
+    A line in a user's own file is preferred to one in a library.
     """
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}:{error.lineno}"
     frames = [
         (frame.filename, frame.lineno)
         for frame in traceback.extract_tb(error.__traceback__)
-        if not frame.filename.startswith("<") and Path(frame.filename).parent not in _NOT_THE_USERS
+        if not frame.filename.startswith("<") and Path(frame.filename).parent not in _IMPORTERS
     ]
     own = [frame for frame in frames if not _installed(Path(frame[0]))]
     file, line = (own or frames or [("", 0)])[-1]
     return f"{file}:{line}" if file else ""
 
 
-_NOT_THE_USERS = (Path(__file__).parent, Path(importlib.__file__).parent)
+_IMPORTERS = (Path(__file__).parent, Path(importlib.__file__).parent)
+"""The folders of the code that imports user code; they are in each traceback."""
 
 
 def _installed(path: Path) -> bool:
-    """Whether a file is a part of Python or of an installed package."""
+    """Return whether a file belongs to Python or to an installed package."""
     homes = {Path(sysconfig.get_path(one)) for one in ("stdlib", "purelib", "platlib")}
     return any(home in path.parents or home.resolve() in path.parents for home in homes)
 
 
-def _module(path: str, name: str, folders: list[Path]) -> ModuleType:
+def _import_module(path: str, name: str, folders: list[Path]) -> ModuleType:
+    """Return the imported module; ``folders`` are searched after Python's own path."""
     for folder in folders:
-        # At the end: a user's file must not come before an installed module of the same name.
+        # At the end, so that a user's file does not hide an installed module of the same name.
         if str(folder) not in sys.path:
             sys.path.append(str(folder))
     importlib.invalidate_caches()
@@ -108,17 +119,21 @@ def _module(path: str, name: str, folders: list[Path]) -> ModuleType:
         ) from error
 
 
-def _refuse_pythons_own(root: str, name: str) -> None:
+def _check_not_pythons(root: str, name: str) -> None:
+    """Check that the module ``root`` is not one of Python's own."""
     if root in sys.stdlib_module_names or root in sys.builtin_module_names:
         raise UserCodeError(
-            f"{shown(name)} is a part of Python itself and no component; "
-            "if it is a file of yours, give it another name"
+            f"{shown(name)} is a part of Python itself and not a component; "
+            "if it is a file of yours, rename it"
         )
 
 
-def _refuse_a_namesake(root: str, name: str, folders: list[Path]) -> None:
-    """Two experiments of one process may each have a ``hooks.py``: never take the other's."""
-    if root in _OURS:
+def _check_namesake(root: str, name: str, folders: list[Path]) -> None:
+    """Check that the imported module is the one in the experiment's folder.
+
+    Two experiments of one process may each have a ``hooks.py``, and Python imports only one.
+    """
+    if root in _OWN_PACKAGES:
         return
     for folder in folders:
         meant = folder / root if (folder / root).is_dir() else folder / f"{root}.py"
@@ -129,23 +144,25 @@ def _refuse_a_namesake(root: str, name: str, folders: list[Path]) -> None:
             return
         if not any(_installed(one) for one in found):
             raise UserCodeError(
-                f"{shown(name)}: the module {root} is that of {found[0]}, not {meant}; "
-                "give one of the two another name"
+                f"{shown(name)}: the module {root} was imported from {found[0]}, not from {meant}; "
+                "rename one of the two files"
             )
         return
 
 
 def _places(module: ModuleType) -> list[str]:
+    """Return the file of a module, or the folders of a namespace package."""
     file = getattr(module, "__file__", None)
     return [file] if file else list(getattr(module, "__path__", []))
 
 
 def _own_names(holder: Any, path: str) -> list[str]:
+    """Return the names that a module or class defines itself, at most `_MAX_NAMES`."""
     return [
         one
         for one, value in vars(holder).items()
         if not one.startswith("_") and getattr(value, "__module__", None) == path
-    ][:40]
+    ][:_MAX_NAMES]
 
 
 def _file(module: ModuleType) -> str:

@@ -1,4 +1,7 @@
-"""The experiment file: what it may say, how it is read, changed, checked and written again."""
+"""The experiment: its schema, and how it is read, overridden, checked and written.
+
+What its components mean is not decided here.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The keys that an experiment's schema knows, and what to say of one that it does not."""
+"""The keys of an experiment's schema, and the message about a key that it does not have."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 from pydantic import BaseModel
 
 from fedmx.components.component import Component
-from fedmx.components.renamed import new_key
+from fedmx.components.renamed import new_key, renamed_text
 from fedmx.components.source import Where, dotted
 from fedmx.components.text import unknown
 
 
 def sections_of(schema: type[BaseModel]) -> dict[str, type[BaseModel] | None]:
-    """The keys of a section, each with the section that it opens, or None."""
+    """Return the keys of a section, each with the section below it, or None for a value."""
     sections = {}
     for name, field in schema.model_fields.items():
         kinds = (kind for kind in _kinds(field.annotation) if issubclass(kind, BaseModel))
@@ -24,12 +24,17 @@ def sections_of(schema: type[BaseModel]) -> dict[str, type[BaseModel] | None]:
 
 
 def holds_component(schema: type[BaseModel], key: str) -> bool:
-    """Whether ``key`` of ``schema`` takes a component, or a list of them."""
+    """Return whether the key of a section takes a component or a list of components."""
     return Component in _kinds(schema.model_fields[key].annotation)
 
 
 def keys_of(schema: type[BaseModel], above: Where = ()) -> Iterator[Where]:
-    """Every place that the schema knows, sections included."""
+    """Yield each place of the schema, sections included.
+
+    Args:
+        schema: the section.
+        above: the place of the section.
+    """
     for name, section in sections_of(schema).items():
         yield (*above, name)
         if section is not None:
@@ -37,10 +42,16 @@ def keys_of(schema: type[BaseModel], above: Where = ()) -> Iterator[Where]:
 
 
 def unknown_key(where: Where, keys: Iterable[str], root: type[BaseModel]) -> str:
-    """What to say of the last part of ``where``, which is none of ``keys``."""
+    """Return the message about an unknown key.
+
+    Args:
+        where: the place; its last part is the unknown key.
+        keys: the keys of that section.
+        root: the schema of the whole experiment, in which the key may be elsewhere.
+    """
     name, renamed = str(where[-1]), new_key(where)
     if renamed is not None:
-        return f"is called {renamed} now; write {dotted((*where[:-1], renamed))}"
+        return renamed_text(dotted((*where[:-1], renamed)))
     elsewhere = [dotted(place) for place in keys_of(root) if place[-1] == name]
     if elsewhere:
         return f"is not a key here; did you mean {' or '.join(elsewhere)}?"
@@ -48,7 +59,7 @@ def unknown_key(where: Where, keys: Iterable[str], root: type[BaseModel]) -> str
 
 
 def _kinds(annotation: Any) -> list[type]:
-    """The classes that an annotation is made of: ``tuple[A, ...] | None`` of tuple, A and None."""
+    """Return the classes in an annotation: tuple, A and None for ``tuple[A, ...] | None``."""
     kinds = [annotation] if isinstance(annotation, type) else []
     for argument in typing.get_args(annotation):
         kinds += _kinds(argument)

@@ -1,4 +1,4 @@
-"""``Experiment``: everything that a run needs to know, typed, checked and frozen."""
+"""`Experiment`: all that a run needs to know, typed, checked and frozen."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fedmx.components.source import Source
 from fedmx.errors import ExperimentError
 from fedmx.experiment import writer
 from fedmx.experiment.overrides import apply_overrides
-from fedmx.experiment.problems import PlacedError, translated
+from fedmx.experiment.problems import PlacedError, experiment_error
 from fedmx.experiment.reader import parse_text, read_text
 from fedmx.experiment.sections import (
     ClockSection,
@@ -31,13 +31,14 @@ from fedmx.experiment.sections import (
 
 
 class Experiment(Section):
-    """One experiment, the same for a simulation, a server and its clients.
+    """An experiment, the same for a simulation, a server and its clients.
 
-    From Python, sections are given as mappings and components also as objects::
+    In Python, sections are mappings, and a component may be an object::
 
         Experiment(rounds=5, clients=20, compute={"model": MyNet, "data": "digits"})
 
-    Whatever is wrong is raised as one ExperimentError that has a line for each problem.
+    Raises:
+        ExperimentError: something is wrong; the error has one line for each problem.
     """
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$", max_length=100)] = (
@@ -65,9 +66,15 @@ class Experiment(Section):
         *,
         folder: Path | None = None,
     ) -> Experiment:
-        """The experiment in the YAML file at ``path``, with ``PATH=VALUE`` overrides put in.
+        """Read an experiment file (YAML).
 
-        Modules that it names are also looked for in ``folder``, by default the file's own.
+        Args:
+            path: the file.
+            overrides: ``PATH=VALUE`` texts, as after ``--set``.
+            folder: where to look for modules that the file names; None: the file's own folder.
+
+        Raises:
+            ExperimentError: the file cannot be read, or something in it is wrong.
         """
         text = read_text(path)
         folder = folder or Path(path).resolve().parent
@@ -83,10 +90,18 @@ class Experiment(Section):
         folder: Path | None = None,
         modules: Collection[str] | None = None,
     ) -> Experiment:
-        """The experiment that YAML ``text`` holds; messages call the text ``source``.
+        """Read an experiment from YAML text.
 
-        ``modules`` limits what ``package.module:Name`` may import, for text that came from
-        elsewhere: these modules and what is inside them, nothing for ``()``, all for None.
+        Args:
+            text: the text.
+            source: what messages call the text.
+            overrides: ``PATH=VALUE`` texts, as after ``--set``.
+            folder: where to look for modules that the text names.
+            modules: the modules that ``package.module:Name`` may import, with their submodules;
+                none for ``()``, all for None. For text that came from another machine.
+
+        Raises:
+            ExperimentError: something in the text is wrong.
         """
         tree, origin = parse_text(text, source, folder)
         limit = None if modules is None else frozenset(modules)
@@ -94,54 +109,68 @@ class Experiment(Section):
 
     @classmethod
     def from_dict(cls, tree: Mapping[str, Any], overrides: Sequence[str] = ()) -> Experiment:
-        """The experiment that a mapping holds; objects may stand for components."""
+        """Return the experiment that a mapping holds; a component may be an object.
+
+        Raises:
+            ExperimentError: something in it is wrong.
+        """
         return cls._of(tree, overrides, Source())
 
     def with_overrides(self, overrides: Sequence[str]) -> Experiment:
-        """This experiment with ``PATH=VALUE`` overrides put in, checked as a whole again."""
+        """Return a copy of this experiment with ``PATH=VALUE`` overrides, checked as a whole.
+
+        Raises:
+            ExperimentError: an override is wrong, or does not fit the rest.
+        """
         return self._of(self.tree(), overrides, Source())
 
     def tree(self) -> dict[str, Any]:
-        """All values as a mapping that ``from_dict`` takes; components stay components."""
+        """Return all values as a mapping that `from_dict` takes; components stay components."""
         return writer.tree_of(self, lambda component: component)
 
     def to_yaml(self) -> str:
-        """The whole experiment, defaults included, as a file that reads back equal."""
+        """Return the whole experiment, defaults included, as the text of an equal file."""
         return writer.to_yaml(self)
 
     def digest(self) -> str:
-        """SHA-256 (hex) of all that determines the result: not of name, executor, network
-        and run."""
+        """Return the SHA-256 (hex) of the keys that determine the result.
+
+        The keys name, executor, network and run do not.
+        """
         return writer.digest(self)
 
     @property
     def portable(self) -> bool:
-        """Whether ``to_yaml`` loses nothing: no component is an object that a file cannot hold."""
+        """Whether a file can hold all components, so that `to_yaml` loses nothing."""
         return all(component.portable for component in self.components)
 
     def require_portable(self) -> None:
-        """Raises ExperimentError naming the components that another machine could not build."""
+        """Check that another machine can build all components.
+
+        Raises:
+            ExperimentError: it cannot; the error names the components.
+        """
         problems = [
-            component.source.problem(component.where, component.obstacle)
+            component.source.problem(component.where, component.not_portable_reason)
             for component in self.components
-            if component.obstacle is not None
+            if component.not_portable_reason is not None
         ]
         if problems:
             raise ExperimentError.of("experiment", problems)
 
     @property
     def components(self) -> tuple[Component, ...]:
-        """Every component that is named, in the order of the file."""
+        """The components, in the order of the file."""
         return tuple(writer.components_of(self))
 
     @property
     def clients_awaited(self) -> int:
-        """The clients that must be connected before round 1."""
+        """How many clients must be connected before round 1."""
         wait_for = self.network.wait_for
         return self.clients if wait_for == "all" else wait_for
 
     @model_validator(mode="after")
-    def _the_clients_suffice(self) -> Experiment:
+    def _check_client_counts(self) -> Experiment:
         for where, number in (
             (("network", "wait_for"), self.clients_awaited),
             (("logic", "min_updates"), self.logic.min_updates),
@@ -152,7 +181,7 @@ class Experiment(Section):
         return self
 
     @model_validator(mode="after")
-    def _what_is_simulated_has_devices(self) -> Experiment:
+    def _check_devices(self) -> Experiment:
         clock = self.clock
         if clock.devices is None:
             for key, changed in (
@@ -161,12 +190,12 @@ class Experiment(Section):
                 ("dropout", clock.dropout > 0),
             ):
                 if changed:
-                    text = "needs devices, whose time it is about; set clock.devices"
+                    text = "needs simulated devices; set clock.devices"
                     raise PlacedError(("clock", key), text)
         return self
 
     @model_validator(mode="after")
-    def _what_stops_a_run_is_measured(self) -> Experiment:
+    def _check_stop_is_measured(self) -> Experiment:
         evaluate = self.compute.evaluate
         if self.stop.client_accuracy is not None and not evaluate.per_client:
             text = "is not measured; set compute.evaluate.per_client to true"
@@ -179,17 +208,20 @@ class Experiment(Section):
     @classmethod
     def _of(cls, tree: Mapping[str, Any], overrides: Sequence[str], source: Source) -> Experiment:
         values, source = apply_overrides(tree, overrides, cls, source)
-        if values.get("portable") is False:  # to_yaml's note; the components themselves tell
+        if values.get("portable") is False:  # a note of to_yaml; the components themselves show it
             del values["portable"]
         experiment = cls.__new__(cls)
         experiment._fill(values, source)
         return experiment
 
     def _fill(self, values: Mapping[str, Any], source: Source) -> None:
-        """What BaseModel's constructor does, with the source for the components to remember."""
+        """Validate and set the values, as BaseModel's constructor does.
+
+        The context gives the components their source.
+        """
         try:
             self.__pydantic_validator__.validate_python(
                 dict(values), self_instance=self, context={"source": source}
             )
         except ValidationError as error:
-            raise translated(error, type(self), source) from None
+            raise experiment_error(error, type(self), source) from None

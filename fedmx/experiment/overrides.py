@@ -1,4 +1,4 @@
-"""``--set logic.selector.fraction=0.2``: puts single values into an experiment's mapping."""
+"""Overrides of single values in an experiment: ``--set logic.selector.fraction=0.2``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fedmx.errors import ExperimentError
 from fedmx.experiment.keys import holds_component, sections_of, unknown_key
 from fedmx.experiment.reader import parse_value
 
-_DEPTH_LIMIT = 16
+_MAX_DEPTH = 16
 
 
 def apply_overrides(
@@ -24,37 +24,52 @@ def apply_overrides(
     schema: type[BaseModel],
     source: Source | None = None,
 ) -> tuple[dict[str, Any], Source]:
-    """A copy of ``tree`` with each ``PATH=VALUE`` put in, and a source that knows it.
+    """Return a copy of an experiment's mapping with the overrides in it, and its new source.
 
-    A component that is written as a name becomes a mapping when one of its settings is set. What
-    neither ``tree`` nor ``schema`` has is refused (ExperimentError), as is an item further than
-    one behind a list's end. VALUE is YAML: ``0.2``, ``[1, 2]``, ``{name: shards}``.
+    A component that is written as a name becomes a mapping when one of its settings is set. The
+    index after a list's last one appends an item.
+
+    Args:
+        tree: the mapping.
+        overrides: ``PATH=VALUE`` texts; VALUE is YAML: ``0.2``, ``[1, 2]``, ``{name: shards}``.
+        schema: the schema of the whole experiment.
+        source: the mapping's source; None for one made in Python.
+
+    Raises:
+        ExperimentError: an override has another form, or its place is neither in the mapping nor
+            in the schema.
     """
     source = source or Source()
     changed, lines = dict(tree), dict(source.lines)
     for override in overrides:
         path, equals, text = override.partition("=")
         where = tuple(path.strip().split("."))
-        if not equals or not all(where) or len(where) > _DEPTH_LIMIT:
+        if not equals or not all(where) or len(where) > _MAX_DEPTH:
             raise ExperimentError(
                 f"--set {shown(override)}: must be PATH=VALUE, as logic.selector.fraction=0.2"
             )
         value = parse_value(text, f"--set {dotted(where)}")
         place, changed = _Override(where, value, schema).put(changed, (), schema)
-        for known in [known for known in lines if known[: len(place)] == place]:
-            del lines[known]
+        for inside in [one for one in lines if one[: len(place)] == place]:
+            del lines[inside]
         lines[place] = OVERRIDDEN
     return changed, replace(source, lines=lines)
 
 
 class _Override:
-    """One value on its way down the mapping, which is copied only along the path."""
+    """The insertion of one value into a mapping, which is copied only along the path."""
 
     def __init__(self, path: tuple[str, ...], value: Any, root: type[BaseModel]) -> None:
         self.path, self.value, self.root = path, value, root
 
     def put(self, node: Any, above: Where, section: type[BaseModel] | None) -> tuple[Where, Any]:
-        """The place that was set, with its indices, and ``node`` with the value in it."""
+        """Return the place that was set, and a copy of ``node`` with the value in it.
+
+        Args:
+            node: the value that is now at ``above``.
+            above: the part of the path that leads to it.
+            section: the section that it is; None inside a component or a list.
+        """
         if len(above) == len(self.path):
             return above, self.value
         if isinstance(node, list | tuple):
@@ -76,7 +91,7 @@ class _Override:
     def _key(
         self, mapping: Mapping[str, Any], here: Where, section: type[BaseModel]
     ) -> tuple[Any, type[BaseModel] | None]:
-        """The value at a key of ``section``, or its default, and the section that it opens."""
+        """Return the value at a key of a section, or its default, and the section below it."""
         key, sections = str(here[-1]), sections_of(section)
         if key not in sections:
             self._refuse(here, unknown_key(here, sections, self.root))
@@ -88,12 +103,13 @@ class _Override:
             if component and inside is None:
                 self._refuse(self.path, f"no component is named yet; set {dotted(here)}=NAME first")
             if not component and not isinstance(inside, list | tuple):
-                self._refuse(self.path, f"{dotted(here)} is a value and has no keys of its own")
+                self._refuse(self.path, f"{dotted(here)} is a single value and has no keys")
         return inside, sections[key]
 
     def _mapping(
         self, node: Any, where: Where, section: type[BaseModel] | None
     ) -> Mapping[str, Any]:
+        """Return ``node`` as a mapping; a component's name is written out."""
         if isinstance(node, BaseModel):
             return {name: getattr(node, name) for name in type(node).model_fields}
         if isinstance(node, Component):
@@ -107,11 +123,12 @@ class _Override:
         self._refuse(self.path, f"{dotted(where)} is {shown(node)}, which has no keys to set")
 
     def _index(self, items: Sequence[Any], above: Where) -> int:
+        """Return the index that the path gives for a list."""
         step = self.path[len(above)]
         if step.isascii() and step.isdigit() and len(step) < 6 and int(step) <= len(items):
             return int(step)
         have = f"items 0 to {len(items) - 1}" if items else "no items"
-        self._refuse(self.path, f"{dotted(above)} has {have}; {len(items)} adds one")
+        self._refuse(self.path, f"{dotted(above)} has {have}; {len(items)} appends one")
 
     def _refuse(self, where: Where, text: str) -> NoReturn:
         raise ExperimentError(f"--set {dotted(where)}: {text}")

@@ -1,8 +1,9 @@
-"""Reads YAML text into plain values and their lines, and refuses what could surprise.
+"""The reader of experiment files: YAML text becomes plain values, with the line of each.
 
 The scalars are those of YAML 1.2's core schema (section 10.3.2), without octal and hexadecimal
-numbers: ``1e-3`` is a number, ``yes``, ``on``, ``010`` and ``1:30`` are not what YAML 1.1 makes of
-them. One document, keys that are text and never twice, no tags, no anchors, no aliases.
+numbers. So ``1e-3`` is a number, and ``yes``, ``on``, ``010`` and ``1:30`` are text, as they are
+not in YAML 1.1. A text is one document. Keys are text and occur once. Tags, anchors and aliases are
+refused.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from fedmx.components.text import shown
 from fedmx.errors import ExperimentError
 
 SIZE_LIMIT_BYTES = 1 << 20
-_DEPTH_LIMIT = 32
-_VALUES_LIMIT = 20_000
+_MAX_DEPTH = 32
+_MAX_VALUES = 20_000
 
 _TAG = "tag:yaml.org,2002:"
 _SCALARS = (
@@ -40,14 +41,14 @@ _SCALARS = (
 
 
 class Loader(yaml.SafeLoader):
-    """PyYAML's safe loader up to its nodes, which is as far as it is used."""
+    """PyYAML's safe loader; only its nodes are used, not its values."""
 
     yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 - add_implicit_resolver fills it
     _depth = 0
     _values = 0
 
     def compose_node(self, parent: Any, index: Any) -> Any:
-        """Composes one node, after refusing what an experiment has no use for."""
+        """Compose one node; refuse tags, anchors, aliases and too large texts."""
         event: Any = self.peek_event()  # type: ignore[no-untyped-call]
         line = event.start_mark.line + 1
         self._values += 1
@@ -58,11 +59,11 @@ class Loader(yaml.SafeLoader):
         if event.tag is not None:
             tag = shown(str(event.tag).replace(_TAG, "!!"))
             raise _NotAllowed(line, f"the tag {tag} is not allowed; write the plain value")
-        if self._depth >= _DEPTH_LIMIT:
-            raise _NotAllowed(line, f"nested more than {_DEPTH_LIMIT} deep")
-        if self._values > _VALUES_LIMIT:
+        if self._depth >= _MAX_DEPTH:
+            raise _NotAllowed(line, f"nested more than {_MAX_DEPTH} deep")
+        if self._values > _MAX_VALUES:
             raise _NotAllowed(
-                line, f"more than {_VALUES_LIMIT} values; keep data in files of their own"
+                line, f"more than {_MAX_VALUES} values; keep data in files of their own"
             )
         self._depth += 1
         node = super().compose_node(parent, index)
@@ -71,17 +72,17 @@ class Loader(yaml.SafeLoader):
 
 
 class Dumper(yaml.SafeDumper):
-    """Writes what ``Loader`` reads: the same scalars, and no aliases."""
+    """The writer of what `Loader` reads: the same scalars, and no aliases."""
 
     yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 - add_implicit_resolver fills it
 
     def ignore_aliases(self, data: Any) -> bool:
-        """A value that occurs twice is written twice."""
+        """Return True: a value that occurs twice is written twice."""
         return True
 
 
 def _represent_text(dumper: Dumper, text: str) -> yaml.Node:
-    # Only double quotes keep what is not printable, as the line break U+0085 of YAML 1.1.
+    # Only double quotes keep unprintable characters, such as U+0085, a line break in YAML 1.1.
     style = None if text.isprintable() else '"'
     return dumper.represent_scalar(f"{_TAG}str", text, style=style)
 
@@ -93,13 +94,19 @@ for _name, _pattern, _first in _SCALARS:
 
 
 class _NotAllowed(Exception):
+    """YAML that an experiment must not have, and its line."""
+
     def __init__(self, line: int | None, text: str) -> None:
         super().__init__(text)
         self.line = line
 
 
 def read_text(path: str | os.PathLike[str]) -> str:
-    """The text of an experiment file; ExperimentError when it is none."""
+    """Return the text of an experiment file.
+
+    Raises:
+        ExperimentError: the file cannot be read, is too large, or is not UTF-8.
+    """
     try:
         with open(path, "rb") as file:
             content = file.read(SIZE_LIMIT_BYTES + 1)
@@ -112,7 +119,7 @@ def read_text(path: str | os.PathLike[str]) -> str:
         raise ExperimentError(f"{shown(str(path))}: cannot be read: {reason}") from error
     if len(content) > SIZE_LIMIT_BYTES:
         raise ExperimentError(
-            f"{path}: is larger than 1 MiB; an experiment file is a few lines of YAML"
+            f"{path}: is larger than 1 MiB; give an experiment file of a few lines"
         )
     try:
         return content.decode("utf-8-sig")
@@ -122,9 +129,18 @@ def read_text(path: str | os.PathLike[str]) -> str:
 
 
 def parse_text(text: str, name: str, folder: Path | None = None) -> tuple[dict[str, Any], Source]:
-    """The mapping that ``text`` holds, and where each value stands in it."""
+    """Return the mapping in a YAML text, and its source with the line of each value.
+
+    Args:
+        text: the text.
+        name: what messages call the text.
+        folder: where to look for modules that the text names.
+
+    Raises:
+        ExperimentError: the text is not YAML, or not a mapping.
+    """
     lines: dict[Where, int] = {}
-    value = _parsed(text, name, lines)
+    value = _parse(text, name, lines)
     if value is None:
         raise ExperimentError(f"{name}: is empty; an experiment needs rounds, clients and compute")
     if not isinstance(value, dict):
@@ -135,13 +151,18 @@ def parse_text(text: str, name: str, folder: Path | None = None) -> tuple[dict[s
 
 
 def parse_value(text: str, name: str) -> Any:
-    """The value that ``text`` spells, for ``--set``; ExperimentError begins with ``name``."""
-    return _parsed(text, name, None)
+    """Return the value of a YAML text, such as the one after ``--set``.
+
+    Raises:
+        ExperimentError: the text is not YAML; the message begins with ``name``.
+    """
+    return _parse(text, name, None)
 
 
-def _parsed(text: str, name: str, lines: dict[Where, int] | None) -> Any:
+def _parse(text: str, name: str, lines: dict[Where, int] | None) -> Any:
+    """Return the value of a text, and fill ``lines`` if it is not None."""
     if len(text) > SIZE_LIMIT_BYTES:
-        raise ExperimentError(f"{name}: is larger than 1 MiB; an experiment is a few lines of YAML")
+        raise ExperimentError(f"{name}: is larger than 1 MiB; give a few lines of YAML")
     try:
         loader = Loader(text)
         try:
@@ -150,27 +171,29 @@ def _parsed(text: str, name: str, lines: dict[Where, int] | None) -> Any:
             loader.dispose()
         return None if node is None else _value(node, (), {} if lines is None else lines)
     except _NotAllowed as error:
-        line, said = error.line, str(error)
+        line, problem = error.line, str(error)
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
-        said = f"holds the character {text[error.position]!a}, which YAML does not allow"
+        problem = f"holds the character {text[error.position]!a}, which YAML does not allow"
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        line, said = mark.line + 1 if mark else None, _yaml_problem(error)
+        line, problem = mark.line + 1 if mark else None, _yaml_problem(error)
     place = f"{name}:{line}" if lines is not None and line else name
-    raise ExperimentError(f"{place}: {said}")
+    raise ExperimentError(f"{place}: {problem}")
 
 
 def _yaml_problem(error: yaml.MarkedYAMLError) -> str:
+    """Return in plain words what PyYAML says."""
     problem = " ".join((error.problem or error.context or "cannot be understood").split())
     if "'\\t'" in problem:
         return "is indented with a tab; use spaces"
     if "single document" in str(error.context):
-        return "holds more than one document; keep one experiment a file, without a second ---"
+        return "holds more than one document; write one experiment, without a second ---"
     return f"is not YAML: {problem}; check the indentation, quotes and brackets here"
 
 
 def _value(node: yaml.Node, where: Where, lines: dict[Where, int]) -> Any:
+    """Return the value of a node at the place ``where``, and fill ``lines``."""
     lines.setdefault(where, node.start_mark.line + 1)
     if isinstance(node, yaml.MappingNode):
         mapping: dict[str, Any] = {}
@@ -178,12 +201,10 @@ def _value(node: yaml.Node, where: Where, lines: dict[Where, int]) -> Any:
             line = key_node.start_mark.line + 1
             key = _value(key_node, where, {})
             if not isinstance(key, str):
-                raise _NotAllowed(
-                    line, f"a key must be a word, not {shown(key)}; quote it if it is meant"
-                )
+                raise _NotAllowed(line, f"a key must be text, not {shown(key)}; write it in quotes")
             if key in mapping:
-                there = f"in {dotted(where)} " if where else ""
-                raise _NotAllowed(line, f"the key {shown(key)} is {there}twice; remove one")
+                place = f" in {dotted(where)}" if where else ""
+                raise _NotAllowed(line, f"the key {shown(key)} occurs twice{place}; remove one")
             below = (*where, key)
             lines[below] = line
             mapping[key] = _value(value_node, below, lines)
@@ -194,6 +215,7 @@ def _value(node: yaml.Node, where: Where, lines: dict[Where, int]) -> Any:
 
 
 def _scalar(node: yaml.Node) -> Any:
+    """Return the value of a scalar."""
     text, line = str(node.value), node.start_mark.line + 1
     kind = node.tag.removeprefix(_TAG)
     if kind == "null":

@@ -21,30 +21,31 @@ from pydantic import (
 from fedmx.components.component import Component, component_at
 from fedmx.components.text import in_words, shown, takes_bool, unknown
 
-_MOST = 2**31 - 1
+_MAX_COUNT = 2**31 - 1
 
 
-def _all_or_count(value: Any) -> Any:
+def _check_all_or_count(value: Any) -> Any:
     if value == "all":
         return value
-    if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= _MOST:
+    if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= _MAX_COUNT:
         return value
     raise ValueError(f"must be all or a whole number from 1, not {shown(value)}")
 
 
-def _usable_path(value: Any) -> Any:
+def _check_path(value: Any) -> Any:
     if isinstance(value, str) and (not value or "\0" in value):
         raise ValueError(f"must be a path, not {shown(value)}")
     return value
 
 
-def _numbered(hooks: tuple[Component, ...]) -> tuple[Component, ...]:
+def _with_indices(hooks: tuple[Component, ...]) -> tuple[Component, ...]:
+    """Return the hooks, each with its index in its place."""
     return tuple(
         dataclasses.replace(hook, where=(*hook.where, index)) for index, hook in enumerate(hooks)
     )
 
 
-def _address(value: str) -> str:
+def _check_address(value: str) -> str:
     host, colon, port = value.rpartition(":")
     bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
     named = bare and bare.isprintable() and not any(c in bare for c in " /[]@")
@@ -55,22 +56,22 @@ def _address(value: str) -> str:
     return value
 
 
-Count = Annotated[int, Field(ge=1, le=_MOST)]
-WholeNumber = Annotated[int, Field(ge=0, le=_MOST)]
-CountOrAll = Annotated[int | Literal["all"], BeforeValidator(_all_or_count)]
+Count = Annotated[int, Field(ge=1, le=_MAX_COUNT)]
+WholeNumber = Annotated[int, Field(ge=0, le=_MAX_COUNT)]
+CountOrAll = Annotated[int | Literal["all"], BeforeValidator(_check_all_or_count)]
 Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
-PathText = Annotated[Path, BeforeValidator(_usable_path)]
+PathText = Annotated[Path, BeforeValidator(_check_path)]
 
 
 class Section(BaseModel):
-    """What the sections share: they are frozen, know no other keys, and no NaN or infinity."""
+    """The root of all sections: frozen, without other keys, NaN and infinities."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     @field_validator("*", mode="before")
     @classmethod
-    def _a_bool_is_no_number(cls, value: Any, info: ValidationInfo) -> Any:
+    def _check_bool(cls, value: Any, info: ValidationInfo) -> Any:
         if isinstance(value, bool) and info.field_name:
             annotation = cls.model_fields[info.field_name].annotation
             if not takes_bool(annotation):
@@ -79,7 +80,7 @@ class Section(BaseModel):
 
 
 class StopSection(Section):
-    """When a run ends before its last round; whichever comes first."""
+    """When a run ends before its last round: as soon as one of these is reached."""
 
     accuracy: Annotated[float, Field(gt=0, le=1)] | None = None
     loss: Positive | None = None
@@ -89,7 +90,7 @@ class StopSection(Section):
 
 
 class NormaliseSection(Section):
-    """What the model gets for a stored value x: (x / scale - mean) / std, per channel."""
+    """How a stored value x becomes the model's input: (x / scale - mean) / std, per channel."""
 
     scale: Positive = 1.0
     mean: float | tuple[float, ...] = 0.0
@@ -111,7 +112,7 @@ class TrainSection(Section):
 
     @property
     def batch_samples(self) -> int:
-        """The batch size as the compute layer takes it: 0 is all samples in one batch."""
+        """The batch size for the compute layer; 0 means all samples in one batch."""
         return 0 if self.batch_size == "all" else self.batch_size
 
 
@@ -148,14 +149,15 @@ class LogicSection(Section):
         None
     )
     hooks: Annotated[
-        tuple[Annotated[Component, component_at("logic", "hooks")], ...], AfterValidator(_numbered)
+        tuple[Annotated[Component, component_at("logic", "hooks")], ...],
+        AfterValidator(_with_indices),
     ] = ()
     min_updates: WholeNumber = 1
     over_select: Annotated[float, Field(ge=1, le=100)] = 1.0
 
 
 class ClockSection(Section):
-    """How long a round may take; and in a simulation, how long everything takes."""
+    """How long a round may take, and in a simulation how long each step of a client takes."""
 
     deadline_s: Positive | None = None
     devices: Annotated[Component | None, component_at("clock", "devices", optional=True)] = None
@@ -169,7 +171,7 @@ class ClockSection(Section):
 
 
 class TlsSection(Section):
-    """The files of one end of a mutual TLS connection (PEM)."""
+    """The files (PEM) of one end of a mutual TLS connection."""
 
     ca: PathText
     certificate: PathText
@@ -179,7 +181,7 @@ class TlsSection(Section):
 class NetworkSection(Section):
     """How the server and its clients reach each other in a deployment."""
 
-    address: Annotated[str, AfterValidator(_address)] = "127.0.0.1:7070"
+    address: Annotated[str, AfterValidator(_check_address)] = "127.0.0.1:7070"
     insecure: bool = False
     tls: TlsSection | None = None
     token_file: PathText | None = None
@@ -189,45 +191,45 @@ class NetworkSection(Section):
 
     @property
     def host(self) -> str:
-        """The host of ``address``, an IPv6 address without its brackets."""
+        """The host of `address`; an IPv6 address has no brackets here."""
         return self.address.rpartition(":")[0].strip("[]")
 
     @property
     def port(self) -> int:
-        """The port of ``address``; 0 lets the system choose."""
+        """The port of `address`; 0 lets the system choose one."""
         return int(self.address.rpartition(":")[2])
 
 
 class CheckpointSection(Section):
-    """How often the state is saved, in rounds, and how many of the last are kept."""
+    """After how many rounds a checkpoint is written, and how many of the newest are kept."""
 
     every: Count = 1
     keep: Count = 2
 
 
 class RunSection(Section):
-    """What a run leaves on disk, and where."""
+    """What a run writes to disk, and where."""
 
     folder: PathText = Path("runs")
     checkpoint: CheckpointSection = CheckpointSection()
 
 
 class RaySection(Section):
-    """Executor on a Ray cluster, or on one that is started here."""
+    """A Ray cluster: at an address, or started on this machine."""
 
     address: str | None = None
     workers: Count | None = None
 
 
 class ExecutorSection(Section):
-    """Who does the clients' work in a simulation: this process, or others; not what comes of it."""
+    """Which processes do the clients' work in a simulation; the result is the same bits."""
 
     processes: CountOrAll | None = None
     ray: RaySection | None = None
 
     @model_validator(mode="before")
     @classmethod
-    def _a_name_alone(cls, value: Any) -> Any:
+    def _expand_name(cls, value: Any) -> Any:
         if isinstance(value, str):
             if value not in EXECUTORS:
                 raise ValueError(unknown("executor", value, EXECUTORS))
@@ -235,21 +237,21 @@ class ExecutorSection(Section):
         return value
 
     @model_validator(mode="after")
-    def _one_of_them(self) -> ExecutorSection:
+    def _check_one_kind(self) -> ExecutorSection:
         if self.processes is not None and self.ray is not None:
-            raise ValueError("has both processes and ray; leave one of them out")
+            raise ValueError("has both processes and ray; remove one of them")
         return self
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """The name: serial, processes or ray."""
         if self.processes is not None:
             return "processes"
         return "serial" if self.ray is None else "ray"
 
     @property
     def number(self) -> int:
-        """How many processes there are; all: one for each processor that this one may use."""
+        """The number of processes; ``all`` is one for each processor that this one may use."""
         if isinstance(self.processes, int):
             return self.processes
         return len(os.sched_getaffinity(0))

@@ -1,4 +1,4 @@
-"""Writes an experiment out whole, as YAML that reads back to the same experiment."""
+"""The writer of an experiment: as a mapping, as YAML that reads back equal, and as a digest."""
 
 from __future__ import annotations
 
@@ -14,11 +14,16 @@ from pydantic import BaseModel
 from fedmx.components.component import Component
 from fedmx.experiment.reader import Dumper
 
-_NOT_OF_THE_RESULT = ("name", "executor", "network", "run")
+_NOT_IN_DIGEST = ("name", "executor", "network", "run")
 
 
 def tree_of(section: BaseModel, spell: Callable[[Component], Any]) -> dict[str, Any]:
-    """The plain mapping that a section holds; ``spell`` says what stands for a component."""
+    """Return a section as a plain mapping.
+
+    Args:
+        section: the section, or the whole experiment.
+        spell: what to write for a component.
+    """
 
     def spelled(value: Any) -> Any:
         if isinstance(value, BaseModel):
@@ -33,7 +38,7 @@ def tree_of(section: BaseModel, spell: Callable[[Component], Any]) -> dict[str, 
 
 
 def components_of(section: BaseModel) -> Iterator[Component]:
-    """Every component that a section names, in the order of the file."""
+    """Yield the components of a section, in the order of the file."""
     for name in type(section).model_fields:
         value = getattr(section, name)
         for item in value if isinstance(value, tuple) else (value,):
@@ -44,7 +49,10 @@ def components_of(section: BaseModel) -> Iterator[Component]:
 
 
 def to_yaml(experiment: BaseModel) -> str:
-    """The whole experiment, defaults included; says ``portable: false`` where objects are lost."""
+    """Return the whole experiment as YAML, defaults included.
+
+    If a file cannot hold some component, the text says ``portable: false``.
+    """
     tree = tree_of(experiment, Component.reference)
     if not all(component.portable for component in components_of(experiment)):
         tree["portable"] = False
@@ -60,10 +68,9 @@ def to_yaml(experiment: BaseModel) -> str:
 
 
 def digest(experiment: BaseModel) -> str:
-    """SHA-256 (hex) of what determines the result: all but the name, executor, network
-    and run."""
+    """Return the SHA-256 (hex) of all keys but name, executor, network and run."""
     tree = tree_of(experiment, Component.reference)
-    for key in _NOT_OF_THE_RESULT:
+    for key in _NOT_IN_DIGEST:
         del tree[key]
     text = json.dumps(tree, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(b"fedmx experiment 1\n" + text.encode("ascii")).hexdigest()

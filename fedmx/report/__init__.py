@@ -1,4 +1,7 @@
-"""Reports on runs: one HTML page, or a table for the terminal."""
+"""Reports on runs: one HTML page, or a table for the terminal.
+
+Nothing here changes a run.
+"""
 
 from __future__ import annotations
 

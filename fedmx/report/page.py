@@ -1,4 +1,4 @@
-"""One page that says what was run, what came out, what it cost and who took part."""
+"""The report's page: the experiment, the results, the costs and the participants."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ from fedmx.run import RunError, RunFolder
 from fedmx.run.durable import write_text_durably
 
 Targets = tuple[float | None, float | None]
-"""The accuracy on all test samples and that by client to which rounds, bytes and time count."""
+"""Two accuracies to which rounds, bytes and time are counted: on all test samples, and the mean
+over clients."""
 
 
 def write_report(
@@ -40,18 +41,25 @@ def write_report(
     target_accuracy: float | None = None,
     round: int | None = None,
 ) -> None:
-    """Write one self-contained HTML file on one run, or on several side by side.
+    """Write one HTML file about one run, or about several side by side.
 
-    It loads nothing, so that it opens offline, and every text from a run is escaped.
-    ``target_accuracy`` (0 to 1) is what rounds, bytes and time are counted to; without it the
-    lowest ``stop.accuracy`` of the experiments; likewise ``stop.client_accuracy`` for the mean over
-    clients. ``round`` is whose timeline is drawn; without it one of median duration. Raises
-    RunError when a run cannot be read, none has such a round, or the file cannot be written.
+    The file loads nothing, so that it opens offline, and each text from a run is escaped.
+
+    Args:
+        runs: one run or more.
+        path: the file to write.
+        target_accuracy: the accuracy (0 to 1) to which rounds, bytes and time are counted, on all
+            test samples and in the mean over clients. None: the lowest ``stop.accuracy`` and the
+            lowest ``stop.client_accuracy`` of the experiments.
+        round: the round whose timeline is drawn; None: one of median duration.
+
+    Raises:
+        RunError: a run cannot be read, no run has this round, or the file cannot be written.
     """
     if not runs:
         raise RunError("a report needs at least one run; give the folder of one")
     summaries = [summarise(run) for run in runs]
-    if any(times > 1 for times in Counter(run.name for run in runs).values()):
+    if any(number > 1 for number in Counter(run.name for run in runs).values()):
         labels = [str(run.path) for run in runs]
     else:
         labels = [run.name for run in runs]
@@ -72,7 +80,14 @@ def render(
     targets: Targets,
     details: Sequence[Html | None] = (),
 ) -> str:
-    """The page as text; ``labels`` are what the runs are called on it, ``details`` more of each."""
+    """Return the page as text.
+
+    Args:
+        runs: one run or more.
+        labels: the name of each run on the page.
+        targets: see `Targets`.
+        details: the sections about single runs.
+    """
     single = len(runs) == 1
     title = labels[0] if single else f"{len(runs)} runs side by side"
     sections = [
@@ -105,16 +120,16 @@ def _details(
     labels: Sequence[str],
     round: int | None,
 ) -> list[Html | None]:
-    """What a run's folder tells beyond its totals: a timeline, and clusters where it has any."""
+    """Return the timeline and the clusters of each run, if it has them."""
     details: list[Html | None] = []
     problems: list[RunError] = []
     for run, summary, label in zip(runs, summaries, labels, strict=True):
-        called = label if len(runs) > 1 else None
+        heading = label if len(runs) > 1 else None
         try:
-            details.append(timeline_section(timeline_of(run, summary, round), called))
-        except RunError as error:  # of several runs, one may have ended before that round
+            details.append(timeline_section(timeline_of(run, summary, round), heading))
+        except RunError as error:  # one of several runs may have ended before this round
             problems.append(error)
-        details.append(strata_section(strata_of(run, summary), run.experiment_yaml, called))
+        details.append(strata_section(strata_of(run, summary), run.experiment_yaml, heading))
     if len(problems) == len(runs):
         raise problems[0]
     return details
@@ -124,7 +139,7 @@ def _header(runs: Sequence[RunSummary], title: str) -> Html:
     lines = [element("h1", title)]
     if len(runs) == 1:
         run = runs[0]
-        lines.append(element("p", _what(run), class_="quiet"))
+        lines.append(element("p", _experiment_line(run), class_="quiet"))
         reason = f": {run.reason}" if run.reason else ""
         lines.append(
             element("p", element("span", run.status, class_=f"status {run.status}"), reason)
@@ -132,8 +147,8 @@ def _header(runs: Sequence[RunSummary], title: str) -> Html:
     return element("header", *lines)
 
 
-def _what(run: RunSummary) -> str:
-    """The experiment in one line."""
+def _experiment_line(run: RunSummary) -> str:
+    """Return the experiment in one line."""
     settings = run.settings
     parts = [
         settings.get("compute.model"),
@@ -165,16 +180,18 @@ def _cards(run: RunSummary, targets: Targets) -> Html:
         ),
         _card("Final loss", number(run.final_loss())),
         _card("Rounds", rows["Rounds"][0]),
-        _card("Bytes up", mebibytes(run.up_bytes), _direction("clients to server", run.up)),
-        _card("Bytes down", mebibytes(run.down_bytes), _direction("server to clients", run.down)),
+        _card("Bytes up", mebibytes(run.up_bytes), _direction_text("clients to server", run.up)),
+        _card(
+            "Bytes down", mebibytes(run.down_bytes), _direction_text("server to clients", run.down)
+        ),
         _card("Control bytes", mebibytes(run.control_bytes)),
-        _card("Time", duration(run.seconds), _a_round(run)),
+        _card("Time", duration(run.seconds), _time_per_round(run)),
     ]
     if run.file_bytes:
         cards.insert(7, _card("File bytes", mebibytes(run.file_bytes), "assets, both ways"))
     if run.virtual:
-        a_round = duration((run.virtual_s or 0.0) / len(run.points))
-        cards.append(_card("Virtual time", duration(run.virtual_s), f"{a_round} a round"))
+        per_round = duration((run.virtual_s or 0.0) / len(run.points))
+        cards.append(_card("Virtual time", duration(run.virtual_s), f"{per_round} a round"))
     if by_client is not None:
         spread = f"mean over clients; variance {number(by_client.client_variance)}"
         card = _card("Final accuracy by client", percent(by_client.client_accuracy), spread)
@@ -187,19 +204,19 @@ def _cards(run: RunSummary, targets: Targets) -> Html:
     return element("section", element("h2", "Results"), element("div", *cards, class_="cards"))
 
 
-def _target_card(label: str, hit: Point | None) -> Html:
-    if hit is None:
+def _target_card(label: str, point: Point | None) -> Html:
+    if point is None:
         return _card(label, "not reached")
-    time = f"{duration(hit.virtual_s)} virtual" if hit.virtual else duration(hit.time_s)
-    used = ", ".join(size.replace(" ", "\u00a0") for size in (mebibytes(hit.bytes), time))
-    return _card(label, f"round {hit.round}", used)
+    time = f"{duration(point.virtual_s)} virtual" if point.virtual else duration(point.time_s)
+    used = ", ".join(size.replace(" ", "\u00a0") for size in (mebibytes(point.bytes), time))
+    return _card(label, f"round {point.round}", used)
 
 
-def _direction(way: str, told: Compression | None) -> str:
-    return way if told is None else f"{way}; {told}"
+def _direction_text(direction: str, compression: Compression | None) -> str:
+    return direction if compression is None else f"{direction}; {compression}"
 
 
-def _a_round(run: RunSummary) -> str | None:
+def _time_per_round(run: RunSummary) -> str | None:
     return f"{duration((run.seconds or 0) / len(run.points))} a round" if run.points else None
 
 
@@ -217,8 +234,8 @@ def _side_by_side(runs: Sequence[RunSummary], labels: Sequence[str], targets: Ta
     head: list[Child] = ["", *(join(_swatch(i), label) for i, label in enumerate(labels))]
     rows: list[list[Child]] = [[label, *cells] for label, cells in comparison(runs, *targets)]
     if any(run.reason for run in runs):
-        why = [element("div", run.reason, class_="wrap") for run in runs]
-        rows.insert(1, ["Why it ended", *why])
+        reasons = [element("div", run.reason, class_="wrap") for run in runs]
+        rows.insert(1, ["Why it ended", *reasons])
     return element("section", element("h2", "Results"), table(head, rows, class_="numbers"))
 
 
@@ -236,8 +253,8 @@ def _figures(runs: Sequence[RunSummary], labels: Sequence[str], targets: Targets
                 caption = element("figcaption", f"{measure.name} against {axis.name}")
                 parts.append(element("figure", caption, svg))
     if not parts:
-        said = "No round has been evaluated yet, so there is nothing to draw."
-        return element("section", element("h2", "Curves"), element("p", said, class_="quiet"))
+        text = "No round has been evaluated yet, so there is nothing to draw."
+        return element("section", element("h2", "Curves"), element("p", text, class_="quiet"))
     if len(runs) > 1:
         keys = [join(_swatch(index), label) for index, label in enumerate(labels)]
     else:
@@ -246,9 +263,9 @@ def _figures(runs: Sequence[RunSummary], labels: Sequence[str], targets: Targets
         keys.append(join(_swatch(0, "swatch faint"), "training loss, mean over participants"))
     if any(run.final_by_client() for run in runs):
         keys.append(join("shaded: one standard deviation over the clients"))
-    asked = dict.fromkeys(target_percent(one) for one in targets if one is not None)
-    if asked:
-        keys.append(join(f"dashed: target, {' and '.join(asked)}"))
+    drawn = dict.fromkeys(target_percent(one) for one in targets if one is not None)
+    if drawn:
+        keys.append(join(f"dashed: target, {' and '.join(drawn)}"))
     legend = element("ul", *(element("li", key) for key in keys), class_="legend")
     grid = element("div", *parts, class_="figures")
     return element("section", element("h2", "Curves"), legend, grid)

@@ -1,4 +1,7 @@
-"""The run folder: records, checkpoints, TensorBoard events and the final weights of one run."""
+"""The run folder: records, checkpoints, TensorBoard events and the final weights of one run.
+
+Nothing here runs an experiment or reads one.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from fedmx.run.checkpoint import Checkpoint
 from fedmx.run.errors import CheckpointError, RunError
 from fedmx.run.facts import gather_facts
 from fedmx.run.folder import RunFolder
-from fedmx.run.weights import export_weights, load_weights
+from fedmx.run.weights import export_weights
 
 __all__ = [
     "Checkpoint",
@@ -15,5 +18,4 @@ __all__ = [
     "RunFolder",
     "export_weights",
     "gather_facts",
-    "load_weights",
 ]

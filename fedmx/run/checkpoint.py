@@ -1,9 +1,9 @@
-"""One checkpoint: a state tree in one safetensors file that knows its own SHA-256.
+"""A checkpoint: a state tree in one safetensors file with its own SHA-256.
 
-The arrays are the file's tensors; its metadata has one entry: the digest, a line break, and a JSON
+The arrays are the file's tensors. The metadata has one entry: the digest, a line break, and a JSON
 text with the format, the round and the rest of the tree (see `state_tree`). The digest covers that
-text and the name, dtype, shape and bytes of every array, so that a file that was cut, mixed up or
-flipped in one bit is found out when it is read.
+text and the name, dtype, shape and bytes of every array. So a damaged file, even with one flipped
+bit, is detected when it is read.
 """
 
 from __future__ import annotations
@@ -28,10 +28,12 @@ METADATA_KEY = "fedmx-checkpoint"
 
 
 class Checkpoint(NamedTuple):
-    """What a run resumes from.
+    """A checkpoint that was read.
 
-    ``round`` is the last round that ``state`` contains; ``warnings`` has one line for every newer
-    checkpoint that was passed over because it is damaged.
+    Attributes:
+        round: the last round that the state contains.
+        state: the state tree.
+        warnings: one line for each newer checkpoint that was skipped because it is damaged.
     """
 
     round: int
@@ -40,7 +42,16 @@ class Checkpoint(NamedTuple):
 
 
 def write_checkpoint(path: Path, round_number: int, state: Mapping[Any, Any]) -> None:
-    """Write ``state`` to ``path``, whole or not at all. Raises CheckpointError."""
+    """Write a checkpoint, whole or not at all.
+
+    Args:
+        path: the file.
+        round_number: the last round that the state contains.
+        state: a state tree; see `fedmx.run.state_tree.encode`.
+
+    Raises:
+        CheckpointError: the state holds something else, or the file cannot be written.
+    """
     try:
         tree, arrays = encode(state)
     except TypeError as error:
@@ -53,13 +64,17 @@ def write_checkpoint(path: Path, round_number: int, state: Mapping[Any, Any]) ->
         write_durably(path, lambda temporary: save_file(arrays, temporary, metadata=metadata))
     except (OSError, SafetensorError) as error:
         raise CheckpointError(
-            f"{path}: cannot write the checkpoint ({error}); the one before it is untouched: "
-            "make room, then resume the run"
+            f"{path}: cannot write the checkpoint ({error}); the one before it is unchanged; "
+            "free disk space, then resume the run"
         ) from None
 
 
 def read_checkpoint(path: Path) -> Checkpoint:
-    """Read the checkpoint at ``path``. Raises CheckpointError when it is not what was written."""
+    """Read a checkpoint.
+
+    Raises:
+        CheckpointError: the file is damaged, or a newer fedmx wrote it.
+    """
     try:
         with safe_open(path, framework="numpy") as file:
             metadata = file.metadata() or {}
@@ -70,7 +85,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
     recorded, _, content = metadata.get(METADATA_KEY, "").partition("\n")
     if recorded != _digest(content, arrays):
         raise CheckpointError(f"{path}: the checkpoint is damaged (its SHA-256 does not match)")
-    # From here on the file is what some fedmx wrote.
+    # The digest is right, so some version of fedmx wrote the file.
     document = json.loads(content)
     if document["format"] > FORMAT:
         raise CheckpointError(

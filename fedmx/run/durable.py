@@ -1,4 +1,4 @@
-"""Files that are either the old one or the new one, whole, whenever the power goes."""
+"""Writing of files so that a power cut leaves either the old file or the new one, whole."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ TEMPORARY_PREFIX = ".writing-"
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the names in ``folder`` survive a power cut (a rename alone does not)."""
+    """Write the names in a folder to the disk; a rename alone does not survive a power cut."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -19,10 +19,17 @@ def sync_folder(folder: Path) -> None:
 
 
 def write_durably(path: Path, write: Callable[[Path], None]) -> None:
-    """Let ``write`` fill a temporary file beside ``path``, sync it and rename it to ``path``.
+    """Write a temporary file beside ``path``, sync it, and rename it to ``path``.
 
-    Whatever fails, ``path`` is unchanged and the temporary file is gone; a process that is killed
-    leaves at most a file whose name starts with `TEMPORARY_PREFIX`.
+    If anything fails, ``path`` is unchanged and the temporary file is removed. A process that is
+    killed leaves at most a file whose name starts with `TEMPORARY_PREFIX`.
+
+    Args:
+        path: the file to replace.
+        write: is called with the temporary file's path and fills it.
+
+    Raises:
+        OSError: the disk refuses, or ``write`` raised it.
     """
     temporary = path.with_name(f"{TEMPORARY_PREFIX}{os.getpid()}-{path.name}")
     try:
@@ -31,7 +38,7 @@ def write_durably(path: Path, write: Callable[[Path], None]) -> None:
         write(temporary)
         descriptor = os.open(temporary, os.O_RDONLY)
         try:
-            os.fchmod(descriptor, mode)  # safetensors makes files that only their owner can read
+            os.fchmod(descriptor, mode)  # safetensors makes a file that only its owner can read
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
@@ -43,7 +50,11 @@ def write_durably(path: Path, write: Callable[[Path], None]) -> None:
 
 
 def write_text_durably(path: Path, text: str) -> None:
-    """Replace ``path`` by ``text`` in UTF-8, whole or not at all."""
+    """Replace a file by a text in UTF-8, whole or not at all.
+
+    Raises:
+        OSError: the disk refuses.
+    """
 
     def write(temporary: Path) -> None:
         temporary.write_bytes(text.encode())

@@ -1,4 +1,4 @@
-"""What can go wrong with a run folder."""
+"""The errors of a run folder."""
 
 from __future__ import annotations
 
@@ -10,4 +10,4 @@ class RunError(FedmxError):
 
 
 class CheckpointError(RunError):
-    """A checkpoint cannot be written, or none of those that exist can be trusted."""
+    """A checkpoint cannot be written, or all existing ones are damaged."""

@@ -11,7 +11,6 @@ from typing import Any
 
 from fedmx.run.errors import RunError
 
-# tag: field of a round record
 SCALARS = {
     "accuracy": "accuracy",
     "loss": "loss",
@@ -28,19 +27,26 @@ SCALARS = {
     "clients/rejected": "rejected",
     "clients/lost": "lost",
 }
+"""TensorBoard's tags, each with its field of a round's record."""
 
 
 class EventLog:
-    """Writes one event file in ``folder``; the step of a value is its round.
+    """One TensorBoard event file; the step of a value is its round.
 
-    A run that resumes opens a new log with the round that it resumes from in ``after_round``:
-    TensorBoard then forgets what an earlier file says of later rounds. Records are written at once
-    and in the caller's thread, so that a full disk is an error here (RunError) and not one in a
-    thread that nobody waits for.
+    A record is written at once and in the caller's thread. So a full disk is an error here, and not
+    in a thread that nobody waits for.
+
+    Args:
+        folder: where to write the file.
+        after_round: the round from which the run resumes, 0 for a new run. TensorBoard then drops
+            what earlier files say of later rounds.
+
+    Raises:
+        RunError: the file cannot be made.
     """
 
     def __init__(self, folder: Path, after_round: int = 0):
-        # Not at the top: reading a run folder should not cost the import of tensorboard.
+        # Not at the top: reading a run folder does not need tensorboard.
         from tensorboard.compat.proto import event_pb2, summary_pb2
         from tensorboard.summary.writer.record_writer import RecordWriter
 
@@ -58,7 +64,11 @@ class EventLog:
         self._write(self._event(wall_time=time.time(), step=after_round + 1, session_log=start))
 
     def add_round(self, record: Mapping[str, Any]) -> None:
-        """Add the numbers of one round record; a list counts as its length, null as nothing."""
+        """Add the numbers of a round's record; a list counts as its length, and null is left out.
+
+        Raises:
+            RunError: the file cannot be written.
+        """
         values = [
             self._summary.Value(tag=tag, simple_value=number)
             for tag, field in SCALARS.items()
@@ -71,8 +81,8 @@ class EventLog:
         )
 
     def close(self) -> None:
-        """Close the file. What was added is in it already."""
-        with contextlib.suppress(OSError):  # what could not be written has been reported
+        """Close the file; all records are in it already."""
+        with contextlib.suppress(OSError):  # add_round has reported it
             self._file.close()
 
     def __enter__(self) -> EventLog:
@@ -92,7 +102,7 @@ class EventLog:
             self._writer.flush()
         except OSError as error:
             raise RunError(
-                f"{self.path}: cannot write events ({error.strerror}); make room"
+                f"{self.path}: cannot write events ({error.strerror}); free disk space"
             ) from None
 
 
@@ -105,7 +115,7 @@ def _number(value: object) -> float | None:
 
 
 def _next_file(folder: Path) -> Path:
-    """A name that TensorBoard reads after those that are there, whatever the clock says."""
+    """Return a name that TensorBoard reads after the existing files, whatever the clock says."""
     taken = sorted(path.name.split(".")[3] for path in folder.glob("events.out.tfevents.*"))
     stamp = max([f"{int(time.time()):010d}", *taken])
     number = len(taken) + 1

@@ -1,4 +1,4 @@
-"""What a run needs to say about itself to be run again: versions, platform, seed."""
+"""The facts that are needed to run an experiment again: versions, platform, seed."""
 
 from __future__ import annotations
 
@@ -14,10 +14,16 @@ PACKAGES = ("mxnet", "numpy")
 def gather_facts(
     *, seed: int, mode: Literal["simulation", "server"], digest: str, **more: Any
 ) -> dict[str, Any]:
-    """Return the facts of a run that starts now; ``more`` is added as it is.
+    """Return the facts of a run that starts now.
 
-    Versions come from the installed packages' metadata, so that nothing is imported; a package that
-    is not installed has the version None.
+    Versions come from the metadata of the installed packages, so that nothing is imported. A
+    package that is not installed has the version None.
+
+    Args:
+        seed: the experiment's seed.
+        mode: simulation or server.
+        digest: the experiment's digest.
+        **more: other facts, added as they are.
     """
     return {
         "fedmx": __version__,

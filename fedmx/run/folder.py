@@ -1,19 +1,19 @@
-"""A run on disk: what was asked, what happened in each round, and what to resume from.
+"""The folder of a run: the experiment, the records of each round, and the checkpoints.
 
 ::
 
     NAME-20260131-093000/
       run.json            format, facts (versions, seed, mode, ...); written last when it is created
-      experiment.yaml     the experiment, resolved
-      status.json         how it ended, and why
-      rounds.jsonl        one object a round
-      clients.jsonl       one object a client and round
-      checkpoints/        round-000012.safetensors, the newest two
+      experiment.yaml     the experiment with all defaults
+      status.json         how the run ended, and why
+      rounds.jsonl        one object for each round
+      clients.jsonl       one object for each client and round
+      checkpoints/        round-000012.safetensors; the newest two are kept
       events/             TensorBoard's event files
       model.safetensors   the final weights
-      assets/             of a server: NAME.safetensors, what every client is given
+      assets/             of a server: NAME.safetensors, the files that it gives to every client
       report.html         the report
-      lock                held by the process that runs it
+      lock                the process that runs it holds this file
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
+from fedmx.components.text import unknown
 from fedmx.run import lock
 from fedmx.run.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from fedmx.run.durable import TEMPORARY_PREFIX, sync_folder, write_text_durably
@@ -38,7 +39,13 @@ Status = Literal["running", "done", "stopped", "interrupted", "failed"]
 
 
 class RunFolder:
-    """One run folder. Make it with `create` or `open`; hold its `lock` before writing to it."""
+    """A run folder. Make it with `create` or `open`; hold its `lock` while you write to it.
+
+    Attributes:
+        path: the folder.
+        experiment_yaml: the experiment with all defaults.
+        facts: what `run.json` says: versions, seed, mode and more.
+    """
 
     def __init__(self, path: Path, experiment_yaml: str, facts: dict[str, Any]):
         self.path = path
@@ -49,45 +56,53 @@ class RunFolder:
 
     @property
     def name(self) -> str:
-        """The folder's own name, time included."""
+        """The folder's name, time included."""
         return self.path.name
 
     @property
     def checkpoints_path(self) -> Path:
-        """Where the checkpoints are."""
+        """The folder of the checkpoints."""
         return self.path / "checkpoints"
 
     @property
     def events_path(self) -> Path:
-        """Where TensorBoard's event files are (``tensorboard --logdir`` takes it)."""
+        """The folder of TensorBoard's event files, for ``tensorboard --logdir``."""
         return self.path / "events"
 
     @property
     def model_path(self) -> Path:
-        """Where the final weights are, once the run has ended."""
+        """The file of the final weights; it exists when the run has ended."""
         return self.path / "model.safetensors"
 
     @property
     def assets_path(self) -> Path:
-        """Where the files are that a server gives to every client, if there are any."""
+        """The folder of the files that a server gives to every client, if there are any."""
         return self.path / "assets"
 
     @property
     def report_path(self) -> Path:
-        """Where the report is, once the run has ended."""
+        """The file of the report; it exists when the run has ended."""
         return self.path / "report.html"
 
     @classmethod
     def create(
         cls, parent: str | Path, name: str, experiment_yaml: str, facts: Mapping[str, Any]
     ) -> RunFolder:
-        """Make ``parent/NAME-YYYYmmdd-HHMMSS`` (with ``-2``, ``-3`` ... when that is taken).
+        """Make the folder ``parent/NAME-YYYYmmdd-HHMMSS`` of a new run.
 
-        ``facts`` are values that JSON knows; the time it ``started`` is added when it is not among
-        them. Raises RunError when the folder cannot be made.
+        If the folder exists, the name gets ``-2``, ``-3`` and so on.
+
+        Args:
+            parent: the folder of all runs; it is made if it does not exist.
+            name: the experiment's name.
+            experiment_yaml: the experiment with all defaults.
+            facts: values that JSON can hold; the time ``started`` is added if it is missing.
+
+        Raises:
+            RunError: the folder cannot be made.
         """
         now = datetime.datetime.now().astimezone()
-        known = plain({"started": now.isoformat(timespec="seconds"), **facts}, "facts")
+        all_facts = plain({"started": now.isoformat(timespec="seconds"), **facts}, "facts")
         stem = f"{_file_name(name)}-{now:%Y%m%d-%H%M%S}"
         try:
             Path(parent).mkdir(parents=True, exist_ok=True)
@@ -95,24 +110,28 @@ class RunFolder:
             (path / "checkpoints").mkdir()
             (path / "events").mkdir()
             write_text_durably(path / "experiment.yaml", experiment_yaml)
-            write_text_durably(path / "run.json", _json({"format": FORMAT, "facts": known}))
+            write_text_durably(path / "run.json", _json({"format": FORMAT, "facts": all_facts}))
             sync_folder(path.parent)
         except OSError as error:
             raise RunError(
                 f"{parent}: cannot make a run folder ({error.strerror}); "
                 "name another one in run.folder"
             ) from None
-        return cls(path, experiment_yaml, known)
+        return cls(path, experiment_yaml, all_facts)
 
     @classmethod
     def open(cls, path: str | Path) -> RunFolder:
-        """Open an existing run folder. Raises RunError when it is none, incomplete or too new."""
+        """Open an existing run folder.
+
+        Raises:
+            RunError: it is not a run folder, is incomplete, or a newer fedmx wrote it.
+        """
         path = Path(path)
         if not path.is_dir():
             what = "is a file, not a run folder" if path.exists() else "there is no such folder"
             raise RunError(f"{path}: {what}; give the folder of a run, as in runs/NAME-DATE-TIME")
         if not (path / "run.json").exists():
-            raise RunError(f"{path}: {_why_no_run(path)}")
+            raise RunError(f"{path}: {_not_a_run_reason(path)}")
         document = _read_json(path / "run.json")
         found = document.get("format")
         if isinstance(found, int) and found > FORMAT:
@@ -127,43 +146,63 @@ class RunFolder:
             experiment_yaml = (path / "experiment.yaml").read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise RunError(
-                f"{path / 'experiment.yaml'}: cannot read it ({error}), so the run is incomplete"
+                f"{path / 'experiment.yaml'}: cannot read it ({error}); the run is incomplete"
             ) from None
         return cls(path, experiment_yaml, facts)
 
     def lock(self) -> contextlib.AbstractContextManager[None]:
-        """Hold the folder for this process inside a with statement; given up when it dies.
+        """Return a context manager that holds the folder for this process.
 
-        Raises RunError, with the holder's process id, when it is held already.
+        The lock ends with the process.
+
+        Raises:
+            RunError: another process holds it; the text has the process id.
         """
         return lock.hold(self.path / "lock")
 
-    # What happened
+    # Records
 
     def append_round(self, record: Mapping[str, Any]) -> None:
-        """Add one round to rounds.jsonl, whole or not at all; NaN and infinities become null."""
+        """Append a round to rounds.jsonl, whole or not at all; NaN and infinities become null.
+
+        Raises:
+            RunError: it cannot be written.
+        """
         self._rounds.append([record])
 
     def append_clients(self, records: Iterable[Mapping[str, Any]]) -> None:
-        """Add what each client did in a round to clients.jsonl, all or none of them."""
+        """Append the records of a round's clients to clients.jsonl, all or none of them.
+
+        Raises:
+            RunError: they cannot be written.
+        """
         self._clients.append(records)
 
     def rounds(self) -> list[dict[str, Any]]:
-        """The records of all rounds, in order."""
+        """Return the records of all rounds, in order."""
         return list(self._rounds.read())
 
     def clients(self, round: int | None = None) -> Iterator[dict[str, Any]]:
-        """The records of all clients in one round, or in all, in order, one at a time."""
+        """Yield the records of clients, in order: of one round, or of all."""
         return (r for r in self._clients.read() if round is None or r.get("round") == round)
 
-    # What to resume from
+    # Checkpoints
 
     def save_checkpoint(self, round: int, state: Mapping[Any, Any], keep: int = 2) -> Path:
-        """Write the state after ``round`` and drop all but the ``keep`` newest checkpoints.
+        """Write a checkpoint, and remove all but the newest.
 
-        See `fedmx.run.state_tree.encode` for what a state may hold. What the records say up to this
-        round reaches the disk first. Raises CheckpointError; the older checkpoints are then as they
-        were.
+        The records up to this round reach the disk first.
+
+        Args:
+            round: the last round that the state contains.
+            state: a state tree; see `fedmx.run.state_tree.encode`.
+            keep: how many checkpoints to keep, 1 or more.
+
+        Returns:
+            The checkpoint's file.
+
+        Raises:
+            CheckpointError: it cannot be written; the older checkpoints are unchanged.
         """
         if keep < 1:
             raise CheckpointError(f"keep must be at least 1, not {keep}")
@@ -174,7 +213,7 @@ class RunFolder:
             self.checkpoints_path.mkdir(exist_ok=True)
         except OSError as error:
             raise CheckpointError(
-                f"{self.path}: cannot write ({error.strerror}); make room"
+                f"{self.path}: cannot write ({error.strerror}); free disk space"
             ) from None
         write_checkpoint(path, round, state)
         for number, old in self._checkpoints()[keep:]:
@@ -184,10 +223,13 @@ class RunFolder:
         return path
 
     def latest_checkpoint(self) -> Checkpoint | None:
-        """The newest checkpoint that is whole, with a warning for every newer one that is not.
+        """Return the newest whole checkpoint, with a warning for each newer one that is damaged.
 
-        None when there is none at all. Raises CheckpointError when there are some, and all of them
-        are damaged.
+        Returns:
+            The checkpoint, or None if the run has none.
+
+        Raises:
+            CheckpointError: all checkpoints are damaged.
         """
         warnings: list[str] = []
         for _, path in self._checkpoints():
@@ -203,9 +245,12 @@ class RunFolder:
         return None
 
     def truncate_after(self, round: int) -> None:
-        """Forget everything after ``round``: records, checkpoints, unfinished lines, the ending.
+        """Remove all that came after a round: records, checkpoints, unfinished lines, the ending.
 
         Call it when a run resumes from the checkpoint of that round.
+
+        Raises:
+            RunError: the records cannot be written.
         """
         for records in (self._rounds, self._clients):
             records.keep(
@@ -217,12 +262,16 @@ class RunFolder:
         self._clean()
         (self.path / "status.json").unlink(missing_ok=True)
 
-    # How it ended
+    # The ending
 
     def finish(self, status: Ending, reason: str = "") -> None:
-        """Say how the run ended, and why."""
+        """Write how the run ended, and why.
+
+        Raises:
+            RunError: there is no such ending, or it cannot be written.
+        """
         if status not in get_args(Ending):
-            raise RunError(f"unknown ending {status!r}; there are {', '.join(get_args(Ending))}")
+            raise RunError(unknown("ending", status, get_args(Ending)))
         now = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
         try:
             write_text_durably(
@@ -230,11 +279,13 @@ class RunFolder:
                 _json({"status": status, "reason": " ".join(reason.split()), "ended": now}),
             )
         except OSError as error:
-            raise RunError(f"{self.path}: cannot write ({error.strerror}); make room") from None
+            raise RunError(
+                f"{self.path}: cannot write ({error.strerror}); free disk space"
+            ) from None
 
     @property
     def status(self) -> Status:
-        """How the run ended; one whose process vanished was ``interrupted``."""
+        """How the run ended; ``interrupted`` if its process ended before it did."""
         recorded = self._ending().get("status")
         for status in get_args(Ending):
             if recorded == status:
@@ -243,7 +294,7 @@ class RunFolder:
 
     @property
     def reason(self) -> str:
-        """Why the run ended, in one line; empty when there is nothing to say."""
+        """Why the run ended, in one line; empty if no reason was recorded."""
         ending = self._ending()
         if not ending and self.status == "interrupted":
             return "its process ended before the run did"
@@ -257,7 +308,7 @@ class RunFolder:
         return self.checkpoints_path / f"round-{round:06d}.safetensors"
 
     def _checkpoints(self) -> list[tuple[int, Path]]:
-        """Round and path of every checkpoint, the newest first."""
+        """Return the round and the path of each checkpoint, the newest first."""
         found = [
             (int(match[1]), path)
             for path in self.checkpoints_path.glob("round-*.safetensors")
@@ -266,7 +317,7 @@ class RunFolder:
         return sorted(found, reverse=True)
 
     def _clean(self) -> None:
-        """Remove what a killed process left half written (safetensors' own name starts so, too)."""
+        """Remove the temporary files that a killed process left; those of safetensors, too."""
         folders = {
             self.path: TEMPORARY_PREFIX,
             self.assets_path: TEMPORARY_PREFIX,
@@ -278,11 +329,12 @@ class RunFolder:
 
 
 def _file_name(name: str) -> str:
-    """``name`` without what would make it another folder, a hidden one, or a nuisance to type."""
+    """Return a name for a folder: letters, digits and . _ - only, without a dot at its ends."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", name)[:100].strip(".-") or "run"
 
 
 def _new_folder(parent: Path, stem: str) -> Path:
+    """Make and return a folder that did not exist."""
     number = 1
     while True:
         path = parent / (stem if number == 1 else f"{stem}-{number}")
@@ -292,12 +344,13 @@ def _new_folder(parent: Path, stem: str) -> Path:
         number += 1
 
 
-def _why_no_run(path: Path) -> str:
+def _not_a_run_reason(path: Path) -> str:
+    """Return why a folder without run.json cannot be opened, and what to do."""
     if (path / "experiment.yaml").exists() and (path / "checkpoints").is_dir():
-        return "the run is incomplete: it ended before it began; run the experiment again"
+        return "the run is incomplete, it ended before round 1; run the experiment again"
     runs = sorted(inner.parent.name for inner in path.glob("*/run.json"))
     if runs:
-        return f"not a run folder, but it holds {len(runs)}, such as {runs[-1]}; give one of them"
+        return f"not a run folder, but {len(runs)} are in it, such as {runs[-1]}; give one of them"
     return "not a run folder (it has no run.json); give one, as in runs/NAME-DATE-TIME"
 
 

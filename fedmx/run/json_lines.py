@@ -1,4 +1,4 @@
-"""A file with one JSON object a line that only grows, and never keeps half a line."""
+"""A file of records, one JSON object in each line; it grows by whole lines."""
 
 from __future__ import annotations
 
@@ -16,15 +16,18 @@ from fedmx.run.errors import RunError
 
 
 class JsonLines:
-    """The records of one file. A line that a killed process left unfinished does not count."""
+    """The records of one file; an unfinished last line, which a killed process left, is ignored."""
 
     def __init__(self, path: Path):
         self.path = path
 
     def append(self, records: Iterable[Mapping[str, Any]]) -> None:
-        """Add the records, all or none. NaN and infinities become null, numpy values plain ones.
+        """Append records, all or none of them.
 
-        Raises RunError for a value that JSON does not know, or when the disk refuses.
+        NaN and infinities become null, and numpy values become plain ones.
+
+        Raises:
+            RunError: JSON cannot hold a value, or the file cannot be written.
         """
         lines = "".join(self._line(record) for record in records).encode()
         try:
@@ -40,10 +43,16 @@ class JsonLines:
             finally:
                 os.close(descriptor)
         except OSError as error:
-            raise RunError(f"{self.path}: cannot write ({error.strerror}); make room") from None
+            raise RunError(
+                f"{self.path}: cannot write ({error.strerror}); free disk space"
+            ) from None
 
     def read(self) -> Iterator[dict[str, Any]]:
-        """Yield the records in order. Raises RunError with the line number of a damaged one."""
+        """Yield the records, in order.
+
+        Raises:
+            RunError: a line is damaged, or the file cannot be read.
+        """
         try:
             with open(self.path, "rb") as file:
                 for number, line in enumerate(file, start=1):
@@ -62,7 +71,11 @@ class JsonLines:
             raise RunError(f"{self.path}: cannot read ({error.strerror})") from None
 
     def keep(self, wanted: Callable[[dict[str, Any]], bool]) -> None:
-        """Drop every other record, and an unfinished last line; atomic."""
+        """Keep the wanted records and remove all others; the file changes as a whole or not at all.
+
+        Raises:
+            RunError: the file cannot be read or written.
+        """
         if not self.path.exists():
             return
 
@@ -73,10 +86,12 @@ class JsonLines:
         try:
             write_durably(self.path, write)
         except OSError as error:
-            raise RunError(f"{self.path}: cannot write ({error.strerror}); make room") from None
+            raise RunError(
+                f"{self.path}: cannot write ({error.strerror}); free disk space"
+            ) from None
 
     def sync(self) -> None:
-        """Make what was appended survive a power cut."""
+        """Write the appended records to the disk, so that they survive a power cut."""
         if self.path.exists():
             with open(self.path, "rb") as file:
                 os.fsync(file.fileno())
@@ -86,7 +101,15 @@ class JsonLines:
 
 
 def plain(value: Any, where: str) -> Any:
-    """Return ``value`` as strict JSON knows it. Raises RunError that names the field, if none."""
+    """Return a value as strict JSON can hold it.
+
+    Args:
+        value: the value.
+        where: the field's name, for the message.
+
+    Raises:
+        RunError: JSON cannot hold it.
+    """
     if isinstance(value, np.ndarray | np.generic):
         value = value.tolist()
     if value is None or isinstance(value, str | bool | int):
@@ -101,7 +124,7 @@ def plain(value: Any, where: str) -> Any:
 
 
 def _whole_lines(descriptor: int) -> int:
-    """The length in bytes of the file up to its last line break."""
+    """Return the length in bytes of the file up to its last line break."""
     end = os.fstat(descriptor).st_size
     while end > 0:
         start = max(0, end - 4096)

@@ -1,4 +1,4 @@
-"""The right to write to a run folder: one process at a time, given up when it dies."""
+"""The lock of a run folder: one process at a time may write; the lock ends with the process."""
 
 from __future__ import annotations
 
@@ -13,22 +13,23 @@ from fedmx.run.errors import RunError
 _held: set[int] = set()
 
 
-def _forget_in_child() -> None:
-    # A forked worker must not keep the lock of a server that died.
+def _close_in_child() -> None:
+    """Close the lock files in a forked worker, which must not keep a dead server's lock."""
     for descriptor in _held:
         os.close(descriptor)
     _held.clear()
 
 
-os.register_at_fork(after_in_child=_forget_in_child)
+os.register_at_fork(after_in_child=_close_in_child)
 
 
 @contextlib.contextmanager
 def hold(path: Path) -> Iterator[None]:
-    """Hold the lock file ``path`` inside a with statement.
+    """Hold a lock file inside a with statement.
 
-    Raises RunError, with the process id of the holder, when it is held already (by this process,
-    too).
+    Raises:
+        RunError: a process holds it already, perhaps this one; the text has the process id. Or the
+            file cannot be locked.
     """
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
@@ -52,14 +53,14 @@ def hold(path: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        if descriptor in _held:  # not so in a forked child that leaves the with statement
+        if descriptor in _held:  # false in a forked child that leaves the with statement
             _held.discard(descriptor)
             os.ftruncate(descriptor, 0)
             os.close(descriptor)
 
 
 def holder(path: Path) -> int | None:
-    """The id of the living process that says it holds ``path``, without touching the lock."""
+    """Return the id of the living process that holds a lock file, or None, without locking it."""
     pid = _recorded(path)
     if pid is None:
         return None
@@ -73,6 +74,7 @@ def holder(path: Path) -> int | None:
 
 
 def _recorded(path: Path) -> int | None:
+    """Return the process id in a lock file, or None."""
     try:
         text = path.read_text(encoding="ascii").strip()
     except (OSError, UnicodeDecodeError):

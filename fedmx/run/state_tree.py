@@ -1,7 +1,7 @@
-"""A state tree as a JSON text and a table of arrays, and back, exactly.
+"""The encoding of a state tree as a JSON text and a table of arrays, without any loss.
 
-JSON alone would turn integer keys into text, lose infinities and not know bytes or arrays. So what
-JSON carries exactly stands as itself, and everything else is an object with one tag:
+JSON alone turns integer keys into text, loses infinities, and has no bytes and no arrays. So a
+value that JSON holds exactly is written as it is, and every other value is an object with one tag:
 
 ===========  ========================================================================
 ``dict``     list of ``[key, node]``, in order; a key is text or an integer
@@ -33,13 +33,17 @@ DTYPES = frozenset(
 
 
 def encode(tree: Mapping[Any, Any]) -> tuple[str, dict[str, NDArray[Any]]]:
-    """Return the JSON text of ``tree`` and the arrays that it refers to by name.
+    """Return the JSON text of a state tree, and the arrays that it names.
 
-    ``tree`` is a nested mapping with str or int keys. Leaves: numpy arrays and scalars (floats,
-    integers and booleans), bytes, int, float, str, bool, None, and lists and tuples of those.
-    Arrays are not copied when they are contiguous, and those that are one and the same memory are
-    in the table once. Raises TypeError, with the path of the leaf, for
-    anything else.
+    Contiguous arrays are not copied. Arrays that are the same memory are in the table once.
+
+    Args:
+        tree: a nested mapping with str or int keys. Its leaves are numpy arrays and scalars
+            (floats, integers and booleans), bytes, int, float, str, bool, None, and lists and
+            tuples of these.
+
+    Raises:
+        TypeError: a leaf or a key has another type; the text has its path.
     """
     arrays = _Arrays()
     node = _encode(tree, "state", arrays)
@@ -47,12 +51,16 @@ def encode(tree: Mapping[Any, Any]) -> tuple[str, dict[str, NDArray[Any]]]:
 
 
 def decode(text: str, arrays: Mapping[str, NDArray[Any]]) -> Any:
-    """Return the tree that `encode` was given. Raises ValueError when it is not of `encode`."""
+    """Return the tree that `encode` was given.
+
+    Raises:
+        ValueError: the text is not from `encode`.
+    """
     return _decode(json.loads(text), arrays)
 
 
 def _encode(value: Any, path: str, arrays: _Arrays) -> Any:
-    if isinstance(value, np.generic):  # first: np.float64 is a float, too
+    if isinstance(value, np.generic):  # first, because np.float64 is a float, too
         return {"scalar": _store(np.asarray(value), path, arrays)}
     if value is None or isinstance(value, bool):
         return value
@@ -98,17 +106,17 @@ def _text(value: str, path: str) -> str:
 
 
 class _Arrays:
-    """The table of arrays, in which the same memory has one name."""
+    """The table of arrays; the same memory has one name."""
 
     def __init__(self) -> None:
         self.named: dict[str, NDArray[Any]] = {}
         self._names: dict[tuple[object, ...], str] = {}
 
     def name_of(self, array: NDArray[Any]) -> str:
-        """Return the name of an array; it must live as long as the table."""
+        """Return the name of an array; the array must live as long as the table."""
         where = (array.__array_interface__["data"][0], array.dtype, array.shape, array.strides)
         name = self._names.setdefault(where, str(len(self.named)))
-        # order="C" keeps an array without dimensions as it is; ascontiguousarray would give it one.
+        # order="C" keeps an array of 0 dimensions as it is; ascontiguousarray would add one.
         plain = np.asarray(array, dtype=array.dtype.newbyteorder("="), order="C")
         self.named.setdefault(name, plain)
         return name

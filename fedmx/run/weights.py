@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import save_file
 
 from fedmx.run.durable import write_durably
 from fedmx.run.errors import RunError
@@ -19,10 +19,17 @@ Layout = Sequence[tuple[str, tuple[int, ...]]]
 
 
 def export_weights(path: str | Path, layout: Layout, vector: NDArray[Any]) -> None:
-    """Cut the flat ``vector`` into the ``(name, shape)`` pairs of ``layout``, in order, and write.
+    """Write a flat vector as named tensors.
 
-    The file is written whole or not at all, and the same vector gives the same bytes. Raises
-    RunError when the layout does not fit the vector, or the file cannot be written.
+    The file is written whole or not at all, and the same vector gives the same bytes.
+
+    Args:
+        path: the file.
+        layout: the name and shape of each tensor, in the order of the vector.
+        vector: (d,), all tensors one after the other.
+
+    Raises:
+        RunError: the layout does not fit the vector, or the file cannot be written.
     """
     names = [name for name, _ in layout]
     if len(set(names)) != len(names):
@@ -44,30 +51,3 @@ def export_weights(path: str | Path, layout: Layout, vector: NDArray[Any]) -> No
         write_durably(Path(path), lambda temporary: save_file(tensors, temporary))
     except (OSError, SafetensorError) as error:
         raise RunError(f"{path}: cannot write the model ({error})") from None
-
-
-def load_weights(path: str | Path, layout: Layout) -> NDArray[np.float32]:
-    """Read the tensors that ``layout`` names from ``path`` into one flat float32 vector.
-
-    Raises RunError when the file cannot be read, or its names, shapes or type are not the layout's.
-    """
-    try:
-        tensors = load_file(path)
-    except (OSError, SafetensorError, ValueError) as error:
-        raise RunError(f"{path}: cannot read the model ({error})") from None
-    wanted = {name for name, _ in layout}
-    if missing := sorted(wanted - set(tensors)):
-        raise RunError(f"{path}: not this model's weights: {_some(missing)} missing")
-    if surplus := sorted(set(tensors) - wanted):
-        raise RunError(f"{path}: not this model's weights: {_some(surplus)} not in the model")
-    for name, shape in layout:
-        if tensors[name].shape != tuple(shape) or tensors[name].dtype != np.float32:
-            found = f"{tensors[name].dtype} {tensors[name].shape}"
-            raise RunError(f"{path}: {name!r} is {found}, the model has float32 {tuple(shape)}")
-    parts = [tensors[name].reshape(-1) for name, _ in layout]
-    return np.concatenate(parts) if parts else np.zeros(0, dtype=np.float32)
-
-
-def _some(names: Sequence[str]) -> str:
-    shown = ", ".join(repr(name) for name in names[:3])
-    return shown if len(names) <= 3 else f"{shown} and {len(names) - 3} more are"

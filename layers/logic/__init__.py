@@ -10,14 +10,14 @@ from layers.logic.core.messages import ClientLost, Offer, StateLost, Task, Train
 from layers.logic.core.parts import Parts
 from layers.logic.core.peers import Peers
 from layers.logic.core.plan import Plan, Population, single_lanes
-from layers.logic.core.preset import Preset
 from layers.logic.core.report import ClientReport, RoundReport, Times, TooFewUpdates, Traffic
 from layers.logic.core.selector import SELECT, SURVEY, Inquiry, PendingOffers, Selector
 from layers.logic.core.state import ClientLedger, ClientState, ServerState
-from layers.logic.core.survey import Answer, Question, answer_question
+from layers.logic.core.survey import Answer, Question
 from layers.logic.errors import ClientFailed, LogicError, Rejected
+from layers.logic.presets.preset import Preset
 from layers.logic.round.logic import Logic
-from layers.logic.round.round import answer, offer_of, run_round
+from layers.logic.round.round import answer, answer_question, offer_of, run_round
 
 __all__ = [
     "AGGREGATORS",

@@ -184,3 +184,14 @@ def test_every_command_of_a_page_exists(page: Path) -> None:
         for word in words:
             if re.match(r"-{1,2}[a-z]", word) and word not in ("--debug", "--help"):
                 assert word.split("=")[0] in options, f"fedmx {command}: {name} has no {word}"
+
+
+EXAMPLES = sorted((ROOT / "examples").rglob("*.py"))
+
+
+def test_users_import_from_fedmx_alone() -> None:
+    codes = [(shown(path), path.read_text()) for path in EXAMPLES]
+    codes += [(shown(page), text) for page in PAGES for _, text in blocks(page, "python")]
+    assert len(codes) > len(EXAMPLES) > 5
+    statement = re.compile(r"^\s*(?:from|import) +layers\b.*$", re.MULTILINE)
+    assert [(where, line) for where, text in codes for line in statement.findall(text)] == []

@@ -17,16 +17,16 @@ PATIENCE_S = 90.0
 
 
 @dataclass(frozen=True)
-class Said:
-    """What a command wrote, and its exit code."""
+class CommandResult:
+    """The outputs and the exit code of a command."""
 
     code: int
     out: str
     err: str
 
     @property
-    def complaint(self) -> str:
-        """The one line of an error that the user can put right."""
+    def error_text(self) -> str:
+        """The one line of an error that the user can correct."""
         assert self.code == 2, self
         assert self.out == "", self
         assert "Traceback" not in self.err, self.err
@@ -46,7 +46,7 @@ def environment(**more: str) -> dict[str, str]:
     return {**kept, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "COLUMNS": "80", **more}
 
 
-def fedmx(*words: str | Path, cwd: Path, code: str = "", **more: str) -> Said:
+def fedmx(*words: str | Path, cwd: Path, code: str = "", **more: str) -> CommandResult:
     """Run a command to its end; ``code`` runs in its place, with the words as ``sys.argv``."""
     start = ["-c", code] if code else ["-m", "fedmx"]
     done = subprocess.run(
@@ -58,7 +58,7 @@ def fedmx(*words: str | Path, cwd: Path, code: str = "", **more: str) -> Said:
         text=True,
         timeout=PATIENCE_S,
     )
-    return Said(done.returncode, done.stdout, done.stderr)
+    return CommandResult(done.returncode, done.stdout, done.stderr)
 
 
 @contextlib.contextmanager
@@ -82,9 +82,9 @@ def started(*words: str | Path, cwd: Path) -> Iterator[subprocess.Popen[str]]:
         process.communicate()
 
 
-def ended(process: subprocess.Popen[str]) -> Said:
+def ended(process: subprocess.Popen[str]) -> CommandResult:
     out, err = process.communicate(timeout=PATIENCE_S)
-    return Said(process.returncode, out, err)
+    return CommandResult(process.returncode, out, err)
 
 
 def wait_until(condition: Callable[[], object], process: subprocess.Popen[str]) -> None:

@@ -96,7 +96,7 @@ class MemoryPeers:
             for client in clients
             if client not in self.lost
             for told in self.forge_answer(
-                answer_question(client, question, self.engine, self.clients[client])
+                answer_question(client, question, self.engine, self.clients[client], self.logic)
             )
         ]
 

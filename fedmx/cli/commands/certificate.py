@@ -1,4 +1,4 @@
-"""What a certificate says, in words."""
+"""The description of a certificate in words."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _PURPOSES = {
 
 
 def describe(path: Path) -> dict[str, str]:
-    """Return what the certificate in `path` (PEM) says, by label.
+    """Return the facts in a certificate (PEM), each with its label.
 
     Raises:
-        FedmxError: it cannot be read, or is none.
+        FedmxError: the file cannot be read, or is not a certificate.
     """
     try:
         certificate = x509.load_pem_x509_certificate(path.read_bytes())

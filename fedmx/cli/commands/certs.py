@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fedmx.cli.terminal.options import help_if_alone
+from fedmx.cli.terminal.options import show_help_without_command
 
 app = typer.Typer(help="Make certificates for mutual TLS, and look at them.")
 Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="Where the files are kept.")]
@@ -23,8 +23,8 @@ LOCAL = ("localhost", "127.0.0.1", "::1")
 
 
 @app.callback(invoke_without_command=True)
-def _shared(context: typer.Context) -> None:
-    help_if_alone(context)
+def _group(context: typer.Context) -> None:
+    show_help_without_command(context)
 
 
 @app.command("ca")
@@ -33,8 +33,8 @@ def ca(folder: Folder) -> None:
     from layers.network import make_ca
 
     files = make_ca(folder)
-    _tell("authority", f"{files.certificate}, for everybody")
-    _tell("", f"{files.key}, which signs certificates: keep it to yourself")
+    _print_line("authority", f"{files.certificate}, for everybody")
+    _print_line("", f"{files.key}, which signs certificates: keep it to yourself")
 
 
 @app.command("server")
@@ -42,9 +42,9 @@ def server(folder: Folder, names: Names = None) -> None:
     """Make the server's certificate."""
     from layers.network import make_server_certificate
 
-    known = names or LOCAL
-    files = make_server_certificate(folder, known)
-    _tell("server", f"{files.certificate} and .key, as {', '.join(known)}")
+    hosts = names or LOCAL
+    files = make_server_certificate(folder, hosts)
+    _print_line("server", f"{files.certificate} and .key, as {', '.join(hosts)}")
 
 
 @app.command("client")
@@ -52,7 +52,7 @@ def client(
     folder: Folder,
     ids: Annotated[list[int], typer.Argument(metavar="ID", min=0, help="Clients' numbers.")],
 ) -> None:
-    """Make certificates of clients, by their numbers."""
+    """Make the certificates of clients, by their numbers."""
     from fedmx.deployment.client_sessions import identity
     from layers.network import make_client_certificate
 
@@ -60,7 +60,7 @@ def client(
     first, last = made[0].certificate, made[-1].certificate
     to = f" to {last.name}" if len(made) > 1 else ""
     who = "client" if len(made) == 1 else f"{len(made)} clients"
-    _tell(who, f"{first}{to} and .key")
+    _print_line(who, f"{first}{to} and .key")
 
 
 @app.command("all")
@@ -69,18 +69,18 @@ def everything(
     clients: Annotated[int, typer.Option(min=1, help="How many clients, numbered from 0.")] = 1,
     names: Names = None,
 ) -> None:
-    """Make all that a server and its clients need."""
+    """Make all certificates that a server and its clients need."""
     from fedmx.deployment.client_sessions import identity
     from fedmx.errors import FedmxError
 
-    there = [
+    existing = [
         name
         for name in ("ca", "server", *map(identity, range(clients)))
         if (folder / f"{name}.pem").exists() or (folder / f"{name}.key").exists()
     ]
-    if there:  # before the first is made
+    if existing:  # before the first certificate is made
         raise FedmxError(
-            f"{folder}: it has a {there[0]}.pem or .key already, which stays as it is; "
+            f"{folder}: {existing[0]}.pem or .key is already there and stays as it is; "
             "give another folder"
         )
     ca(folder)
@@ -97,13 +97,13 @@ ca.pem, client-I.pem and client-I.key go to the machine of client I:
 def show(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A certificate (.pem).")],
 ) -> None:
-    """Say whose a certificate is, for which names, and until when."""
+    """Show whose a certificate is, for which names, and until when."""
     from fedmx.cli.commands.certificate import describe
     from fedmx.cli.terminal.error_text import printable
 
     for label, text in describe(file).items():
-        _tell(label, printable(text))
+        _print_line(label, printable(text))
 
 
-def _tell(label: str, text: str) -> None:
+def _print_line(label: str, text: str) -> None:
     typer.echo(f"{label + ':' if label else '':11} {text}")

@@ -1,4 +1,4 @@
-"""``fedmx client``: one client of a run, with data that stay where they are."""
+"""``fedmx client``: one client of a run; its data stay on this machine."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fedmx.cli.terminal.options import (
     Insecure,
     KeyFile,
     TokenFile,
-    three_files,
+    tls_files,
 )
 from fedmx.errors import FedmxError
 
@@ -55,7 +55,7 @@ def client(
         Path | None,
         typer.Option(
             metavar="FOLDER",
-            help="For what hooks remember, over restarts too. [default: ~/.local/state/fedmx]",
+            help="For what hooks keep, also over restarts. [default: ~/.local/state/fedmx]",
         ),
     ] = None,
     ca: CaFile = None,
@@ -66,14 +66,16 @@ def client(
     give_up: Annotated[
         float | None,
         typer.Option(
-            metavar="SECONDS", min=0, help="Stop looking for a lost server. [default: never]"
+            metavar="SECONDS",
+            min=0,
+            help="When to stop looking for a lost server. [default: never]",
         ),
     ] = None,
 ) -> None:
-    """Take part in a run as one client, with data that stay here."""
+    """Take part in a run as one client; its data stay on this machine."""
     from layers.network.transport.address import Address
 
-    number, part = _place(id_, partition)
+    number, part = _number_and_part(id_, partition)
     tls = _tls(ca, cert, key)
     Address.parse(address).check_safe(tls=tls is not None, insecure=insecure)
     if data is not None and not data.is_file():
@@ -85,9 +87,8 @@ def client(
                 f"{os.getcwd()}; start from the folder that holds it"
             )
 
-    from fedmx.cli.terminal.downloads import (
-        files_with_progress,  # MXNet: what is wrong is said before
-    )
+    # Not before: this imports MXNet, and wrong arguments should be shown at once.
+    from fedmx.cli.terminal.downloads import files_with_progress
     from fedmx.cli.terminal.log_lines import LogLines
     from fedmx.deployment.join import OwnPart, join
     from fedmx.deployment.token import read_token
@@ -110,7 +111,7 @@ def client(
             memory=memory or _default_memory(),
             give_up_s=give_up,
         )
-        until = "until it is there" if give_up is None else f"for {give_up:g} s"
+        until = "until it answers" if give_up is None else f"for {give_up:g} s"
         typer.echo(f"client {number}: looking for {address}, {until}", err=True)
         try:
             with joined:
@@ -120,7 +121,7 @@ def client(
 
 
 def _take_part(joined: Client) -> None:
-    """Say of each round what was made of it, and at last why there are no more."""
+    """Take part in all rounds; print a line for each, and at the end why the run is over."""
     from fedmx.protocol.messages import CODEC
     from fedmx.report.records.quantities import mebibytes
     from layers.network import wire_size
@@ -130,9 +131,9 @@ def _take_part(joined: Client) -> None:
         rounds += 1
         loss = update.metrics.get("loss")
         size = mebibytes(wire_size(CODEC.encode(update).size))
-        said = [f"round {update.round}: {update.steps} steps on {update.samples:,} samples"]
-        said += [f"loss {loss:.4f}"] if loss is not None else []
-        typer.echo(", ".join([*said, f"update of {size}"]), err=True)
+        parts = [f"round {update.round}: {update.steps} steps on {update.samples:,} samples"]
+        parts += [f"loss {loss:.4f}"] if loss is not None else []
+        typer.echo(", ".join([*parts, f"update of {size}"]), err=True)
     traffic = joined.network.traffic()
     typer.echo(
         f"the run is over: {joined.reason}; {rounds} updates from here, "
@@ -140,24 +141,26 @@ def _take_part(joined: Client) -> None:
     )
 
 
-def _place(id_: int | None, partition: str | None) -> tuple[int, tuple[int, int] | None]:
-    """Return the client's number, and which part of the data is its own."""
+def _number_and_part(id_: int | None, partition: str | None) -> tuple[int, tuple[int, int] | None]:
+    """Return the client's number, and which part of the data it has (None: not given)."""
     if partition is None:
         if id_ is None:
-            raise FedmxError("say which client this is: --id 7, or --partition 7/100")
+            raise FedmxError("the client's number is missing; give --id 7, or --partition 7/100")
         return id_, None
     match = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", partition)
     if match is None or int(match[1]) >= int(match[2]):
-        raise FedmxError(f"--partition {partition}: give I/N with I from 0 to N - 1, as in 7/100")
+        raise FedmxError(
+            f"--partition {partition}: must be I/N with I from 0 to N - 1, as in 7/100"
+        )
     part = (int(match[1]), int(match[2]))
     return (part[0] if id_ is None else id_), part
 
 
 def _tls(ca: Path | None, certificate: Path | None, key: Path | None) -> ClientTLS | None:
-    """Return what the client shows the server, once it is known to be good."""
+    """Return the TLS files of the client after a check, or None if none is given."""
     from layers.network import ClientTLS
 
-    files = three_files(ca, certificate, key)
+    files = tls_files(ca, certificate, key)
     if files is None:
         return None
     tls = ClientTLS(ca=files[0], certificate=files[1], key=files[2])
@@ -166,6 +169,6 @@ def _tls(ca: Path | None, certificate: Path | None, key: Path | None) -> ClientT
 
 
 def _default_memory() -> Path:
-    """Return the folder for state in the user's home (XDG)."""
+    """Return the folder of fedmx for state in the user's home (XDG)."""
     base = os.environ.get("XDG_STATE_HOME")
     return (Path(base) if base else Path.home() / ".local" / "state") / "fedmx"

@@ -7,16 +7,16 @@ from typing import Annotated
 
 import typer
 
-from fedmx.cli.terminal.options import Overrides, help_if_alone
+from fedmx.cli.terminal.options import Overrides, show_help_without_command
 from fedmx.cli.terminal.tables import show_table
 
-MANY = 100  # clients, where none are given
+DEFAULT_CLIENTS = 100  # for a data set that is named without an experiment
 app = typer.Typer(help="Look at data sets and how they are divided.")
 
 
 @app.callback(invoke_without_command=True)
-def _shared(context: typer.Context) -> None:
-    help_if_alone(context)
+def _group(context: typer.Context) -> None:
+    show_help_without_command(context)
 
 
 @app.command("show")
@@ -28,7 +28,7 @@ def show(
         int | None, typer.Option(metavar="N", min=1, help="Among how many clients.")
     ] = None,
     partition: Annotated[
-        str | None, typer.Option(metavar="NAME", help="How, as fedmx list partitions has it.")
+        str | None, typer.Option(metavar="NAME", help="How: a name of fedmx list partitions.")
     ] = None,
     set_: Overrides = None,
     figure: Annotated[
@@ -36,7 +36,7 @@ def show(
         typer.Option(metavar="PATH", help="Also draw labels by client (.png, .svg or .pdf)."),
     ] = None,
 ) -> None:
-    """Show how data are divided among clients."""
+    """Show how a data set is divided among clients."""
     from fedmx.experiment import Experiment
     from layers.compute.data.datasets import DATASETS
 
@@ -44,8 +44,11 @@ def show(
     overrides += [] if partition is None else [f"compute.partition={partition}"]
     overrides += set_ or []
     if str(file) in DATASETS and not file.exists():
-        compute = {"model": "2nn", "data": str(file)}  # a model must be given, and is not made
-        given = {"rounds": 1, "clients": MANY, "compute": compute}
+        compute = {
+            "model": "2nn",
+            "data": str(file),
+        }  # the schema needs a model
+        given = {"rounds": 1, "clients": DEFAULT_CLIENTS, "compute": compute}
         experiment = Experiment.from_dict(given, overrides)
     else:
         experiment = Experiment.read(file, overrides)
@@ -68,7 +71,7 @@ def show(
 
 @app.command("list")
 def available() -> None:
-    """Say which data sets are on this machine."""
+    """Show which data sets are on this machine."""
     from rich.table import Table
 
     from fedmx.cli.commands.dataset_locations import dataset_locations
@@ -83,9 +86,9 @@ def available() -> None:
 
 @app.command("get")
 def get(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="As fedmx data list shows it.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A name of fedmx data list.")],
 ) -> None:
-    """Download a data set, or check that it is there and whole."""
+    """Download a data set, or check that it is here and whole."""
     from fedmx.cli.terminal.downloads import files_with_progress
     from fedmx.components.text import unknown
     from fedmx.errors import FedmxError
@@ -95,7 +98,7 @@ def get(
         raise FedmxError(unknown("data set", name, DATASETS))
     if name == "arrays":
         raise FedmxError(
-            "arrays are a file of your own: name it in the experiment, as in "
+            "arrays is a file of your own; name it in the experiment, as in "
             "compute.data: {name: arrays, path: my.npz}"
         )
     with files_with_progress() as files:

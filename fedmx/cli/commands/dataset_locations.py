@@ -1,4 +1,7 @@
-"""Where each data set is on this machine, found out by asking it for its first file."""
+"""Where each data set is on this machine.
+
+A data set is asked to load, and the first file that it asks for ends that.
+"""
 
 from __future__ import annotations
 
@@ -14,37 +17,39 @@ from layers.compute.data.datasets import DATASETS, DataError, Files
 from layers.compute.data.datasets.files import Remote
 
 
-class _AskedError(Exception):
-    """A data set asked for a file, and that is all that was wanted of it; the text says where."""
+class _LocationFound(Exception):
+    """A data set asked for a file; the text says where the file is."""
 
 
 @dataclass(frozen=True)
-class _Scout(Files):
-    """Says where a file is, or would come from, and reads and fetches nothing."""
+class _LocationFinder(Files):
+    """Finds where a file is, or would come from, without reading or downloading it."""
 
     def existing(self, data_set: str, names: Sequence[str]) -> Path | None:
-        """Raise where a file is, or return that it is nowhere."""
+        """Raise `_LocationFound` if the file is on this machine, or return None."""
         path = super().existing(data_set, names)
         if path is not None:
-            raise _AskedError(f"here: {path.parent}")
+            raise _LocationFound(f"here: {path.parent}")
         return None
 
     def find(self, data_set: str, names: Sequence[str], remote: Remote) -> NoReturn:
-        """Raise what there is to say of the file."""
+        """Raise `_LocationFound`: where the file is, or from where it would be downloaded."""
         self.existing(data_set, names)
         host = urlsplit(remote.urls[0]).hostname
-        raise _AskedError(f"would be downloaded from {host} into {self.folders(data_set)[-1]}")
+        raise _LocationFound(f"would be downloaded from {host} into {self.folders(data_set)[-1]}")
 
 
 def dataset_locations(files: Files | None = None) -> Iterator[tuple[str, str]]:
-    """Yield each data set's name, and where it is or would come from.
+    """Yield the name of each data set, and where it is or would come from.
 
     Raises:
-        DataError: FEDMX_DATA is no folder.
+        DataError: FEDMX_DATA is not a folder.
     """
     given = files or Files()
-    scout = _Scout(**{one.name: getattr(given, one.name) for one in dataclasses.fields(given)})
-    scout.folders("")
+    finder = _LocationFinder(
+        **{one.name: getattr(given, one.name) for one in dataclasses.fields(given)}
+    )
+    finder.folders("")
     for name, source in DATASETS.items():
         settings = signature_of(source).settings.values()
         needs = [one.name for one in settings if one.required]
@@ -52,9 +57,9 @@ def dataset_locations(files: Files | None = None) -> Iterator[tuple[str, str]]:
             yield name, f"your own: give {', '.join(needs)}"
             continue
         try:
-            source().load(scout)
-        except _AskedError as asked:
-            yield name, str(asked)
+            source().load(finder)
+        except _LocationFound as location:
+            yield name, str(location)
         except DataError as error:
             yield name, "not here: " + str(error).removeprefix(f"{name}: ")
         else:

@@ -14,11 +14,10 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
-# Where an experiment file names one of each kind, and how it names one of the user's own.
 PLACES = {
     "presets": ("logic.preset", "preset: 'my_module:function'"),
-    "selectors": ("logic.selector", "select: {name: 'my_module:Select', fraction: 0.5}"),
-    "aggregators": ("logic.aggregator", "aggregate: 'my_module:Median'"),
+    "selectors": ("logic.selector", "selector: {name: 'my_module:Pick', fraction: 0.5}"),
+    "aggregators": ("logic.aggregator", "aggregator: 'my_module:Median'"),
     "hooks": ("logic.hooks", "hooks: [{name: 'my_module:Noise', sigma: 0.01}]"),
     "models": ("compute.model", "model: 'my_module:Net'"),
     "data": ("compute.data", "data: 'my_module:load'"),
@@ -28,15 +27,16 @@ PLACES = {
     "uploads": ("clock.uploads", "uploads: 'my_module:Cell'"),
     "availabilities": ("clock.availability", "availability: 'my_module:Nights'"),
 }
+"""Where an experiment file names a component of each kind, and how it names the user's own."""
 
 
 def show(
     kind: Annotated[
         str | None,
-        typer.Argument(metavar="[KIND]", help="models, data, hooks, ...; all without it."),
+        typer.Argument(metavar="[KIND]", help="models, data, hooks, ...  [default: all]"),
     ] = None,
 ) -> None:
-    """List what an experiment file can name, with its settings."""
+    """List the names that an experiment file can use."""
     from fedmx.components.catalogue import CATALOGUE
     from fedmx.components.text import unknown
     from fedmx.errors import FedmxError
@@ -77,10 +77,11 @@ def _table(kind: str, entries: Mapping[str, Any], *, settings: bool) -> Table:
 
 
 def _about(entry: Any) -> str:
-    """Return what the documentation of a component begins with."""
+    """Return the first paragraph of a component's documentation."""
     first = (inspect.getdoc(entry) or "").split("\n\n")[0].replace("\n", " ")
     first = first.replace("``", "`")
-    about = first.removeprefix("Return ")  # else it may begin with a formula: w is not W
+    about = first.removeprefix("Return ")
+    # Other texts keep their first letter: it may be a formula, and w is not W.
     return first if about == first else about[:1].upper() + about[1:]
 
 
@@ -88,7 +89,7 @@ def _settings(entry: Any, family: bool) -> list[str]:
     """Return a line for each setting: its name, its default and its type."""
     from fedmx.components.settings import signature_of
 
-    known = list(signature_of(entry).settings.values())
+    settings = list(signature_of(entry).settings.values())
     if family:
-        known = known[1:]  # the first is what follows the colon
-    return [f"{one}: {one.type}{', must be given' if one.required else ''}" for one in known]
+        settings = settings[1:]  # the first is what follows the colon
+    return [f"{one}: {one.type}{', must be given' if one.required else ''}" for one in settings]

@@ -1,4 +1,4 @@
-"""``fedmx report``: one run, or several side by side."""
+"""``fedmx report``: a page about one run, or about several side by side."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ def report(
             "--output",
             "-o",
             metavar="HTML",
-            help="Where to write the page; one run's own is in its folder.",
+            help="The page to write. [default: in the folder of a single run]",
         ),
     ] = None,
     target: Annotated[
         float | None,
         typer.Option(
-            metavar="SHARE", help="Accuracy, as 0.98, to which rounds, bytes and time are counted."
+            metavar="SHARE",
+            help="Accuracy, such as 0.98, to which rounds, bytes and time are counted.",
         ),
     ] = None,
     round: Annotated[

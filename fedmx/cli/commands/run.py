@@ -1,4 +1,4 @@
-"""``fedmx run`` and ``fedmx resume``: a simulation from its file, or any run from its folder."""
+"""``fedmx run`` simulates an experiment file; ``fedmx resume`` goes on with the run of a folder."""
 
 from __future__ import annotations
 
@@ -8,19 +8,18 @@ from typing import Annotated
 
 import typer
 
-from fedmx.cli.commands.server import check
+from fedmx.cli.commands.server import check_network
 from fedmx.cli.terminal.options import ExecutorName, ExperimentFile, Overrides, executor_override
 
 
-def run(file: ExperimentFile, set_: Overrides = None, engine: ExecutorName = None) -> None:
+def run(file: ExperimentFile, set_: Overrides = None, executor: ExecutorName = None) -> None:
     """Simulate an experiment on this machine."""
     from fedmx.experiment import Experiment
 
-    experiment = Experiment.read(file, [*(set_ or []), *executor_override(engine)])
+    experiment = Experiment.read(file, [*(set_ or []), *executor_override(executor)])
 
-    from fedmx.assembly.assembly import (
-        Assembly,  # MXNet takes two seconds: what is wrong is said before
-    )
+    # Not before: this imports MXNet, and a wrong file should be shown at once.
+    from fedmx.assembly.assembly import Assembly
     from fedmx.cli.commands.run_loop import run_loop
     from fedmx.cli.terminal.downloads import files_with_progress
     from fedmx.run import RunFolder, gather_facts
@@ -29,7 +28,7 @@ def run(file: ExperimentFile, set_: Overrides = None, engine: ExecutorName = Non
     with files_with_progress() as files:
         server = simulate(Assembly(experiment, files))
 
-    def make() -> RunFolder:
+    def make_folder() -> RunFolder:
         facts = gather_facts(
             seed=experiment.seed,
             mode="simulation",
@@ -40,14 +39,14 @@ def run(file: ExperimentFile, set_: Overrides = None, engine: ExecutorName = Non
         )
         return RunFolder.create(experiment.run.folder, experiment.name, experiment.to_yaml(), facts)
 
-    run_loop(server, make, experiment, every=experiment.run.checkpoint.every)
+    run_loop(server, make_folder, experiment, every=experiment.run.checkpoint.every)
 
 
 def resume(
     path: Annotated[Path, typer.Argument(metavar="RUN", help="The run folder.")],
-    engine: ExecutorName = None,
+    executor: ExecutorName = None,
 ) -> None:
-    """Go on with a run that was interrupted, as if it had not been."""
+    """Go on with an interrupted run, with the same result."""
     from fedmx.experiment import Experiment
     from fedmx.run import RunError, RunFolder
 
@@ -55,29 +54,30 @@ def resume(
     if folder.status == "done":
         raise RunError(f"{path}: the run is done ({folder.reason}); there is nothing to resume")
     with folder.lock():
-        pass  # it is in use: say so now rather than when everything is loaded
+        pass  # a run in use is shown at once, not after all imports
     modules, address = folder.facts.get("modules"), folder.facts.get("address")
     source = folder.path / "experiment.yaml"
     experiment = Experiment.parse(
         folder.experiment_yaml,
         str(source),
-        # Where its clients look for it, also if the system chose the port.
+        # The address that its clients know; the system may have chosen the port.
         [
             *([f"network.address={json.dumps(address)}"] if isinstance(address, str) else []),
-            *executor_override(engine),
+            *executor_override(executor),
         ],
         folder=Path(modules) if isinstance(modules, str) else None,
     )
     if experiment.digest() != folder.facts.get("digest"):
         raise RunError(
-            f"{source}: it is not the experiment that the run began with; "
-            "put it back, or run it anew"
+            f"{source}: this is not the experiment that the run began with; "
+            "restore the file, or start a new run"
         )
     deployed = folder.facts.get("mode") == "server"
     if deployed:
-        check(experiment.network)
+        check_network(experiment.network)
 
-    from fedmx.assembly.assembly import Assembly  # as above
+    # As above.
+    from fedmx.assembly.assembly import Assembly
     from fedmx.cli.commands.run_loop import run_loop
     from fedmx.cli.terminal.downloads import files_with_progress
     from fedmx.deployment.serve import serve
@@ -86,5 +86,5 @@ def resume(
     with files_with_progress() as files:
         assembly = Assembly(experiment, files)
         server = serve(assembly, str(folder.facts["run"])) if deployed else simulate(assembly)
-    # A deployed client keeps what the last round left it with, and no more.
+    # A deployed client keeps the state of its last round only.
     run_loop(server, folder, experiment, every=1 if deployed else experiment.run.checkpoint.every)

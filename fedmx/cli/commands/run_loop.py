@@ -1,4 +1,4 @@
-"""Running a server to its end: its rounds are recorded and shown, and its end is said."""
+"""The loop over a server's rounds: each is recorded and shown, and at the end the result."""
 
 from __future__ import annotations
 
@@ -26,22 +26,28 @@ def run_loop(
     *,
     every: int,
 ) -> None:
-    """Run `server` to its end, recording and showing its rounds; say where everything is.
+    """Run all rounds of a server; record and show each, and print where the results are.
+
+    Args:
+        server: the server, simulated or deployed.
+        folder: the run folder, or a function that makes it when the first round begins.
+        experiment: the server's experiment.
+        every: after how many rounds a checkpoint is written.
 
     Raises:
-        Interrupted: by a signal.
+        Interrupted: a signal ended the run.
         FedmxError: the run cannot go on; the text says how to resume it.
     """
     opened: list[RunFolder] = []
 
-    def known() -> RunFolder:
+    def open_folder() -> RunFolder:
         opened.append(folder() if callable(folder) else folder)
         typer.echo(f"run folder: {opened[0].path}", err=True)
         return opened[0]
 
     rounds = recorded(
         server,
-        known if callable(folder) else known(),
+        open_folder if callable(folder) else open_folder(),
         every=every,
         keep_last=experiment.run.checkpoint.keep,
     )
@@ -53,34 +59,34 @@ def run_loop(
     except KeyboardInterrupt as interruption:
         if not opened:
             raise
-        with contextlib.suppress(KeyboardInterrupt):  # it may have come between two rounds
+        with contextlib.suppress(KeyboardInterrupt):  # between two rounds nobody else handles it
             rounds.throw(interruption)
         if opened[0].status != "done":
             raise Interrupted(
-                f"interrupted {_when(server)}; go on with: fedmx resume {opened[0].path}"
+                f"interrupted {_last_round_text(server)}; go on with: fedmx resume {opened[0].path}"
             ) from None
         raise
     except Exception as error:
         text = error_text(error)
         if text is None or not opened or server.keeper is None:
-            raise  # a fault, or it did not begin
+            raise  # a fault, or the run did not begin
         raise FedmxError(f"{text}; go on with: fedmx resume {opened[0].path}") from error
-    _say_the_end(server, opened[0], last)
+    _print_result(server, opened[0], last)
 
 
-def _when(server: Server) -> str:
+def _last_round_text(server: Server) -> str:
     return f"after round {server.state.round}" if server.state.round else "before round 1 was done"
 
 
-def _say_the_end(server: Server, folder: RunFolder, last: Round | None) -> None:
+def _print_result(server: Server, folder: RunFolder, last: Round | None) -> None:
     if last is None or last.accuracy is None or last.loss is None:
         accuracy, loss = server.evaluate()
     else:
         accuracy, loss = last.accuracy, last.loss
-    found = f"accuracy {percent(accuracy)}, loss {loss:.4f}"
+    result = f"accuracy {percent(accuracy)}, loss {loss:.4f}"
     records = folder.rounds()
     if records and records[-1].get("virtual"):
-        found += f", after {duration(records[-1].get('clock_elapsed_s'))} of virtual time"
-    typer.echo(f"{folder.reason}: {found}")
+        result += f", after {duration(records[-1].get('clock_elapsed_s'))} of virtual time"
+    typer.echo(f"{folder.reason}: {result}")
     typer.echo(f"model:  {folder.model_path}")
     typer.echo(f"report: {folder.report_path}")

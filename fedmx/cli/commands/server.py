@@ -1,4 +1,4 @@
-"""``fedmx server``: an experiment with clients that connect over sockets."""
+"""``fedmx server``: the server of an experiment whose clients connect over sockets."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fedmx.cli.terminal.options import (
     KeyFile,
     Overrides,
     TokenFile,
-    three_files,
+    tls_files,
 )
 
 if TYPE_CHECKING:
@@ -28,7 +28,8 @@ def server(
     file: ExperimentFile,
     set_: Overrides = None,
     listen: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT", help="Instead of network.address.")
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="The address, instead of network.address."),
     ] = None,
     ca: CaFile = None,
     cert: CertificateFile = None,
@@ -45,19 +46,19 @@ def server(
     if insecure:
         overrides.append("network.insecure=true")
     if token_file is not None:
-        overrides.append(_path("network.token_file", token_file))
-    tls = three_files(ca, cert, key)
+        overrides.append(_path_override("network.token_file", token_file))
+    tls = tls_files(ca, cert, key)
     if tls is not None:
         names = ("ca", "certificate", "key")
         overrides += [
-            _path(f"network.tls.{name}", path) for name, path in zip(names, tls, strict=True)
+            _path_override(f"network.tls.{name}", path)
+            for name, path in zip(names, tls, strict=True)
         ]
     experiment = Experiment.read(file, overrides)
-    check(experiment.network)
+    check_network(experiment.network)
 
-    from fedmx.assembly.assembly import (
-        Assembly,  # MXNet takes two seconds: what is wrong is said before
-    )
+    # Not before: this imports MXNet, and a wrong file should be shown at once.
+    from fedmx.assembly.assembly import Assembly
     from fedmx.cli.commands.run_loop import run_loop
     from fedmx.cli.terminal.downloads import files_with_progress
     from fedmx.deployment.serve import serve
@@ -67,7 +68,7 @@ def server(
     with files_with_progress() as files:
         deployed = serve(Assembly(experiment, files), run)
 
-    def make() -> RunFolder:
+    def make_folder() -> RunFolder:
         facts = gather_facts(
             seed=experiment.seed,
             mode="server",
@@ -80,15 +81,16 @@ def server(
         )
         return RunFolder.create(experiment.run.folder, experiment.name, experiment.to_yaml(), facts)
 
-    # A deployed client keeps what the last round left it with, and no more.
-    run_loop(deployed, make, experiment, every=1)
+    # A deployed client keeps the state of its last round only.
+    run_loop(deployed, make_folder, experiment, every=1)
 
 
-def check(network: NetworkSection) -> None:
-    """Look at the address and the certificates before anything that takes time.
+def check_network(network: NetworkSection) -> None:
+    """Check the address and the certificates before anything that takes time.
 
     Raises:
-        AddressError, CertificateError: they cannot be used.
+        AddressError: the address cannot be used, or needs TLS.
+        CertificateError: a certificate cannot be used.
     """
     from layers.network import ServerTLS
     from layers.network.transport.address import Address
@@ -99,6 +101,6 @@ def check(network: NetworkSection) -> None:
         ServerTLS(tls.certificate, tls.key, tls.ca).context()
 
 
-def _path(key: str, path: Path) -> str:
-    """Return an override whose value stays text, whatever the path is made of."""
+def _path_override(key: str, path: Path) -> str:
+    """Return an override with a path, quoted so that YAML reads it as text."""
     return f"{key}={json.dumps(str(path.resolve()))}"

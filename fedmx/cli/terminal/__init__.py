@@ -1,4 +1,4 @@
-"""What the command line draws and says: tables, progress, errors, logs.
+"""What the command line writes to a terminal: tables, progress, errors, logs.
 
 No command lives here.
 """

@@ -1,4 +1,4 @@
-"""The bar that a download shows on a terminal."""
+"""The progress bar of a download."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from layers.compute.data.datasets import Files
 
 @contextlib.contextmanager
 def files_with_progress() -> Iterator[Files]:
-    """Give where data sets are; what has to be downloaded in here shows a bar, or one line."""
+    """Return a context manager with the places of data sets; a download shows its progress.
+
+    A terminal shows a bar, other outputs one line.
+    """
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn
 

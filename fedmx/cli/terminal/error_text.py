@@ -1,4 +1,4 @@
-"""What an error says to the user in one line; a fault of the program itself says more."""
+"""The one line that an error shows to the user."""
 
 from __future__ import annotations
 
@@ -8,22 +8,23 @@ _NUMPY_IS_TOO_NEW = "module 'numpy' has no attribute"
 
 
 def error_text(error: BaseException) -> str | None:
-    """Return an error's text for the user, or None where only a traceback can help.
+    """Return an error's text for the user, or None if only a traceback can help.
 
-    Only what is loaded can have been raised, so that nothing is imported here.
+    No layer is imported here: only a loaded module can have raised the error.
     """
     text = printable(str(error).strip() or type(error).__name__)
-    if _is(error, "fedmx.errors", "FedmxError"):
-        return text  # it may have a line for each problem of a file
-    if _is(error, "layers.logic.errors", "ClientFailed") and error.__cause__ is not None:
+    if _is_instance(error, "fedmx.errors", "FedmxError"):
+        return text  # a line for each problem of an experiment
+    if _is_instance(error, "layers.logic.errors", "ClientFailed") and error.__cause__ is not None:
         from fedmx.components.user_code import place_of
 
         cause = error.__cause__
-        place = getattr(cause, "place", None) or place_of(cause)  # a worker has told it
-        return f"{_line(text)}{f' ({place})' if place else ''}; --debug shows the traceback"
+        # A worker process has found the place already.
+        place = getattr(cause, "place", None) or place_of(cause)
+        return f"{_first_line(text)}{f' ({place})' if place else ''}; --debug shows the traceback"
     for layer in ("network", "logic", "compute"):
-        if _is(error, f"layers.{layer}.errors", f"{layer.capitalize()}Error"):
-            return _line(text)
+        if _is_instance(error, f"layers.{layer}.errors", f"{layer.capitalize()}Error"):
+            return _first_line(text)
     if isinstance(error, ModuleNotFoundError) and error.name:
         root = error.name.partition(".")[0]
         return f"the package {root} is not installed; install fedmx with pip, or `make venv`"
@@ -32,23 +33,24 @@ def error_text(error: BaseException) -> str | None:
         return f"numpy {version} is too new for MXNet 1.9.1; pip install 'numpy<1.24'"
     if isinstance(error, OSError):
         if error.filename is None or error.strerror is None:
-            return _line(text)
+            return _first_line(text)
         return f"{printable(str(error.filename))}: {error.strerror}; --debug shows where"
     if isinstance(error, MemoryError):
-        return "there is not enough memory; take a smaller model, batch or data set"
+        return "there is not enough memory; use a smaller model, batch or data set"
     return None
 
 
 def printable(text: str) -> str:
-    """Return text from elsewhere without what would steer the terminal."""
+    """Return a text without the characters that control a terminal."""
     return "".join(one if one.isprintable() or one == "\n" else "�" for one in text)
 
 
-def _is(error: BaseException, module: str, name: str) -> bool:
+def _is_instance(error: BaseException, module: str, name: str) -> bool:
+    """Return whether an error is of a class whose module may not be loaded."""
     root = getattr(sys.modules.get(module), name, None)
     return root is not None and isinstance(error, root)
 
 
-def _line(text: str) -> str:
+def _first_line(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[0] if lines else text

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: the first ends the command in good order, one that comes later at once."""
+"""Ctrl-C and SIGTERM: the first signal ends the command cleanly, a later one at once."""
 
 from __future__ import annotations
 
@@ -10,38 +10,39 @@ import time
 from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
+from fedmx.cli.terminal.exit_codes import INTERRUPTED
+
 if TYPE_CHECKING:
     from sys import UnraisableHookArgs
 
-PATIENCE_S = 2.0  # signals that follow so soon are the same wish, expressed twice
+REPEAT_S = 2.0  # a second signal within this time is a repetition of the first
 RETRY_S = 0.02
-_CODE = 130
 _SHOW_CURSOR = b"\x1b[?25h"
 
 _first_s: float | None = None
 
 
 class Interrupted(Exception):
-    """A command ended in good order because of a signal; the text says what it leaves."""
+    """A signal ended a command cleanly; the text says how to go on."""
 
 
 def install() -> None:
-    """Raise KeyboardInterrupt at the first SIGINT or SIGTERM, once, and wherever it is noticed.
+    """Set the signal handlers: the first SIGINT or SIGTERM raises KeyboardInterrupt.
 
-    A signal that this process was started to ignore stays ignored.
+    A signal that the process ignored from its start stays ignored.
     """
     for number in (signal.SIGINT, signal.SIGTERM):
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _interrupt)
-    signal.signal(signal.SIGALRM, _again)
-    sys.unraisablehook = _unraisable
+    signal.signal(signal.SIGALRM, _raise_again)
+    sys.unraisablehook = _retry_interrupt
 
 
-def leave(code: int) -> NoReturn:
-    """End the process now that everything is closed.
+def exit_process(code: int) -> NoReturn:
+    """End the process at once; everything must be closed.
 
-    Python would take itself down while signals have their first meaning back, might turn the code
-    into a signal's, and would let what was half loaded talk about its end.
+    Python's own exit resets the signal handlers, may change the exit code to a signal's, and lets
+    half-loaded modules write messages.
     """
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):
@@ -55,22 +56,22 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
     if _first_s is None:
         _first_s = now_s
         raise KeyboardInterrupt
-    if now_s - _first_s > PATIENCE_S:
-        # Everything that must not be lost is on the disk, whole, at any time.
+    if now_s - _first_s > REPEAT_S:
+        # Nothing is lost: the records and checkpoints on the disk are whole at any time.
         with contextlib.suppress(OSError):
             if os.isatty(2):
                 os.write(2, _SHOW_CURSOR)
             os.write(2, b"fedmx: ended at once\n")
-        os._exit(_CODE)
+        os._exit(INTERRUPTED)
 
 
-def _again(number: int, frame: FrameType | None) -> None:
+def _raise_again(number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-def _unraisable(args: UnraisableHookArgs) -> None:
-    """Try again shortly where Python would drop an interrupt: in a ``__del__`` or a C callback."""
+def _retry_interrupt(args: UnraisableHookArgs) -> None:
+    """Raise an interrupt again soon if Python drops it, in a ``__del__`` or a C callback."""
     if issubclass(args.exc_type, KeyboardInterrupt):
         signal.setitimer(signal.ITIMER_REAL, RETRY_S)
-    elif _first_s is None:  # afterwards, what was left half done has nothing to tell
+    elif _first_s is None:  # after an interrupt, errors of half-done work are not shown
         sys.__unraisablehook__(args)

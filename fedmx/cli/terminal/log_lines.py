@@ -1,4 +1,4 @@
-"""What fedmx logs, as plain lines on stderr."""
+"""The log of fedmx, as plain lines on stderr."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fedmx.cli.terminal.error_text import printable
 
 
 class LogLines:
-    """Shows what is logged, above a progress line if `console` has one."""
+    """Shows log records while it is open, above the progress line if `console` has one."""
 
     def __init__(self, console: Console | None = None) -> None:
         self._handler = _Lines(console or Console(stderr=True, highlight=False))
@@ -30,7 +30,7 @@ class LogLines:
 
 
 class _Lines(logging.Handler):
-    """Prints log records as lines; what peers say in them cannot steer the terminal."""
+    """Prints log records as lines, without characters of peers that control a terminal."""
 
     def __init__(self, console: Console) -> None:
         super().__init__()

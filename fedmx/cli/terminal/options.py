@@ -1,4 +1,4 @@
-"""Options and behaviour that several commands share."""
+"""The options that several commands share."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from fedmx.cli.terminal.exit_codes import USER_ERROR
 from fedmx.components.text import shown
 from fedmx.errors import FedmxError
 
@@ -27,8 +28,8 @@ ExecutorName = Annotated[
     str | None,
     typer.Option(
         "--executor",
-        metavar="ENGINE",
-        help="Who trains: serial, processes[:N] or ray[:ADDRESS]; it changes no bit of the result.",
+        metavar="EXECUTOR",
+        help="Who trains: serial, processes[:N] or ray[:ADDRESS]; the result is the same.",
         show_default=False,
     ),
 ]
@@ -49,31 +50,31 @@ Insecure = Annotated[bool, typer.Option("--insecure", help="Allow plain TCP beyo
 
 
 def executor_override(name: str | None) -> list[str]:
-    """Return what puts an engine into an experiment, as ``--set`` does.
+    """Return the overrides that set an experiment's executor, as after ``--set``.
 
     Raises:
-        FedmxError: there is none of this name.
+        FedmxError: there is no such executor.
     """
     if name is None:
         return []
-    kind, colon, of = name.partition(":")
-    count = of.isascii() and of.isdigit() and int(of) > 0
-    if kind == "processes" and colon and (count or of == "all"):
-        return [f"engine={{processes: {of}}}"]
-    if kind == "ray" and of:
-        return [f"engine={{ray: {{address: {json.dumps(of)}}}}}"]
+    kind, colon, argument = name.partition(":")
+    count = argument.isascii() and argument.isdigit() and int(argument) > 0
+    if kind == "processes" and colon and (count or argument == "all"):
+        return [f"executor={{processes: {argument}}}"]
+    if kind == "ray" and argument:
+        return [f"executor={{ray: {{address: {json.dumps(argument)}}}}}"]
     if name in ("serial", "processes", "ray"):
-        return [f"engine={name}"]
+        return [f"executor={name}"]
     raise FedmxError(f"--executor {shown(name)}: must be serial, processes[:N] or ray[:ADDRESS]")
 
 
-def three_files(
+def tls_files(
     ca: Path | None, certificate: Path | None, key: Path | None
 ) -> tuple[Path, Path, Path] | None:
-    """Return the files of one end of TLS, or None where none is given.
+    """Return the files of one end of a TLS connection, or None if none is given.
 
     Raises:
-        FedmxError: some are given, and some are not.
+        FedmxError: only some of them are given.
     """
     if ca is None and certificate is None and key is None:
         return None
@@ -82,8 +83,8 @@ def three_files(
     return ca, certificate, key
 
 
-def help_if_alone(context: typer.Context) -> None:
-    """Show the help of a command that was given without one of its own commands."""
+def show_help_without_command(context: typer.Context) -> None:
+    """Show the help and end, if a group of commands was called without one of them."""
     if context.invoked_subcommand is None:
         typer.echo(context.get_help(), err=True)
-        raise typer.Exit(2)
+        raise typer.Exit(USER_ERROR)

@@ -1,4 +1,4 @@
-"""What a run shows while it goes on: one line that changes on a terminal, plain lines elsewhere."""
+"""The progress of a run: one line that changes on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from fedmx.run import RunFolder
 from fedmx.server.round import Round
 
 BAR_COLUMNS = 20
-RECENT_ROUNDS = 20  # by which the time that is left is estimated
+RECENT_ROUNDS = 20  # for the estimate of the time that is left
 
 
 class RoundProgress:
-    """Shows rounds on stderr, and what is logged above them.
+    """Shows the rounds of a run on stderr, and its log above them.
 
     Args:
-        last: number of the last round.
+        last: the number of the last round.
     """
 
     def __init__(self, last: int) -> None:
@@ -62,30 +62,30 @@ class RoundProgress:
         self._logs.__exit__(kind, error, traceback)
 
     def show(self, round: Round, folder: RunFolder) -> None:
-        """Show one round of the run that is recorded in `folder`."""
-        self._line.take(round, folder)
-        missing = _missing(round)
+        """Show a round of the run that `folder` records."""
+        self._line.add_round(round, folder)
+        uncounted = _uncounted_text(round)
         if self._live is not None:
             self._live.refresh()
-            if missing:
-                self._console.print(f"round {round.round}: {missing}", soft_wrap=True)
+            if uncounted:
+                self._console.print(f"round {round.round}: {uncounted}", soft_wrap=True)
             return
-        parts = [*self._line.parts(), missing]
+        parts = [*self._line.parts(), uncounted]
         self._console.print("  ".join(part for part in parts if part), soft_wrap=True)
 
     def _debug(self, *arguments: Any, **named: Any) -> Any:
-        """Leave the terminal to a debugger; from then on rounds are plain lines."""
+        """Start a debugger; from now on the rounds are plain lines."""
         if self._live is not None:
             self._live.stop()
             self._live = None
         sys.breakpointhook = self._breakpoint
         if self._breakpoint is sys.__breakpointhook__ and not os.environ.get("PYTHONBREAKPOINT"):
-            return pdb.Pdb().set_trace(sys._getframe(1))  # where breakpoint() stands, not here
+            return pdb.Pdb().set_trace(sys._getframe(1))  # the frame of breakpoint(), not this one
         return self._breakpoint(*arguments, **named)
 
 
 class ProgressLine:
-    """One line about how far a run is, as wide as there is room for."""
+    """One line about the progress of a run, as wide as the terminal allows."""
 
     def __init__(self, last: int) -> None:
         self._last = last
@@ -97,9 +97,9 @@ class ProgressLine:
         self._virtual_s: float | None = None
         self._ends_s: deque[float] = deque(maxlen=RECENT_ROUNDS + 1)
 
-    def take(self, round: Round, folder: RunFolder) -> None:
-        """Take over what a round brought."""
-        if self._up_bytes is None:  # with what was sent before the run was resumed
+    def add_round(self, round: Round, folder: RunFolder) -> None:
+        """Add a round; at the first call, the bytes before a resume are read from `folder`."""
+        if self._up_bytes is None:
             records = folder.rounds()
             self._up_bytes = sum(record["up_bytes"] for record in records)
             self._down_bytes = sum(record["down_bytes"] for record in records)
@@ -116,10 +116,14 @@ class ProgressLine:
         self._ends_s.append(now_s)
 
     def parts(self, shortened: int = 0) -> list[str]:
-        """Return what there is to say, each in a few words; 1 and 2 ask for fewer."""
+        """Return the parts of the line.
+
+        Args:
+            shortened: 0 for full words, 1 for shorter words, 2 for the fewest.
+        """
         parts = [f"{'' if shortened > 1 else 'round '}{self._round}/{self._last}"]
         if self._up_bytes is None:
-            return [*parts, "the first round is on its way"]
+            return [*parts, "the first round has begun"]
         if self._accuracy is not None:
             parts.append(f"{'acc' if shortened else 'accuracy'} {percent(self._accuracy)}")
         if self._loss is not None:
@@ -155,8 +159,8 @@ class ProgressLine:
         return max(0.0, (self._last - self._round) * each_s - since_s)
 
 
-def _missing(round: Round) -> str:
-    """Say how many clients' work did not count, and why in a word."""
+def _uncounted_text(round: Round) -> str:
+    """Return how many selected clients' updates did not count, by status; empty if all did."""
     selected = len(round.report.clients)
     reasons = [
         f"{number} {status}"

@@ -1,4 +1,4 @@
-"""A table on stdout, for a terminal of any width and for the next command in a pipe."""
+"""Tables on stdout, for a terminal of any width and for the next command in a pipe."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ if TYPE_CHECKING:
 
 
 def show_table(table: Table) -> None:
-    """Print a table without the blanks that fill its lines up."""
+    """Print a table without blanks at the ends of its lines."""
     from rich.console import Console
 
     console = Console(highlight=False)
     with console.capture() as captured:
         console.print(table, markup=False)
-    # To the file itself: on a terminal these lines hold escape codes, which must not be wrapped.
+    # To the file itself: the console would wrap the escape codes in these lines.
     for line in captured.get().splitlines():
         console.file.write(f"{line.rstrip()}\n")

@@ -1,4 +1,4 @@
-"""What a report draws: plots as SVG, and HTML elements.
+"""The figures of a report: plots as SVG, and HTML elements.
 
 Nothing here reads a run folder.
 """

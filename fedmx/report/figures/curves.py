@@ -1,4 +1,4 @@
-"""Accuracy and loss against rounds, bytes and time."""
+"""The curves of a report: accuracy and loss against rounds, bytes and time."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from fedmx.report.figures.svg import (
     STEPS,
     Unit,
     clock_units,
-    drawing,
-    fitting,
-    frame,
+    fitting_unit,
     html_of,
+    new_figure,
+    style_axes,
 )
 from fedmx.report.records.quantities import MIB
 from fedmx.report.records.summary import Point, RunSummary
@@ -30,9 +30,15 @@ _LOG_FROM_RATIO = 50
 
 
 class Measure(NamedTuple):
-    """Something on the upright axis; ``faint`` is drawn thinly beside it.
+    """A quantity on the vertical axis.
 
-    ``band`` is how far a shade reaches above and below; a ``share`` is drawn from 0 to 100 %.
+    Attributes:
+        name: in captions.
+        label: on the axis, with the unit.
+        value: of a round; None where it was not measured.
+        faint: a second quantity, drawn as a thinner line.
+        band: how far a shaded band extends above and below the line.
+        share: whether the axis stays between 0 and 100 %.
     """
 
     name: str
@@ -44,9 +50,12 @@ class Measure(NamedTuple):
 
 
 class Axis(NamedTuple):
-    """Something on the level axis, in its smallest unit, and the units that it may be given in.
+    """A quantity on the horizontal axis.
 
-    A point of which ``value`` knows nothing is not drawn.
+    Attributes:
+        name: in captions.
+        value: of a round, in the smallest unit; a round without a value is not drawn.
+        units: that the axis can have, from the smallest to the largest.
     """
 
     name: str
@@ -54,19 +63,19 @@ class Axis(NamedTuple):
     units: Sequence[Unit]
 
 
-def _hundred(share: float | None) -> float | None:
+def _percent(share: float | None) -> float | None:
     return None if share is None else 100 * share
 
 
 MEASURES = (
-    Measure("Accuracy", "accuracy, %", lambda p: _hundred(p.accuracy), share=True),
+    Measure("Accuracy", "accuracy, %", lambda p: _percent(p.accuracy), share=True),
     Measure("Loss", "loss", lambda p: p.loss, lambda p: p.train_loss),
 )
 BY_CLIENT = Measure(
     "Accuracy by client",
     "accuracy, mean over clients, %",
-    lambda p: _hundred(p.client_accuracy),
-    band=lambda p: _hundred(p.client_deviation),
+    lambda p: _percent(p.client_accuracy),
+    band=lambda p: _percent(p.client_deviation),
     share=True,
 )
 AXES = (
@@ -84,10 +93,10 @@ VIRTUAL_TIME = Axis("virtual time", lambda p: p.virtual_s, clock_units("virtual 
 def draw(
     runs: Sequence[RunSummary], measure: Measure, axis: Axis, target: float | None = None
 ) -> Html | None:
-    """One figure with a line for each run, or None when no run has anything to draw."""
-    furthest = max((x for run in runs for p in run.points if (x := axis.value(p))), default=0.0)
-    unit, scale = fitting(axis.units, furthest)
-    with drawing(5.0, 3.0) as figure:
+    """Return a figure with a line for each run, or None if no run has a value to draw."""
+    largest = max((x for run in runs for p in run.points if (x := axis.value(p))), default=0.0)
+    unit, scale = fitting_unit(axis.units, largest)
+    with new_figure(5.0, 3.0) as figure:
         axes = figure.add_subplot()
         heights = [
             height
@@ -105,7 +114,7 @@ def draw(
 def _lines(
     axes: Axes, run: RunSummary, index: int, measure: Measure, axis: Axis, scale: float
 ) -> list[float]:
-    """Draw the lines of one run; return the heights of what was drawn."""
+    """Draw the lines of one run, and return the heights of their points."""
     drawn: list[float] = []
     for value, faint in ((measure.faint, True), (measure.value, False)):
         if value is None:
@@ -161,8 +170,8 @@ def _shade(
 def _style(axes: Axes, unit: str, measure: Measure, heights: Sequence[float]) -> None:
     from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
-    frame(axes, unit, measure.label)
-    axes.set_xlim(left=0)  # a curve that begins at its first round hides what that round cost
+    style_axes(axes, unit, measure.label)
+    axes.set_xlim(left=0)  # from 0, so that the cost of the first round is visible
     whole = unit == "round"
     axes.xaxis.set_major_locator(MaxNLocator(nbins=6, steps=STEPS, integer=whole, min_n_ticks=1))
     if measure.share:

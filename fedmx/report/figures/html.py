@@ -1,4 +1,4 @@
-"""HTML elements whose text is escaped unless it is HTML already."""
+"""HTML elements; a text in them is escaped unless it is HTML already."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from html import escape
 
 
 class Html(str):
-    """Text that is HTML and is not escaped again; only this package makes it."""
+    """A text that is HTML and is not escaped again; only this folder makes it."""
 
     __slots__ = ()
 
@@ -15,7 +15,10 @@ Child = str | int | None
 
 
 def element(name: str, *children: Child, **attributes: str | None) -> Html:
-    """``element("td", "a<b", class_="n")`` is ``<td class="n">a&lt;b</td>``; None is left out."""
+    """Return an element; children and attributes that are None are left out.
+
+    ``element("td", "a<b", class_="n")`` gives ``<td class="n">a&lt;b</td>``.
+    """
     written = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{escape(value)}"'
         for key, value in attributes.items()
@@ -25,7 +28,7 @@ def element(name: str, *children: Child, **attributes: str | None) -> Html:
 
 
 def join(*children: Child) -> Html:
-    """The children one after the other."""
+    """Return the children one after the other."""
     return Html(
         "".join(
             child if isinstance(child, Html) else escape(str(child))
@@ -36,7 +39,7 @@ def join(*children: Child) -> Html:
 
 
 def table(head: list[Child] | None, rows: list[list[Child]], **attributes: str | None) -> Html:
-    """A table in a box that scrolls sideways when it must; the first cell of a row names it."""
+    """Return a table in a box that scrolls sideways; the first cell of a row is its heading."""
     top = None
     if head is not None:
         cells = [element("th", cell, scope="col") for cell in head]

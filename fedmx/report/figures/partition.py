@@ -1,4 +1,4 @@
-"""A partition as a figure: label by client, and above it how many samples each client has."""
+"""The figure of a partition: labels by client, and above them the samples of each client."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from fedmx.report.figures.partition_counts import count, summary
 
 FORMATS = ("png", "svg", "pdf")
 
-# One hue from light to dark: it can be read without seeing colours. The lightest tenth is left
-# out, so that one sample looks unlike none, which is white.
+# One hue from light to dark can be read without colour vision. The lightest tenth is left out, so
+# that one sample does not look like none, which is white.
 _COLOURS = ListedColormap(mpl.colormaps["Blues"](np.linspace(0.1, 1.0, 256)))
 _ABSENT = "white"
 _BAR_COLOUR = "#4a6fa5"
-_MOST_NUMBERS = 12
+_MAX_NUMBERED = 12
 _DPI = 150
 
 
@@ -37,26 +37,35 @@ def figure(
     *,
     title: str = "Samples by label and client",
 ) -> Path:
-    """Draw the samples by label and client into ``path`` (.png, .svg or .pdf); return ``path``.
+    """Draw the samples by label and client into a file, which is written whole or not at all.
 
-    ``labels`` (n,) are from 0 to ``classes`` - 1, ``parts`` each client's indices into them. The
-    file appears complete or not at all. Raises FedmxError for another ending and for a folder
-    that cannot be written into.
+    Args:
+        labels: (n,), from 0 to ``classes`` - 1.
+        parts: the indices of each client's samples in ``labels``.
+        classes: the number of labels.
+        path: the file; its name ends in .png, .svg or .pdf.
+        title: the figure's title.
+
+    Returns:
+        The path.
+
+    Raises:
+        FedmxError: the name ends otherwise, or the file cannot be written.
     """
     kind = path.suffix.lstrip(".").lower()
     if kind not in FORMATS:
         endings = ", ".join(f".{ending}" for ending in FORMATS)
         raise FedmxError(f"{path}: a figure's name must end in one of {endings}")
     drawn = _draw(count(labels, parts, classes), title)
-    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        with mpl.rc_context({"svg.hashsalt": "fedmx"}):  # The same file from the same data.
-            # SVG and PDF carry a date unless told not to.
+        with mpl.rc_context({"svg.hashsalt": "fedmx"}):  # the same data give the same file
+            # Without this, SVG and PDF files have a date.
             plain = {} if kind == "png" else {"Date" if kind == "svg" else "CreationDate": None}
-            drawn.savefig(beside, format=kind, dpi=_DPI, metadata=plain)
-        os.replace(beside, path)
+            drawn.savefig(temporary, format=kind, dpi=_DPI, metadata=plain)
+        os.replace(temporary, path)
     except OSError as error:
-        beside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise FedmxError(f"{path}: cannot be written ({error.strerror})") from error
     return path
 
@@ -76,7 +85,7 @@ def _draw(counts: npt.NDArray[np.int64], title: str) -> Figure:
 
     _draw_sizes(sizes, counts.sum(axis=1))
     image = mix.imshow(
-        np.where(counts.T == 0, np.nan, counts.T),  # NaN is drawn as absent.
+        np.where(counts.T == 0, np.nan, counts.T),  # NaN is drawn in the colour of _ABSENT
         aspect="auto",
         interpolation="nearest",
         cmap=_COLOURS.with_extremes(bad=_ABSENT),
@@ -93,7 +102,7 @@ def _draw(counts: npt.NDArray[np.int64], title: str) -> Figure:
         mix.set_yticks(np.arange(classes + 1) - 0.5, minor=True)
         mix.grid(which="minor", color="#d8d8d8", linewidth=0.4)
         mix.tick_params(which="minor", length=0)
-    if clients <= _MOST_NUMBERS and classes <= _MOST_NUMBERS:
+    if clients <= _MAX_NUMBERED and classes <= _MAX_NUMBERED:
         _write_numbers(mix, counts)
     bar = drawn.colorbar(image, cax=drawn.add_subplot(grid[1, 1]), label="samples")
     bar.ax.yaxis.set_major_locator(MaxNLocator(integer=True, nbins=6))

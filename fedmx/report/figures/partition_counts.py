@@ -1,4 +1,4 @@
-"""How many samples of each class each client has."""
+"""The number of samples of each class that each client has."""
 
 from __future__ import annotations
 
@@ -14,16 +14,19 @@ def count(
     parts: Sequence[npt.NDArray[np.integer[Any]]],
     classes: int,
 ) -> npt.NDArray[np.int64]:
-    """Count the samples by client and class, shape (clients, classes).
+    """Return the number of samples by client and class, shape (clients, classes).
 
-    ``labels`` (n,) are from 0 to ``classes`` - 1; ``parts`` are each client's indices into them.
+    Args:
+        labels: (n,), from 0 to ``classes`` - 1.
+        parts: the indices of each client's samples in ``labels``.
+        classes: the number of labels.
     """
     rows = [np.bincount(labels[part], minlength=classes) for part in parts]
     return np.array(rows, dtype=np.int64).reshape(len(parts), classes)
 
 
 def summary(counts: npt.NDArray[np.int64]) -> str:
-    """Say in a line how many samples and classes the clients have: least, median and most."""
+    """Return a line about the samples and classes of the clients: least, most and median."""
     sizes = counts.sum(axis=1)
     kinds = (counts > 0).sum(axis=1)
     return (

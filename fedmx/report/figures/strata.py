@@ -1,4 +1,4 @@
-"""Clients by cluster: where what was clustered lies, and which labels their samples have."""
+"""The figures of clusters: the clustered points, and the labels of each client's samples."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedmx.report.figures.html import Html
-from fedmx.report.figures.svg import INK, PANEL, QUIET, RUN, drawing, frame, html_of
+from fedmx.report.figures.svg import INK, PANEL, QUIET, RUN, html_of, new_figure, style_axes
 from fedmx.report.records.strata import NOISE, Strata
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_COLOURS = [colour for index, colour in enumerate(RUN) if index != 6]  # grey is for noise
+_COLOURS = [colour for index, colour in enumerate(RUN) if index != 6]  # 6 is grey, for noise
 _MARKERS = "os^DvP<>"
-_NUMBERED = 40  # more numbers than these would hide what they are on
-_MOST_BARS = 200
-_SEPARATED = 60  # bars that are wide enough for a gap between them
+_MAX_NUMBERED = 40  # more numbers would hide the points
+_MAX_BARS = 200
+_MAX_SEPARATED = 60  # more bars are too narrow for gaps between them
 
 
 def draw_points(strata: Strata) -> Html:
-    """The principal components, a colour and a shape for each cluster, its number in its middle."""
+    """Return a plot of the principal components; each cluster has a colour, shape and number."""
     placed = np.isfinite(strata.points).all(axis=1)
-    with drawing(5.0, 3.6) as figure:
+    with new_figure(5.0, 3.6) as figure:
         axes = figure.add_subplot()
-        frame(axes, "first principal component", "second principal component")
+        style_axes(axes, "first principal component", "second principal component")
         for index, label in enumerate([*strata.clusters, NOISE]):
             chosen = strata.points[placed & (strata.labels == label)]
             if not len(chosen):
@@ -41,7 +41,7 @@ def draw_points(strata: Strata) -> Html:
                 markeredgecolor=QUIET if noise else PANEL,
                 markerfacecolor=_colour(index),
             )
-            if not noise and len(strata.clusters) <= _NUMBERED:
+            if not noise and len(strata.clusters) <= _MAX_NUMBERED:
                 axes.annotate(
                     str(label),
                     chosen.mean(axis=0),
@@ -57,36 +57,36 @@ def draw_points(strata: Strata) -> Html:
 
 
 def draw_labels(strata: Strata, shares: np.ndarray) -> tuple[Html, int]:
-    """One bar a client, cluster by cluster, stacked by label; and how many clients it shows.
+    """Return a plot with a bar for each client, stacked by label, and the number of its bars.
 
     Args:
-        strata: N clients.
-        shares: (N, classes), of each client's samples, in the same order.
+        strata: N clients with their clusters; the bars are in the order of the clusters.
+        shares: (N, classes), the share of each label in a client's samples.
     """
     order = strata.by_cluster()
-    if len(order) > _MOST_BARS:
-        order = order[np.linspace(0, len(order) - 1, _MOST_BARS).astype(int)]
+    if len(order) > _MAX_BARS:
+        order = order[np.linspace(0, len(order) - 1, _MAX_BARS).astype(int)]
     labels = strata.labels[order]
     edges = np.arange(len(order) + 1)
     heights = 100 * np.cumsum(shares[order], axis=1)
-    with drawing(5.0, 3.6) as figure:
+    with new_figure(5.0, 3.6) as figure:
         from matplotlib import colormaps
         from matplotlib.cm import ScalarMappable
         from matplotlib.colors import BoundaryNorm
 
         axes = figure.add_subplot()
-        frame(axes, "clients, by cluster", "samples with a label, %")
+        style_axes(axes, "clients, by cluster", "samples with a label, %")
         axes.grid(visible=False)
         classes = shares.shape[1]
-        # From dark to light in even steps: the order of the labels survives without colour.
+        # From dark to light in even steps, which shows the order of the labels without colour, too.
         colours = colormaps["viridis"].resampled(max(classes, 2))
         below = np.zeros(len(order))
         for label in range(classes):
             above = heights[:, label]
             axes.stairs(above, edges, baseline=below, fill=True, color=colours(label))
             below = above
-        _clusters_below(axes, labels, strata)
-        if len(order) <= _SEPARATED:
+        _mark_clusters(axes, labels, strata)
+        if len(order) <= _MAX_SEPARATED:
             axes.vlines(edges[1:-1], 0, 100, color=PANEL, linewidth=0.8)
         axes.set_xlim(0, len(order))
         axes.set_ylim(-6, 100)
@@ -99,8 +99,8 @@ def draw_labels(strata: Strata, shares: np.ndarray) -> tuple[Html, int]:
         return html_of(figure, "Labels of the clients' samples by cluster"), len(order)
 
 
-def _clusters_below(axes: Axes, labels: np.ndarray, strata: Strata) -> None:
-    """Under the bars each cluster's colour, with its number where there is room."""
+def _mark_clusters(axes: Axes, labels: np.ndarray, strata: Strata) -> None:
+    """Draw the colour of each cluster below its bars, and its number if there is room."""
     starts = np.flatnonzero(np.diff(labels, prepend=labels[0] - 1))
     ends = np.append(starts[1:], len(labels))
     index = {label: place for place, label in enumerate([*strata.clusters, NOISE])}

@@ -1,4 +1,4 @@
-"""What a report knows: figures and tables read from run folders.
+"""The data of a report, read from run folders.
 
 No HTML and no drawing here.
 """

@@ -1,4 +1,4 @@
-"""How often each client took part, and why it did not when it did not."""
+"""How often each client took part, and why updates were rejected or clients lost."""
 
 from __future__ import annotations
 
@@ -8,12 +8,20 @@ from dataclasses import dataclass, field
 from typing import Any
 
 STATUSES = ("accepted", "rejected", "lost", "declined")
-_MOST_REASONS = 50
+_MAX_REASONS = 50
 
 
 @dataclass
 class ClientTally:
-    """What one client did over the whole run."""
+    """The totals of one client over the run.
+
+    Attributes:
+        client: its id.
+        times: how often it had each status.
+        samples: how many it has; None: not recorded.
+        up_bytes: sent by it.
+        down_bytes: sent to it.
+    """
 
     client: str
     times: dict[str, int] = field(default_factory=lambda: dict.fromkeys(STATUSES, 0))
@@ -23,13 +31,22 @@ class ClientTally:
 
     @property
     def failures(self) -> int:
-        """In how many rounds its update was refused or it was lost."""
+        """In how many rounds its update was rejected or it was lost."""
         return self.times["rejected"] + self.times["lost"]
 
 
 @dataclass
 class Failure:
-    """One way in which clients failed: how often, who last and when, and where it happened."""
+    """One reason for which clients failed.
+
+    Attributes:
+        status: rejected or lost.
+        reason: the reason.
+        times: how often it occurred.
+        client: the last client.
+        round: the last round.
+        traceback: the last traceback; empty if there was none.
+    """
 
     status: str
     reason: str
@@ -41,19 +58,19 @@ class Failure:
 
 @dataclass
 class Participation:
-    """All clients of a run, those that failed most often first, and all ways of failing."""
+    """The clients of a run, those with most failures first, and the reasons of failures."""
 
     clients: list[ClientTally]
     failures: list[Failure]
 
     def spread(self) -> tuple[int, float, int]:
-        """Least, median and most updates that a client had counted; of those that took part."""
+        """Return the least, median and most accepted updates of a client that took part."""
         counted = [client.times["accepted"] for client in self.clients] or [0]
         return min(counted), statistics.median(counted), max(counted)
 
 
 def tally(records: Iterable[Mapping[str, Any]]) -> Participation:
-    """Add up the client records of a run; one pass, memory for each client and not each record."""
+    """Return the totals of client records, in one pass and with memory for the clients only."""
     clients: dict[str, ClientTally] = {}
     failures: dict[tuple[str, str], Failure] = {}
     for record in records:
@@ -67,7 +84,7 @@ def tally(records: Iterable[Mapping[str, Any]]) -> Participation:
         client.down_bytes += _whole(record.get("down_bytes")) or 0
         if status in ("rejected", "lost"):
             reason = str(record.get("reason") or "no reason given")
-            if (status, reason) not in failures and len(failures) >= _MOST_REASONS:
+            if (status, reason) not in failures and len(failures) >= _MAX_REASONS:
                 reason = "other reasons"
             failure = failures.setdefault((status, reason), Failure(status, reason))
             failure.times += 1

@@ -1,36 +1,36 @@
-"""How a report writes a share, a size, a time and a number: few digits, and the unit with it."""
+"""The texts of shares, sizes, times and numbers in a report: few digits, with the unit."""
 
 from __future__ import annotations
 
 MIB = 2**20
 NOTHING = "–"
-_TOO_LARGE = 1e100  # a loss of this size has nothing to say but that the run diverged
+_TOO_LARGE = 1e100  # such a loss only shows that the run diverged
 
 
 def finite(value: object) -> float | None:
-    """``value`` if it is a number, and one that can be drawn."""
+    """Return a value as a float if it is a number that can be drawn, else None."""
     if not isinstance(value, int | float) or isinstance(value, bool):
         return None
-    return float(value) if abs(value) < _TOO_LARGE else None  # False for NaN, too
+    return float(value) if abs(value) < _TOO_LARGE else None  # the comparison is false for NaN, too
 
 
 def percent(share: float | None, decimals: int = 2) -> str:
-    """0.98123 is ``98.12 %``."""
+    """Return a share in percent: 0.98123 is ``98.12 %``."""
     return NOTHING if share is None else f"{100 * share:.{decimals}f} %"
 
 
 def target_percent(share: float) -> str:
-    """A share as somebody asked for it: 0.98 is ``98 %``, 0.985 is ``98.5 %``."""
+    """Return a target in percent without zeros: 0.98 is ``98 %``, 0.985 is ``98.5 %``."""
     return f"{100 * share:.4g} %"
 
 
 def number(value: float | None) -> str:
-    """Four significant digits."""
+    """Return a number with four significant digits."""
     return NOTHING if value is None else f"{value:.4g}"
 
 
 def mebibytes(size_bytes: float | None) -> str:
-    """Three or four digits, always in MiB, so that columns can be compared."""
+    """Return a size in MiB with three or four digits; one unit makes columns comparable."""
     if size_bytes is None:
         return NOTHING
     size = size_bytes / MIB
@@ -39,7 +39,7 @@ def mebibytes(size_bytes: float | None) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """``0.42 s``, ``7.5 s``, ``12 min 3 s`` or ``3 h 20 min``."""
+    """Return a time: ``0.42 s``, ``7.5 s``, ``12 min 3 s`` or ``3 h 20 min``."""
     if seconds is None:
         return NOTHING
     if seconds < 59.95:

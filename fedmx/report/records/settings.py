@@ -1,4 +1,4 @@
-"""An experiment as a flat list of settings, and which of them differ between runs."""
+"""The settings of experiments as flat lists, and as a table for several runs."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ ABSENT = "–"
 
 
 def read_settings(experiment_yaml: str) -> dict[str, Any]:
-    """Dotted path to value, in the order of the file; empty when the text is no experiment.
+    """Return the value at each dotted path, in the order of the file.
 
-    The name of a component stands at the component's own path: ``{partition: {name: shards,
-    per_client: 2}}`` gives ``partition: shards`` and ``partition.per_client: 2``.
+    The name of a component is at the component's own path: ``{partition: {name: shards,
+    per_client: 2}}`` gives ``partition: shards`` and ``partition.per_client: 2``. A text that is
+    not an experiment gives an empty mapping.
     """
     try:
         tree, _ = parse_text(experiment_yaml, "experiment.yaml")
@@ -27,7 +28,7 @@ def read_settings(experiment_yaml: str) -> dict[str, Any]:
 
 
 def as_text(value: object) -> str:
-    """A setting as an experiment file spells it."""
+    """Return a value as an experiment file spells it."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -36,7 +37,7 @@ def as_text(value: object) -> str:
 
 
 def table_of(runs: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[str]]]:
-    """Each path that any run has, with its text in every run (`ABSENT` where it has none)."""
+    """Return each path that some run has, with its text in every run (`ABSENT` if it has none)."""
     paths = dict.fromkeys(path for settings in runs for path in settings)
     return [
         (path, [as_text(settings[path]) if path in settings else ABSENT for settings in runs])

@@ -1,4 +1,4 @@
-"""The figures of one run, read from its folder: curves, totals, and what a target took."""
+"""The figures of a run from its folder: curves, totals, and the costs up to a target."""
 
 from __future__ import annotations
 
@@ -23,12 +23,20 @@ from fedmx.run import RunFolder
 
 @dataclass(frozen=True)
 class Point:
-    """One round: its own measures, and what the run had used up when it ended.
+    """One round: its own measures, and the run's totals at its end.
 
-    ``seconds`` are those of the process, evaluation included; ``clock_s`` those of the experiment's
-    clock, which is ``virtual`` in a simulation with devices, and None in a run that does not tell.
-    ``round_s`` is this round alone by that clock. ``client_accuracy`` is the mean over clients of
-    the accuracy on a client's own test samples.
+    Attributes:
+        round: from 1.
+        accuracy: of the global model on the test split, 0 to 1; None: not evaluated.
+        loss: of the global model on the test split; None: not evaluated.
+        train_loss: mean over the participants.
+        bytes: up and down, since the run began.
+        seconds: of the process since the run began, evaluation included.
+        client_accuracy: mean over clients of the accuracy on a client's own test samples.
+        client_variance: variance over clients of the same.
+        clock_s: by the experiment's clock since the run began; None: not recorded.
+        round_s: of this round, by the experiment's clock.
+        virtual: whether that clock is virtual, as in a simulation with devices.
     """
 
     round: int
@@ -45,25 +53,25 @@ class Point:
 
     @property
     def time_s(self) -> float | None:
-        """Real time: by the clock, or else of the process; None where time is virtual."""
+        """Real time by the clock, else of the process; None if time is virtual."""
         if self.virtual:
             return None
         return self.seconds if self.clock_s is None else self.clock_s
 
     @property
     def virtual_s(self) -> float | None:
-        """Virtual time; None where time is real."""
+        """Virtual time; None if time is real."""
         return self.clock_s if self.virtual else None
 
     @property
     def client_deviation(self) -> float | None:
-        """The standard deviation over the clients."""
+        """The standard deviation of the accuracy over the clients."""
         return None if self.client_variance is None else max(self.client_variance, 0.0) ** 0.5
 
 
 @dataclass(frozen=True)
 class RunSummary:
-    """One run as a report shows it. ``bytes`` are up and down together; control bytes are apart."""
+    """One run as a report shows it; ``bytes`` of a point are without control and file bytes."""
 
     name: str
     status: str
@@ -92,12 +100,12 @@ class RunSummary:
 
     @property
     def virtual_s(self) -> float | None:
-        """Virtual time of the rounds; None where time is real."""
+        """Virtual time of the rounds; None if time is real."""
         return self.points[-1].virtual_s if self.points else None
 
     @property
     def planned_rounds(self) -> int | None:
-        """How many rounds the experiment asks for."""
+        """The number of rounds in the experiment."""
         rounds = self.settings.get("rounds")
         return rounds if isinstance(rounds, int) else None
 
@@ -107,37 +115,41 @@ class RunSummary:
         return [p for p in self.points if p.accuracy is not None]
 
     def best(self) -> Point | None:
-        """The first of the rounds with the highest accuracy."""
+        """Return the first round with the highest accuracy, or None."""
         return max(self.evaluated, key=lambda p: (p.accuracy or 0.0, -p.round), default=None)
 
     def final(self) -> Point | None:
-        """The last round that was evaluated."""
+        """Return the last evaluated round, or None."""
         return self.evaluated[-1] if self.evaluated else None
 
     def final_loss(self) -> float | None:
-        """The last loss that was evaluated."""
+        """Return the last evaluated loss, or None."""
         return next((p.loss for p in reversed(self.points) if p.loss is not None), None)
 
     def reached(self, accuracy: float) -> Point | None:
-        """The first round with at least this accuracy."""
+        """Return the first round with at least this accuracy, or None."""
         return next((p for p in self.evaluated if (p.accuracy or 0.0) >= accuracy), None)
 
     def final_by_client(self) -> Point | None:
-        """The last round after which each client's own test samples were evaluated."""
+        """Return the last round after which clients' own test samples were evaluated, or None."""
         return next((p for p in reversed(self.points) if p.client_accuracy is not None), None)
 
     def reached_by_clients(self, accuracy: float) -> Point | None:
-        """The first round in which the mean over clients is at least this accuracy."""
+        """Return the first round whose mean accuracy over clients is at least this, or None."""
         return next((p for p in self.points if (p.client_accuracy or 0.0) >= accuracy), None)
 
 
 def summarise(run: RunFolder) -> RunSummary:
-    """Read one run. Values of a wrong type count as not measured. Raises RunError."""
+    """Return the figures of a run; a value of a wrong type counts as not measured.
+
+    Raises:
+        RunError: the run cannot be read.
+    """
     points: list[Point] = []
     totals = dict.fromkeys(("up_bytes", "down_bytes", "control_bytes", "file_bytes"), 0.0)
     elapsed_s = clock_s = 0.0
     records = list(run.rounds())
-    # A clock that was not there from the beginning does not tell how long the run took.
+    # A clock that some rounds do not have does not give the duration of the run.
     clocked = all(finite(record.get("clock_s")) is not None for record in records)
     for record in records:
         for key in totals:
@@ -179,14 +191,14 @@ def summarise(run: RunFolder) -> RunSummary:
 
 
 def common_target(runs: Sequence[RunSummary], given: float | None = None) -> float | None:
-    """The accuracy to measure all runs by: the one given, or the lowest that one stops at."""
+    """Return the target of all runs: the given one, or the lowest ``stop.accuracy``."""
     if given is not None:
         return given
     return _lowest(runs, "stop.accuracy")
 
 
 def common_client_target(runs: Sequence[RunSummary], given: float | None = None) -> float | None:
-    """As ``common_target``, for the mean over clients; None when no run has measured it."""
+    """Return the target of the mean over clients; None if no run has measured that mean."""
     if not any(run.final_by_client() for run in runs):
         return None
     return _lowest(runs, "stop.client_accuracy") if given is None else given
@@ -195,7 +207,7 @@ def common_client_target(runs: Sequence[RunSummary], given: float | None = None)
 def comparison(
     runs: Sequence[RunSummary], target: float | None, client_target: float | None = None
 ) -> list[tuple[str, list[str]]]:
-    """The headline figures: a label, and a text for each run."""
+    """Return the main figures: a label, and a text for each run."""
     rows = [
         ("Status", [run.status for run in runs]),
         ("Rounds", [_rounds(run) for run in runs]),
@@ -226,43 +238,45 @@ def comparison(
                 [number(p.client_variance if p else None) for p in by_client],
             ),
         ]
-    for way, told in (("up", [run.up for run in runs]), ("down", [run.down for run in runs])):
-        if any(told):
+    for way, sizes in (("up", [run.up for run in runs]), ("down", [run.down for run in runs])):
+        if any(sizes):
             place = 1 + [label for label, _ in rows].index(f"Bytes {way}")
-            rows[place:place] = _against_float32(f"{way.capitalize()} a round", told)
+            rows[place:place] = _compression_rows(f"{way.capitalize()} a round", sizes)
     if target is not None:
-        hits = [run.reached(target) for run in runs]
-        rows += _used(f"To {target_percent(target)}", hits)
+        points = [run.reached(target) for run in runs]
+        rows += _target_rows(f"To {target_percent(target)}", points)
     if client_target is not None:
-        hits = [run.reached_by_clients(client_target) for run in runs]
-        rows += _used(f"To {target_percent(client_target)}, mean over clients", hits)
+        points = [run.reached_by_clients(client_target) for run in runs]
+        rows += _target_rows(f"To {target_percent(client_target)}, mean over clients", points)
     return rows
 
 
-def _used(label: str, hits: Sequence[Point | None]) -> list[tuple[str, list[str]]]:
-    """What had been used when a target was reached, by whichever clocks the runs have."""
+def _target_rows(label: str, points: Sequence[Point | None]) -> list[tuple[str, list[str]]]:
+    """Return the rounds, bytes and time up to a target, by the clocks that the runs have."""
     rows = [
-        (f"{label}: rounds", [str(hit.round) if hit else "not reached" for hit in hits]),
-        (f"{label}: bytes", [mebibytes(hit.bytes) if hit else NOTHING for hit in hits]),
+        (f"{label}: rounds", [str(p.round) if p else "not reached" for p in points]),
+        (f"{label}: bytes", [mebibytes(p.bytes) if p else NOTHING for p in points]),
     ]
     clocks = {
-        "time": [hit.time_s if hit else None for hit in hits],
-        "virtual time": [hit.virtual_s if hit else None for hit in hits],
+        "time": [p.time_s if p else None for p in points],
+        "virtual time": [p.virtual_s if p else None for p in points],
     }
-    told = {name: times for name, times in clocks.items() if any(t is not None for t in times)}
-    for name, times in (told or {"time": clocks["time"]}).items():
+    known = {name: times for name, times in clocks.items() if any(t is not None for t in times)}
+    for name, times in (known or {"time": clocks["time"]}).items():
         rows.append((f"{label}: {name}", [duration(time) for time in times]))
     return rows
 
 
-def _against_float32(label: str, told: Sequence[Compression | None]) -> list[tuple[str, list[str]]]:
-    """What a direction takes in a round, and would take in float32."""
+def _compression_rows(
+    label: str, sizes: Sequence[Compression | None]
+) -> list[tuple[str, list[str]]]:
+    """Return the bytes of a direction in a round, and the bytes in float32."""
+    in_float32 = [
+        f"{one.float32_per_round}, {one.ratio:,.3g} x as much" if one else NOTHING for one in sizes
+    ]
     return [
-        (label, [one.a_round if one else NOTHING for one in told]),
-        (
-            f"{label} in float32",
-            [f"{one.in_float32}, {one.ratio:,.3g} x as much" if one else NOTHING for one in told],
-        ),
+        (label, [one.per_round if one else NOTHING for one in sizes]),
+        (f"{label} in float32", in_float32),
     ]
 
 

@@ -1,4 +1,4 @@
-"""What each client of one round did when: the rows of a Gantt chart, read from a run's records."""
+"""The times of each client in one round, from a run's records: the rows of a Gantt chart."""
 
 from __future__ import annotations
 
@@ -12,28 +12,33 @@ from fedmx.report.records.quantities import finite
 from fedmx.report.records.summary import RunSummary
 from fedmx.run import RunError, RunFolder
 
-MOST_ROWS = 60
+MAX_ROWS = 60
 ASKED = "asked_s"
-MOMENTS = (ASKED, "trained_s", "decided_s", "sending_s", "ended_s")
+EVENTS = (ASKED, "trained_s", "decided_s", "sending_s", "ended_s")
 _DEADLINES = ("clock.deadline_s", "network.round_deadline_s")
 
 Kind = Literal["train", "verdict", "channel", "send", "work"]
-"""Training, waiting for a verdict or the channel, sending; ``work``: training and sending, of which
-nobody saw the end of the one and the beginning of the other."""
+"""Training, waiting for a verdict or for the channel, sending; ``work`` is training and sending if
+the moment between them is not recorded."""
 
 
 class Segment(NamedTuple):
-    """Something that took a client from one moment to another, in seconds since the round began."""
+    """What a client did from one moment to another, in seconds since the round began."""
 
     kind: Kind
     begin_s: float
     end_s: float
 
 
-class Told(NamedTuple):
-    """What a round's records tell of anyone: the end of training, verdicts; virtual: all there is.
+class RecordedEvents(NamedTuple):
+    """Which events the records of a round have, of at least one client.
 
-    Without an offer, nobody tells a real server when training ended and sending began.
+    Without offers, a real server does not know when training ended and sending began.
+
+    Attributes:
+        virtual: whether time is virtual; then all events are recorded.
+        training: whether ends of training are recorded.
+        verdicts: whether verdicts are recorded.
     """
 
     virtual: bool
@@ -43,7 +48,14 @@ class Told(NamedTuple):
 
 @dataclass(frozen=True)
 class Row:
-    """One client, and what became of it at ``end_s``."""
+    """One client's times.
+
+    Attributes:
+        client: its id.
+        status: at its end: accepted, rejected, declined or lost.
+        segments: one after the other.
+        end_s: seconds since the round began.
+    """
 
     client: int
     status: str
@@ -53,23 +65,25 @@ class Row:
 
 @dataclass(frozen=True)
 class Timeline:
-    """One round.
+    """The times of one round.
 
     Attributes:
-        rows: in the order of the plan, at most `MOST_ROWS`.
+        round: from 1.
+        rows: in the order of the plan, at most `MAX_ROWS`.
         more: how many other clients had a task.
-        unasked: how many clients of the plan never had one.
-        took_s: by the clock; None for a round that failed.
-        deadline_s: of the round, if it had one.
-        one_machine: whether its times are those of a simulation without devices of its own.
-        median: whether nobody asked for this round, and its duration is the median of all.
+        without_task: how many clients of the plan never had one.
+        duration_s: by the clock; None for a round that failed.
+        deadline_s: of the round; None: it had none.
+        virtual: whether time is virtual.
+        one_machine: whether the times are those of a simulation without simulated devices.
+        median: whether the round was chosen because its duration is the median of all.
     """
 
     round: int
     rows: Sequence[Row]
     more: int
-    unasked: int
-    took_s: float | None
+    without_task: int
+    duration_s: float | None
     deadline_s: float | None
     virtual: bool
     one_machine: bool
@@ -77,47 +91,56 @@ class Timeline:
 
 
 def timeline_of(run: RunFolder, summary: RunSummary, round: int | None = None) -> Timeline | None:
-    """Read a round, by default one of median duration; None for a run that tells no times.
+    """Return the times of a round.
+
+    Args:
+        run: the run.
+        summary: its figures.
+        round: the round; None: one of median duration.
+
+    Returns:
+        The times, or None if no round was given and the run has no times.
 
     Raises:
-        RunError: there is no such round, or it tells no times though it was asked for.
+        RunError: there is no such round, or it has no times.
     """
-    chosen = _typical(summary) if round is None else round
+    chosen = _median_round(summary) if round is None else round
     if chosen is None:
         return None
     records = list(run.clients(chosen))
     point = next((p for p in summary.points if p.round == chosen), None)
     if round is not None and point is None and not records:
         last = summary.points[-1].round if summary.points else 0
-        raise RunError(f"{run.path}: there is no round {round}; it has {last}, counted from 1")
-    took_s = point.round_s if point else None
+        raise RunError(f"{run.path}: there is no round {round}; the run has {last}, counted from 1")
+    duration_s = point.round_s if point else None
     asked = [
-        r for r in records if isinstance(r.get("client"), int) and _moment(r, ASKED) is not None
+        r for r in records if isinstance(r.get("client"), int) and _seconds(r, ASKED) is not None
     ]
     if not asked:
         if round is None:
             return None
         raise RunError(f"{run.path}: no times of clients were recorded in round {round}")
-    over_s = max(t for one in asked for key in MOMENTS if (t := _moment(one, key)) is not None)
-    told = Told(
+    last_s = max(t for one in asked for key in EVENTS if (t := _seconds(one, key)) is not None)
+    recorded = RecordedEvents(
         virtual=summary.virtual,
-        training=any(_moment(one, "trained_s") is not None for one in asked),
-        verdicts=any(_moment(one, "decided_s") is not None for one in asked),
+        training=any(_seconds(one, "trained_s") is not None for one in asked),
+        verdicts=any(_seconds(one, "decided_s") is not None for one in asked),
     )
-    rows = [_row(one, over_s if took_s is None else took_s, told) for one in _fair(asked)]
+    end_s = last_s if duration_s is None else duration_s
+    rows = [_row(one, end_s, recorded) for one in _evenly_by_status(asked)]
     one_machine = not summary.virtual and summary.facts.get("mode") == "simulation"
-    # In a simulation without devices no deadline holds.
+    # A simulation without devices has no deadline.
     paths = () if one_machine else _DEADLINES
     deadlines = (finite(summary.settings.get(path)) for path in paths)
     return Timeline(
         round=chosen,
         rows=rows,
         more=len(asked) - len(rows),
-        # Nothing that comes from a stranger to the plan is anything but refused.
-        unasked=sum(
-            1 for r in records if _moment(r, ASKED) is None and r.get("status") != "rejected"
+        # A client that is not in the plan has a record only if its update was rejected.
+        without_task=sum(
+            1 for r in records if _seconds(r, ASKED) is None and r.get("status") != "rejected"
         ),
-        took_s=took_s,
+        duration_s=duration_s,
         deadline_s=next((deadline for deadline in deadlines if deadline is not None), None),
         virtual=summary.virtual,
         one_machine=one_machine,
@@ -125,8 +148,8 @@ def timeline_of(run: RunFolder, summary: RunSummary, round: int | None = None) -
     )
 
 
-def _typical(summary: RunSummary) -> int | None:
-    """The last of the rounds whose duration is the median."""
+def _median_round(summary: RunSummary) -> int | None:
+    """Return the last round whose duration is the median, or None."""
     times = sorted(p.round_s for p in summary.points if p.round_s is not None)
     if not times:
         return None
@@ -134,36 +157,36 @@ def _typical(summary: RunSummary) -> int | None:
     return next(p.round for p in reversed(summary.points) if p.round_s == median)
 
 
-def _fair(records: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """At most `MOST_ROWS` records in their order, as evenly as can be from each way of ending."""
+def _evenly_by_status(records: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return at most `MAX_ROWS` records, in their order, as evenly as possible from each status."""
     seen: Counter[str] = Counter()
     ranks = []
     for place, record in enumerate(records):
         status = str(record.get("status"))
         ranks.append((seen[status], place))
         seen[status] += 1
-    return [records[place] for place in sorted(place for _, place in sorted(ranks)[:MOST_ROWS])]
+    return [records[place] for place in sorted(place for _, place in sorted(ranks)[:MAX_ROWS])]
 
 
-def _row(record: Mapping[str, Any], over_s: float, told: Told) -> Row:
-    """One client's row; one that was still at it when the round was over stops there."""
-    asked, trained, decided, sending, ended = (_moment(record, key) for key in MOMENTS)
+def _row(record: Mapping[str, Any], round_end_s: float, recorded: RecordedEvents) -> Row:
+    """Return one client's row; an unfinished client ends with the round."""
+    asked, trained, decided, sending, ended = (_seconds(record, key) for key in EVENTS)
     assert asked is not None
     status = str(record.get("status"))
-    end = max(asked, over_s if ended is None else ended)
-    came = status in ("accepted", "rejected")
+    end = max(asked, round_end_s if ended is None else ended)
+    arrived = status in ("accepted", "rejected")
     steps: list[tuple[Kind, float | None]]
     if trained is None:
-        cut_short = not came and (told.virtual or told.training)
+        cut_short = not arrived and (recorded.virtual or recorded.training)
         steps = [("train" if cut_short else "work", end)]
     else:
         steps = [("train", trained), ("verdict", decided), ("channel", sending)]
-        if came or sending is not None:
+        if arrived or sending is not None:
             steps.append(("send", end))
-        elif (decided is None and told.verdicts) or status == "declined":
+        elif (decided is None and recorded.verdicts) or status == "declined":
             steps.append(("verdict", end))
         else:
-            steps.append(("channel" if told.virtual or decided is None else "send", end))
+            steps.append(("channel" if recorded.virtual or decided is None else "send", end))
     segments: list[Segment] = []
     at = asked
     for kind, until in steps:
@@ -173,6 +196,7 @@ def _row(record: Mapping[str, Any], over_s: float, told: Told) -> Row:
     return Row(record["client"], status if status in STATUSES else "lost", tuple(segments), end)
 
 
-def _moment(record: Mapping[str, Any], key: str) -> float | None:
-    moment = finite(record.get(key))
-    return None if moment is None or moment < 0 else moment
+def _seconds(record: Mapping[str, Any], key: str) -> float | None:
+    """Return the time of an event in seconds since the round began, or None."""
+    seconds = finite(record.get(key))
+    return None if seconds is None or seconds < 0 else seconds

@@ -1,4 +1,4 @@
-"""The sections of a report's page: each puts records and figures into HTML.
+"""The sections of a report's page, which put records and figures into HTML.
 
-Nothing here computes a figure of its own.
+Nothing here computes a figure.
 """

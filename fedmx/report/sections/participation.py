@@ -1,4 +1,4 @@
-"""The part of a page that says who took part, who failed, and why."""
+"""The section about participants: who took part, who failed, and why."""
 
 from __future__ import annotations
 
@@ -7,45 +7,45 @@ from fedmx.report.records.participation import STATUSES, Participation
 from fedmx.report.records.quantities import NOTHING, mebibytes
 from fedmx.report.records.summary import RunSummary
 
-_MOST_CLIENTS = 15
-_MOST_FAILURES = 10
+_MAX_CLIENTS = 15
+_MAX_FAILURES = 10
 
 
 def participation_section(run: RunSummary, label: str | None) -> Html | None:
-    """Spread, failures and a table of clients; None when the run has no client records."""
-    people = run.participation
-    if not people.clients:
+    """Return totals, failures and a table of clients, or None if the run has no client records."""
+    participation = run.participation
+    if not participation.clients:
         return None
-    least, median, most = people.spread()
-    total = run.settings.get("clients", len(people.clients))
-    counted = sum(1 for client in people.clients if client.times["accepted"])
-    said = f"{counted} of {total} clients had updates counted"
-    said += f", between {least} and {most} each (median {median:g})."
-    troubled = sum(1 for client in people.clients if client.failures)
-    if not people.failures:
-        said += " No update was refused and no client was lost."
+    least, median, most = participation.spread()
+    total = run.settings.get("clients", len(participation.clients))
+    accepted = sum(1 for client in participation.clients if client.times["accepted"])
+    text = f"{accepted} of {total} clients had accepted updates"
+    text += f", between {least} and {most} each (median {median:g})."
+    failed = sum(1 for client in participation.clients if client.failures)
+    if not participation.failures:
+        text += " No update was rejected and no client was lost."
     heading = "Clients" if label is None else f"Clients of {label}"
     return element(
         "section",
         element("h2", heading),
-        element("p", said),
-        _failures(people),
+        element("p", text),
+        _failures(participation),
         element(
             "details",
-            element("summary", _which_clients(people, troubled)),
-            _clients(people),
-            open="" if troubled and label is None else None,
+            element("summary", _which_clients(participation, failed)),
+            _clients(participation),
+            open="" if failed and label is None else None,
         ),
     )
 
 
-def _which_clients(people: Participation, troubled: int) -> str:
-    shown = min(_MOST_CLIENTS, len(people.clients))
-    order = "those that failed most often first" if troubled else "the most active first"
-    return f"{shown} of {len(people.clients)} clients, {order}"
+def _which_clients(participation: Participation, failed: int) -> str:
+    shown = min(_MAX_CLIENTS, len(participation.clients))
+    order = "those that failed most often first" if failed else "the most active first"
+    return f"{shown} of {len(participation.clients)} clients, {order}"
 
 
-def _clients(people: Participation) -> Html:
+def _clients(participation: Participation) -> Html:
     head: list[Child] = [
         "client",
         "accepted",
@@ -64,16 +64,16 @@ def _clients(people: Participation) -> Html:
             mebibytes(client.up_bytes),
             mebibytes(client.down_bytes),
         ]
-        for client in people.clients[:_MOST_CLIENTS]
+        for client in participation.clients[:_MAX_CLIENTS]
     ]
     return table(head, rows, class_="numbers")
 
 
-def _failures(people: Participation) -> Html | None:
-    if not people.failures:
+def _failures(participation: Participation) -> Html | None:
+    if not participation.failures:
         return None
     rows: list[list[Child]] = []
-    for failure in people.failures[:_MOST_FAILURES]:
+    for failure in participation.failures[:_MAX_FAILURES]:
         details = None
         if failure.traceback:
             details = element(
@@ -81,7 +81,7 @@ def _failures(people: Participation) -> Html | None:
             )
         last = f"client {failure.client}, round {failure.round}"
         rows.append([failure.status, failure.times, last, join(failure.reason, details)])
-    more = len(people.failures) - len(rows)
+    more = len(participation.failures) - len(rows)
     return join(
         table(["", "times", "last", "reason"], rows, class_="reasons"),
         element("p", f"and {more} more reasons", class_="quiet") if more > 0 else None,

@@ -1,4 +1,4 @@
-"""The parts of a page that say what was asked for, and on what it ran."""
+"""The sections about the experiment and about the versions and machines that ran it."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from fedmx.report.figures.html import Child, Html, element, table
 from fedmx.report.records.settings import table_of
 from fedmx.report.records.summary import RunSummary
 
-_APART = ("network", "run")  # sections of an experiment that do not change its result
+_NOT_SHOWN = ("network", "run")  # sections of an experiment that do not change its result
 
 
 def experiment_section(runs: Sequence[RunSummary], labels: Sequence[str]) -> Html:
-    """The settings: all of one run by section, or what differs between several, marked."""
+    """Return the settings: all of one run by section, or those that differ between several."""
     rows = table_of([run.settings for run in runs])
     parts: list[Child] = [element("h2", "Experiment" if len(runs) == 1 else "Experiments")]
     if len(runs) == 1:
@@ -20,7 +20,7 @@ def experiment_section(runs: Sequence[RunSummary], labels: Sequence[str]) -> Htm
         for path, texts in rows:
             section, dot, rest = path.partition(".")
             groups.setdefault(section if dot else "", []).append([rest or path, *texts])
-        shown = [(name, group) for name, group in groups.items() if name not in _APART]
+        shown = [(name, group) for name, group in groups.items() if name not in _NOT_SHOWN]
         parts.append(element("div", *(_group(*pair) for pair in shown), class_="columns"))
     else:
         differing: list[list[Child]] = [
@@ -49,7 +49,7 @@ def _group(name: str, rows: list[list[Child]]) -> Html:
 
 
 def facts_section(runs: Sequence[RunSummary], labels: Sequence[str]) -> Html:
-    """Versions, seed, platform and the other facts of each run."""
+    """Return versions, seed, platform and the other facts of each run."""
     rows: list[list[Child]] = [
         [path, *texts] for path, texts in table_of([run.facts for run in runs])
     ]

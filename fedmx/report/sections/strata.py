@@ -1,4 +1,4 @@
-"""The part of a page that shows which clusters a stratified selector found among the clients."""
+"""The section about the clusters that a stratified selector found among the clients."""
 
 from __future__ import annotations
 
@@ -11,22 +11,25 @@ from fedmx.report.records.strata import Strata
 
 
 def strata_section(strata: Strata | None, experiment_yaml: str, label: str | None) -> Html | None:
-    """Both figures, or the first and why there is no second; None without any clusters."""
+    """Return the figures of the clusters, or None if there are none.
+
+    If the second figure cannot be drawn, the section says why.
+    """
     if strata is None:
         return None
     figures = []
     missing = np.count_nonzero(~np.isfinite(strata.points).all(axis=1))
     if missing < strata.clients.size:
-        caption = "What was clustered, projected onto two dimensions (PCA)"
+        caption = "The clustered values, projected onto two dimensions (PCA)"
         if missing:
-            caption += f"; {missing:,} of {strata.clients.size:,} clients sent nothing of the kind"
+            caption += f"; {missing:,} of {strata.clients.size:,} clients have no value"
         figures.append(_figure(caption, draw_points(strata)))
     left_out = None
     try:
         svg, shown = draw_labels(strata, label_shares(experiment_yaml, strata.clients.tolist()))
     except NoLabels as reason:
         left_out = element(
-            "p", f"The clients' label distributions are left out: {reason}", class_="quiet"
+            "p", f"The clients' label distributions are not drawn: {reason}", class_="quiet"
         )
     else:
         caption = "Labels of the clients' samples, by the experiment's partition"
@@ -36,24 +39,24 @@ def strata_section(strata: Strata | None, experiment_yaml: str, label: str | Non
     return element(
         "section",
         element("h2", "Clusters" if label is None else f"Clusters of {label}"),
-        element("p", _said(strata)),
+        element("p", _summary(strata)),
         element("div", *figures, class_="figures"),
         left_out,
     )
 
 
-def _said(strata: Strata) -> str:
+def _summary(strata: Strata) -> str:
     sizes = list(strata.clusters.values())
     if not sizes:
         return f"No clusters were found among {strata.clients.size:,} clients."
     least, most = min(sizes), max(sizes)
     each = f"{least:,}" if least == most else f"{least:,} to {most:,}"
-    said = f"{len(sizes):,} clusters of {each} clients each"
+    text = f"{len(sizes):,} clusters of {each} clients each"
     if len(sizes) == 1:
-        said = f"One cluster of {most:,} clients"
+        text = f"One cluster of {most:,} clients"
     if strata.noise:
-        said += f"; {strata.noise:,} of {strata.clients.size:,} clients are in none (noise, ✕)"
-    return f"{said}."
+        text += f"; {strata.noise:,} of {strata.clients.size:,} clients are in none (noise, ✕)"
+    return f"{text}."
 
 
 def _figure(caption: str, svg: Html) -> Html:

@@ -60,7 +60,6 @@ from layers.logic.catalogue.optimisation import (
 from layers.logic.catalogue.selection import clustered, oort, power_of_choice
 from layers.logic.core.aggregator import Aggregator
 from layers.logic.core.hook import Hook
-from layers.logic.core.preset import Preset
 from layers.logic.core.selector import Selector
 from layers.logic.hooks.clip import Clip
 from layers.logic.hooks.dgc import Dgc
@@ -73,6 +72,7 @@ from layers.logic.hooks.selective_sgd import SelectiveSgd
 from layers.logic.hooks.sign_sgd import SignSgd
 from layers.logic.hooks.stc import Stc
 from layers.logic.hooks.top_k import TopK
+from layers.logic.presets.preset import Preset
 from layers.logic.selectors.by_size import BySize
 from layers.logic.selectors.clustered import Clustered
 from layers.logic.selectors.oort import Oort

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Literal
 
 from layers.logic.aggregators.mean import Mean
-from layers.logic.core.preset import Preset
-from layers.logic.core.preset_settings import settings_of_parts
 from layers.logic.core.selector import Selector
 from layers.logic.hooks.gradient_reply import GradientReply
+from layers.logic.presets.preset import Preset
+from layers.logic.presets.settings_of_parts import settings_of_parts
 from layers.logic.selectors.round_robin import RoundRobin
 from layers.logic.selectors.uniform import Uniform
 

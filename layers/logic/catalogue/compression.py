@@ -5,14 +5,14 @@ from __future__ import annotations
 from layers.logic.aggregators.fedfv import FedFV
 from layers.logic.aggregators.majority_vote import MajorityVote
 from layers.logic.aggregators.mean import Mean
-from layers.logic.core.preset import Preset
-from layers.logic.core.preset_settings import settings_of_parts
 from layers.logic.hooks.dgc import Dgc
 from layers.logic.hooks.quantise import Quantise
 from layers.logic.hooks.selective_sgd import SelectiveSgd
 from layers.logic.hooks.sign_sgd import SignSgd
 from layers.logic.hooks.stc import Stc
 from layers.logic.hooks.top_k import TopK
+from layers.logic.presets.preset import Preset
+from layers.logic.presets.settings_of_parts import settings_of_parts
 from layers.logic.selectors.round_robin import RoundRobin
 from layers.logic.selectors.uniform import Uniform
 

@@ -6,11 +6,11 @@ from layers.logic.aggregators.fedfv import FedFV
 from layers.logic.aggregators.fednova import FedNova
 from layers.logic.aggregators.mean import Mean
 from layers.logic.aggregators.q_fedavg import QFedAvg
-from layers.logic.core.preset import Preset
-from layers.logic.core.preset_settings import settings_of_parts
 from layers.logic.hooks.fedavgm import FedAvgM
 from layers.logic.hooks.fedopt import FedAdagrad, FedAdam, FedYogi
 from layers.logic.hooks.fedprox import FedProx
+from layers.logic.presets.preset import Preset
+from layers.logic.presets.settings_of_parts import settings_of_parts
 from layers.logic.selectors.uniform import Uniform
 
 

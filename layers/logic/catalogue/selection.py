@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from layers.logic.aggregators.mean import Mean
-from layers.logic.core.preset import Preset
-from layers.logic.core.preset_settings import settings_of_parts
+from layers.logic.presets.preset import Preset
+from layers.logic.presets.settings_of_parts import settings_of_parts
 from layers.logic.selectors.clustered import Clustered
 from layers.logic.selectors.oort import Oort
 from layers.logic.selectors.power_of_choice import PowerOfChoice

@@ -153,7 +153,7 @@ ABOUT_MODEL = frozenset({"loss", "step"})
 """The questions that the model has to go down with."""
 
 
-def answer_question(client: int, question: Question, engine: Engine, data: Data) -> Answer:
-    """Return a client's answer."""
+def answer_survey(client: int, question: Question, engine: Engine, data: Data) -> Answer:
+    """Return a client's answer to a question about its data or its speed."""
     values = QUESTIONS[question.name](question, engine, data)
     return Answer(client, question.name, values, question.round)

@@ -11,6 +11,7 @@ from layers.logic.core.messages import ClientLost, Offer, StateLost, Task, Updat
 from layers.logic.core.peers import Peers
 from layers.logic.core.report import RoundReport
 from layers.logic.core.state import ClientState, ServerState
+from layers.logic.core.survey import HOOKS, Answer, Question, answer_survey
 from layers.logic.core.trainer import TRAINER
 from layers.logic.numeric.norm import norm
 from layers.logic.round.cohort import choose_cohort
@@ -126,6 +127,23 @@ def answer(
     if mask is not None:
         update = mask.cut_update(update)
     return update, ClientState(task.round, {**pipeline.memory, **kept})
+
+
+def answer_question(
+    client: int, question: Question, engine: Engine, data: Data, logic: Logic
+) -> Answer:
+    """Return a client's answer to a survey, or to a question of the server halves of hooks.
+
+    Args:
+        client: that is asked.
+        question: what came from the server.
+        engine: trains or evaluates, where the answer needs it.
+        data: the client's own samples.
+        logic: the same as the server's.
+    """
+    if question.name == HOOKS:
+        return logic.answer_hooks(client, question)
+    return answer_survey(client, question, engine, data)
 
 
 def offer_of(update: Update, upload_s: float = 0.0) -> Offer:

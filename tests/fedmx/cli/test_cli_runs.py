@@ -25,7 +25,7 @@ from layers.logic import RoundReport, Traffic
 from tests.fedmx.command_line import (
     PATIENCE_S,
     ROOT,
-    Said,
+    CommandResult,
     ended,
     environment,
     fedmx,
@@ -94,12 +94,12 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Said, Path]:
-    """A run that nothing disturbed, and what the command said."""
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[CommandResult, Path]:
+    """A run that nothing disturbed, and what the command result."""
     folder = place(tmp_path_factory.mktemp("whole"))
     (folder / "open").touch()
-    said = fedmx("run", "small.yaml", cwd=folder)
-    return said, folder
+    result = fedmx("run", "small.yaml", cwd=folder)
+    return result, folder
 
 
 def run_in(folder: Path) -> Path:
@@ -115,19 +115,19 @@ def finish(folder: Path, whole: Path) -> None:
     """Resume the one run in a folder; it ends in the bytes of the undisturbed one."""
     (folder / "open").touch()
     run = run_in(folder)
-    said = fedmx("resume", run, cwd=folder)
-    assert (said.code, "Traceback" in said.err) == (0, False), said
+    result = fedmx("resume", run, cwd=folder)
+    assert (result.code, "Traceback" in result.err) == (0, False), result
     expected = (run_in(whole) / "model.safetensors").read_bytes()
     assert (run / "model.safetensors").read_bytes() == expected
     assert rounds_of(run) == [1, 2, 3, 4]
     assert RunFolder.open(run).status == "done"
 
 
-def test_a_run_without_a_terminal_is_told_in_plain_lines(whole: tuple[Said, Path]) -> None:
-    said, folder = whole
+def test_a_run_without_a_terminal_is_told_in_plain_lines(whole: tuple[CommandResult, Path]) -> None:
+    result, folder = whole
     run = run_in(folder).relative_to(folder)
-    lines = said.err.splitlines()
-    assert said.code == 0
+    lines = result.err.splitlines()
+    assert result.code == 0
     assert lines[0] == f"run folder: {run}"
     shape = r"round (\d)/4  accuracy [\d.]+ %  loss [\d.]+  up [\d.]+ MiB  down [\d.]+ MiB"
     found = [re.fullmatch(shape + r"(  \d+ s left)?", line) for line in lines[1:]]
@@ -135,75 +135,77 @@ def test_a_run_without_a_terminal_is_told_in_plain_lines(whole: tuple[Said, Path
     assert re.fullmatch(
         r"all 4 rounds were run: accuracy [\d.]+ %, loss [\d.]+\n"
         rf"model:  {run}/model.safetensors\nreport: {run}/report.html\n",
-        said.out,
+        result.out,
     )
 
 
 def test_a_run_that_is_done_is_not_resumed_and_an_edited_one_neither(
-    whole: tuple[Said, Path], tmp_path: Path
+    whole: tuple[CommandResult, Path], tmp_path: Path
 ) -> None:
     run = run_in(whole[1])
-    assert "the run is done (all 4 rounds were run)" in fedmx("resume", run, cwd=tmp_path).complaint
+    assert (
+        "the run is done (all 4 rounds were run)" in fedmx("resume", run, cwd=tmp_path).error_text
+    )
     copy = tmp_path / "copy"
     copy.mkdir()
     for name in ("run.json", "experiment.yaml"):
         (copy / name).write_bytes((run / name).read_bytes())
     yaml = (copy / "experiment.yaml").read_text()
     (copy / "experiment.yaml").write_text(yaml.replace("seed: 1", "seed: 2"))
-    complaint = fedmx("resume", copy, cwd=tmp_path).complaint
-    assert "is not the experiment that the run began with; put it back" in complaint
+    error = fedmx("resume", copy, cwd=tmp_path).error_text
+    assert "is not the experiment that the run began with; restore the file" in error
 
 
-def test_a_report_says_where_its_page_is(whole: tuple[Said, Path], tmp_path: Path) -> None:
+def test_a_report_says_where_its_page_is(whole: tuple[CommandResult, Path], tmp_path: Path) -> None:
     run = run_in(whole[1])
-    said = fedmx("report", run, run, "-o", tmp_path / "page.html", cwd=tmp_path)
-    assert (said.code, said.err) == (0, "")
-    assert "Final accuracy" in said.out
-    assert "Up a round in float32" in said.out
+    result = fedmx("report", run, run, "-o", tmp_path / "page.html", cwd=tmp_path)
+    assert (result.code, result.err) == (0, "")
+    assert "Final accuracy" in result.out
+    assert "Up a round in float32" in result.out
     assert "a round, as large as float32 (" in (run / "report.html").read_text()
-    assert said.out.splitlines()[-1] == f"report: {tmp_path / 'page.html'}"
+    assert result.out.splitlines()[-1] == f"report: {tmp_path / 'page.html'}"
     assert (tmp_path / "page.html").stat().st_size > 1000
-    assert "is a folder" in fedmx("report", run, "-o", tmp_path, cwd=tmp_path).complaint
+    assert "is a folder" in fedmx("report", run, "-o", tmp_path, cwd=tmp_path).error_text
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_run_says_how_to_go_on_and_ends_in_the_same_bytes(
-    folder: Path, whole: tuple[Said, Path], number: signal.Signals
+    folder: Path, whole: tuple[CommandResult, Path], number: signal.Signals
 ) -> None:
     with started("run", "small.yaml", cwd=folder) as process:
         wait_until((folder / "waiting").exists, process)
         run = run_in(folder)
-        locked = fedmx("resume", run, cwd=folder).complaint
+        locked = fedmx("resume", run, cwd=folder).error_text
         assert f"in use by process {process.pid}" in locked
         process.send_signal(number)
         process.send_signal(number)  # an impatient user
-        said = ended(process)
-    assert said.code == 130
-    assert said.out == ""
-    assert said.err.splitlines()[-1] == (
+        result = ended(process)
+    assert result.code == 130
+    assert result.out == ""
+    assert result.err.splitlines()[-1] == (
         f"fedmx: interrupted after round 2; go on with: fedmx resume {run.relative_to(folder)}"
     )
-    assert len(said.err.splitlines()) == 4  # the folder, two rounds, the end
+    assert len(result.err.splitlines()) == 4  # the folder, two rounds, the end
     assert RunFolder.open(run).status == "interrupted"
     if number == signal.SIGINT:
         finish(folder, whole[1])
 
 
 def test_a_full_disk_costs_neither_the_last_checkpoint_nor_the_run(
-    folder: Path, whole: tuple[Said, Path]
+    folder: Path, whole: tuple[CommandResult, Path]
 ) -> None:
     with started("run", "small.yaml", cwd=folder) as process:
         wait_until((folder / "waiting").exists, process)
         resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (10, 10))  # no file can grow
         (folder / "open").touch()
-        said = ended(process)
+        result = ended(process)
     run = run_in(folder)
-    assert said.code == 2
-    assert "Traceback" not in said.err
-    assert len(said.err.splitlines()) == 4
-    complaint = said.err.splitlines()[-1]
-    assert str(run.relative_to(folder)) in complaint
-    assert complaint.endswith(f"; go on with: fedmx resume {run.relative_to(folder)}")
+    assert result.code == 2
+    assert "Traceback" not in result.err
+    assert len(result.err.splitlines()) == 4
+    error = result.err.splitlines()[-1]
+    assert str(run.relative_to(folder)) in error
+    assert error.endswith(f"; go on with: fedmx resume {run.relative_to(folder)}")
     checkpoint = RunFolder.open(run).latest_checkpoint()
     assert checkpoint is not None
     assert (checkpoint.round, checkpoint.warnings) == (2, ())
@@ -215,21 +217,21 @@ def test_an_interruption_while_mxnet_is_loaded_leaves_nothing_behind(folder: Pat
         maps = Path(f"/proc/{process.pid}/maps")
         wait_until(lambda: "libmxnet" in maps.read_text(), process)
         process.send_signal(signal.SIGINT)
-        said = ended(process)
-    assert (said.code, said.out, said.err) == (130, "", "fedmx: interrupted\n")
+        result = ended(process)
+    assert (result.code, result.out, result.err) == (130, "", "fedmx: interrupted\n")
     assert not (folder / "runs").exists()
 
 
 def test_a_hook_that_raises_is_named_with_its_line(folder: Path) -> None:
     (folder / "fail").touch()
-    said = fedmx("run", "small.yaml", cwd=folder)
+    result = fedmx("run", "small.yaml", cwd=folder)
     run = run_in(folder)
     line = 1 + GATE.splitlines().index('            raise ZeroDivisionError("on purpose")')
-    assert said.code == 2
+    assert result.code == 2
     assert re.search(
         rf"^fedmx: client \d, round 1: ZeroDivisionError: on purpose \({folder}/gate.py:{line}\); "
         rf"--debug shows the traceback; go on with: fedmx resume {run.relative_to(folder)}$",
-        said.err.splitlines()[-1],
+        result.err.splitlines()[-1],
     )
     assert RunFolder.open(run).status == "failed"
 
@@ -248,10 +250,10 @@ def test_server_and_client_say_what_happens_and_end_at_a_signal(folder: Path) ->
         with started(*words, "--memory", folder / "memory", cwd=folder) as client:
             wait_until((folder / "waiting").exists, client)
             client.send_signal(signal.SIGINT)
-            said = ended(client)
-        assert (said.code, said.out) == (130, "")
-        lines = said.err.splitlines()
-        assert lines[0] == f"client 0: looking for {address}, until it is there"
+            result = ended(client)
+        assert (result.code, result.out) == (130, "")
+        lines = result.err.splitlines()
+        assert lines[0] == f"client 0: looking for {address}, until it answers"
         assert f"connected to {address}" in lines
         rounds = [line for line in lines if line.startswith("round ")]
         assert len(rounds) == 2
@@ -260,9 +262,9 @@ def test_server_and_client_say_what_happens_and_end_at_a_signal(folder: Path) ->
         )
         assert lines[-1] == "fedmx: interrupted; the same command takes part again"
         server.send_signal(signal.SIGTERM)
-        said = ended(server)
-    assert (said.code, said.out) == (130, "")
-    assert said.err.splitlines()[-1] == (
+        result = ended(server)
+    assert (result.code, result.out) == (130, "")
+    assert result.err.splitlines()[-1] == (
         f"fedmx: interrupted after round 2; go on with: fedmx resume {run.relative_to(folder)}"
     )
     assert RunFolder.open(run).status == "interrupted"
@@ -334,7 +336,7 @@ def test_the_progress_line_is_one_line_of_any_width(
     line = ProgressLine(last)
     for number in range(1, round + 1):
         report = RoundReport(number, 0.1, 1, (), Traffic(each_bytes, each_bytes))
-        line.take(Round(report, 0.98765, 0.12345, 100.0, 100.0), folder)
+        line.add_round(Round(report, 0.98765, 0.12345, 100.0, 100.0), folder)
     written = io.StringIO()
     console = Console(file=written, width=width, force_terminal=True, color_system=None)
     console.print(line)
@@ -348,12 +350,12 @@ def test_the_progress_line_is_one_line_of_any_width(
 
 def test_how_a_partition_looks_is_shown_and_drawn(folder: Path) -> None:
     words = ("--set", "compute.partition=shards", "--figure", "labels.png")
-    said = fedmx("data", "show", "small.yaml", *words, cwd=folder)
-    assert (said.code, said.err) == (0, "")
-    assert "4 clients, 1,442 samples" in said.out
-    assert said.out.splitlines()[-1] == "figure: labels.png"
+    result = fedmx("data", "show", "small.yaml", *words, cwd=folder)
+    assert (result.code, result.err) == (0, "")
+    assert "4 clients, 1,442 samples" in result.out
+    assert result.out.splitlines()[-1] == "figure: labels.png"
     assert (folder / "labels.png").read_bytes().startswith(b"\x89PNG")
-    assert max(map(len, said.out.splitlines())) <= 80
+    assert max(map(len, result.out.splitlines())) <= 80
     words = ("--clients", "3", "--partition", "{name: dirichlet, alpha: 0.1}")
     named = fedmx("data", "show", "digits", *words, "--figure", "labels.jpg", cwd=folder)
     assert "3 clients, 1,442 samples" in named.out

@@ -11,14 +11,14 @@ from tests.fedmx.command_line import ROOT, fedmx
 
 def test_virtual_time_is_shown_as_it_passes_and_at_the_end(tmp_path: Path) -> None:
     words = ("--set", f"run.folder={tmp_path}", "--set", "rounds=3")
-    said = fedmx("run", "examples/slow_devices.yaml", *words, cwd=ROOT)
-    assert said.code == 0, said
+    result = fedmx("run", "examples/slow_devices.yaml", *words, cwd=ROOT)
+    assert result.code == 0, result
     (path,) = tmp_path.iterdir()
     records = RunFolder.open(path).rounds()
     ends_s = [record["clock_elapsed_s"] for record in records]
     assert ends_s == sorted(set(ends_s))
     assert all(record["virtual"] and 0 < record["clock_s"] <= 120 for record in records)
-    lines = said.err.splitlines()[1:]
+    lines = result.err.splitlines()[1:]
     assert len(lines) == 3
     for line, end_s in zip(lines, ends_s, strict=True):
         shown = re.search(r"  virtual time (?:(\d+) min )?([\d.]+) s  up ", line)
@@ -27,11 +27,11 @@ def test_virtual_time_is_shown_as_it_passes_and_at_the_end(tmp_path: Path) -> No
     assert re.match(
         r"all 3 rounds were run: accuracy [\d.]+ %, loss [\d.]+, "
         r"after [\d a-z.]+ of virtual time\n",
-        said.out,
+        result.out,
     )
     # A deadline by far too short: nothing comes, the model is kept, and time passes all the same.
-    said = fedmx(
+    result = fedmx(
         "run", "examples/slow_devices.yaml", *words, "--set", "clock.deadline_s=0.1", cwd=ROOT
     )
-    assert said.code == 0, said
-    assert "after 0.30 s of virtual time" in said.out
+    assert result.code == 0, result
+    assert "after 0.30 s of virtual time" in result.out

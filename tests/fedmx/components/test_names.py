@@ -333,7 +333,9 @@ def test_another_experiments_module_of_the_same_name_is_never_taken(folder: Path
         write(folder, f"{name}/own_f.py", OWN)
     assert build("hook", component("own_f:Mine", folder / "one"), {}).norm == 1.0
     said = refusal("own_f:Mine", folder / "two")
-    assert f"the module own_f is that of {folder}/one/own_f.py, not {folder}/two/own_f.py" in said
+    assert (
+        f"was imported from {folder}/one/own_f.py, not from {folder}/two/own_f.py; rename" in said
+    )
 
 
 def test_an_experiment_from_elsewhere_imports_only_what_is_allowed(folder: Path) -> None:
@@ -348,7 +350,7 @@ def test_an_experiment_from_elsewhere_imports_only_what_is_allowed(folder: Path)
         build("hook", hooks[0], TABLE)
     assert str(caught.value) == (
         "server:4: logic.hooks.0: 'own_g:Mine' names code of the module 'own_g', which is not "
-        "among those allowed here (own_h); if it is yours, allow it: fedmx client --module own_g"
+        "allowed here (allowed: own_h); if it is yours, allow it: fedmx client --module own_g"
     )
     assert "own_g" not in sys.modules
     assert build("hook", hooks[1], TABLE).norm == 1.0

@@ -68,8 +68,8 @@ def test_the_shares_are_those_of_the_experiment_s_own_partition() -> None:
         ("digits", "femnist", "femnist"),
         ("digits", "nowhere", "nowhere"),
         ("clients: 10", "clients: 5", "5 clients"),
-        ("data: digits, ", "", "does not say"),
-        ("one-class", "[", "does not say|partition|experiment"),
+        ("data: digits, ", "", "does not name its data"),
+        ("one-class", "[", "does not name its data|partition|experiment"),
     ],
 )
 def test_without_the_data_the_report_says_why_and_shows_the_rest(
@@ -83,7 +83,7 @@ def test_without_the_data_the_report_says_why_and_shows_the_rest(
     assert "\n" not in str(caught.value)
     if new != "[":  # an experiment that cannot be read does not say that it has clusters
         page = page_of(make(tmp_path, experiment))
-        assert "label distributions are left out" in page
+        assert "label distributions are not drawn" in page
         assert page.count("<figure>") == 1
     assert not (tmp_path / "cache").exists()
 

@@ -14,7 +14,7 @@ from fedmx.report import write_report
 from fedmx.report.figures.curves import AXES, MEASURES, VIRTUAL_TIME, draw
 from fedmx.report.figures.timeline import draw_timeline
 from fedmx.report.records.summary import comparison, summarise
-from fedmx.report.records.timeline import MOST_ROWS, Timeline, timeline_of
+from fedmx.report.records.timeline import MAX_ROWS, Timeline, timeline_of
 from fedmx.run import RunError, RunFolder
 from tests.fedmx.command_line import fedmx
 
@@ -142,7 +142,7 @@ def test_what_a_real_server_could_not_see_is_not_told_apart(tmp_path: Path) -> N
         [("work", 0, 20)],
         [("work", 0, 30)],
     ]
-    assert "not told apart" in page_of(run)
+    assert "not recorded separately" in page_of(run)
     # An offer tells when training ended; its sender went away with the grant, or before it.
     clients = [
         client(1, "accepted", 0, 10, 11, None, 20),
@@ -182,7 +182,7 @@ def test_every_ending_has_its_mark_and_the_deadline_its_line(tmp_path: Path) -> 
     far = EXPERIMENT.replace("100", "1000")
     page = page_of(make(tmp_path, [record(1, 90.0)], clients, far))
     assert "dashed: deadline" not in page
-    assert "Its deadline, 16 min 40 s, is further off than the figure goes" in page
+    assert "Its deadline, 16 min 40 s, is beyond the end of the figure" in page
 
 
 def test_the_order_is_the_plan_s_and_of_many_clients_every_ending_is_seen(tmp_path: Path) -> None:
@@ -190,10 +190,10 @@ def test_the_order_is_the_plan_s_and_of_many_clients_every_ending_is_seen(tmp_pa
     clients += [client(n, "lost", 0, None, None, None, 3) for n in range(5)]
     clients += [client(900, "declined"), client(901, "rejected")]
     found = timeline(make(tmp_path, [record(1, 30.0)], clients))
-    assert len(found.rows) == MOST_ROWS
-    assert found.more == 305 - MOST_ROWS
+    assert len(found.rows) == MAX_ROWS
+    assert found.more == 305 - MAX_ROWS
     assert [row.client for row in found.rows] == [*range(500, 445, -1), *range(5)]
-    assert found.unasked == 1  # 901 was no part of the plan
+    assert found.without_task == 1  # 901 was no part of the plan
     assert draw_timeline(found).count("<svg") == 1
 
 
@@ -211,7 +211,7 @@ def test_without_a_choice_the_round_is_one_of_median_duration(tmp_path: Path) ->
 
 def test_a_round_that_is_not_there_is_one_line(tmp_path: Path) -> None:
     run = make(tmp_path, [record(1, 9.0)], [client(1, "accepted", 0, 1, None, 2, 3)])
-    with pytest.raises(RunError, match="there is no round 7; it has 1"):
+    with pytest.raises(RunError, match="there is no round 7; the run has 1"):
         page_of(run, round=7)
     old = make(tmp_path, [record(1, None)], [client(1, "accepted")])
     with pytest.raises(RunError, match="no times of clients were recorded in round 1"):
@@ -224,7 +224,7 @@ def test_a_user_chooses_the_round_by_its_number(tmp_path: Path) -> None:
     run = make(tmp_path, [record(1, 9.0), record(2, 9.0)], clients)
     assert fedmx("report", run.path, "--round", "1", cwd=tmp_path).code == 0
     assert "Timeline of round 1" in run.report_path.read_text(encoding="utf-8")
-    assert "no round 3" in fedmx("report", run.path, "--round", "3", cwd=tmp_path).complaint
+    assert "no round 3" in fedmx("report", run.path, "--round", "3", cwd=tmp_path).error_text
 
 
 def test_a_round_that_failed_shows_how_far_it_came(tmp_path: Path) -> None:

@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors.numpy import load_file
 
-from fedmx.run import RunError, RunFolder, export_weights, gather_facts, load_weights
+from fedmx.run import RunError, RunFolder, export_weights, gather_facts
 from fedmx.run.json_lines import JsonLines, plain
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -87,7 +88,7 @@ def test_what_is_no_run_is_refused_in_one_line_that_says_why(
         tmp_path / "nowhere": "there is no such folder",
         folder.path / "run.json": "is a file",
         empty: "not a run folder",
-        tmp_path: "but it holds",
+        tmp_path: "are in it",
         half: "incomplete",
         broken: "cannot read it",
         foreign: "not written by fedmx",
@@ -201,7 +202,7 @@ def test_the_ending_and_its_reason_are_kept(folder: RunFolder) -> None:
     folder.finish("stopped", "accuracy 0.98 reached")
     again = RunFolder.open(folder.path)
     assert (again.status, again.reason) == ("stopped", "accuracy 0.98 reached")
-    with pytest.raises(RunError, match="unknown ending 'dead'; there are done"):
+    with pytest.raises(RunError, match="unknown ending 'dead'; there are: done"):
         folder.finish("dead")  # type: ignore[arg-type]
 
 
@@ -264,19 +265,13 @@ def test_exported_weights_come_back_and_fit_only_their_layout(tmp_path: Path) ->
     first = path.read_bytes()
     export_weights(path, layout, vector)
     assert path.read_bytes() == first
-    np.testing.assert_array_equal(load_weights(path, layout), vector)
-    for wrong, reason in (
-        (layout[:-1], "'none' not in the model"),
-        ([*layout, ("more", (1,))], "'more' missing"),
-        ([("dense.weight", (2, 3)), *layout[1:]], "'dense.weight' is float32"),
-    ):
-        with pytest.raises(RunError, match=reason):
-            load_weights(path, wrong)
+    tensors = load_file(path)
+    assert {name: tensor.shape for name, tensor in tensors.items()} == dict(layout)
+    written = np.concatenate([tensors[name].reshape(-1) for name, _ in layout])
+    assert written.dtype == np.float32
+    np.testing.assert_array_equal(written, vector)
     with pytest.raises(RunError, match="the layout has 10 numbers"):
         export_weights(path, layout, vector[:-1])
     with pytest.raises(RunError, match="'a' twice"):
         export_weights(path, [("a", (5,)), ("a", (5,))], vector)
     assert path.read_bytes() == first
-    path.write_bytes(first[:40])
-    with pytest.raises(RunError, match="cannot read the model"):
-        load_weights(path, layout)

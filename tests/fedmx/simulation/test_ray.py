@@ -125,8 +125,8 @@ def test_two_nodes_give_the_bits_of_one_process_also_when_one_is_killed_in_mid_r
     with caplog.at_level(logging.WARNING, "fedmx.executors"):
         assert outcome(on_ray) == serial
     killer.join()
-    said = [record.getMessage() for record in caplog.records if record.name == "fedmx.executors"]
-    assert any("client 3 in round 2" in one and "another does it" in one for one in said), said
+    result = [record.getMessage() for record in caplog.records if record.name == "fedmx.executors"]
+    assert any("client 3 in round 2" in one and "another does it" in one for one in result), result
 
 
 def _kill_the_node_named_in(cluster: Any, flag: Path) -> None:
@@ -143,13 +143,13 @@ def test_ray_is_started_on_this_machine_where_no_cluster_is_named(tmp_path: Path
     (tmp_path / "plain.yaml").write_text(json.dumps(TREE))
     model = []
     for executor in ("serial", "ray"):
-        said = fedmx(
+        result = fedmx(
             "run", "plain.yaml", "--executor", executor, cwd=tmp_path, PYTHONWARNINGS="ignore"
         )
-        assert said.code == 0, said.err
-        lines = said.err.splitlines()
-        assert all(line.startswith(("round ", "run folder")) for line in lines), said.err
-        path = said.out.split("model:")[1].split()[0]
+        assert result.code == 0, result.err
+        lines = result.err.splitlines()
+        assert all(line.startswith(("round ", "run folder")) for line in lines), result.err
+        path = result.out.split("model:")[1].split()[0]
         model.append((tmp_path / path).read_bytes())
     assert model[0] == model[1]
 
@@ -164,5 +164,5 @@ def test_without_ray_one_line_says_what_to_install(tmp_path: Path) -> None:
     (tmp_path / "plain.yaml").write_text(json.dumps(TREE))
     (tmp_path / "ray.py").write_text("raise ImportError('no Ray here')")
     code = "import sys; sys.path.insert(0, '.'); import fedmx.cli as c; sys.exit(c.main())"
-    said = fedmx("run", "plain.yaml", "--executor", "ray", cwd=tmp_path, code=code)
-    assert said.complaint == 'executor ray: Ray is not installed; pip install "fedmx[ray]"'
+    result = fedmx("run", "plain.yaml", "--executor", "ray", cwd=tmp_path, code=code)
+    assert result.error_text == 'executor ray: Ray is not installed; pip install "fedmx[ray]"'

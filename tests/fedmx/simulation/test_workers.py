@@ -108,10 +108,10 @@ def test_a_killed_worker_is_named_and_its_task_done_by_another(
     flag.unlink()
     with caplog.at_level(logging.WARNING, "fedmx.executors"):
         assert outcome(given, crews[1]) == serial
-    (said,) = [record.getMessage() for record in caplog.records]
-    assert said.startswith("worker process ")
-    assert "SIGKILL" in said
-    assert "client 3 in round 2" in said
+    (result,) = [record.getMessage() for record in caplog.records]
+    assert result.startswith("worker process ")
+    assert "SIGKILL" in result
+    assert "client 3 in round 2" in result
 
 
 def test_a_task_that_kills_every_worker_ends_the_run_with_its_client_named(
@@ -182,17 +182,17 @@ def test_workers_end_when_the_run_is_killed(folder: Path) -> None:
 
 
 def test_workers_end_when_the_run_is_interrupted(folder: Path) -> None:
-    said = _end_a_run(folder, signal.SIGINT, 130)
-    assert "interrupted" in said
-    assert "Traceback" not in said
+    result = _end_a_run(folder, signal.SIGINT, 130)
+    assert "interrupted" in result
+    assert "Traceback" not in result
 
 
 def test_the_command_line_names_the_line_that_failed_in_a_worker(folder: Path) -> None:
     hook = {"name": "worker_parts:Fails", "whom": 1}
     (folder / "fails.yaml").write_text(json.dumps({**TREE, "logic": {**ALL, "hooks": [hook]}}))
-    said = fedmx("run", "fails.yaml", "--executor", "processes:2", cwd=folder)
-    assert said.code == 2
-    last = said.err.splitlines()[-1]
+    result = fedmx("run", "fails.yaml", "--executor", "processes:2", cwd=folder)
+    assert result.code == 2
+    last = result.err.splitlines()[-1]
     assert last.startswith("fedmx: client 1, round 2: ValueError: this client will not (")
     assert "worker_parts.py:" in last
 
@@ -200,8 +200,8 @@ def test_the_command_line_names_the_line_that_failed_in_a_worker(folder: Path) -
 def test_an_executor_that_there_is_none_of_is_refused_in_one_line(folder: Path) -> None:
     (folder / "plain.yaml").write_text(json.dumps(TREE))
     for name in ("procesess:2", "processes:many", "serial:1"):
-        said = fedmx("run", "plain.yaml", "--executor", name, cwd=folder)
-        assert said.complaint.startswith(f"--executor '{name}': must be serial, processes")
+        result = fedmx("run", "plain.yaml", "--executor", name, cwd=folder)
+        assert result.error_text.startswith(f"--executor '{name}': must be serial, processes")
     for value, text in (
         ("procesess", "did you mean 'processes'"),
         ("{processes: 0}", "executor.processes: must be all or a whole number from 1"),
@@ -234,12 +234,12 @@ def _end_a_run(folder: Path, number: int, code: int) -> str:
     workers = [os.pidfd_open(pid) for pid in _children(run.pid)]
     assert len(workers) == 2
     run.send_signal(number)
-    said = run.communicate(timeout=60)[1]
+    result = run.communicate(timeout=60)[1]
     assert run.returncode == code
     for worker in workers:
         assert select.select([worker], [], [], 60)[0], "a worker goes on without its run"
         os.close(worker)
-    return said
+    return result
 
 
 def _children(pid: int) -> list[int]:

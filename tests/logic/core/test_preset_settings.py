@@ -14,10 +14,10 @@ from layers.logic import PRESETS, LogicError, Preset
 from layers.logic.aggregators.mean import Mean
 from layers.logic.algorithms.astraea.rebalance import Rebalance
 from layers.logic.algorithms.fedsso.aggregator import Stratified
-from layers.logic.core.preset_settings import parts_of, settings_of_parts
 from layers.logic.hooks.fedavgm import FedAvgM
 from layers.logic.hooks.fedprox import FedProx
 from layers.logic.hooks.stc import Stc
+from layers.logic.presets.settings_of_parts import parts_of, settings_of_parts
 from layers.logic.selectors.round_robin import RoundRobin
 from layers.logic.selectors.uniform import Uniform
 

@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from layers.logic import LogicError, Plan, Question, Selector, answer_question, run_round
+from layers.logic import LogicError, Plan, Question, Selector, run_round
 from layers.logic.core.plan import single_lanes
 from layers.logic.core.state import ServerState
+from layers.logic.core.survey import answer_survey
 from tests.logic.memory_peers import MemoryPeers, a_logic, a_state, run_rounds
 from tests.logic.quadratic import QuadraticEngine, bowl
 
@@ -112,7 +113,7 @@ def test_a_question_that_nobody_knows_is_refused_by_name() -> None:
 def test_a_label_outside_the_classes_is_refused() -> None:
     client = bowl(0.0, n=2, labels=(0, 3))
     with pytest.raises(LogicError, match="a label of 3 where there are 3"):
-        answer_question(0, Question("labels", classes=3), QuadraticEngine(1), client)
+        answer_survey(0, Question("labels", classes=3), QuadraticEngine(1), client)
 
 
 def test_a_selector_without_surveys_asks_nothing() -> None:

@@ -16,10 +16,10 @@ from layers.logic import (
     Question,
     RoundReport,
     Traffic,
-    answer_question,
     run_round,
 )
 from layers.logic.core.report import Times
+from layers.logic.core.survey import answer_survey
 from layers.logic.seeds import generator
 from layers.logic.selectors.client_values import column, with_numbers
 from layers.logic.selectors.oort import Oort
@@ -130,7 +130,7 @@ def test_a_loss_is_measured_on_some_samples_that_each_round_draws() -> None:
     def loss(samples: int, round: int) -> float:
         model = {"weights": np.zeros(3), "buffers": np.zeros(1)}
         question = Question("loss", samples=samples, round=round, **model)
-        return answer_question(0, question, Engine(3), Rows()).values["loss"]
+        return answer_survey(0, question, Engine(3), Rows()).values["loss"]
 
     assert loss(0, 1) == loss(100, 1) == loss(101, 1) == sum(range(100))
     assert loss(10, 1) == loss(10, 1) != loss(10, 2)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from layers.logic.aggregators.mean import Mean
 from layers.logic.algorithms.astraea.rebalance import Rebalance
 from layers.logic.algorithms.astraea.selector import Astraea
-from layers.logic.core.preset import Preset
-from layers.logic.core.preset_settings import settings_of_parts
+from layers.logic.presets.preset import Preset
+from layers.logic.presets.settings_of_parts import settings_of_parts
 
 
 @settings_of_parts(fixed={"above": "`rebalance` sets it, in the selector and in the hook"})

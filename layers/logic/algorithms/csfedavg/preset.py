@@ -5,8 +5,8 @@ from __future__ import annotations
 from layers.logic.aggregators.mean import Mean
 from layers.logic.algorithms.csfedavg.divergence import Divergence
 from layers.logic.algorithms.csfedavg.selector import CsFedAvg
-from layers.logic.core.preset import Preset
-from layers.logic.core.preset_settings import settings_of_parts
+from layers.logic.presets.preset import Preset
+from layers.logic.presets.settings_of_parts import settings_of_parts
 
 
 @settings_of_parts()

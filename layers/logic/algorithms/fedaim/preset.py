@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from layers.logic.algorithms.fedaim.aggregator import FedAim
 from layers.logic.algorithms.fedaim.selector import FedAimSplit
-from layers.logic.core.preset import Preset
-from layers.logic.core.preset_settings import settings_of_parts
+from layers.logic.presets.preset import Preset
+from layers.logic.presets.settings_of_parts import settings_of_parts
 
 
 @settings_of_parts()

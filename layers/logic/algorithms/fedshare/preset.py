@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from layers.logic.aggregators.mean import Mean
 from layers.logic.algorithms.fedshare.hook import FedShare
-from layers.logic.core.preset import Preset
-from layers.logic.core.preset_settings import settings_of_parts
+from layers.logic.presets.preset import Preset
+from layers.logic.presets.settings_of_parts import settings_of_parts
 from layers.logic.selectors.uniform import Uniform
 
 

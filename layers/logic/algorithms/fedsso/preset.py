@@ -8,8 +8,8 @@ from layers.logic.aggregators.mean import Mean
 from layers.logic.algorithms.fedsso.aggregator import Stratified
 from layers.logic.algorithms.fedsso.selector import FedSSO
 from layers.logic.core.aggregator import Aggregator
-from layers.logic.core.preset import Preset
-from layers.logic.core.preset_settings import settings_of_parts
+from layers.logic.presets.preset import Preset
+from layers.logic.presets.settings_of_parts import settings_of_parts
 
 
 @settings_of_parts()

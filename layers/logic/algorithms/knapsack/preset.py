@@ -6,8 +6,8 @@ from layers.logic.aggregators.mean import Mean
 from layers.logic.algorithms.knapsack.fedcs import FedCS
 from layers.logic.algorithms.knapsack.offline_kp import OfflineKP
 from layers.logic.algorithms.knapsack.online_kp import OnlineKP
-from layers.logic.core.preset import Preset
-from layers.logic.core.preset_settings import settings_of_parts
+from layers.logic.presets.preset import Preset
+from layers.logic.presets.settings_of_parts import settings_of_parts
 
 
 @settings_of_parts()

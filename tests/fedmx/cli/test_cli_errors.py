@@ -1,4 +1,4 @@
-"""What a user gets wrong is answered in one line that says what, where and what to do."""
+"""An error of the user is one line that says what is wrong, where, and what to do."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.fedmx.command_line import environment, fedmx
+from fedmx.cli.terminal.options import executor_override
+from fedmx.experiment import ExecutorSection, Experiment
+from tests.fedmx.command_line import ROOT, environment, fedmx
 from tests.network.conftest import Certificates
 from tests.network.transport.test_certificates import expired
 
@@ -54,8 +56,13 @@ def strangers(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
             "run small.yaml --set clock.devices=lognormal --set clock.availability=trace",
             "clock.availability.path: is missing",
         ),
-        ("run small.yaml --set clock.dropout=0.5", "clock.dropout: needs devices"),
+        ("run small.yaml --set clock.dropout=0.5", "clock.dropout: needs simulated devices"),
         ("run small.yaml --set executor.proceses=2", "did you mean 'processes'?"),
+        ("run small.yaml --set engine=serial", "engine: is called executor now; write executor"),
+        ("run small.yaml --engine serial", "--engine is called --executor now; write --executor"),
+        ("run small.yaml --engine=serial", "--engine is called --executor now; write --executor"),
+        ("resume none --engine serial", "--engine is called --executor now; write --executor"),
+        ("list --engine serial", "no such option: --engine"),
         ("run small.yaml --executor bogus", "--executor 'bogus': must be serial, processes[:N] or"),
         ("run small.yaml --executor processes:0", "--executor 'processes:0': must be serial,"),
         ("run small.yaml --set logic.preset=online-kp", "of a given length; set clock.deadline_s"),
@@ -75,7 +82,7 @@ def strangers(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
         ("server small.yaml --ca a.pem", "TLS needs all of --ca, --cert and --key"),
         ("client here --id 1", "write HOST:PORT"),
         ("client 10.1.2.3:7070 --id 1", "not on this machine and there is no TLS"),
-        ("client 127.0.0.1:7070", "say which client this is: --id 7, or --partition 7/100"),
+        ("client 127.0.0.1:7070", "the client's number is missing; give --id 7, or"),
         ("client 127.0.0.1:7070 --partition 3/3", "I from 0 to N - 1, as in 7/100"),
         ("client 127.0.0.1:7070 --id 1 --data none.npz", "none.npz: there is no such file"),
         ("client 127.0.0.1:7070 --id 1 --module my_hoks", "--module my_hoks: there is no such"),
@@ -84,16 +91,16 @@ def strangers(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(folder: Path, words: str, says: str) -> None:
-    assert says in fedmx(*words.split(), cwd=folder).complaint
+    assert says in fedmx(*words.split(), cwd=folder).error_text
     assert sorted(path.name for path in folder.iterdir()) == ["small.yaml"]
 
 
 def test_the_problems_of_a_file_are_a_list_with_their_lines(folder: Path) -> None:
     (folder / "small.yaml").write_text(EXPERIMENT.replace("2nn", "3nn").replace("16", "x"))
-    said = fedmx("run", "small.yaml", cwd=folder)
-    assert (said.code, said.out) == (2, "")
-    assert "Traceback" not in said.err
-    assert "small.yaml:8" in said.err
+    result = fedmx("run", "small.yaml", cwd=folder)
+    assert (result.code, result.out) == (2, "")
+    assert "Traceback" not in result.err
+    assert "small.yaml:8" in result.err
     assert not (folder / "runs").exists()
 
 
@@ -101,15 +108,15 @@ def test_the_problems_of_a_file_are_a_list_with_their_lines(folder: Path) -> Non
 def test_debug_anywhere_on_the_line_shows_the_traceback(folder: Path, place: int) -> None:
     words = ["resume", "none"]
     words.insert(place, "--debug")
-    said = fedmx(*words, cwd=folder)
-    assert said.code == 2
-    assert said.err.startswith("Traceback")
-    assert said.err.splitlines()[-1].startswith("fedmx: none: there is no such folder")
+    result = fedmx(*words, cwd=folder)
+    assert result.code == 2
+    assert result.err.startswith("Traceback")
+    assert result.err.splitlines()[-1].startswith("fedmx: none: there is no such folder")
 
 
 def test_an_unknown_name_in_a_file_lists_those_there_are(folder: Path) -> None:
-    complaint = fedmx("run", "small.yaml", "--set", "compute.model=lenet", cwd=folder).complaint
-    assert "unknown model 'lenet'; did you mean 'lenet5'? there are: 2nn" in complaint
+    error = fedmx("run", "small.yaml", "--set", "compute.model=lenet", cwd=folder).error_text
+    assert "unknown model 'lenet'; did you mean 'lenet5'? there are: 2nn" in error
     assert not (folder / "runs").exists()
 
 
@@ -120,10 +127,10 @@ def test_data_that_are_missing_or_damaged_are_named(folder: Path) -> None:
         (damaged.parent / f"{suffix}.gz").write_bytes(gzip.compress(b"no images"))
     damaged.write_bytes(b"not even compressed")
     data = str(folder / "data")
-    assert str(damaged) in fedmx("data", "get", "mnist", cwd=folder, FEDMX_DATA=data).complaint
-    complaint = fedmx("data", "get", "mnist", cwd=folder, FEDMX_DATA="/none").complaint
-    assert complaint == "FEDMX_DATA is /none, which is not a folder; correct it or leave it out"
-    assert "FEDMX_DATA is /none" in fedmx("data", "list", cwd=folder, FEDMX_DATA="/none").complaint
+    assert str(damaged) in fedmx("data", "get", "mnist", cwd=folder, FEDMX_DATA=data).error_text
+    error = fedmx("data", "get", "mnist", cwd=folder, FEDMX_DATA="/none").error_text
+    assert error == "FEDMX_DATA is /none, which is not a folder; correct it or leave it out"
+    assert "FEDMX_DATA is /none" in fedmx("data", "list", cwd=folder, FEDMX_DATA="/none").error_text
 
 
 def test_certificates_that_do_not_fit_are_refused_before_anything_is_loaded(
@@ -143,29 +150,61 @@ def test_certificates_that_do_not_fit_are_refused_before_anything_is_loaded(
             text for pair in zip(("--ca", "--cert", "--key"), files, strict=True) for text in pair
         ]
         for command in (["client", "10.1.2.3:70", "--id", "0"], ["server", "small.yaml"]):
-            assert says in fedmx(*command, *map(str, words), cwd=folder).complaint
+            assert says in fedmx(*command, *map(str, words), cwd=folder).error_text
 
 
 def test_a_port_in_use_leaves_no_folder_behind(folder: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         address = f"127.0.0.1:{other.getsockname()[1]}"
-        complaint = fedmx("server", "small.yaml", "--listen", address, cwd=folder).complaint
-    assert (
-        complaint == f"{address}: the port is in use: stop the other program or choose another port"
-    )
+        error = fedmx("server", "small.yaml", "--listen", address, cwd=folder).error_text
+    assert error == f"{address}: the port is in use: stop the other program or choose another port"
     assert not (folder / "runs").exists()
 
 
 def test_a_server_that_is_not_there_is_sought_for_as_long_as_was_asked(folder: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         address = f"127.0.0.1:{other.getsockname()[1]}"
-    said = fedmx("client", address, "--id", "0", "--give-up", "0.5", cwd=folder)
-    lines = said.err.splitlines()
-    assert said.code == 2
+    result = fedmx("client", address, "--id", "0", "--give-up", "0.5", cwd=folder)
+    lines = result.err.splitlines()
+    assert result.code == 2
     assert lines[0] == f"client 0: looking for {address}, for 0.5 s"
     assert "Connection refused; trying again in" in lines[1]
     assert lines[-1].startswith(f"fedmx: {address}: ")
     assert lines[-1].endswith("Connection refused")
+
+
+@pytest.mark.parametrize(
+    ("option", "executor"),
+    [
+        ("serial", {}),
+        ("processes", {"processes": "all"}),
+        ("processes:all", {"processes": "all"}),
+        ("processes:3", {"processes": 3}),
+        ("ray", {"ray": {}}),
+        ("ray:10.0.0.1:6379", {"ray": {"address": "10.0.0.1:6379"}}),
+    ],
+)
+def test_the_option_executor_sets_the_executor_of_the_experiment(
+    folder: Path, option: str, executor: dict[str, object]
+) -> None:
+    experiment = Experiment.read(folder / "small.yaml", executor_override(option))
+    assert experiment.executor == ExecutorSection.model_validate(executor)
+
+
+def test_a_file_that_hides_the_layers_is_named_in_one_line(folder: Path) -> None:
+    (folder / "layers.py").write_text("")
+    says = f"{folder / 'layers.py'} hides fedmx's own package 'layers'; rename layers.py"
+    assert fedmx("list", cwd=folder).error_text == says
+    script = folder / "bin" / "fedmx"  # as pip installs it
+    script.parent.mkdir()
+    script.write_text("from fedmx.cli import main\nmain()\n")
+    done = subprocess.run(
+        [sys.executable, script, "list"],
+        env={**environment(), "PYTHONPATH": f"{folder}:{ROOT}"},
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"fedmx: {says}\n")
 
 
 OTHER_PYTHON = """
@@ -194,23 +233,23 @@ fedmx.cli.main()
 
 
 def test_another_python_and_a_missing_package_are_said(folder: Path) -> None:
-    complaint = fedmx("list", cwd=folder, code=OTHER_PYTHON).complaint
-    assert "needs Python 3.10 or 3.11" in complaint
-    assert "not 3.12.1" in complaint
-    complaint = fedmx("list", cwd=folder, code=NOT_INSTALLED).complaint
-    assert complaint == "the package typer is not installed; install fedmx with pip"
+    error = fedmx("list", cwd=folder, code=OTHER_PYTHON).error_text
+    assert "needs Python 3.10 or 3.11" in error
+    assert "not 3.12.1" in error
+    error = fedmx("list", cwd=folder, code=NOT_INSTALLED).error_text
+    assert error == "the package typer is not installed; install fedmx with pip"
 
 
 def test_a_fault_shows_its_traceback_and_another_exit_code(folder: Path) -> None:
-    said = fedmx("run", "small.yaml", cwd=folder, code=FAULTY)
-    assert said.code == 1
-    assert "RuntimeError: unforeseen" in said.err
-    assert said.err.splitlines()[-1].startswith("fedmx: this is a fault")
+    result = fedmx("run", "small.yaml", cwd=folder, code=FAULTY)
+    assert result.code == 1
+    assert "RuntimeError: unforeseen" in result.err
+    assert result.err.splitlines()[-1].startswith("fedmx: this is a fault")
 
 
 def test_what_a_file_says_cannot_steer_the_terminal(folder: Path) -> None:
-    complaint = fedmx("run", "\x1b[2Jnone.yaml", cwd=folder).complaint
-    assert "\x1b" not in complaint
+    error = fedmx("run", "\x1b[2Jnone.yaml", cwd=folder).error_text
+    assert "\x1b" not in error
 
 
 def test_help_fits_80_columns_and_says_what_to_type_next(folder: Path) -> None:
@@ -218,16 +257,16 @@ def test_help_fits_80_columns_and_says_what_to_type_next(folder: Path) -> None:
     inner = [["data", one] for one in ("show", "list", "get")]
     inner += [["certs", one] for one in ("ca", "server", "client", "all", "show")]
     for words in ([], *[[one] for one in commands], *inner):
-        said = fedmx(*words, "--help", cwd=folder)
-        assert (said.code, said.err) == (0, "")
-        assert f"Usage: {' '.join(['fedmx', *words])}" in said.out
-        assert max(map(len, said.out.splitlines())) <= 80
-        assert not [line for line in said.out.splitlines()[1:] if line.endswith("...")]
+        result = fedmx(*words, "--help", cwd=folder)
+        assert (result.code, result.err) == (0, "")
+        assert f"Usage: {' '.join(['fedmx', *words])}" in result.out
+        assert max(map(len, result.out.splitlines())) <= 80
+        assert not [line for line in result.out.splitlines()[1:] if line.endswith("...")]
     assert "fedmx run examples/quickstart.yaml" in fedmx("--help", cwd=folder).out
     for words in ([], ["data"], ["certs"]):
-        said = fedmx(*words, cwd=folder)
-        assert (said.code, said.out) == (2, "")
-        assert said.err.startswith(f"Usage: {' '.join(['fedmx', *words])} [OPTIONS] COMMAND")
+        result = fedmx(*words, cwd=folder)
+        assert (result.code, result.out) == (2, "")
+        assert result.err.startswith(f"Usage: {' '.join(['fedmx', *words])} [OPTIONS] COMMAND")
 
 
 def test_the_version_is_told(folder: Path) -> None:
@@ -248,9 +287,9 @@ finally:
 
 @pytest.mark.parametrize("words", ["--help", "list", "list hooks", "data list", "certs ca pki"])
 def test_what_needs_no_model_does_not_wait_for_mxnet(folder: Path, words: str) -> None:
-    said = fedmx(*words.split(), cwd=folder, code=LOADED)
-    assert (said.code, said.err) == (0, "False\n")
-    assert said.out
+    result = fedmx(*words.split(), cwd=folder, code=LOADED)
+    assert (result.code, result.err) == (0, "False\n")
+    assert result.out
 
 
 def test_lists_say_what_each_name_is_and_takes(folder: Path) -> None:
@@ -284,20 +323,20 @@ def test_a_reader_that_leaves_ends_the_command_quietly(folder: Path) -> None:
 
 
 def test_a_terminal_without_unicode_gets_other_characters(folder: Path) -> None:
-    said = fedmx("data", "list", cwd=folder, PYTHONIOENCODING="ascii")
-    assert (said.code, said.err) == (0, "")
+    result = fedmx("data", "list", cwd=folder, PYTHONIOENCODING="ascii")
+    assert (result.code, result.err) == (0, "")
 
 
 def test_certificates_for_many_are_made_in_a_few_lines_and_never_replaced(folder: Path) -> None:
     words = ("certs", "all", "pki", "--clients", "20", "--name", "fl.example.org")
-    said = fedmx(*words, cwd=folder)
-    assert (said.code, said.err) == (0, "")
-    assert len(said.out.splitlines()) < 12
-    assert "fedmx client HOST:PORT --id I --ca ca.pem" in said.out
+    result = fedmx(*words, cwd=folder)
+    assert (result.code, result.err) == (0, "")
+    assert len(result.out.splitlines()) < 12
+    assert "fedmx client HOST:PORT --id I --ca ca.pem" in result.out
     made = {path.name: path.read_bytes() for path in (folder / "pki").iterdir()}
     assert len(made) == 2 * 22
-    assert "stays as it is" in fedmx(*words, cwd=folder).complaint
-    assert "exists already" in fedmx("certs", "client", "pki", "7", cwd=folder).complaint
+    assert "stays as it is" in fedmx(*words, cwd=folder).error_text
+    assert "exists already" in fedmx("certs", "client", "pki", "7", cwd=folder).error_text
     assert {path.name: path.read_bytes() for path in (folder / "pki").iterdir()} == made
     assert fedmx("certs", "client", "pki", "20", "21", cwd=folder).code == 0
     shown = fedmx("certs", "show", "pki/server.pem", cwd=folder).out

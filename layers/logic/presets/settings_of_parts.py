@@ -10,9 +10,9 @@ from dataclasses import dataclass, fields, replace
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
-from layers.logic.core.docstrings import split_docstring
-from layers.logic.core.preset import Preset
 from layers.logic.errors import LogicError
+from layers.logic.presets.docstrings import split_docstring
+from layers.logic.presets.preset import Preset
 
 MakesPreset: TypeAlias = Callable[..., Preset]
 NOTHING: Mapping[str, str] = MappingProxyType({})

@@ -1,0 +1,90 @@
+"""`import fedmx` gives every name that a user writes an experiment or a component with."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import fedmx
+import layers.logic
+
+ROOT = Path(__file__).resolve().parents[2]
+STUB = ast.parse((ROOT / "fedmx" / "__init__.pyi").read_text())
+IMPORTS = [node for node in STUB.body if isinstance(node, ast.ImportFrom)]
+HOMES = {alias.name: str(node.module) for node in IMPORTS for alias in node.names}
+WRITTEN_WITH = {
+    "hooks": "Hook ServerHalf ClientHalf Context Task Update Training Stage Asset Rejected",
+    "checks": "Logic Parts LogicError",
+    "codecs": "Codec CodecServerHalf CodecClientHalf",
+    "selectors": "Selector Plan Population PendingOffers Offer Verdict Question single_lanes",
+    "aggregators": "Aggregator Contribution AGGREGATE BufferMean ServerState",
+    "presets": "Preset settings_of_parts",
+    "models": "build_model",
+    "data": "Dataset Raw Files Partition",
+    "clocks": "Devices Fleet Availability Presence Uploads Channel Schedule",
+}
+
+
+def run_python(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=folder,
+        env={"PYTHONPATH": f"{folder}:{ROOT}"},
+        capture_output=True,
+        text=True,
+    )
+
+
+@pytest.mark.parametrize("kind", sorted(WRITTEN_WITH))
+def test_everything_that_a_component_is_written_with_is_there(kind: str) -> None:
+    assert [name for name in WRITTEN_WITH[kind].split() if name not in HOMES] == []
+
+
+@pytest.mark.parametrize("name", sorted(HOMES))
+def test_a_name_is_the_object_of_its_home(name: str) -> None:
+    assert getattr(fedmx, name) is getattr(importlib.import_module(HOMES[name]), name)
+    if hasattr(layers.logic, name):
+        assert getattr(fedmx, name) is getattr(layers.logic, name)
+
+
+def test_dir_and_all_list_the_names_of_the_stub() -> None:
+    assert set(HOMES) <= set(dir(fedmx))
+    assert sorted(HOMES) == fedmx.__all__
+
+
+def test_type_checkers_see_the_names_since_the_stub_gives_each_on_under_its_own_name() -> None:
+    others = [node for node in STUB.body[1:] if not isinstance(node, ast.ImportFrom)]
+    assert others == []
+    aliases = [alias for node in IMPORTS for alias in node.names]
+    assert [alias.name for alias in aliases if alias.asname != alias.name] == []
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="module 'fedmx' has no attribute 'Nothing'"):
+        _ = fedmx.Nothing
+
+
+def test_importing_fedmx_loads_no_layer(tmp_path: Path) -> None:
+    code = "import sys, fedmx; print([name for name in sys.modules if name.startswith('layers')])"
+    assert run_python(code, tmp_path).stdout == "[]\n"
+
+
+@pytest.mark.parametrize("hiding", ["layers.py", "layers"])
+@pytest.mark.parametrize("code", ["import fedmx", "import layers, fedmx"])
+def test_a_users_own_layers_is_named_by_the_import(tmp_path: Path, hiding: str, code: str) -> None:
+    path = tmp_path / hiding
+    if path.suffix:
+        path.write_text("")
+    else:
+        path.mkdir()
+        (path / "__init__.py").write_text("")
+    done = run_python(code, tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == (
+        f"ImportError: {path} hides fedmx's own package 'layers'; rename {hiding}"
+    )
