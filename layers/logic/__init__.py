@@ -1,4 +1,8 @@
-"""The logic layer: what happens to a model or an update on its way. numpy only."""
+"""The logic layer: what happens to a model or an update on its way.
+
+Nothing of the other layers or of fedmx comes in, and no mxnet and no socket. From outside it
+imports numpy, and scikit-learn to find clusters.
+"""
 
 from __future__ import annotations
 
