@@ -14,8 +14,7 @@ import json
 import pstats
 from pathlib import Path
 
-from fedmx.experiment.model import Experiment
-from fedmx.simulation.simulate import simulate
+from fedmx import Experiment, simulate
 
 HERE = Path(__file__).resolve().parent
 PARTS = {  # the functions in which a part's time is spent, with all that they call

@@ -9,10 +9,7 @@ from typing import Any
 
 import pytest
 
-from fedmx.errors import ExperimentError
-from fedmx.experiment.model import Experiment
-from fedmx.server.round import Round
-from fedmx.simulation.simulate import simulate
+from fedmx import Experiment, ExperimentError, Round, simulate
 from layers.logic.clock import Devices, Fleet
 from layers.logic.core.messages import Training
 from layers.logic.core.plan import Plan
