@@ -1,6 +1,7 @@
 """The logic layer: what happens to a model or an update on its way.
 
-No sockets and no mxnet come in: of other packages it imports numpy, and scikit-learn for OPTICS.
+Nothing of the other layers or of fedmx comes in, and no mxnet and no socket. From outside it
+imports numpy, and scikit-learn to find clusters.
 """
 
 from __future__ import annotations
