@@ -12,6 +12,7 @@ import numpy as np
 
 from fedmx.assembly.asset_file import AssetFile
 from fedmx.assembly.samples_file import file_of_samples, samples_in
+from fedmx.assembly.uploads import build_uploads
 from fedmx.components.build import bind, build, resolve
 from fedmx.components.catalogue import CATALOGUE
 from fedmx.components.settings import signature_of
@@ -191,6 +192,7 @@ class Assembly:
                     train.learning_rate, round - 1, experiment.rounds
                 ),
                 seed=experiment.seed,
+                clients=experiment.clients,
                 min_updates=section.min_updates,
                 deadline_s=experiment.clock.deadline_s,
                 over_select=section.over_select,
@@ -247,7 +249,7 @@ class Assembly:
                 experiment.clients,
                 build("devices", clock.devices, CATALOGUE["devices"]),
                 derive(experiment.seed, "clock"),
-                build("uploads", clock.uploads, CATALOGUE["uploads"]),
+                build_uploads(clock.uploads, self.preset.selector),
                 build("availability", clock.availability, CATALOGUE["availabilities"]),
                 clock.dropout,
             )

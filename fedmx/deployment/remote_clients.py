@@ -25,6 +25,7 @@ from layers.logic import (
     Question,
     StateLost,
     Task,
+    TimerFired,
     Times,
     Traffic,
     Update,
@@ -74,6 +75,7 @@ class RemoteClients:
         self._round = 0
         self._outstanding: Mapping[int, Task] = {}  # a view of the round's
         self._clock = RealClock()
+        self._timer_s = math.inf  # since the round began
 
     def __enter__(self) -> RemoteClients:
         if self._entered == 0:
@@ -163,6 +165,7 @@ class RemoteClients:
         self._round = round
         self._outstanding = self._sessions.outstanding = outstanding
         self._clock.begin(deadline_s)
+        self._timer_s = math.inf
 
     def send(self, tasks: Sequence[Task]) -> None:
         """Send tasks; a client that is gone gets its task when it is back."""
@@ -183,12 +186,17 @@ class RemoteClients:
             else:
                 self._done_with(verdict.client)
 
-    def events(self) -> Generator[Offer | Update | ClientLost | StateLost, None, None]:
+    def set_timer(self, at_s: float | None) -> None:
+        """Set the moment at which the timer fires."""
+        self._timer_s = math.inf if at_s is None else at_s
+
+    def events(self) -> Generator[Offer | Update | ClientLost | StateLost | TimerFired, None, None]:
         """Yield what arrives, until no task is outstanding or the deadline has passed."""
         reminder = Reminder(REMIND_S)
         there, outstanding = self._sessions.there, self._outstanding
         while outstanding and self._clock.left_s > 0:
-            event = self._fitting(self._next(self._clock.left_s))
+            timer_left_s = self._timer_s - self._clock.elapsed_s
+            event = self._fitting(self._next(min(self._clock.left_s, timer_left_s)))
             if isinstance(event, Update | ClientLost):
                 self._done_with(event.client)
             if isinstance(event, Offer):
@@ -196,6 +204,9 @@ class RemoteClients:
                 event = replace(event, at_s=self._clock.elapsed_s)
             if event is not None:
                 yield event
+            if self._clock.elapsed_s >= self._timer_s:
+                self._timer_s = math.inf
+                yield TimerFired()
             for client in there.expire():
                 task = self._done_with(client)
                 if task is not None:

@@ -186,7 +186,7 @@ class Experiment(Section):
         if clock.devices is None:
             for key, changed in (
                 ("availability", clock.availability.name != "always"),
-                ("uploads", clock.uploads.name != "parallel"),
+                ("uploads", clock.uploads is not None and clock.uploads.name != "parallel"),
                 ("dropout", clock.dropout > 0),
             ):
                 if changed:

@@ -161,9 +161,7 @@ class ClockSection(Section):
 
     deadline_s: Positive | None = None
     devices: Annotated[Component | None, component_at("clock", "devices", optional=True)] = None
-    uploads: Annotated[Component, component_at("clock", "uploads")] = Component(
-        "parallel", where=("clock", "uploads")
-    )
+    uploads: Annotated[Component | None, component_at("clock", "uploads", optional=True)] = None
     availability: Annotated[Component, component_at("clock", "availability")] = Component(
         "always", where=("clock", "availability")
     )

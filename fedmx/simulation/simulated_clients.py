@@ -17,6 +17,7 @@ from layers.logic import (
     Plan,
     Question,
     Task,
+    TimerFired,
     Times,
     Traffic,
     Update,
@@ -131,7 +132,11 @@ class SimulatedClients:
             else:
                 self._cancel(client)
 
-    def events(self) -> Generator[Offer | Update | ClientLost, None, None]:
+    def set_timer(self, at_s: float | None) -> None:
+        """Set the moment, in virtual time, at which the timer fires."""
+        self._clock.set_timer(at_s)
+
+    def events(self) -> Generator[Offer | Update | ClientLost | TimerFired, None, None]:
         """Yield what the clients send, in virtual order, until no task is outstanding."""
         while (happened := self._clock.next()) is not None:
             event = self._event_of(happened)
@@ -179,7 +184,9 @@ class SimulatedClients:
 
     # --- inside ------------------------------------------------------------------------------
 
-    def _event_of(self, event: ClockEvent) -> Offer | Update | ClientLost | None:
+    def _event_of(self, event: ClockEvent) -> Offer | Update | ClientLost | TimerFired | None:
+        if event.kind == "timer":
+            return TimerFired()
         client = event.client
         task = self._outstanding[client]
         if event.kind == "dropped":

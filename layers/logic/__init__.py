@@ -10,7 +10,16 @@ from layers.logic.catalogue import AGGREGATORS, HOOKS, PRESETS, SELECTORS
 from layers.logic.core.aggregator import Aggregator, Contribution
 from layers.logic.core.asset import Asset
 from layers.logic.core.hook import ClientHalf, Context, Hook, ServerHalf, Stage
-from layers.logic.core.messages import ClientLost, Offer, StateLost, Task, Training, Update, Verdict
+from layers.logic.core.messages import (
+    ClientLost,
+    Offer,
+    StateLost,
+    Task,
+    TimerFired,
+    Training,
+    Update,
+    Verdict,
+)
 from layers.logic.core.parts import Parts
 from layers.logic.core.peers import Peers
 from layers.logic.core.plan import Plan, Population, single_lanes
@@ -61,6 +70,7 @@ __all__ = [
     "ServerState",
     "Stage",
     "Task",
+    "TimerFired",
     "Times",
     "TooFewUpdates",
     "Traffic",

@@ -19,6 +19,7 @@ from layers.logic import (
     Selector,
     ServerState,
     Task,
+    TimerFired,
     Times,
     Traffic,
     Update,
@@ -74,6 +75,7 @@ class MemoryPeers:
         self._told = 0
         self._offered: dict[int, Update] = {}
         self._declined: set[int] = set()
+        self.timer_s: float | None = None
 
     elapsed_s = 0.0
 
@@ -118,6 +120,9 @@ class MemoryPeers:
             if not verdict.granted:
                 self._declined.add(verdict.client)
 
+    def set_timer(self, at_s: float | None) -> None:
+        self.timer_s = at_s
+
     def events(self) -> Iterator[Event]:
         left = self.deadline
         for event in self._arrivals():
@@ -132,6 +137,14 @@ class MemoryPeers:
         return {task.client: Traffic(down_bytes=100, up_bytes=10) for task in asked}
 
     def _arrivals(self) -> Iterator[Event]:
+        """Yield what is queued; the timer fires when nothing is."""
+        yield from self._queued()
+        while self.timer_s is not None:
+            self.timer_s = None
+            yield TimerFired()
+            yield from self._queued()
+
+    def _queued(self) -> Iterator[Event]:
         while self._queue:
             item = min(self._queue, key=lambda item: self._turn(item.client))
             self._queue.remove(item)

@@ -49,6 +49,7 @@ class Quadratic:
 class Trained:
     steps: int
     loss: float
+    rms_loss: float = float("nan")
 
 
 @dataclass(frozen=True)
@@ -103,7 +104,9 @@ class QuadraticEngine:
             velocity = np.float32(plan.momentum) * velocity + g
             self.weights -= np.float32(plan.learning_rate) * velocity
             self.buffers += 1
-        return Trained(steps, float(np.mean(losses)) if losses else float("nan"))
+        if not losses:
+            return Trained(steps, float("nan"))
+        return Trained(steps, float(np.mean(losses)), float(np.sqrt(np.mean(np.square(losses)))))
 
     def gradient(self, samples: Quadratic) -> np.ndarray:
         return (samples.A @ (self.weights - samples.b)).astype(np.float32)

@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from layers.logic import Answer, ClientLost, Question, Task, Times, Update, Verdict, offer_of
+from layers.logic import (
+    Answer,
+    ClientLost,
+    Question,
+    Task,
+    TimerFired,
+    Times,
+    Update,
+    Verdict,
+    offer_of,
+)
 from layers.logic.clock import Devices, Fleet, Serial, VirtualClock
 from layers.logic.core.messages import Event, Training
 from layers.logic.core.plan import Plan
@@ -37,13 +47,17 @@ class TimedPeers(MemoryPeers):
         train_s: t^UC by client.
         upload_s: t^UL by client.
         norms: what clients offer, if not what they trained.
+        told_train_s: t^UC that a client tells, if not its own.
         mute: clients that do not answer questions.
+        unknown_uploads: whether offers say nothing of how long the upload will take.
     """
 
     train_s: Mapping[int, float] = field(default_factory=dict)
     upload_s: Mapping[int, float] = field(default_factory=dict)
     norms: Mapping[int, float] = field(default_factory=dict)
+    told_train_s: Mapping[int, float] = field(default_factory=dict)
     mute: Sequence[int] = ()
+    unknown_uploads: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -73,9 +87,9 @@ class TimedPeers(MemoryPeers):
             return super().ask(question, clients, deadline_s)
         self.asked.append((question.name, tuple(clients)))
         return [
-            Answer(one, "times", {"train_s": self.train_s[one], "upload_s": self.upload_s[one]})
-            for one in clients
-            if one not in self.mute
+            Answer(one, "times", {"train_s": train_s, "upload_s": self.upload_s[one]})
+            for one, train_s in {**self.train_s, **self.told_train_s}.items()
+            if one in clients and one not in self.mute
         ]
 
     def send(self, tasks: Sequence[Task]) -> None:
@@ -91,8 +105,14 @@ class TimedPeers(MemoryPeers):
             if verdict.granted:
                 self.clock.upload(verdict.client, 0, verdict.dated_s)
 
+    def set_timer(self, at_s: float | None) -> None:
+        self.clock.set_timer(at_s)
+
     def events(self) -> Iterator[Event]:
         while (happening := self.clock.next()) is not None:
+            if happening.kind == "timer":
+                yield TimerFired()
+                continue
             client = happening.client
             work = self._work[client]
             if client in self.lost:
@@ -107,7 +127,8 @@ class TimedPeers(MemoryPeers):
                     norm = self.norms.get(client, update.metrics["norm"])
                     update = replace(update, metrics={**update.metrics, "norm": norm})
                     self._work[client] = update
-                    yield replace(offer_of(update, self.upload_s[client]), at_s=happening.at_s)
+                    upload_s = 0.0 if self.unknown_uploads else self.upload_s[client]
+                    yield replace(offer_of(update, upload_s), at_s=happening.at_s)
                 else:
                     self._work[client] = update
                     self.clock.upload(client, 0)

@@ -1,4 +1,7 @@
-"""Who does the work of simulated clients: this process, others, or other machines."""
+"""Executors: who does the work of simulated clients, this process, others, or other machines.
+
+The order of events and the messages of a round do not belong here.
+"""
 
 from __future__ import annotations
 

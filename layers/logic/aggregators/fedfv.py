@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from layers.logic.aggregators.buffers import BufferMean
-from layers.logic.aggregators.sums import moved
+from layers.logic.aggregators.sums import stepped
 from layers.logic.compression.ternary_storage import pack, unpack
 from layers.logic.core.aggregator import AGGREGATE, Aggregator, Contribution
 from layers.logic.core.messages import Update
@@ -110,12 +110,8 @@ class FedFV(Aggregator):
             for client in sorted(history)
             if history[client]["round"] > round - self.tau
         }
-        return replace(
-            state,
-            weights=moved(state.weights, delta),
-            buffers=total.buffers.mean(),
-            memory={**state.memory, AGGREGATE: {"history": kept}},
-        )
+        state = stepped(state, delta, total.buffers.mean())
+        return replace(state, memory={**state.memory, AGGREGATE: {"history": kept}})
 
     def _internal(self, total: _Updates) -> tuple[np.ndarray, np.ndarray, float]:
         """Return the mean of the projected updates, float64 (d,), and lengths of those received.

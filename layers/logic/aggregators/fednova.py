@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
 from layers.logic.aggregators.buffers import BufferMean
-from layers.logic.aggregators.sums import add_scaled, moved
+from layers.logic.aggregators.sums import add_scaled, stepped
 from layers.logic.core.aggregator import Aggregator, Contribution
 from layers.logic.core.parts import Parts
 from layers.logic.core.state import ServerState
@@ -99,6 +99,4 @@ class FedNova(Aggregator):
             # Relative to the unit, so that equal steps multiply by exactly 1.
             work = total.steps / total.unit if by_steps else total.accumulated
             total.delta *= work / total.samples
-        return replace(
-            state, weights=moved(state.weights, total.delta), buffers=total.buffers.mean()
-        )
+        return stepped(state, total.delta, total.buffers.mean())

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
 from layers.logic.aggregators.buffers import BufferMean
-from layers.logic.aggregators.sums import add_scaled, moved
+from layers.logic.aggregators.sums import add_scaled, stepped
 from layers.logic.core.aggregator import Aggregator, Contribution
 from layers.logic.core.state import ServerState
 from layers.logic.errors import LogicError
@@ -61,6 +61,4 @@ class NormClip(Aggregator):
     def finish(self, total: _Sum, state: ServerState) -> ServerState:
         """Return the state with the mean applied."""
         total.delta /= total.weight
-        return replace(
-            state, weights=moved(state.weights, total.delta), buffers=total.buffers.mean()
-        )
+        return stepped(state, total.delta, total.buffers.mean())

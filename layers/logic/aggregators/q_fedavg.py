@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from layers.logic.aggregators.buffers import BufferMean
-from layers.logic.aggregators.sums import add_scaled, moved
+from layers.logic.aggregators.sums import add_scaled, stepped
 from layers.logic.core.aggregator import Aggregator, Contribution
 from layers.logic.core.messages import Update
 from layers.logic.core.state import ServerState
@@ -78,11 +78,7 @@ class QFedAvg(Aggregator):
     def finish(self, total: _Sum, state: ServerState) -> ServerState:
         """Return the state with the step taken."""
         total.delta /= total.weight
-        return replace(
-            state,
-            weights=moved(state.weights, total.delta),
-            buffers=total.buffers.mean(),
-        )
+        return stepped(state, total.delta, total.buffers.mean())
 
 
 def check_loss(update: Update) -> None:

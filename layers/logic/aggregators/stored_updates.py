@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from layers.logic.aggregators.buffers import BufferMean
-from layers.logic.aggregators.sums import moved
+from layers.logic.aggregators.sums import stepped
 from layers.logic.core.aggregator import Contribution
 from layers.logic.core.state import ServerState
 
@@ -43,8 +43,7 @@ class StoredUpdates:
 
     def applied(self, delta: np.ndarray, state: ServerState) -> ServerState:
         """Return the state moved by `delta` (d,), with the mean of the buffers."""
-        weights = moved(state.weights, delta)
-        return replace(state, weights=weights, buffers=self.buffers.mean())
+        return stepped(state, delta, self.buffers.mean())
 
 
 def blocks(vectors: Sequence[np.ndarray]) -> Iterator[tuple[slice, np.ndarray]]:

@@ -35,6 +35,8 @@ from layers.logic.algorithms.knapsack.fedcs import FedCS
 from layers.logic.algorithms.knapsack.offline_kp import OfflineKP
 from layers.logic.algorithms.knapsack.online_kp import OnlineKP
 from layers.logic.algorithms.knapsack.preset import fedcs, offline_kp, online_kp
+from layers.logic.algorithms.oort.preset import oort
+from layers.logic.algorithms.oort.selector import Oort
 from layers.logic.algorithms.scaffold.hook import Scaffold
 from layers.logic.algorithms.scaffold.preset import scaffold
 from layers.logic.catalogue.averaging import fedavg, fedsgd
@@ -57,7 +59,7 @@ from layers.logic.catalogue.optimisation import (
     fedyogi,
     q_fedavg,
 )
-from layers.logic.catalogue.selection import clustered, oort, power_of_choice
+from layers.logic.catalogue.selection import clustered, power_of_choice
 from layers.logic.core.aggregator import Aggregator
 from layers.logic.core.hook import Hook
 from layers.logic.core.selector import Selector
@@ -75,7 +77,6 @@ from layers.logic.hooks.top_k import TopK
 from layers.logic.presets.preset import Preset
 from layers.logic.selectors.by_size import BySize
 from layers.logic.selectors.clustered import Clustered
-from layers.logic.selectors.oort import Oort
 from layers.logic.selectors.power_of_choice import PowerOfChoice
 from layers.logic.selectors.round_robin import RoundRobin
 from layers.logic.selectors.uniform import Uniform

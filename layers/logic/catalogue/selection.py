@@ -6,7 +6,6 @@ from layers.logic.aggregators.mean import Mean
 from layers.logic.presets.preset import Preset
 from layers.logic.presets.settings_of_parts import settings_of_parts
 from layers.logic.selectors.clustered import Clustered
-from layers.logic.selectors.oort import Oort
 from layers.logic.selectors.power_of_choice import PowerOfChoice
 
 
@@ -14,12 +13,6 @@ from layers.logic.selectors.power_of_choice import PowerOfChoice
 def power_of_choice() -> Preset:
     """Power-of-choice (Cho et al. 2020): of some candidates, those with the highest loss."""
     return Preset(PowerOfChoice(), Mean("uniform"))
-
-
-@settings_of_parts()
-def oort() -> Preset:
-    """Oort (Lai et al. 2021): clients whose loss is high and who are fast, and some new ones."""
-    return Preset(Oort(), Mean())
 
 
 @settings_of_parts(fixed={"weights": "the selector gives each client its weight in the mean"})

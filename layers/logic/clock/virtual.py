@@ -25,11 +25,13 @@ class ClockEvent:
     """One thing that happens.
 
     Attributes:
-        kind: the client has trained, its update has arrived, or it has dropped out.
+        kind: the client has trained, its update has arrived, or it has dropped out; or the timer
+            has fired, which concerns no client.
+        client: -1 where the timer has fired.
         reason: why it dropped out.
     """
 
-    kind: Literal["trained", "arrived", "dropped"]
+    kind: Literal["trained", "arrived", "dropped", "timer"]
     client: int
     at_s: float
     reason: str = ""
@@ -85,6 +87,7 @@ class VirtualClock:
         self._deadline_s = math.inf if deadline_s is None else deadline_s
         self._now_s = 0.0
         self._took_s: float | None = None
+        self._timer_s = math.inf
         self._sheet = Timesheet()
         # The order of asking decides among events at the same time.
         self._order: dict[int, int] = {}
@@ -208,6 +211,13 @@ class VirtualClock:
         if not granted:
             self._end(client, at_s)
 
+    def set_timer(self, at_s: float | None) -> None:
+        """Set the moment at which the timer fires, once; None: at none.
+
+        Of things at the same moment it is the last, and after the deadline it does not fire.
+        """
+        self._timer_s = math.inf if at_s is None else at_s
+
     def next(self) -> ClockEvent | None:
         """Return what happens next; None when nothing does any more before the deadline.
 
@@ -227,10 +237,14 @@ class VirtualClock:
                 at_s, client, kind = sent[0], sent[1], "arrived"
             elif queued is not None and self._something_due(sent is not None):
                 at_s, client, kind = queued[0], queued[2], queued[3]
+            elif self._timer_s <= self._deadline_s and self._timer_s < math.inf:
+                return self._fire()
             else:
                 waited = self._deadline_s < math.inf and not self._arrived
                 self._took_s = self._deadline_s if waited else self._sheet.last_end_s
                 return None
+            if self._timer_s < at_s and self._timer_s <= self._deadline_s:
+                return self._fire()
             if at_s > self._deadline_s:
                 self._now_s = self._deadline_s
                 self._took_s = self._deadline_s
@@ -268,6 +282,10 @@ class VirtualClock:
                 return None
         self._end(client, at_s)
         return ClockEvent("dropped", client, at_s, WHY[kind])
+
+    def _fire(self) -> ClockEvent:
+        self._now_s, self._timer_s = max(self._now_s, self._timer_s), math.inf
+        return ClockEvent("timer", -1, self._now_s)
 
     def _something_due(self, sending: bool) -> bool:
         """Return whether anything is still to happen but that clients come and go."""

@@ -75,7 +75,7 @@ class ServerDownload:
         """
         if state.weights is context.start:
             return self._keep(state, context, np.zeros(0, np.uint8))  # no update was accepted
-        change = state.weights - context.start
+        change = _change(state, context)
         if "residual" in context.memory:
             change += context.memory["residual"]
         if not np.isfinite(change).all():
@@ -122,6 +122,15 @@ class ServerDownload:
             total -= payloads.pop(round).nbytes
         context.keep(payloads=payloads, checksum=checksum(state.weights))
         return state
+
+
+def _change(state: ServerState, context: Context) -> np.ndarray:
+    """Return what was added to the model, float32 (d,): as it was added, wherever that is known."""
+    if state.change.size and np.array_equal(context.start + state.change, state.weights):
+        change: np.ndarray = state.change.copy()
+    else:  # something has changed the model since
+        change = state.weights - context.start
+    return change
 
 
 def receive_model(task: Task, context: Context, codec: Codec, parts: np.ndarray) -> Task:

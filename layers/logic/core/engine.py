@@ -33,12 +33,18 @@ class ArrayData:
 
 
 class TrainReport(Protocol):
-    """What training tells: local steps taken and the mean mini-batch loss."""
+    """What training tells: local steps taken and the mean mini-batch loss.
+
+    `rms_loss` is the root of the mini-batches' mean squared losses of single samples; it is asked
+    for only where a selector needs it (`Selector.rms_loss`).
+    """
 
     @property
     def steps(self) -> int: ...  # noqa: D102
     @property
     def loss(self) -> float: ...  # noqa: D102
+    @property
+    def rms_loss(self) -> float: ...  # noqa: D102
 
 
 class Metrics(Protocol):

@@ -53,6 +53,7 @@ class Context:
         round: from 1.
         client: the client concerned; None in the server's `conclude`.
         seed: the stream that `rng` draws from, different for each hook, end, round and client.
+        run_seed: on a client, the stream that `run_rng` draws from, the same in every round.
         training: how the client trains in this round.
         layout: where each tensor lies in the flat vector.
         memory: what this half of this hook keeps; on the server it can be changed in
@@ -77,6 +78,7 @@ class Context:
     layout: Layout
     memory: Mapping[str, Any]
     slot: Slot = field(default_factory=dict)
+    run_seed: int = 0
     start: np.ndarray = field(default_factory=lambda: EMPTY)
     clients: int = 0
     gradient: np.ndarray = field(default_factory=lambda: EMPTY)
@@ -88,6 +90,10 @@ class Context:
     def rng(self, purpose: str = "") -> np.random.Generator:
         """Return a generator for one purpose; each call starts the same draws again."""
         return generator(self.seed, purpose)
+
+    def run_rng(self, purpose: str = "") -> np.random.Generator:
+        """Return a generator that makes the same draws in every round of a client."""
+        return generator(self.run_seed, purpose)
 
     def record(self, **numbers: float) -> None:
         """Give numbers to the round's record; heard in the server's `conclude` only."""

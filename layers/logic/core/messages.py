@@ -196,6 +196,11 @@ class StateLost:
     client: int
 
 
-Event: TypeAlias = "Offer | Update | ClientLost | StateLost"
+@dataclass(frozen=True)
+class TimerFired:
+    """The moment has come for which the server's half of the round set its timer."""
+
+
+Event: TypeAlias = "Offer | Update | ClientLost | StateLost | TimerFired"
 EMPTY = np.zeros(0, np.float32)
 EMPTY.setflags(write=False)

@@ -58,6 +58,15 @@ class Peers(Protocol):
         A client that is declined brings nothing more in this round, whether it offered or not.
         """
 
+    def set_timer(self, at_s: float | None) -> None:
+        """Set the moment at which `events` yields a `TimerFired`, unless the round is over by then.
+
+        There is one timer, which fires once; a round begins without.
+
+        Args:
+            at_s: seconds since the round began; None: it does not fire.
+        """
+
     def events(self) -> Generator[Event, None, None]:
         """Yield what arrives, until no task is outstanding or the round's deadline has passed.
 

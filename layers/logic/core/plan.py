@@ -22,6 +22,7 @@ class Population:
         deadline_s: how long the round may take; None: as long as it does.
         over_select: how many times as many clients are asked as are needed, 1 or more.
         in_flight: the clients that still work on a task of an earlier round.
+        total: N, how many clients the experiment has; None: those that are there.
     """
 
     samples: Mapping[int, int]
@@ -30,11 +31,17 @@ class Population:
     deadline_s: float | None = None
     over_select: float = 1.0
     in_flight: tuple[int, ...] = ()
+    total: int | None = None
 
     @cached_property
     def clients(self) -> tuple[int, ...]:
         """The clients that have samples, in ascending order."""
         return tuple(sorted(client for client, n in self.samples.items() if n > 0))
+
+    @property
+    def number(self) -> int:
+        """N, the number of all clients, whether they are there or not."""
+        return len(self.clients) if self.total is None else self.total
 
     def asked(self, needed: int, among: int | None = None) -> int:
         """Return how many clients are asked so that the first `needed` can be taken.

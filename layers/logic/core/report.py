@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from layers.logic.core.messages import Offer
 from layers.logic.errors import LogicError
 
 
@@ -54,6 +55,7 @@ class ClientReport:
         reason: why it did not count; empty when it did.
         metrics: the numbers that its update carried.
         times: when it did what; None for a stranger to the plan.
+        offer: what it offered, whatever became of it; None without an offer.
     """
 
     client: int
@@ -65,6 +67,7 @@ class ClientReport:
     metrics: Mapping[str, float] = field(default_factory=dict)
     traffic: Traffic = field(default_factory=Traffic)
     times: Times | None = field(default=None, compare=False)
+    offer: Offer | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True)

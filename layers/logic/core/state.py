@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from layers.logic.core.messages import Task
+from layers.logic.core.messages import EMPTY, Task
 
 Memory: TypeAlias = "dict[str, Any]"
 """Named arrays, numbers, text, and mappings of them; what a hook's half may keep."""
@@ -25,6 +25,8 @@ class ServerState:
         memory: what selector, aggregator, surveys and hooks keep, by their keys.
         last_accepted: for each client the last round in which its update was accepted.
         in_flight: tasks of earlier rounds, without vectors, whose updates may still be accepted.
+        change: float32 (d,), what was added to the weights at the end of a round; empty where that
+            is not known, and between rounds. The difference of the weights is a rounded one.
     """
 
     round: int
@@ -33,6 +35,7 @@ class ServerState:
     memory: Mapping[str, Memory] = field(default_factory=dict)
     last_accepted: Mapping[int, int] = field(default_factory=dict)
     in_flight: Mapping[int, Task] = field(default_factory=dict)
+    change: np.ndarray = field(default_factory=lambda: EMPTY)
 
     def tree(self) -> dict[str, Any]:
         """Return the state as named arrays and numbers."""

@@ -13,7 +13,7 @@ from layers.logic.core.messages import EMPTY, Slot, Training
 from layers.logic.errors import LogicError
 from layers.logic.numeric.distances import DISTANCES, uniform
 from layers.logic.numeric.sketch import sketch
-from layers.logic.seeds import generator
+from layers.logic.seeds import derive, generator
 
 HOOKS = "hooks"
 """The name of the question that the hooks of a logic ask their other halves."""
@@ -32,7 +32,8 @@ class Question:
         weights: float32 (d,), for a question that needs the model; the server fills it in.
         buffers: float32 (b,), likewise.
         round: that the question is asked in, from 1; the server fills it in.
-        training: how the client would train in it; likewise.
+        seed: of the random draws for the answer, the same for all clients; likewise.
+        training: how the client would train in the round; likewise.
         model_bytes: of the model as it is, without any encoding; likewise.
         moment: when hooks ask (see `layers.logic.core.hook.Moment`); empty in other questions.
         slots: what the server halves of hooks ask, by hook; likewise.
@@ -44,6 +45,7 @@ class Question:
     samples: int = 0
     values: int = 0
     round: int = 0
+    seed: int = 0
     training: Training = field(default_factory=Training)
     model_bytes: int = 0
     weights: np.ndarray = field(default_factory=lambda: EMPTY)
@@ -78,7 +80,7 @@ class Answer:
     )
 
 
-def _labels(question: Question, engine: Engine, data: Data) -> Slot:
+def _labels(client: int, question: Question, engine: Engine, data: Data) -> Slot:
     """Return the histogram of the client's labels, int64 (classes,)."""
     return {"histogram": _histogram(question, data)}
 
@@ -89,7 +91,7 @@ def _histogram(question: Question, data: Data) -> np.ndarray:
     return np.bincount(data.y, minlength=question.classes).astype(np.int64)
 
 
-def _distance(question: Question, engine: Engine, data: Data) -> Slot:
+def _distance(client: int, question: Question, engine: Engine, data: Data) -> Slot:
     """Return how far the client's labels are from uniform, by the measure of the question's name.
 
     It tells less than the histogram, from which it is reckoned.
@@ -98,21 +100,20 @@ def _distance(question: Question, engine: Engine, data: Data) -> Slot:
     return {"distance": float(away)}
 
 
-def _step(question: Question, engine: Engine, data: Data) -> Slot:
+def _step(client: int, question: Question, engine: Engine, data: Data) -> Slot:
     """Return the weights after one step on all of the client's samples, float32 (d,).
 
     Or a sketch of the step alone, float32 (values,), which tells less.
     """
     engine.load(question.weights, question.buffers)
-    engine.train(
-        data, Training(steps=1, batch_size=0, learning_rate=question.learning_rate), seed=0
-    )
+    training = Training(steps=1, batch_size=0, learning_rate=question.learning_rate)
+    engine.train(data, training, derive(question.seed, "step", question.round, client))
     if question.values:
-        return {"sketch": sketch(engine.weights - question.weights, question.values)}
+        return {"sketch": sketch(engine.weights - question.weights, question.values, question.seed)}
     return {"weights": engine.weights.copy()}
 
 
-def _times(question: Question, engine: Engine, data: Data) -> Slot:
+def _times(client: int, question: Question, engine: Engine, data: Data) -> Slot:
     """Return seconds of training, by the time that one step takes now, and of upload: unknown.
 
     A client that has trained before, or whose device is simulated, knows better.
@@ -123,23 +124,24 @@ def _times(question: Question, engine: Engine, data: Data) -> Slot:
     if steps is None:
         steps = training.epochs * -(-len(data) // batch)
     one = replace(training, steps=1, momentum=0.0)
-    engine.train(data, one, seed=0)  # the first step of a process takes longer than all others
+    seed = derive(question.seed, "times", question.round, client)
+    engine.train(data, one, seed)  # the first step of a process takes longer than all others
     began = time.perf_counter()
-    engine.train(data, one, seed=0)
+    engine.train(data, one, seed)
     return {"train_s": steps * (time.perf_counter() - began), "upload_s": 0.0}
 
 
-def _loss(question: Question, engine: Engine, data: Data) -> Slot:
-    """Return the mean loss of the weights, on all samples or on some that each round draws."""
+def _loss(client: int, question: Question, engine: Engine, data: Data) -> Slot:
+    """Return the mean loss of the weights, on all samples or on a random part of them."""
     if 0 < question.samples < len(data):
-        rng = generator(0, "loss", question.round)
+        rng = generator(question.seed, "loss", question.round, client)
         rows = np.sort(rng.choice(len(data), question.samples, replace=False))
         data = ArrayData(data.x[rows], data.y[rows])
     engine.load(question.weights, question.buffers)
     return {"loss": float(engine.evaluate(data).loss)}
 
 
-QUESTIONS: Mapping[str, Callable[[Question, Engine, Data], Slot]] = {
+QUESTIONS: Mapping[str, Callable[[int, Question, Engine, Data], Slot]] = {
     "emd": _distance,
     "l1": _distance,
     "labels": _labels,
@@ -155,5 +157,5 @@ ABOUT_MODEL = frozenset({"loss", "step"})
 
 def answer_survey(client: int, question: Question, engine: Engine, data: Data) -> Answer:
     """Return a client's answer to a question about its data or its speed."""
-    values = QUESTIONS[question.name](question, engine, data)
+    values = QUESTIONS[question.name](client, question, engine, data)
     return Answer(client, question.name, values, question.round)

@@ -57,4 +57,5 @@ class _Momentum(ServerHalf):
         if "velocity" in context.memory:
             velocity += self._momentum * context.memory["velocity"]
         context.keep(velocity=velocity)
-        return replace(state, weights=context.start + self._rate * velocity)
+        change = self._rate * velocity
+        return replace(state, weights=context.start + change, change=change)

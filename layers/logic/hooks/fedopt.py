@@ -144,4 +144,5 @@ class _Adaptive(ServerHalf):
         v = self._rule(v, np.square(delta))
         context.keep(m=m.astype(np.float32), v=np.minimum(v, LARGEST).astype(np.float32))
         step = self._rate * m / (np.sqrt(v) + self._tau)
-        return replace(state, weights=context.start + step.astype(np.float32))
+        change = step.astype(np.float32)
+        return replace(state, weights=context.start + change, change=change)

@@ -13,7 +13,7 @@ from layers.logic.core.state import ServerState
 from layers.logic.core.survey import ABOUT_MODEL, Question
 from layers.logic.errors import LogicError
 from layers.logic.round.logic import Logic
-from layers.logic.seeds import generator
+from layers.logic.seeds import derive, generator
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,7 @@ def _survey(state: ServerState, peers: Peers, logic: Logic) -> tuple[ServerState
         deadline_s=logic.deadline_s,
         over_select=logic.over_select,
         in_flight=tuple(state.in_flight),
+        total=logic.clients,
     )
     questions = logic.selector.surveys()
     if not questions:
@@ -68,7 +69,9 @@ def _survey(state: ServerState, peers: Peers, logic: Logic) -> tuple[ServerState
         given.update(replies)
     state = replace(state, memory={**state.memory, SURVEY: answers})
     if news:
-        state = logic.selector.on_survey(state, replace(population, answers=answers))
+        state = logic.selector.on_survey(
+            state, replace(population, answers=answers), derive(logic.seed, "on_survey")
+        )
         answers = state.memory[SURVEY]
     # A client that has left in the meantime cannot be selected.
     return state, replace(population, samples=peers.population(), answers=answers)
@@ -102,6 +105,7 @@ def _ask(
     full = replace(
         question,
         round=state.round + 1,
+        seed=derive(logic.seed, f"survey:{question.name}"),
         training=logic.training_of(state.round + 1),
         model_bytes=state.weights.nbytes + state.buffers.nbytes,
     )

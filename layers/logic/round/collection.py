@@ -102,6 +102,12 @@ class Collection:
         self._offers.add(offer)
         return self._settle(self._offers.verdicts(now_s))
 
+    def on_timer(self, now_s: float) -> Sequence[Verdict]:
+        """Return the verdicts that the selector gives at the moment that it named."""
+        if not self._offers.open:
+            return []
+        return self._settle(self._offers.verdicts(now_s, timer_fired=True))
+
     def on_update(self, update: Update) -> Sequence[Task]:
         """Take an update; return the task of the next client in its lane."""
         task = self._dispatch.outstanding.get(update.client)
@@ -190,7 +196,8 @@ class Collection:
 
     def _offered_norm(self, client: int) -> dict[str, float]:
         """Return the norm that a client offered, if it did: selection went by it."""
-        return {"norm": self._offers.norms[client]} if client in self._offers.norms else {}
+        offer = self._offers.all.get(client)
+        return {} if offer is None else {"norm": offer.norm}
 
     def _note_stranger(self, update: Update) -> None:
         known = self.outcomes.get(update.client)
@@ -206,7 +213,8 @@ class Collection:
     def _end(self, report: ClientReport) -> Sequence[Task]:
         """End a client's part; return the next task of its lane, and fold what can be folded."""
         lane = self._dispatch.end(report.client)
-        self.outcomes[report.client] = report
+        offer = self._offers.all.get(report.client)
+        self.outcomes[report.client] = replace(report, offer=offer)
         tasks = self.expect(self._dispatch.next(lane))
         if not tasks and lane.updates:
             self._came_back += 1

@@ -37,6 +37,8 @@ class Logic:
         training: how clients train.
         learning_rate: the learning rate by round (from 1); None keeps `training.learning_rate`.
         seed: of every random draw.
+        clients: N, how many clients the experiment has, whether they are there or not; None: as
+            many as there are in a round.
         min_updates: a round with fewer counted updates raises `TooFewUpdates`; with 0, a round
             without any keeps the model and goes on.
         deadline_s: how long a round may take, by the clock of the clients; None: as long as it
@@ -56,6 +58,7 @@ class Logic:
     training: Training = field(default_factory=Training)
     learning_rate: Callable[[int], float] | None = None
     seed: int = 0
+    clients: int | None = None
     min_updates: int = 1
     deadline_s: float | None = None
     over_select: float = 1.0
@@ -141,7 +144,7 @@ class Logic:
         hooks = keyed(self.hooks)
         halves = {key: hook.client() for key, hook in hooks.items()}
         given = {key: assets_of(hook, assets) for key, hook in hooks.items()}
-        return ClientPipeline(halves, state.memory, task, self.layout, given)
+        return ClientPipeline(halves, state.memory, task, self.layout, given, self.seed)
 
     def answer_hooks(self, client: int, question: Question) -> Answer:
         """Return what the client halves of the hooks answer to the server halves' question."""

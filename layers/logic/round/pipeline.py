@@ -130,6 +130,7 @@ class ClientPipeline:
         task: Task,
         layout: Layout,
         assets: Mapping[str, Mapping[str, Data]],
+        seed: int,
     ) -> None:
         self._halves = halves
         self._memory: dict[str, Memory] = {
@@ -140,6 +141,7 @@ class ClientPipeline:
                 round=task.round,
                 client=task.client,
                 seed=derive(task.seed, f"client:{key}"),
+                run_seed=derive(seed, f"client:{key}", task.client),
                 training=task.training,
                 layout=layout,
                 memory=self._memory[key],

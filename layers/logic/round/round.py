@@ -7,7 +7,7 @@ from contextlib import closing
 from types import MappingProxyType
 
 from layers.logic.core.engine import Data, Engine
-from layers.logic.core.messages import ClientLost, Offer, StateLost, Task, Update
+from layers.logic.core.messages import ClientLost, Offer, StateLost, Task, TimerFired, Update
 from layers.logic.core.peers import Peers
 from layers.logic.core.report import RoundReport
 from layers.logic.core.state import ClientState, ServerState
@@ -34,11 +34,11 @@ def run_round(state: ServerState, peers: Peers, logic: Logic) -> tuple[ServerSta
     """
     state, cohort = choose_cohort(state, peers, logic)
     plan, population = cohort.plan, cohort.population
-    pipeline = logic.server_pipeline(state, len(population.clients))
+    pipeline = logic.server_pipeline(state, population.number)
     silent = ask_hooks("cohort", plan.clients, state, pipeline, peers, logic)
 
     dispatch = Dispatch(state, plan, pipeline, logic, peers.remembers, without=silent)
-    offers = OfferBook(logic.selector, population, state)
+    offers = OfferBook(logic.selector, population, state, simulated=not peers.foreign)
     wait = pipeline.asks("returned")
     fold = Fold(dispatch.lanes, state, logic.aggregator, pipeline, population.training, wait)
     collection = Collection(plan, dispatch, offers, fold, pipeline, logic, peers.foreign)
@@ -57,8 +57,12 @@ def run_round(state: ServerState, peers: Peers, logic: Logic) -> tuple[ServerSta
                     peers.send(collection.on_client_lost(event))
                 case StateLost():
                     peers.send(collection.on_state_lost(event))
+                case TimerFired():
+                    peers.answer(collection.on_timer(peers.elapsed_s))
             del event  # a folded update must not live on while the next one arrives
             peers.answer(collection.decide(peers.elapsed_s))
+            if plan.offers:
+                peers.set_timer(offers.timer_s(peers.elapsed_s))
             if plan.keeps_stragglers and collection.has_enough:
                 break
     peers.answer(collection.close())
@@ -108,6 +112,8 @@ def answer(
     report = logic.trainer.train(received, engine, data, correct, pipeline.context_of(TRAINER))
     if training.loss == "running" and report.steps:
         metrics["loss"] = report.loss
+    if logic.selector.rms_loss and report.steps:
+        metrics["rms_loss"] = report.rms_loss
     delta = engine.weights - received.weights
     if task.offer:
         metrics["norm"] = norm(delta)

@@ -1,4 +1,4 @@
-"""Selection in proportion to the number of samples; goes with a plain mean of the updates."""
+"""Selection in proportion to the number of samples, for a plain mean of the updates."""
 
 from __future__ import annotations
 
@@ -8,17 +8,20 @@ from typing import Any
 
 import numpy as np
 
+from layers.logic.core.parts import Parts
 from layers.logic.core.plan import Plan, Population, single_lanes
 from layers.logic.core.selector import Selector
+from layers.logic.selectors.plain_mean import check_plain_mean
 from layers.logic.selectors.uniform import check_size, cohort_size
 
 
 @dataclass(frozen=True)
 class BySize(Selector):
-    """A client is drawn with a probability in proportion to its n_k, without replacement.
+    """Draws clients with a probability in proportion to n_k, without replacement.
 
-    With `aggregate: {name: mean, weights: uniform}` the expected update is FedAvg's: exactly when
-    one client is drawn, nearly while the cohort is small against the population.
+    With `aggregator: {name: mean, weights: uniform}` the expected update is that of FedAvg over all
+    clients: exactly if one client is drawn, and nearly if the cohort is small compared with the
+    population. An aggregator with `weights: samples` is refused: it would count sizes twice.
 
     Attributes:
         fraction: C, the share of the population in a round; m = max(round(C K), 1) clients.
@@ -30,6 +33,10 @@ class BySize(Selector):
 
     def __post_init__(self) -> None:
         check_size(self.fraction, self.count)
+
+    def check(self, logic: Parts) -> None:
+        """Refuse a mean that would weigh by size what was drawn by size."""
+        check_plain_mean("by-size", logic)
 
     def select(
         self,

@@ -1,4 +1,4 @@
-"""Power-of-choice (Cho et al. 2020): of some clients drawn by size, those with the highest loss."""
+"""Power-of-choice (Cho et al. 2020): of candidates drawn by size, those with the highest loss."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from layers.logic.core.parts import Parts
 from layers.logic.core.plan import Plan, Population, single_lanes
 from layers.logic.core.selector import Inquiry, Selector
 from layers.logic.core.survey import Question
 from layers.logic.errors import LogicError
 from layers.logic.selectors.client_values import column, with_numbers
+from layers.logic.selectors.plain_mean import check_plain_mean
 from layers.logic.selectors.uniform import check_size, cohort_size
 from layers.logic.selectors.weighted import draw_weighted
 
@@ -21,25 +23,26 @@ if TYPE_CHECKING:
     from layers.logic.core.report import RoundReport
 
 LOSS = "loss"
-"""The question, and the key of the losses that were reported."""
+"""The name of the question, and the key of the losses that were reported."""
 
 
 @dataclass(frozen=True)
 class PowerOfChoice(Selector):
-    """Of d candidates, drawn without replacement in proportion to n_k, the m with the highest loss.
+    """Takes, of d candidates drawn without replacement by n_k, the m with the highest loss.
 
-    Goes with `aggregate: {name: mean, weights: uniform}`, as the sizes are in the draw. With
-    ``reported`` losses it keeps each client's last one: that of its training, which is a mean over
-    its local steps (pi_rpow-d). A client that never told one counts as infinite.
+    It needs `aggregator: {name: mean, weights: uniform}`, or another one without `weights:
+    samples`, since the sizes are in the draw. With ``reported`` losses it keeps each client's last
+    loss: that of its training, a mean over its local steps (pi_rpow-d). A client that has not told
+    any counts as if its loss were infinite.
 
     Attributes:
         fraction: C, the share of the population in a round; m = max(round(C K), 1) clients.
         count: m itself, instead of a fraction.
-        candidates: d, m or more; None: 2 m. The more, the faster and the less fair.
-        loss: ``"asked"`` of the candidates each round, of the global model (pi_pow-d), at the cost
-            of sending it to them; or ``"reported"``, at no cost.
-        samples: of a candidate on which the loss is measured, drawn anew each round (pi_cpow-d); 0:
-            all.
+        candidates: d, m or more; None: 2 m. More candidates make learning faster and less fair.
+        loss: ``"asked"``: the candidates are sent the global model each round, and answer with its
+            loss (pi_pow-d); ``"reported"``: the losses that came with updates, at no cost.
+        samples: how many samples of a candidate the loss is measured on, drawn anew each round
+            (pi_cpow-d); 0: all.
     """
 
     fraction: float = 0.1
@@ -59,6 +62,10 @@ class PowerOfChoice(Selector):
         if self.samples < 0:
             raise LogicError(f"samples must be 0 or more, not {self.samples}")
 
+    def check(self, logic: Parts) -> None:
+        """Refuse a mean that would weigh by size what was drawn by size."""
+        check_plain_mean("power-of-choice", logic)
+
     def inquire(
         self,
         population: Population,
@@ -66,7 +73,7 @@ class PowerOfChoice(Selector):
         round: int,
         rng: np.random.Generator,
     ) -> Sequence[Inquiry]:
-        """Ask the candidates for their loss, unless the reported ones will do."""
+        """Ask the candidates for their loss, unless reported losses are used."""
         if self.loss == "reported":
             return ()
         drawn = self._candidates(population, rng)
@@ -79,7 +86,7 @@ class PowerOfChoice(Selector):
         round: int,
         rng: np.random.Generator,
     ) -> Plan:
-        """Take the candidates with the highest loss, of equals the first that was drawn."""
+        """Take the candidates with the highest loss; of equals, the first that was drawn."""
         if self.loss == "reported":
             clients = self._candidates(population, rng)
             losses = column(memory, LOSS, clients, np.inf)
@@ -115,7 +122,7 @@ class PowerOfChoice(Selector):
 
 
 def _told(population: Population) -> dict[int, float]:
-    """Return the candidates' losses in ascending order; an answer that is no number is none."""
+    """Return the losses that candidates answered, by ascending client; only finite numbers."""
     answers = sorted(population.answers.get(LOSS, {}).items())
     losses = ((client, answer.get(LOSS)) for client, answer in answers)
     return {client: x for client, x in losses if isinstance(x, float) and math.isfinite(x)}

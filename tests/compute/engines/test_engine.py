@@ -101,6 +101,22 @@ def test_steps_override_epochs_and_wrap_around(toy: MXNetEngine) -> None:
     assert (report.steps, report.samples) == (7, 25)
 
 
+def test_the_root_of_the_mean_squared_loss_is_over_single_samples(toy: MXNetEngine) -> None:
+    data = samples(5, (4,), 3)
+    weights, buffers = toy.initial(1)
+    toy.load(weights, buffers)
+    losses = np.array([softmax_gradient(weights, data.x[i : i + 1], data.y[i : i + 1])[1]
+                       for i in range(5)])  # fmt: skip
+    standing = {"steps": 3, "learning_rate": 0.0}
+    report = toy.train(data, plan(batch_size=5, **standing), 1)
+    assert report.rms_loss == pytest.approx(np.sqrt(np.mean(losses**2)), rel=1e-5)
+    assert report.loss < report.rms_loss
+    # Mini-batches of 3 and of 2 count alike, as they do in the mean loss.
+    report = toy.train(data, plan(batch_size=3, steps=2, learning_rate=0.0), 1)
+    halves = [np.mean(losses[rows] ** 2) for rows in batches(5, 3, 2, 1)]
+    assert report.rms_loss == pytest.approx(np.sqrt(np.mean(halves)), rel=1e-5)
+
+
 def test_a_plan_of_no_steps_leaves_the_model_as_it_is(toy: MXNetEngine) -> None:
     before = toy.weights.tobytes()
     report = toy.train(samples(25, (4,), 3), plan(steps=0), 1)

@@ -12,12 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedmx.deployment.remote_clients import RemoteClients
-from fedmx.errors import FedmxError
+from fedmx import FedmxError, RemoteClients, Server, recorded
 from fedmx.protocol.messages import CODEC, Failed, Setup
-from fedmx.server.recorder import recorded
-from fedmx.server.server import Server
 from layers.logic import Answer, Offer, Question, ServerState, Verdict
+from layers.logic.algorithms.knapsack.offline_kp import OfflineKP
 from layers.logic.core.plan import Plan, single_lanes
 from layers.logic.selectors.uniform import Uniform
 from layers.network import AddressError, Listener
@@ -462,6 +460,28 @@ def test_who_vanishes_after_its_offer_blocks_nobody(certificates: Certificates) 
     lost = [one for one in round.report.clients if one.client == 0]
     assert lost[0].status in ("lost", "declined")
     assert 1 in round.participants
+
+
+def test_a_client_that_never_offers_does_not_cost_an_offline_round(
+    certificates: Certificates,
+) -> None:
+    def slow_to_upload(client: Scripted) -> None:
+        task = client.task()
+        client.say(Offer(task.round, task.client, 10, 1.0, upload_s=14.0))
+        assert client.expect(Verdict).granted
+        client.say(update_of(task))
+
+    def hanging(client: Scripted) -> None:
+        client.task()
+        assert not client.expect(Verdict).granted
+
+    selector = OfflineKP(ask_times=False)  # waits for 0.9 of the 2 s that the two uploads leave
+    server = listening(certificates, wait_for=3, selector=selector, deadline_s=30.0)
+    scripts = {0: slow_to_upload, 1: slow_to_upload, 2: hanging}
+    with server, fleet(server, certificates, scripts):
+        (round,) = server.rounds()
+    assert round.participants == (0, 1)
+    assert round.report.of("declined") == (2,)
 
 
 def test_who_comes_back_after_it_was_granted_can_still_send(certificates: Certificates) -> None:

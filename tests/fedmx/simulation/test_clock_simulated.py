@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fedmx.experiment.model import Experiment
-from fedmx.server.round import Round
-from fedmx.simulation.simulate import simulate
+from fedmx import Experiment, ExperimentError, Round, simulate
 from layers.logic.clock import Devices, Fleet
 from layers.logic.core.messages import Training
 from layers.logic.core.plan import Plan
@@ -145,6 +144,32 @@ def test_a_clients_own_reckoning_is_its_devices_true_time() -> None:
         ends_s = [times.ended_s for times in sorted(counted, key=lambda t: t.sending_s)]
         assert ends_s == sorted(ends_s)
         assert round.report.took_s < 1500
+
+
+@pytest.mark.parametrize("preset", ["fedcs", "offline-kp", "online-kp"])
+def test_a_selector_that_reckons_with_serial_uploads_has_them_without_asking(preset) -> None:
+    clock = {"devices": "knapsack", "deadline_s": 900}
+    logic = {"preset": preset, "min_updates": 0}
+    (unsaid,), (said,) = (
+        run(timed(logic, {**clock, **uploads}, rounds=1)) for uploads in ({}, {"uploads": "serial"})
+    )
+    assert len(unsaid.participants) >= 2
+    assert unsaid.report.took_s == said.report.took_s
+    times = [client.times for client in unsaid.report.clients if client.status == "accepted"]
+    in_turn = sorted((one.sending_s, one.ended_s) for one in times)
+    assert all(end <= begin for (_, end), (begin, _) in pairwise(in_turn))
+
+
+@pytest.mark.parametrize("uploads", ["parallel", {"name": "parallel", "bytes_per_s": 1e6}])
+@pytest.mark.parametrize(
+    "logic", [{"preset": "fedcs"}, {"preset": "offline-kp"}, {"selector": "online-kp"}]
+)
+def test_a_selector_that_reckons_with_serial_uploads_refuses_parallel_ones(logic, uploads) -> None:
+    clock = {"devices": "knapsack", "deadline_s": 900, "uploads": uploads}
+    with pytest.raises(ExperimentError, match="one upload at a time") as caught:
+        simulate(timed(logic, clock))
+    assert "\n" not in str(caught.value)
+    assert "clock: {uploads: serial}" in str(caught.value)
 
 
 def test_the_runs_clock_counts_rounds_and_the_time_in_which_nobody_was_there(tmp_path) -> None:

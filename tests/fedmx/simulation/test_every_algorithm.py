@@ -12,10 +12,7 @@ from typing import Any
 
 import pytest
 
-from fedmx.deployment.serve import serve
-from fedmx.experiment.model import Experiment
-from fedmx.server.round import Round
-from fedmx.simulation.simulate import simulate
+from fedmx import Experiment, Round, serve, simulate
 from layers.logic import AGGREGATORS, HOOKS, PRESETS, RoundReport
 from tests.fedmx.algorithms import BY_NAME, CLIENTS, LOGIC, experiment
 from tests.fedmx.fleet import Fleet

@@ -6,12 +6,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from scipy.optimize import minimize
 
 from layers.logic import AGGREGATORS, LogicError, run_round
-from layers.logic.aggregators.geometric_median import GeometricMedian
+from layers.logic.aggregators.geometric_median import GeometricMedian, geometric_median
 from layers.logic.aggregators.krum import Krum, MultiKrum
 from layers.logic.aggregators.mean import Mean
 from layers.logic.aggregators.median import Median
@@ -40,6 +41,7 @@ OTHERS = [
     "q-fedavg",
     "trimmed-mean",
 ]
+FINE = {"xatol": 1e-9, "fatol": 1e-12, "maxiter": 400}
 honest = arrays(np.float32, (5, 3), elements=st.floats(-10, 10, width=32))
 arbitrary = arrays(np.float32, (2, 3), elements=st.floats(-(2.0**120), 2.0**120, width=32))
 
@@ -86,16 +88,48 @@ def test_the_geometric_median_stays_near_the_honest_clients(honest, arbitrary) -
     assert np.linalg.norm(result - centre) <= bound * (1 + 1e-5) + 1e-4
 
 
-@given(points=arrays(np.float32, (6, 2), elements=st.floats(-100, 100, width=32), unique=True))
-def test_no_other_point_has_a_smaller_sum_of_distances(points) -> None:
-    result = step(GeometricMedian(1000), points).astype(np.float64)
+def spread(z: np.ndarray, points: np.ndarray, shares: np.ndarray | float = 1.0) -> float:
+    """Return the sum of distances from z, which the geometric median makes least."""
+    return float((shares * np.linalg.norm(points.astype(np.float64) - z, axis=1)).sum())
 
-    def spread(z):
-        return np.linalg.norm(points - z, axis=1).sum()
 
-    around = [result + 0.05 * np.array([np.cos(a), np.sin(a)]) for a in np.arange(0, 6.3, 0.5)]
-    others = [*points.astype(np.float64), points.mean(axis=0), *around]
-    assert spread(result) <= min(spread(z) for z in others) * (1 + 1e-4) + 1e-4
+def test_a_start_at_an_update_is_left_when_the_others_pull_harder() -> None:
+    # The coordinate-wise median, where it starts, is the first update.
+    points = np.array([[0, 0], [-10, 900], [-20, 800], [700, -10], [990, -30]], np.float32)
+    result = step(GeometricMedian(), points).astype(np.float64)
+    assert spread(result, points) < 0.99 * spread(points[0], points)
+
+
+@st.composite
+def weighted_points(draw) -> tuple[np.ndarray, np.ndarray]:
+    number, size = draw(st.integers(1, 7)), draw(st.integers(1, 3))
+    # Both values of which there are few, so that many are equal, and any others.
+    values = draw(st.sampled_from([st.integers(-3, 3), st.floats(-100, 100, width=32)]))
+    points = draw(arrays(np.float32, (number, size), elements=values))
+    samples = draw(st.lists(st.integers(1, 9), min_size=number, max_size=number))
+    return points, np.array(samples) / sum(samples)
+
+
+# Half of the weight is at one point, and all others pull almost as hard in one direction.
+ALMOST_BALANCED = (
+    np.array([[21, 0], [0, 1], [0, 0], [0, 0], [0, 0], [0, 0]], np.float32),
+    np.array([0.5, 0.1, 0.1, 0.1, 0.1, 0.1]),
+)
+
+
+@example(given_points=ALMOST_BALANCED, far=1.0)
+@given(given_points=weighted_points(), far=st.sampled_from([1.0, 1.0, 1e9]))
+def test_no_update_and_no_other_point_has_a_smaller_sum_of_distances(given_points, far) -> None:
+    points, shares = given_points
+    points[0] *= np.float32(far)
+    result = spread(geometric_median(list(points), shares, 1000), points, shares)
+    assert result <= min(spread(z, points, shares) for z in points) * (1 + 1e-9)
+    middle = np.median(points.astype(np.float64), axis=0)
+    found = [
+        minimize(spread, start, (points, shares), method="Nelder-Mead", options=FINE).fun
+        for start in (middle, geometric_median(list(points), shares, 1))
+    ]
+    assert result <= min(found) * (1 + 1e-6)
 
 
 @given(
@@ -190,7 +224,6 @@ def test_a_fold_that_has_seen_only_sums_is_refused(rule) -> None:
         (lambda: Krum(-1), "0 or more"),
         (lambda: MultiKrum(1, keep=0), "1 or more"),
         (lambda: GeometricMedian(0), "1 or more"),
-        (lambda: GeometricMedian(nu=0.0), "greater than 0"),
         (lambda: NormClip(0.0), "greater than 0"),
         (lambda: a_logic(alone(0), aggregator=Krum(1)), "set logic.min_updates to 5 or more"),
         (lambda: a_logic(alone(0), aggregator=MultiKrum(2), min_updates=6), "to 7 or more"),

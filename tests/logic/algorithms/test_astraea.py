@@ -123,7 +123,7 @@ def test_however_mediators_are_filled_everybody_stands_in_one_line(counts, media
     for lines in (
         greedy_fill(counts, sizes, away),
         balanced(counts, sizes, away),
-        at_random(range(len(counts)), sizes),
+        at_random(range(len(counts)), sizes, 1),
     ):
         assert [len(line) for line in lines] == sizes
         assert sorted(row for line in lines for row in line) == list(range(len(counts)))

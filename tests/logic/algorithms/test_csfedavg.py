@@ -136,7 +136,9 @@ def test_a_state_that_was_kept_goes_on_with_the_same_cohorts() -> None:
 
 def select(population, omega, **selection):
     selector = CsFedAvg(**selection)
-    everyone = Population(dict.fromkeys(population, 10))
+    everyone = population
+    if not isinstance(population, Population):
+        everyone = Population(dict.fromkeys(population, 10))
     memory = {"omega": np.array(omega, np.int64)}
     return set(selector.select(everyone, memory, 5, np.random.default_rng(2)).clients)
 
@@ -196,3 +198,10 @@ def test_a_selection_by_a_divergence_that_nobody_measures_is_refused() -> None:
 def test_settings_that_cannot_be_are_refused_by_name(make, settings) -> None:
     with pytest.raises(LogicError, match=next(iter(settings))):
         make(**settings)
+
+
+def test_how_many_candidates_there_may_be_goes_by_all_clients_of_the_experiment() -> None:
+    """With P = 0.4 and N = 10 it takes four candidates, also while only five clients are there."""
+    half = Population(dict.fromkeys(range(5), 10), total=10)
+    assert set(select(half, [0, 1], count=3, candidates=0.4)) - {0, 1}, "two are not enough yet"
+    assert set(select(half, [0, 1, 2, 3], count=3, candidates=0.4)) <= {0, 1, 2, 3}

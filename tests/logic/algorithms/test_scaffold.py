@@ -14,6 +14,7 @@ from layers.logic.aggregators.mean import Mean
 from layers.logic.algorithms.scaffold.hook import Scaffold
 from layers.logic.hooks.clip import Clip
 from layers.logic.hooks.gradient_reply import GradientReply
+from layers.logic.selectors.uniform import Uniform
 from tests.logic.memory_peers import (
     MemoryPeers,
     a_logic,
@@ -185,3 +186,20 @@ def test_the_preset_averages_alike_or_by_samples() -> None:
     assert preset.aggregator == Mean("samples")
     assert preset.hooks == (Scaffold("I", 0.5),)
     assert PRESETS["scaffold"]().aggregator == Mean("uniform")
+
+
+@pytest.mark.parametrize("option", ["I", "II"])
+def test_n_is_all_clients_of_the_experiment_whoever_is_there(option) -> None:
+    """c = sum_i c_i / N; with ten clients of which five are there in turn it was twice as large."""
+    everybody = bowls(10)
+    state, ledgers = None, {}
+    for there in (range(5), range(5, 10)):
+        clients = {client: everybody[client] for client in there}
+        logic = a_logic(Uniform(1.0), hooks=[Scaffold(option)], clients=10)
+        peers = MemoryPeers(logic, clients, ledgers=ledgers)
+        state = a_state(logic) if state is None else state
+        state, _ = run_round(state, peers, logic)
+    own = [peers.memory(client, state).memory[KEY]["own"] for client in range(10)]
+    run_round(state, peers, logic)
+    variate = peers.tasks[-1].slots[KEY]["variate"]
+    np.testing.assert_allclose(variate, np.mean(own, axis=0), rtol=1e-5)

@@ -241,6 +241,71 @@ def test_offline_kp_declines_those_that_still_train_when_the_value_falls() -> No
     assert report.took_s == 100.0
 
 
+NEVER_S = 1e9
+
+
+def never_finishing(clients, deadline: int) -> dict[str, Any]:
+    """Return a case with one client more, whose training never ends."""
+    train, upload, norms = ([float(x) for x in column] for column in zip(*clients, strict=True))
+    return {
+        "t_uc": [*train, NEVER_S],
+        "t_ul": [*upload, 1.0],
+        "norms": [*norms, 9.0],
+        "T_round": float(deadline),
+    }
+
+
+@given(clients=offers, deadline=st.integers(20, 150), solver=st.sampled_from(["exact", "dp"]))
+def test_a_client_that_never_offers_changes_nothing_of_a_simulated_round(
+    clients, deadline, solver
+) -> None:
+    case = never_finishing(clients, deadline)
+    selector = OfflineKP(ask_times=False, solver=solver)
+    _, report = played(selector, case)
+    _, expected = played(selector, {**case, **{key: case[key][:-1] for key in ("t_uc", "t_ul")}})
+    assert report.of("accepted") == expected.of("accepted")
+    assert report.took_s == expected.took_s
+
+
+@given(
+    clients=offers,
+    deadline=st.integers(20, 150),
+    selector=st.builds(
+        OfflineKP, output=st.sampled_from(["best", "last"]), solver=st.sampled_from(["exact", "dp"])
+    ),
+    foreign=st.booleans(),
+)
+def test_where_no_upload_can_begin_in_the_past_every_grant_arrives_and_there_is_one_if_any_can(
+    clients, deadline, selector, foreign
+) -> None:
+    case = never_finishing(clients, deadline)
+    if not foreign:
+        selector = replace(selector, output="last", ask_times=False)
+    peers = peers_of(selector, case)
+    peers.foreign, peers.told_train_s = foreign, {len(clients): 1.0}  # it says that it is quick
+    _, report = run_round(a_state(peers.logic), peers, peers.logic)
+    granted = {verdict.client for verdict in peers.verdicts if verdict.granted}
+    assert set(report.of("accepted")) == granted
+    fit = [norm > 0 and train + upload <= deadline for train, upload, norm in clients]
+    assert bool(granted) == any(fit)
+    assert len(clients) not in granted
+
+
+def test_when_the_last_client_is_lost_late_only_what_still_fits_is_granted() -> None:
+    case = {
+        "t_uc": [10.0, 20.0, 65.0],
+        "t_ul": [60.0, 30.0, 5.0],
+        "norms": [2.0, 1.9, 1.0],
+        "T_round": 100.0,
+    }
+    for selector, granted in ((OfflineKP(output="last"), (1,)), (OfflineKP(), (0,))):
+        peers = peers_of(selector, case)
+        peers.lost = [2]
+        _, report = run_round(a_state(peers.logic), peers, peers.logic)
+        assert report.of("accepted") == granted
+        assert report.of("lost") == (2,)
+
+
 # --- OnlineKP-FL ----------------------------------------------------------------------------
 
 
@@ -301,19 +366,28 @@ def test_online_kp_leaves_out_who_will_not_have_trained_in_time() -> None:
 
 
 @pytest.mark.parametrize(("value", "unit"), [("raw", 1.0), ("normalised", 6.0)])
-def test_online_kp_takes_whoever_fits_first_and_its_thresholds_from_them(value, unit) -> None:
+def test_online_kp_takes_whoever_fits_first_and_its_thresholds_from_all_offers(value, unit) -> None:
     case = {"t_uc": [1.0, 2.0, 3.0], "t_ul": [4.0, 2.0, 400.0], "norms": [3.0, 0.5, 6.0]}
     peers = peers_of(OnlineKP(value=value), {**case, "T_round": 100.0})
     state, report = run_round(a_state(peers.logic), peers, peers.logic)
     assert report.of("accepted") == (0, 1)
     kept = state.memory["selector"]
     assert kept["U"] == pytest.approx(3.0 / 4.0 / unit)
-    assert kept["L0"] == pytest.approx(0.5 / 2.0 / unit)
+    assert kept["L0"] == pytest.approx(6.0 / 400.0 / unit), "of one that was declined"
     after, report = run_round(state, peers, peers.logic)
     assert (after.memory["selector"]["L0"], after.memory["selector"]["U"]) == (
         kept["L0"],
         kept["U"],
     )
+
+
+def test_online_kp_takes_its_thresholds_from_uploads_where_nobody_knew_how_long_they_take() -> None:
+    case = {"t_uc": [1.0, 2.0, 3.0], "t_ul": [4.0, 2.0, 5.0], "norms": [3.0, 0.5, 0.0]}
+    peers = peers_of(OnlineKP(), {**case, "T_round": 100.0})
+    peers.unknown_uploads = True
+    state, _ = run_round(a_state(peers.logic), peers, peers.logic)
+    kept = state.memory["selector"]
+    assert (kept["L0"], kept["U"]) == (pytest.approx(0.25), pytest.approx(0.75))
 
 
 def test_online_kp_remembers_the_largest_norm_of_those_that_were_declined_too() -> None:

@@ -149,16 +149,16 @@ def test_a_draw_favours_nobody_in_a_stratum() -> None:
 def test_sketches_are_as_far_apart_as_their_vectors(seed) -> None:
     rng = np.random.default_rng(seed)
     one, other = rng.normal(size=(2, 5000)).astype(np.float32)
-    apart = np.linalg.norm(sketch(one, 1024) - sketch(other, 1024))
+    apart = np.linalg.norm(sketch(one, 1024, 3) - sketch(other, 1024, 3))
     assert apart == pytest.approx(np.linalg.norm(one - other), rel=0.2)
 
 
 def test_a_sketch_of_a_sum_is_the_sum_of_sketches() -> None:
     one, other = np.random.default_rng(0).normal(size=(2, 3000)).astype(np.float32)
-    both = sketch(one, 32) + sketch(other, 32)
-    np.testing.assert_allclose(sketch(one + other, 32), both, atol=1e-4)
+    both = sketch(one, 32, 3) + sketch(other, 32, 3)
+    np.testing.assert_allclose(sketch(one + other, 32, 3), both, atol=1e-4)
 
 
 def test_a_sketch_longer_than_its_vector_is_refused() -> None:
     with pytest.raises(LogicError, match="a sketch of 6 values of a vector of 5"):
-        sketch(np.zeros(5, np.float32), 6)
+        sketch(np.zeros(5, np.float32), 6, 3)

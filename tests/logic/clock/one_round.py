@@ -36,6 +36,6 @@ class Rounds:
             self.outstanding.clear()
         elif event.kind == "trained":
             self.clock.trained(event.client)
-        else:
+        elif event.kind != "timer":
             del self.outstanding[event.client]
         return event

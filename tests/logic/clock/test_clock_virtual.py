@@ -236,6 +236,25 @@ def test_a_round_in_which_all_wait_for_nothing_is_over(tmp_path: Path) -> None:
     assert clock.run_s < 1000
 
 
+def test_the_timer_fires_once_behind_all_that_happens_at_its_moment() -> None:
+    clock = a_clock([(3.0, 1.0), (8.0, 1.0), (50.0, 1.0)], deadline_s=10.0)
+
+    def events(timer_s: float | None) -> list[tuple[str, float]]:
+        clock.begin(1)
+        for client in range(3):
+            clock.ask(client, 10, TRAINING, 0)
+        clock.set_timer(timer_s)
+        return [(one.kind, one.at_s) for one in iter(clock.next, None)]
+
+    trained = [("trained", 3.0), ("trained", 8.0)]
+    assert events(8.0) == [*trained, ("timer", 8.0)]
+    assert events(5.0) == [trained[0], ("timer", 5.0), trained[1]]
+    assert events(10.0) == [*trained, ("timer", 10.0)], "a client trains beyond the deadline"
+    for never in (10.5, None):
+        assert events(never) == trained
+    assert clock.elapsed_s == 10.0
+
+
 SETTINGS: Mapping[str, Mapping] = {
     "parallel": {"uploads": Parallel()},
     "shared": {"uploads": Parallel(2000.0)},

@@ -7,12 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from layers.logic import LogicError, Training
+from layers.logic import LogicError, Training, run_round
+from layers.logic.aggregators.mean import Mean
 from layers.logic.compression import TernaryCodec
 from layers.logic.hooks.stc import Stc
 from layers.logic.hooks.top_k import TopK
 from tests.logic.compression.compression_ratio import compression_ratio
-from tests.logic.given_updates import Given, Witness, kept, peers_of, tensors
+from tests.logic.given_updates import Given, Identity, Witness, kept, peers_of, tensors
 from tests.logic.memory_peers import (
     Logic,
     MemoryPeers,
@@ -22,7 +23,7 @@ from tests.logic.memory_peers import (
     run_rounds,
     same_bits,
 )
-from tests.logic.quadratic import bowls
+from tests.logic.quadratic import Quadratic, bowls
 from tests.logic.vector_files import CLOSE, vectors
 
 
@@ -191,3 +192,32 @@ def test_settings_that_cannot_be_are_refused(values, reason) -> None:
 
 def test_the_codec_of_a_round_is_the_codec_that_was_tested_alone() -> None:
     assert Stc(0.3)._codecs() == (TernaryCodec(0.3), TernaryCodec(0.1))
+
+
+@pytest.mark.parametrize(("p_up", "p_down", "members"), [(0.1, 0.1, 2), (0.1, 0.01, 1)])
+def test_the_server_encodes_the_sum_that_was_added_so_that_ties_stay_ties(
+    p_up, p_down, members
+) -> None:
+    """All values at the threshold are kept; the rounded difference of two models has no ties."""
+    size, rng = 10_000, np.random.default_rng(3)
+    deltas = {}
+    for client in range(members):
+        delta = np.zeros(size, np.float32)
+        support = rng.permutation(size)[: int(p_up * size)]
+        delta[support] = np.float32(0.01) * rng.choice([-1, 1], support.size)
+        deltas[1, client] = delta
+    logic = a_logic(
+        alone(*range(members)),
+        size=size,
+        aggregator=Mean("uniform"),
+        hooks=[Given(deltas), Stc(None, p_down)],
+        training=Training(steps=0),
+    )
+    start = rng.normal(size=size).astype(np.float32)
+    clients = {one: Quadratic(Identity(), np.zeros(size), 10) for one in range(members)}
+    state, _ = run_round(a_state(logic, start), MemoryPeers(logic, clients), logic)
+    change = np.mean([deltas[1, client] for client in range(members)], axis=0)
+    sizes = np.sort(np.abs(change))[::-1]
+    expected = np.count_nonzero(sizes >= max(sizes[int(p_down * size) - 1], 1e-9))
+    assert expected > int(p_down * size), "there are ties at the threshold"
+    assert np.count_nonzero(state.weights != start) == expected

@@ -11,8 +11,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from layers.logic import LogicError
-from layers.logic.numeric.knapsack import Choice, Table, solve_by_table, solve_exact
+from layers.logic.numeric.knapsack import Choice, Table, solve_exact
+from layers.logic.numeric.knapsack.choice import worth_taking
+from layers.logic.numeric.knapsack.table import cells_down, cells_up
 from tests.logic.vector_files import vectors
+
+
+def solve_by_table(
+    values: np.ndarray, weights: np.ndarray, capacity: float, resolution: float = 1.0
+) -> Choice:
+    """Return the best choice for weights rounded up to whole cells, and capacity down."""
+    usable = worth_taking(values, weights, capacity)
+    if not usable.size:
+        return Choice()
+    room = cells_down(capacity, resolution)
+    table = Table.of(room)
+    for item in usable[::-1]:  # the newest is kept on a tie: the one that comes first
+        table = table.with_item(
+            int(item), float(values[item]), cells_up(float(weights[item]), resolution)
+        )
+    return Choice.of(table.choose(room), values, weights)
+
 
 SOLVERS = (solve_exact, solve_by_table)
 # Few different numbers, so that many choices are worth and weigh the same.

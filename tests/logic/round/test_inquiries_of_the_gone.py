@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from layers.logic import Answer, run_round
+from layers.logic.aggregators.mean import Mean
 from layers.logic.algorithms.knapsack.fedcs import FedCS
 from layers.logic.algorithms.knapsack.offline_kp import OfflineKP
 from layers.logic.algorithms.knapsack.online_kp import OnlineKP
@@ -37,7 +38,7 @@ def known_times(reply: Answer) -> list[Answer]:
 )
 def test_who_left_after_its_answer_is_not_selected(selector) -> None:
     deadline_s = None if isinstance(selector, PowerOfChoice) else 100.0
-    logic = a_logic(selector, deadline_s=deadline_s)
+    logic = a_logic(selector, deadline_s=deadline_s, aggregator=Mean("uniform"))
     peers = Leaving(logic, CLIENTS, forge_answer=known_times)
     _, report = run_round(a_state(logic), peers, logic)
     assert {2} & {client.client for client in report.clients} == set()

@@ -139,6 +139,47 @@ def test_a_selector_is_told_how_many_may_still_offer() -> None:
     assert told[:5] == [(1, 4), (1, 3), (2, 2), (3, 1), (4, 0)]
 
 
+@dataclass(frozen=True)
+class Impatient(Asking):
+    """Waits for everybody, but no longer than until its timer fires."""
+
+    at_s: float | None = 5.0
+
+    def on_offers(self, pending, so_far):
+        calls = [*(so_far or ()), (len(pending.offers), pending.timer_fired)]
+        self.choose(calls, len(pending.waiting))
+        if pending.waiting and not pending.timer_fired:
+            return [], calls
+        return [verdict(offer, True) for offer in pending.offers if offer.client != 4], calls
+
+    def wait_until(self, pending, so_far):
+        assert len(so_far) == len(pending.offers) or so_far[-1][1]
+        return self.at_s
+
+
+def test_a_selector_is_asked_once_more_when_its_timer_fires() -> None:
+    calls: list[tuple[int, bool]] = []
+
+    def note(told, waiting):
+        calls[:] = told
+        return []
+
+    logic = a_logic(Impatient(note))
+    peers = MemoryPeers(logic, CLIENTS, order=(4, 0, 1, 2, 3), silent=[3])
+    _, report = run_round(a_state(logic), peers, logic)
+    assert calls == [(1, False), (2, False), (3, False), (4, False), (4, True)]
+    assert report.of("accepted") == (0, 1, 2)
+    assert report.of("declined") == (4,), "what is still open when the round ends"
+    assert report.of("lost") == (3,)
+
+
+def test_without_a_timer_nobody_is_hurried() -> None:
+    logic = a_logic(Impatient(largest(5), at_s=None), min_updates=0)
+    peers = MemoryPeers(logic, CLIENTS, silent=[3])
+    _, report = run_round(a_state(logic), peers, logic)
+    assert report.of("declined") == (0, 1, 2, 4)
+
+
 def test_a_lost_client_is_not_waited_for() -> None:
     logic = a_logic(Asking(largest(5)))
     peers = MemoryPeers(logic, CLIENTS, order=(0, 1, 2, 4, 3), lost=[3])

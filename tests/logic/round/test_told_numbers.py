@@ -10,7 +10,7 @@ import pytest
 from layers.logic import ClientLost, run_round
 from layers.logic.algorithms.knapsack.offline_kp import OfflineKP
 from layers.logic.algorithms.knapsack.online_kp import OnlineKP
-from layers.logic.selectors.oort import Oort
+from layers.logic.algorithms.oort.selector import Oort
 from tests.logic.memory_peers import MemoryPeers, a_logic, a_state, run_rounds
 from tests.logic.quadratic import bowls
 
@@ -34,12 +34,16 @@ def test_an_absurd_loss_is_refused_and_nobody_is_selected_by_it() -> None:
     logic = a_logic(Oort(count=1, exploration=0.0, least_exploration=0.0))
     peers = MemoryPeers(logic, CLIENTS)
     peers.forge = lambda update: [
-        replace(update, samples=1000, metrics={"loss": HUGE}) if update.client == 2 else update
+        replace(update, samples=1000, metrics={"loss": 1.0, "rms_loss": HUGE})
+        if update.client == 2
+        else update
     ]
     logic_all = a_logic(Oort(fraction=1.0))
     state, report = run_round(a_state(logic_all), peers, logic_all)
     assert report.of("rejected") == (2,)
-    assert all(np.isfinite(kept["numbers"]).all() for kept in state.memory["selector"].values())
+    memory = state.memory["selector"]
+    assert np.isfinite(memory["reward"]["numbers"]).all()
+    assert np.isfinite(memory["gained"]).all()
     _, reports = run_rounds(3, state, MemoryPeers(logic, CLIENTS))
     assert all(len(report.of("accepted")) == 1 for report in reports)
 

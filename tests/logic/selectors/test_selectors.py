@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from layers.logic import SELECTORS, LogicError, Population, run_round
+from layers.logic.aggregators.geometric_median import GeometricMedian
+from layers.logic.aggregators.mean import Mean
+from layers.logic.aggregators.norm_clip import NormClip
+from layers.logic.aggregators.q_fedavg import QFedAvg
 from layers.logic.seeds import generator
 from layers.logic.selectors.by_size import BySize
+from layers.logic.selectors.power_of_choice import PowerOfChoice
 from layers.logic.selectors.round_robin import RoundRobin
 from layers.logic.selectors.uniform import Uniform
 from tests.logic.memory_peers import MemoryPeers, a_logic, a_state, run_rounds
@@ -109,6 +116,18 @@ def test_selection_by_size_is_in_proportion_to_the_samples() -> None:
     )
 
 
+@pytest.mark.parametrize("selector", [BySize(), PowerOfChoice(), PowerOfChoice(loss="reported")])
+@pytest.mark.parametrize("aggregator", [Mean(), NormClip(), GeometricMedian(weights="samples")])
+def test_a_size_by_which_clients_are_drawn_does_not_count_again_in_the_mean(
+    selector, aggregator
+) -> None:
+    with pytest.raises(LogicError, match="weights: uniform") as caught:
+        a_logic(selector, aggregator=aggregator)
+    assert "\n" not in str(caught.value)
+    a_logic(selector, aggregator=replace(aggregator, weights="uniform"))
+    a_logic(selector, aggregator=QFedAvg())
+
+
 @given(clients=st.integers(1, 20), count=st.integers(1, 25))
 def test_round_robin_visits_everyone_before_anyone_twice_more(clients, count) -> None:
     population = {3 * client: 1 for client in range(clients)}
@@ -129,7 +148,7 @@ def test_round_robin_goes_in_ascending_order() -> None:
 def test_a_client_without_samples_is_never_asked() -> None:
     clients = {0: bowl(1.0), 1: bowl(1.0, n=0), 2: bowl(1.0)}
     for selector in EVERY:
-        logic = a_logic(selector(fraction=1.0), size=1)
+        logic = a_logic(selector(fraction=1.0), size=1, aggregator=Mean("uniform"))
         peers = MemoryPeers(logic, clients)
         run_rounds(3, a_state(logic), peers)
         assert {task.client for task in peers.tasks} == {0, 2}
@@ -137,7 +156,7 @@ def test_a_client_without_samples_is_never_asked() -> None:
 
 @pytest.mark.parametrize("selector", EVERY)
 def test_an_empty_population_is_an_empty_round(selector) -> None:
-    logic = a_logic(selector(count=3), min_updates=0)
+    logic = a_logic(selector(count=3), min_updates=0, aggregator=Mean("uniform"))
     state, report = run_round(a_state(logic), MemoryPeers(logic, {}), logic)
     assert report.clients == ()
     assert state.round == 1

@@ -15,16 +15,16 @@ from layers.logic import Plan, Population, Selector
 from layers.logic.algorithms.knapsack.fedcs import FedCS
 from layers.logic.algorithms.knapsack.offline_kp import OfflineKP
 from layers.logic.algorithms.knapsack.online_kp import OnlineKP
+from layers.logic.algorithms.oort.selector import Oort
 from layers.logic.seeds import generator
 from layers.logic.selectors.client_values import with_numbers
 from layers.logic.selectors.clustered import Clustered
-from layers.logic.selectors.oort import Oort
 from layers.logic.selectors.power_of_choice import PowerOfChoice
 
 SIZED = (
     PowerOfChoice(fraction=0.3, loss="reported"),
     PowerOfChoice(fraction=0.3),
-    Oort(fraction=0.3, preferred_s=5.0, pacer_s=1.0, window=2),
+    Oort(fraction=0.3, most_rounds=2, pacer_step=2),
 )
 EVERY = (*SIZED, Clustered(fraction=0.3), FedCS(candidates=0.5), OfflineKP(), OnlineKP())
 
@@ -44,9 +44,10 @@ def a_population(sizes: list[int], seed: int) -> Population:
 
 
 def a_memory(known: dict[int, float]) -> Mapping[str, Any]:
-    memory: Mapping[str, Any] = {"largest": 2.0, "preferred_s": 7.0, "achieved": np.ones(3)}
-    for name, factor in (("loss", 1.0), ("took_s", 4.0)):
+    memory: Mapping[str, Any] = {"largest": 2.0, "percentile": 40.0, "gained": np.ones(3)}
+    for name, factor in (("loss", 1.0), ("reward", 9.0), ("took_s", 4.0)):
         memory = with_numbers(memory, name, {k: factor * x for k, x in known.items()})
+    memory = with_numbers(memory, "count", dict.fromkeys(known, 2.0))
     return with_numbers(memory, "round", dict.fromkeys(known, 3.0))
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from layers.compute.engines.mxnet.batches import TrainingPlan, batch_of, batches, steps_of
 from layers.compute.engines.mxnet.compiled import CompiledScorer, CompiledStep, has_random, trace
-from layers.compute.engines.mxnet.graph_cache import BySize
+from layers.compute.engines.mxnet.graph_cache import GraphCache
 from layers.compute.engines.mxnet.imperative import (
     ImperativeScorer,
     ImperativeStep,
@@ -63,11 +63,13 @@ class TrainReport:
         samples: how many samples there were.
         loss: the mean of the mini-batches' losses, each at the weights before its step; NaN if
             there was no step.
+        rms_loss: the root of the mini-batches' mean squares of single samples' losses; likewise.
     """
 
     steps: int
     samples: int
     loss: float
+    rms_loss: float
 
 
 class MXNetEngine:
@@ -130,8 +132,8 @@ class MXNetEngine:
         self._gradient = FlatVector(self.layout)
         if self._output is None:
             put_views(self._block, self._weights, self._buffers, self._gradient)
-        self._steps = BySize(self._bind_step, STEP_ROWS)
-        self._scorers = BySize(self._bind_scorer, SCORER_ROWS)
+        self._steps = GraphCache(self._bind_step, STEP_ROWS)
+        self._scorers = GraphCache(self._bind_scorer, SCORER_ROWS)
         self.load(*self.initial(seed))
 
     @property
@@ -217,7 +219,7 @@ class MXNetEngine:
                 if gradient is not None:
                     gradient(flat, readonly)
                 sgd.step(weights, flat)
-        return TrainReport(steps, len(y), _mean_loss(picked))
+        return TrainReport(steps, len(y), *_losses(picked))
 
     def gradient(self, samples: SamplesLike) -> np.ndarray:
         """Return the mean gradient, float32 (d,), of all samples at the loaded weights.
@@ -364,11 +366,16 @@ def _gather(x: np.ndarray, rows: np.ndarray, out: np.ndarray) -> None:
         out[...] = x[rows]
 
 
-def _mean_loss(likelihoods: list[np.ndarray]) -> float:
-    """Return the mean of the mini-batches' mean losses; NaN if there is none."""
+def _losses(likelihoods: list[np.ndarray]) -> tuple[float, float]:
+    """Return the mean of the mini-batches' mean losses, and the root of that of their squares.
+
+    Both are NaN if there is no mini-batch.
+    """
     if not likelihoods:
-        return math.nan
+        return math.nan, math.nan
     losses = -np.log(np.maximum(np.concatenate(likelihoods), TINY, dtype=np.float64))
     sizes = np.array([len(each) for each in likelihoods])
     starts = np.cumsum(sizes) - sizes
-    return float((np.add.reduceat(losses, starts) / sizes).mean())
+    mean = float((np.add.reduceat(losses, starts) / sizes).mean())
+    squares = float((np.add.reduceat(losses**2, starts) / sizes).mean())
+    return mean, math.sqrt(squares)

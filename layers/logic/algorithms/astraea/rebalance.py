@@ -14,7 +14,6 @@ from layers.logic.core.hook import ClientHalf, Context, Hook, ServerHalf
 from layers.logic.core.messages import Task
 from layers.logic.core.parts import Parts
 from layers.logic.errors import LogicError, Rejected
-from layers.logic.seeds import generator
 
 LABELS = "labels"
 
@@ -90,7 +89,7 @@ class _Taking(ClientHalf):
                 f"ratios of {sent.size} classes, but this client has label {data.y.max()}"
             )
         ratio = sent[data.y]
-        chance = generator(0, "rebalance", context.client or 0).random(len(data))
+        chance = context.run_rng().random(len(data))
         times = np.floor(ratio).astype(np.int64) + (chance < ratio - np.floor(ratio))
         if not times.any():
             times[np.argmax(ratio)] = 1  # a client must have something to train on

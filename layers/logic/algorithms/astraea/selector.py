@@ -65,7 +65,7 @@ class Astraea(Selector):
     def _question(self) -> Question:
         return Question(LABELS, classes=self.classes)
 
-    def on_survey(self, state: ServerState, population: Population) -> ServerState:
+    def on_survey(self, state: ServerState, population: Population, seed: int) -> ServerState:
         """Make the lines, if other clients than before have told their labels."""
         told = LabelHistograms.of_state(state, self._question)
         state = told.kept_in(state, self._question)

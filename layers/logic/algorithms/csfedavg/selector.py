@@ -69,7 +69,7 @@ class CsFedAvg(Selector):
         clients = np.array(population.clients, np.int64)
         m = cohort_size(self.fraction, self.count, clients.size)
         drawn = rng.permutation(clients)
-        places = math.ceil(self.candidates * clients.size - 1e-9)
+        places = math.ceil(self.candidates * population.number - 1e-9)
         omega = memory.get("omega", clients[:0])[:places]
         known = np.isin(drawn, omega)
         if omega.size >= places and known.any():

@@ -100,7 +100,7 @@ class FedAimSplit(Selector):
         name = LABELS if self.reveal == "histogram" else self.distance
         return Question(name, classes=self.classes)
 
-    def on_survey(self, state: ServerState, population: Population) -> ServerState:
+    def on_survey(self, state: ServerState, population: Population, seed: int) -> ServerState:
         """Split the clients, if other clients than before have told about their labels."""
         told: LabelHistograms | LabelDistances
         if self.reveal == "histogram":
@@ -118,7 +118,7 @@ class FedAimSplit(Selector):
             if self.reference == "pooled" and told.clients:
                 reference = shares(counts.sum(0))
             emd = DISTANCES[self.distance](counts, reference)
-        lines = self._lines(told.clients, emd, counts, reference)
+        lines = self._lines(told.clients, emd, counts, reference, seed)
         return Split(told.clients, emd, lines).kept_in(state)
 
     def _lines(
@@ -127,6 +127,7 @@ class FedAimSplit(Selector):
         emd: np.ndarray,
         counts: np.ndarray | None,
         reference: np.ndarray,
+        seed: int,
     ) -> Lines:
         """Return the extremely biased clients of each mediator, in the order of their training."""
         threshold = self.threshold
@@ -138,7 +139,7 @@ class FedAimSplit(Selector):
             return ()
         sizes = even(rows.size, self.mediators)
         if counts is None or self.schedule == "random":
-            places = at_random([clients[row] for row in rows], sizes)
+            places = at_random([clients[row] for row in rows], sizes, seed)
         else:
             distance = DISTANCES[self.distance]
             fill = greedy_fill if self.schedule == "greedy" else balanced

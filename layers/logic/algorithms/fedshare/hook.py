@@ -11,7 +11,6 @@ from layers.logic.core.asset import Asset
 from layers.logic.core.engine import ArrayData, Data
 from layers.logic.core.hook import ClientHalf, Context, Hook
 from layers.logic.errors import LogicError
-from layers.logic.seeds import generator
 
 ASSET = "shared"
 
@@ -57,8 +56,7 @@ class _Sharing(ClientHalf):
     def samples(self, data: Data, context: Context) -> Data:
         shared = context.assets[ASSET]
         number = max(round(self._part * len(shared)), 1)
-        # The client's number alone decides, so that the part is the same in every round.
-        rows = generator(0, "fedshare", context.client or 0).permutation(len(shared))[:number]
+        rows = context.run_rng().permutation(len(shared))[:number]  # the same in every round
         return ArrayData(
             np.concatenate([data.x, shared.x[np.sort(rows)]]),
             np.concatenate([data.y, shared.y[np.sort(rows)]]),

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
 
 from layers.logic.aggregators.buffers import BufferMean
-from layers.logic.aggregators.sums import add_scaled, moved
+from layers.logic.aggregators.sums import add_scaled, stepped
 from layers.logic.algorithms.fedsso.clustering import Clustering, Stratum
 from layers.logic.core.aggregator import Aggregator, Contribution
 from layers.logic.core.state import ServerState
@@ -82,8 +82,7 @@ class Stratified(Aggregator):
             delta /= total.shares
         else:
             delta = _literal(total, state.weights)
-        weights = moved(state.weights, delta)
-        return replace(state, weights=weights, buffers=total.buffers.mean())
+        return stepped(state, delta, total.buffers.mean())
 
 
 def _close(total: _Sum) -> None:

@@ -96,7 +96,7 @@ class FedSSO(Selector):
         """Ask every client for one step."""
         return (Question(STEP, learning_rate=self.learning_rate, values=self.sketch),)
 
-    def on_survey(self, state: ServerState, population: Population) -> ServerState:
+    def on_survey(self, state: ServerState, population: Population, seed: int) -> ServerState:
         """Find the strata and w_1 the first time; later, count newcomers among the noise."""
         survey = state.memory[SURVEY]
         kept = Clustering.of_state(state)

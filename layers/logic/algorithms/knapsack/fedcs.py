@@ -25,20 +25,22 @@ from layers.logic.selectors.uniform import cohort_size
 
 @dataclass(frozen=True)
 class FedCS(Selector):
-    """Greedily, the client that makes the round longest the least (algorithm 3).
+    """Takes clients one by one, each time the one that adds the least to the round (algorithm 3).
 
     Candidates say how long they will train, t_UC, and upload, t_UL. Uploads are serial, and each
-    client trains while those before it upload, so that a client adds t_UL + max(0, t_UC - elapsed)
-    to what has elapsed. The one that adds the least is taken, of equals the lowest number, until
-    none ends before the deadline any more; clients upload in the order in which they were taken.
-    Keeps nothing.
+    client trains while those before it upload, so a client adds t_UL + max(0, t_UC - elapsed) to
+    the time that has elapsed. The client that adds the least is taken, among equals the one with
+    the lowest number, until no client can end before the deadline. Clients upload in the order in
+    which they were taken. The selector keeps nothing from round to round.
 
     Attributes:
-        candidates: share of the clients that are asked for their times, drawn uniformly; 1 or more
-            of them.
+        candidates: share of the clients that are asked for their times, drawn uniformly; at least
+            one client is asked.
     """
 
     candidates: float = 1.0
+
+    serial_uploads = True
 
     def __post_init__(self) -> None:
         if not 0 <= self.candidates <= 1:
@@ -68,7 +70,7 @@ class FedCS(Selector):
         round: int,
         rng: np.random.Generator,
     ) -> Plan:
-        """Take clients while they fit."""
+        """Take clients as long as they fit."""
         told = ToldTimes.of(population)
         places = _greedy(told.train_s, told.upload_s, deadline_of(population))
         lanes = tuple((int(told.clients[place]),) for place in places)
@@ -76,19 +78,19 @@ class FedCS(Selector):
 
 
 def _greedy(train_s: np.ndarray, upload_s: np.ndarray, deadline_s: float) -> list[int]:
-    """Return the places that are taken, in that order.
+    """Return the places of the clients that are taken, in that order.
 
-    The client that adds the least is the one whose upload would end first. That is at t_UC + t_UL
-    for one that would still train, at elapsed + t_UL for one that has trained: within each of the
-    two kinds the order never changes, so only the first of each is looked at.
+    The client that adds the least is the one whose upload would end first. A client that would
+    still train ends at t_UC + t_UL, and a client that has trained at elapsed + t_UL. Within each of
+    the two groups the order never changes, so only the first client of each is looked at.
     """
-    with np.errstate(over="ignore"):  # of times that were told, but cannot be
+    with np.errstate(over="ignore"):  # a client may have told times that cannot be true
         both_s = train_s + upload_s
     end_s = both_s.tolist()
     training = np.lexsort((np.arange(train_s.size), both_s)).tolist()
     by_train = np.argsort(train_s, kind="stable").tolist()
     train, upload = train_s.tolist(), upload_s.tolist()
-    trained: list[tuple[float, int]] = []  # a heap of (t_UL, place)
+    trained: list[tuple[float, int]] = []  # a heap of (t_UL, place) of clients that have trained
     taken: list[int] = []
     is_taken = [False] * len(train)
     first = ready = 0
@@ -106,7 +108,7 @@ def _greedy(train_s: np.ndarray, upload_s: np.ndarray, deadline_s: float) -> lis
         ends = [(elapsed + upload_of, place) for upload_of, place in trained[:1]]
         ends += [(end_s[place], place) for place in training[first : first + 1]]
         if not ends or not min(ends)[0] < deadline_s:
-            return taken  # if the first does not fit, no other does
+            return taken  # the first does not fit, so no other does
         elapsed, place = min(ends)
         if trained and trained[0][1] == place:
             heapq.heappop(trained)

@@ -25,7 +25,7 @@ def offline_kp() -> Preset:
     """OfflineKP-FL: everybody trains, and a knapsack says whose updates are worth their upload.
 
     Needs `clock.deadline_s`. With `logic.min_updates: 0` a round in which no client fits keeps the
-    model. In a deployment, set `output: last`.
+    model.
     """
     return Preset(OfflineKP(), Mean())
 

@@ -1,4 +1,4 @@
-"""What clients said before a round of how long they will take."""
+"""The times that clients told before a round: how long they will train and upload."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TIMES = "times"
 
 @dataclass(frozen=True, eq=False)
 class ToldTimes:
-    """The clients that said so, in ascending order, each one's seconds as it reckons them.
+    """The clients that told their times, in ascending order, with the times as they estimate them.
 
     Attributes:
         clients: int64 (k,).
@@ -30,7 +30,7 @@ class ToldTimes:
 
     @classmethod
     def of(cls, population: Population) -> ToldTimes:
-        """Return the answers to the question; one that cannot be is as good as none."""
+        """Return the answers to the question; an answer that cannot be true counts as none."""
         told = [
             (client, train_s, upload_s)
             for client, answer in sorted(population.answers.get(TIMES, {}).items())
@@ -53,7 +53,11 @@ def _number(value: object) -> bool:
 
 
 def check_deadline(name: str, logic: Parts) -> None:
-    """Raise `LogicError` unless the round has a deadline, and nobody is asked in reserve."""
+    """Check that the round has a deadline, and that no clients are asked in reserve.
+
+    Raises:
+        LogicError: one of the two does not hold; the message calls the selector `name`.
+    """
     if logic.deadline_s is None:
         raise LogicError(
             f"{name} fits clients into a round of a given length; set clock.deadline_s"
@@ -66,7 +70,11 @@ def check_deadline(name: str, logic: Parts) -> None:
 
 
 def deadline_of(population: Population) -> float:
-    """Return the round's deadline; that it has one was checked before anything ran."""
+    """Return the round's deadline in seconds; `check_deadline` has made sure that there is one.
+
+    Raises:
+        LogicError: there is none.
+    """
     if population.deadline_s is None:
         raise LogicError("a population without deadline_s, which this selector needs")
     return population.deadline_s

@@ -1,4 +1,4 @@
-"""Everybody trains and offers, but for those that say that they will not be done in time."""
+"""The plan in which all clients train and offer, except those that will not be done in time."""
 
 from __future__ import annotations
 
@@ -11,12 +11,17 @@ from layers.logic.core.survey import Question
 
 
 def ask_everybody(population: Population) -> Sequence[Inquiry]:
-    """Return the question how long training and upload will take, to all clients."""
+    """Return the inquiry of all clients how long they will train and upload."""
     return [(Question(TIMES), population.clients)]
 
 
 def everybody_in_time(population: Population, asked: bool) -> Plan:
-    """Return the plan of all clients, or of those that said that they will have trained in time."""
+    """Return the plan of all clients or, if they were asked, of those that will train in time.
+
+    Args:
+        population: with the clients' answers, if they were asked.
+        asked: whether clients were asked for their times.
+    """
     clients: Sequence[int] = population.clients
     if asked:
         clients = ToldTimes.of(population).trained_before(deadline_of(population))

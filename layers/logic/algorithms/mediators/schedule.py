@@ -86,9 +86,9 @@ def balanced(counts: np.ndarray, sizes: Sequence[int], away: Away) -> list[list[
     return lines
 
 
-def at_random(clients: Sequence[int], sizes: Sequence[int]) -> list[list[int]]:
-    """Deal out the clients in a random order that depends on nothing but their numbers."""
-    order = sorted(range(len(clients)), key=lambda row: derive(0, "mediators", clients[row]))
+def at_random(clients: Sequence[int], sizes: Sequence[int], seed: int) -> list[list[int]]:
+    """Deal out the clients in a random order, which each client's number and the seed decide."""
+    order = sorted(range(len(clients)), key=lambda row: derive(seed, "mediators", clients[row]))
     ends = np.cumsum([0, *sizes])
     return [order[a:b] for a, b in pairwise(ends)]
 

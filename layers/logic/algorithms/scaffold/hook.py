@@ -114,7 +114,8 @@ class _Server(ServerHalf):
         context.keep(**{SUM: total.astype(np.float32), "clients": _clients(context)})
         if self._rate == 1:
             return state
-        return replace(state, weights=context.start + self._rate * (state.weights - context.start))
+        change = self._rate * (state.weights - context.start)
+        return replace(state, weights=context.start + change, change=change)
 
 
 def _checked(variate: Any, context: Context) -> np.ndarray:

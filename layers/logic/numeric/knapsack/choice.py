@@ -1,4 +1,4 @@
-"""What a knapsack holds: the chosen items, what they are worth, and what they weigh."""
+"""A choice of items for a knapsack, with its value and its weight."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class Choice:
 
     Attributes:
         items: their places among all items, in ascending order.
-        value: sum of their values, rounded once, so that the same items always give the same.
-        weight: likewise of their weights.
+        value: sum of their values, rounded once, so that the same items give the same sum.
+        weight: sum of their weights, rounded once.
     """
 
     items: tuple[int, ...] = ()
@@ -34,15 +34,18 @@ class Choice:
 
 
 def worth_taking(values: np.ndarray, weights: np.ndarray, capacity: float) -> np.ndarray:
-    """Return the places of the items that can be in a best choice, in ascending order.
+    """Return the places of the items that a best choice can contain, in ascending order.
 
     Raises:
-        LogicError: for lengths that differ, a negative weight, or what is not finite.
+        LogicError: the lengths differ, a weight is negative, or a number is not finite.
     """
     if values.shape != weights.shape or values.ndim != 1:
-        raise LogicError(f"a knapsack of {values.shape} values and {weights.shape} weights")
+        raise LogicError(
+            f"a knapsack needs one weight for each value, not {weights.shape} weights for "
+            f"{values.shape} values"
+        )
     if not (np.isfinite(values).all() and np.isfinite(weights).all() and np.isfinite(capacity)):
         raise LogicError("a knapsack needs finite values, weights and capacity")
     if (weights < 0).any():
-        raise LogicError(f"a knapsack's weights are 0 or more, not {weights.min()}")
+        raise LogicError(f"the weights of a knapsack must be 0 or more, not {weights.min()}")
     return np.flatnonzero((values > 0) & (weights <= capacity))

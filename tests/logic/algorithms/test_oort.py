@@ -1,0 +1,473 @@
+"""Oort: who has a high loss and is fast takes part, and nobody stays new who was asked."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from layers.logic import (
+    ClientReport,
+    LogicError,
+    Plan,
+    Population,
+    RoundReport,
+    Traffic,
+    Update,
+    run_round,
+)
+from layers.logic.algorithms.oort.pacer import Pacer, preferred_s
+from layers.logic.algorithms.oort.preset import oort
+from layers.logic.algorithms.oort.selector import Oort
+from layers.logic.algorithms.oort.utility import Scale, candidates_for, slowed, uncertainty
+from layers.logic.core.report import Times
+from layers.logic.core.selector import SELECT, SURVEY
+from layers.logic.seeds import generator
+from layers.logic.selectors.client_values import column, with_numbers
+from layers.logic.selectors.uniform import Uniform
+from tests.logic.memory_peers import MemoryPeers, a_logic, a_state, run_rounds
+from tests.logic.quadratic import bowl, bowls
+from tests.logic.timed_peers import TimedPeers
+
+EXPLOIT = Oort(count=2, exploration=0.0, least_exploration=0.0)
+
+
+def drawn(
+    selector: Oort,
+    population: Population,
+    memory: Mapping[str, Any] | None = None,
+    round: int = 1,
+    seed: int = 0,
+) -> Plan:
+    return selector.select(population, memory or {}, round, generator(seed, "select", round))
+
+
+def a_report(
+    round: int,
+    losses: Mapping[int, float],
+    others: Mapping[int, str] | None = None,
+    took_s: Mapping[int, float] | None = None,
+) -> RoundReport:
+    """Return a round in which these told their losses, of 10 samples each, and others did not."""
+    fates = {**dict.fromkeys(losses, "accepted"), **(others or {})}
+    clients = tuple(
+        ClientReport(
+            client,
+            fate,
+            samples=10 if fate == "accepted" else 0,
+            metrics={"loss": losses[client]} if fate == "accepted" else {},
+            times=Times(1.0, ended_s=1.0 + took_s[client]) if took_s else None,
+        )
+        for client, fate in fates.items()
+    )
+    return RoundReport(round, 0.1, len(clients), clients, Traffic())
+
+
+def kept(memory: Mapping[str, Any], name: str) -> dict[int, float]:
+    return dict(
+        zip(memory[name]["clients"].tolist(), memory[name]["numbers"].tolist(), strict=True)
+    )
+
+
+def people(number: int, samples: int = 10, **more: Any) -> Population:
+    return Population(dict.fromkeys(range(number), samples), **more)
+
+
+# --- stragglers -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("selector", "over_select", "most"),
+    [
+        (Oort(count=10), 1.0, 0.05),
+        (Oort(count=10), 1.3, 0.05),
+        (Oort(count=10, ask_times=False), 1.0, 0.1),
+        (Oort(count=10, candidates=0, cutoff=0.95, clip=0.95, least_exploration=0.2), 1.0, 0.0),
+        (Oort(count=10, candidates=0, cutoff=0.7, ask_times=False), 1.0, 0.0),
+    ],
+    ids=["default", "over-selection", "not asked", "paper", "not asked, no augmentation"],
+)
+def test_clients_that_cannot_meet_the_deadline_are_tried_and_then_left_alone(
+    selector, over_select, most
+) -> None:
+    clients = {client: bowl([float(client % 7 + 1)] * 3) for client in range(100)}
+    slow = set(range(0, 90, 3))
+    train_s = {client: 30.0 if client in slow else 1 + 0.1 * client for client in clients}
+    logic = a_logic(selector, deadline_s=20.0, over_select=over_select, min_updates=0)
+    upload_s = dict.fromkeys(clients, 0.0)
+    peers = TimedPeers(logic, clients, train_s=train_s, upload_s=upload_s)
+    _, reports = run_rounds(120, a_state(logic), peers)
+    asked = [one.client for report in reports for one in report.clients]
+    assert len(asked) == 120 * int(10 * over_select)
+    assert set(asked) == set(clients), "everybody was tried"
+    again = sum(client in slow for client in asked) - len(slow)
+    assert again <= most * len(asked)
+
+
+@pytest.mark.parametrize("fate", ["declined", "lost", "rejected"])
+def test_who_was_asked_in_vain_is_not_new_and_has_the_mean_reward_of_the_round(fate) -> None:
+    report = a_report(7, {0: 1.0, 1: 3.0}, {2: fate}, {0: 4.0, 1: 5.0, 2: 20.0})
+    memory = EXPLOIT.on_round_end({}, report)
+    assert kept(memory, "reward") == {0: 10.0, 1: 30.0, 2: 20.0}
+    assert kept(memory, "round") == dict.fromkeys(range(3), 7.0)
+    assert kept(memory, "count") == dict.fromkeys(range(3), 1.0)
+    assert kept(memory, "took_s") == {0: 4.0, 1: 5.0, 2: 20.0}
+
+
+def test_a_round_that_brought_nothing_leaves_rewards_as_they_were() -> None:
+    memory = EXPLOIT.on_round_end({}, a_report(1, {0: 3.0}))
+    memory = EXPLOIT.on_round_end(memory, a_report(2, {}, {0: "lost", 1: "lost"}))
+    assert kept(memory, "reward") == {0: 30.0}
+    assert kept(memory, "count") == {0: 2.0, 1: 1.0}
+    standing = EXPLOIT.standing(people(3, 10), memory, 3, 2)
+    assert standing.tried.tolist() == [True, True, False]
+    assert standing.utility[0] > standing.utility[1] > 0
+
+
+def test_a_client_cut_short_takes_at_least_as_long_as_was_known_of_it() -> None:
+    memory: Mapping[str, Any] = with_numbers({}, "told_s", {0: 50.0, 1: 3.0})
+    took_s = []
+    for round, (fate, seconds) in enumerate(
+        [("declined", 9.0), ("lost", 60.0), ("declined", 5.0), ("accepted", 8.0), ("lost", 2.0)], 1
+    ):
+        losses = {0: 1.0} if fate == "accepted" else {}
+        others = {} if losses else {0: fate}
+        memory = EXPLOIT.on_round_end(memory, a_report(round, losses, others, {0: seconds}))
+        took_s.append(kept(memory, "took_s")[0])
+    assert took_s == [50.0, 60.0, 60.0, 8.0, 8.0]
+
+
+def test_a_client_whose_end_is_unknown_took_the_whole_round() -> None:
+    late = ClientReport(0, "lost", times=Times(2.0))
+    report = RoundReport(1, 0.1, 1, (late,), Traffic(), took_s=32.0)
+    assert kept(EXPLOIT.on_round_end({}, report), "took_s") == {0: 30.0}
+
+
+def test_strangers_to_the_plan_teach_nothing() -> None:
+    report = a_report(1, {0: 1.0})
+    stranger = ClientReport(5, "rejected", "not asked in this round")
+    memory = EXPLOIT.on_round_end({}, replace(report, clients=(*report.clients, stranger)))
+    assert kept(memory, "count") == {0: 1.0}
+
+
+# --- rewards --------------------------------------------------------------------------------
+
+
+def test_the_reward_is_samples_times_the_root_of_the_mean_squared_loss() -> None:
+    logic = a_logic(Oort(fraction=1.0))
+    clients = bowls(4)
+    state, report = run_round(a_state(logic), MemoryPeers(logic, clients), logic)
+    rms = {one.client: one.metrics["rms_loss"] for one in report.clients}
+    assert kept(state.memory[SELECT], "reward") == {
+        client: pytest.approx(len(clients[client]) * rms[client]) for client in clients
+    }
+
+
+def test_only_a_selector_that_needs_the_squared_losses_is_told_of_them() -> None:
+    for selector, told in ((Oort(fraction=1.0), True), (Uniform(fraction=1.0), False)):
+        logic = a_logic(selector)
+        updates: list[Update] = []
+        peers = MemoryPeers(logic, bowls(2), forge=lambda one, to=updates: to.append(one) or [one])
+        run_round(a_state(logic), peers, logic)
+        assert len(updates) == 2
+        assert all(("rms_loss" in update.metrics) is told for update in updates)
+
+
+def test_rewards_are_clipped_and_scaled_to_their_range() -> None:
+    rewards = np.array([20.0, 0.0, 10.0, 40.0, 30.0])
+    scale = Scale.of(rewards, clip=0.5)
+    assert (scale.least, scale.span, scale.clip) == (9.99, pytest.approx(30.01), 30.0)
+    clipped = np.array([20.0, 9.99, 10.0, 30.0, 30.0])
+    assert scale.scaled(rewards) == pytest.approx((clipped - 9.99) / 30.01)
+
+
+def test_who_was_long_not_seen_is_worth_more() -> None:
+    memory = EXPLOIT.on_round_end({}, a_report(1, {0: 1.0, 1: 1.0, 2: 1.0}))
+    for round in range(2, 20):
+        memory = EXPLOIT.on_round_end(memory, a_report(round, {0: 1.0, 1: 1.0}))
+    utility = EXPLOIT.standing(people(3), memory, 20, 2).utility
+    assert utility[2] - utility[0] == pytest.approx(
+        np.sqrt(0.1 * np.log(20)) - np.sqrt(0.1 * np.log(20) / 19)
+    )
+    assert uncertainty(np.array([1.0]), 1).tolist() == [0.0]
+
+
+# --- speed ----------------------------------------------------------------------------------
+
+
+def test_only_who_takes_longer_than_preferred_is_worth_less() -> None:
+    values, durations_s = np.full(4, 3.0), np.array([1.0, 2.0, 4.0, np.nan])
+    assert slowed(values, durations_s, 2.0, alpha=2.0).tolist() == [3.0, 3.0, 0.75, 3.0]
+    assert slowed(values, durations_s, 2.0, alpha=0.0).tolist() == [3.0] * 4
+    assert slowed(values, durations_s, float("inf"), alpha=2.0).tolist() == [3.0] * 4
+
+
+def test_the_preferred_duration_is_a_percentile_of_all_that_are_known() -> None:
+    durations_s = np.array([5.0, 1.0, 4.0, 2.0, 3.0])
+    found = [preferred_s(durations_s, percentile) for percentile in (1, 19, 20, 59, 99.9, 100)]
+    assert found == [1.0, 1.0, 2.0, 3.0, 5.0, float("inf")]
+    assert preferred_s(np.zeros(0), 30) == float("inf")
+    # A client that is not there now counts as well: 0 to 3 are, 4 is not.
+    selector = replace(EXPLOIT, percentile=10.0)
+    took_s = {0: 9.0, 1: 9.0, 2: 9.0, 3: 9.0, 4: 1.0}
+    memory = selector.on_round_end({}, a_report(1, dict.fromkeys(took_s, 1.0), None, took_s))
+    assert selector.standing(people(4), memory, 2, 2).preferred_s == 1.0
+
+
+def test_clients_say_once_how_long_they_take_and_the_quick_are_explored_first() -> None:
+    logic = a_logic(Oort(count=2, new_candidates=1), deadline_s=1000.0)
+    train_s = {client: 10.0 + client for client in range(8)}
+    upload_s = dict.fromkeys(range(8), 2.0)
+    clients = {client: bowl([1.0] * 3) for client in range(8)}
+    peers = TimedPeers(logic, clients, train_s=train_s, upload_s=upload_s)
+    state, reports = run_rounds(4, a_state(logic), peers)
+    assert peers.asked == [("times", tuple(range(8)))], "nobody is asked twice"
+    told = kept(state.memory[SELECT], "told_s")
+    assert told == {client: train_s[client] + 2.0 for client in range(8)}
+    assert state.memory[SURVEY]["times"] == {client: {} for client in range(8)}
+    before = set(reports[0].of("accepted"))
+    new = set(reports[1].of("accepted")) - before
+    assert new == {min(set(range(8)) - before)}, "the first of the others, equal in size, is quick"
+
+
+def test_how_long_clients_took_comes_from_the_clock_of_the_round() -> None:
+    logic = a_logic(replace(EXPLOIT, ask_times=False), deadline_s=1000.0)
+    train_s = {0: 5.0, 1: 6.0, 2: 7.0, 3: 8.0}
+    upload_s = dict.fromkeys(range(4), 2.0)
+    clients = {client: bowl([1.0] * 3) for client in range(4)}
+    peers = TimedPeers(logic, clients, train_s=train_s, upload_s=upload_s)
+    state, report = run_round(a_state(logic), peers, logic)
+    expected = {client: train_s[client] + 2.0 for client in report.of("accepted")}
+    # One upload at a time: the second waits for the first.
+    first, second = sorted(expected)
+    if expected[second] - expected[first] < 2.0:
+        expected[second] = expected[first] + 2.0
+    assert kept(state.memory[SELECT], "took_s") == expected
+
+
+def test_devices_that_need_no_time_are_not_told_apart_by_how_busy_the_machine_is() -> None:
+    """A simulation without devices measures the machine that it runs on, never twice the same."""
+    idle: Mapping[str, Any] = with_numbers({}, "told_s", {0: 0.0, 1: 0.0, 2: 0.0})
+    losses = {0: 1.0, 1: 2.0, 2: 3.0}
+    one = EXPLOIT.on_round_end(idle, a_report(1, losses, None, {0: 1.0, 1: 2.0, 2: 3.0}))
+    other = EXPLOIT.on_round_end(idle, a_report(1, losses, None, {0: 9.0, 1: 0.1, 2: 4.0}))
+    np.testing.assert_equal(dict(one), dict(other))
+    # In a deployment one alone may say so, and gains nothing by it.
+    liar = EXPLOIT.on_round_end(
+        with_numbers(idle, "told_s", {1: 5.0}), a_report(1, losses, None, {0: 1.0, 1: 2.0, 2: 3.0})
+    )
+    assert kept(liar, "took_s") == {0: 1.0, 1: 2.0, 2: 3.0}
+
+
+def test_without_a_penalty_nobody_is_asked_and_nothing_is_measured() -> None:
+    selector = replace(EXPLOIT, alpha=0.0)
+    assert selector.surveys() == ()
+    assert replace(EXPLOIT, ask_times=False).surveys() == ()
+    memory = selector.on_round_end({}, a_report(1, {0: 1.0}, None, {0: 4.0}))
+    assert "took_s" not in memory
+
+
+# --- the pacer ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("after", "expected"),
+    [(1.0, 35.0), (1.09, 35.0), (1.2, 30.0), (0.8, 30.0), (5.9, 30.0), (6.1, 25.0), (0.95, 35.0)],
+)
+def test_the_pacer_waits_longer_when_gains_are_flat_and_less_when_they_jump(
+    after, expected
+) -> None:
+    pacer = Pacer(step=3, delta=5.0)
+    history = np.zeros(0)
+    for gain in [1.0] * 3 + [after] * 3:
+        history = pacer.gained(history, np.full(4, gain))
+    assert pacer.percentile(30.0, history, 6) == expected
+    assert pacer.percentile(30.0, history, 7) == 30.0, "it looks every third round"
+    assert pacer.percentile(30.0, history, 3) == 30.0, "and not before there are two periods"
+    assert replace(pacer, delta=0.0).percentile(30.0, history, 6) == 30.0
+
+
+def test_the_percentile_stays_between_its_step_and_the_slowest() -> None:
+    pacer = Pacer(step=1, delta=5.0)
+    assert pacer.percentile(98.0, np.array([1.0, 1.0]), 2) == 100.0
+    assert pacer.percentile(7.0, np.array([1.0, 9.0]), 2) == 5.0
+
+
+def test_only_those_that_were_taken_by_utility_count_as_gain() -> None:
+    memory = EXPLOIT.on_round_end({}, a_report(1, {0: 1.0, 1: 1.0}))
+    memory = EXPLOIT.on_round_end(memory, a_report(2, {0: 4.0, 5: 9.0}))
+    assert memory["gained"].tolist() == pytest.approx([0.0, 40.0], rel=1e-3)
+
+
+# --- who is drawn ---------------------------------------------------------------------------
+
+
+def test_the_first_round_is_uniform() -> None:
+    population = Population({client: 1000 if client else 1 for client in range(10)})
+    times = sum(0 in drawn(Oort(count=5), population, seed=seed).clients for seed in range(400))
+    assert times == pytest.approx(200, abs=40)
+
+
+def test_exploration_falls_to_its_least() -> None:
+    selector = Oort(count=100)
+    memory = selector.on_round_end({}, a_report(1, dict.fromkeys(range(500), 1.0)))
+    new = {
+        round: sum(client >= 500 for client in drawn(selector, people(1000), memory, round).clients)
+        for round in (2, 11, 500)
+    }
+    assert new == {2: 88, 11: 73, 500: 30}
+
+
+def test_known_and_new_clients_fill_up_for_each_other() -> None:
+    half = Oort(count=4, exploration=0.5, least_exploration=0.5, decay=1.0)
+    for known, explored in ((10, 0), (9, 1), (7, 2), (2, 2), (1, 3)):
+        memory = half.on_round_end({}, a_report(1, dict.fromkeys(range(known), 1.0)))
+        cohort = drawn(half, people(10), memory, 2).clients
+        assert (len(cohort), sum(client >= known for client in cohort)) == (4, explored)
+    memory = half.on_round_end({}, a_report(1, {20: 1.0}))
+    assert len(drawn(half, people(10), memory, 2).clients) == 4, "no known client is there"
+
+
+def test_new_clients_are_drawn_among_the_large_and_in_proportion_to_size() -> None:
+    sizes = {0: 10, **{client: 100 + client for client in range(1, 30)}, 30: 5}
+    selector = Oort(count=2, exploration=1.0, least_exploration=1.0, new_candidates=5)
+    memory = selector.on_round_end({}, a_report(1, {0: 1.0}))
+    cohorts = [drawn(selector, Population(sizes), memory, 2, seed).clients for seed in range(200)]
+    assert {client for cohort in cohorts for client in cohort} == set(range(20, 30))
+
+
+def test_candidates_reach_down_to_the_cut_off_or_are_many_times_as_many_as_are_drawn() -> None:
+    utility = np.array([0.1, 1.0, 0.5, 0.9, 0.4])
+    assert candidates_for(utility, 1, 0.5, 0.0).tolist() == [1, 3, 2]
+    assert candidates_for(utility, 1, 1.0, 0.0).tolist() == [1, 3]
+    assert candidates_for(utility, 1, 1.0, 3.0).tolist() == [1, 3, 2, 4]
+    assert candidates_for(utility, 5, 0.5, 0.0).tolist() == [1, 3, 2, 4, 0]
+
+
+def test_who_was_asked_too_often_is_barred_and_the_most_asked_first() -> None:
+    selector = replace(EXPLOIT, most_rounds=2, most_barred=0.2)
+    memory: Mapping[str, Any] = selector.on_round_end(
+        {}, a_report(1, dict.fromkeys(range(10), 1.0))
+    )
+    for round, asked in enumerate([(1, 2, 3), (1, 2, 3), (2, 3), (2,)], start=2):
+        memory = selector.on_round_end(memory, a_report(round, dict.fromkeys(asked, 9.0)))
+    population = people(10)
+    everybody = selector.standing(population, memory, 6, 2).clients.tolist()
+    assert everybody == [0, 1, 4, 5, 6, 7, 8, 9], "a fifth of ten, of the three"
+    often = replace(selector, most_rounds=3)
+    assert 1 in often.standing(population, memory, 6, 2).clients
+    # Who is barred takes part when nobody else is there, or when all that are there are wanted.
+    alone = Population({2: 10, 3: 10, 4: 0})
+    assert drawn(replace(selector, count=1), alone, memory, 6).clients in ((2,), (3,))
+    assert drawn(selector, alone, memory, 6).clients == (2, 3)
+
+
+def test_there_are_some_in_reserve_for_those_that_are_asked_too_many() -> None:
+    memory = EXPLOIT.on_round_end({}, a_report(1, dict.fromkeys(range(20), 1.0)))
+    for known in ({}, memory):
+        plan = drawn(EXPLOIT, people(20, over_select=1.5), known, 2)
+        assert (len(plan.lanes), plan.enough) == (3, 2)
+
+
+# --- always ---------------------------------------------------------------------------------
+
+FATES = st.sampled_from(["accepted", "declined", "lost", "rejected"])
+SELECTORS = st.builds(
+    Oort,
+    count=st.integers(1, 6),
+    alpha=st.sampled_from([0.0, 2.0]),
+    least_exploration=st.sampled_from([0.0, 0.3]),
+    candidates=st.sampled_from([0.0, 1.0]),
+    cutoff=st.sampled_from([0.05, 0.95]),
+    pacer_step=st.integers(1, 3),
+    most_rounds=st.none() | st.integers(1, 3),
+    most_barred=st.sampled_from([0.3, 1.0]),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(selector=SELECTORS, data=st.data(), seed=st.integers(0, 9))
+def test_it_is_pure_resumes_alike_and_asks_only_who_is_there_and_not_barred(
+    selector, data, seed
+) -> None:
+    memory: Mapping[str, Any] = with_numbers({}, "told_s", {0: 3.0, 1: 400.0})
+    for round in range(1, 7):
+        samples = data.draw(
+            st.dictionaries(st.integers(0, 14), st.integers(0, 50), min_size=1).filter(
+                lambda drawn: any(drawn.values())
+            )
+        )
+        population = Population(samples, over_select=data.draw(st.sampled_from([1.0, 1.5])))
+        before = copy.deepcopy(dict(memory))
+        plan = drawn(selector, population, memory, round, seed)
+        again = drawn(replace(selector), population, copy.deepcopy(before), round, seed)
+        assert plan == again
+        np.testing.assert_equal(dict(memory), before)
+        there = set(population.clients)
+        assert set(plan.clients) <= there
+        wanted = population.asked(min(selector.count, len(there)))
+        assert len(plan.clients) <= wanted
+        if "count" in memory and wanted < len(there):
+            times = column(memory, "count", np.arange(15), 0.0)
+            too_often = {k for k in range(15) if times[k] > (selector.most_rounds or 99)}
+            if selector.most_barred == 1 and there - too_often:
+                assert not set(plan.clients) & too_often
+        clients = tuple(
+            ClientReport(
+                client,
+                data.draw(FATES),
+                samples=samples[client],
+                metrics={"rms_loss": data.draw(st.floats(0, 1e200))},
+                times=Times(0.0, ended_s=data.draw(st.floats(0, 1e6))),
+            )
+            for client in plan.clients
+        )
+        report = RoundReport(round, 0.1, len(clients), clients, Traffic())
+        learned = selector.on_round_end(memory, report)
+        np.testing.assert_equal(dict(memory), before)
+        np.testing.assert_equal(
+            dict(learned), dict(replace(selector).on_round_end(copy.deepcopy(before), report))
+        )
+        for name in ("reward", "round", "count", "told_s", "took_s"):
+            if name in learned:
+                assert np.isfinite(learned[name]["numbers"]).all()
+        memory = learned
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("exploration", 1.1),
+        ("least_exploration", -0.1),
+        ("decay", 0.0),
+        ("cutoff", 0.0),
+        ("clip", 1.5),
+        ("candidates", -1.0),
+        ("new_candidates", 0.5),
+        ("alpha", -1.0),
+        ("alpha", float("inf")),
+        ("percentile", 0.0),
+        ("percentile", 100.5),
+        ("pacer_delta", -1.0),
+        ("pacer_step", 0),
+        ("most_rounds", 0),
+        ("most_barred", 1.5),
+        ("percentile", float("nan")),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(name, value) -> None:
+    with pytest.raises(LogicError, match=f"{name} must be"):
+        Oort(**{name: value})
+
+
+def test_the_preset_is_the_selector_with_fedavgs_mean() -> None:
+    preset = oort(fraction=0.2, alpha=1.0, percentile=50, most_rounds=10, ask_times=False)
+    expected = Oort(0.2, alpha=1.0, percentile=50, most_rounds=10, ask_times=False)
+    assert preset.selector == expected
+    assert oort().selector == Oort()
