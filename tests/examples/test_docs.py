@@ -195,3 +195,14 @@ def test_users_import_from_fedmx_alone() -> None:
     assert len(codes) > len(EXAMPLES) > 5
     statement = re.compile(r"^\s*(?:from|import) +layers\b.*$", re.MULTILINE)
     assert [(where, line) for where, text in codes for line in statement.findall(text)] == []
+
+
+def test_the_page_on_deployment_writes_the_servers_address_where_the_unit_reads_it() -> None:
+    deploy = ROOT / "examples" / "deploy"
+    (read,) = re.findall(
+        r"^EnvironmentFile=(\S+)$", (deploy / "fedmx-client@.service").read_text(), re.MULTILINE
+    )
+    written = re.findall(
+        r"^echo FEDMX_SERVER=\S+ > (\S+)$", (deploy / "README.md").read_text(), re.M
+    )
+    assert written == [read]
