@@ -330,7 +330,7 @@ def test_a_client_refuses_what_it_does_not_have_or_allow(
     )
     here, told = refusal(clients, certificates, tmp_path, OwnPart(modules=()))
     assert "mine_only" in here
-    assert "not among those allowed" in here
+    assert "which is not allowed here" in here
     assert "\n" not in here
     assert told == f"client 0: cannot take part: {here}"
 

@@ -142,7 +142,7 @@ def test_nothing_about_clients_is_said_where_it_was_not_measured() -> None:
 
 
 def test_a_run_ends_when_the_mean_over_clients_is_enough() -> None:
-    everybody = {"select": {"name": "uniform", "fraction": 1.0}}
+    everybody = {"selector": {"name": "uniform", "fraction": 1.0}}
     simulation = simulate(experiment(rounds=200, stop={"client_accuracy": 0.75}, logic=everybody))
     rounds = list(simulation)
     assert rounds[-1].round < 200

@@ -213,7 +213,7 @@ def test_a_clock_does_not_change_what_clients_learn() -> None:
 @pytest.mark.parametrize("what", ["dropout", "availability", "uploads"])
 def test_a_clock_without_devices_is_refused(what) -> None:
     value = {"dropout": 0.1, "availability": "chance", "uploads": "serial"}[what]
-    with pytest.raises(Exception, match=f"clock.{what}.*needs devices"):
+    with pytest.raises(Exception, match=f"clock.{what}.*needs simulated devices"):
         timed({}, {what: value})
 
 
