@@ -135,6 +135,14 @@ class ClientSessions:
             return
         self.bytes.queued(client, type(message).__name__, size)
 
+    def give(self, task: Task) -> None:
+        """Send a task, unless its client has come back without the memory that it counts on."""
+        client, last = task.client, task.last_accepted_round
+        if last and client in self.there.ready and last not in self.kept.get(client, ()):
+            self._arrived.append(StateLost(task.round, client))
+        else:
+            self.send(client, task)
+
     def offence(self, client: int, what: str) -> None:
         """Report what no honest client does; one that goes on is disconnected."""
         self._report(f"client {client}", what)
@@ -282,15 +290,8 @@ class ClientSessions:
         self.kept[client] = set(ready.kept)
         if client in self.questions:
             self.send(client, self.questions[client])
-        task = self.outstanding.get(client)
-        if (
-            task is not None
-            and task.last_accepted_round
-            and task.last_accepted_round not in ready.kept
-        ):
-            self._arrived.append(StateLost(task.round, client))
-        elif task is not None:
-            self.send(client, task)
+        if client in self.outstanding:
+            self.give(self.outstanding[client])
 
     def _void(self, client: int, reason: str) -> None:
         """Let the logic know that what was asked of a client will not be had."""

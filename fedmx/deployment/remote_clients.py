@@ -111,6 +111,7 @@ class RemoteClients:
         if self._entered == 0:
             raise FedmxError("the server does not listen; run its rounds inside `with server:`")
         self._give_up()  # a round that an error ended may have left something behind
+        self._outstanding = self._sessions.outstanding = {}
         self._pump()
         reminder = Reminder(0.0)
         while True:
@@ -169,12 +170,19 @@ class RemoteClients:
 
     def send(self, tasks: Sequence[Task]) -> None:
         """Send tasks; a client that is gone gets its task when it is back."""
+        new = {task.client for task in tasks}
+        # Whoever is back by now gets its new task below, and not twice.
+        before = {client: task for client, task in self._outstanding.items() if client not in new}
+        self._sessions.outstanding = before
         self._pump()  # so that nothing goes to a connection that has not said that it is ready
+        self._sessions.outstanding = self._outstanding
+        asked = self._clock.times()
         for task in tasks:
             if self._over.get(task.client) == task.round:
                 del self._over[task.client]  # the round is run again
-            self._clock.ask(task.client)
-            self._sessions.send(task.client, task)
+            if task.client not in asked:
+                self._clock.ask(task.client)
+            self._sessions.give(task)
 
     def answer(self, verdicts: Sequence[Verdict]) -> None:
         """Tell clients what became of their offers."""
@@ -183,8 +191,9 @@ class RemoteClients:
             self._clock.note(verdict.client, "decided_s")
             if verdict.granted:
                 self._clock.note(verdict.client, "sending_s")
-            else:
-                self._done_with(verdict.client)
+            else:  # the round has struck its task out already
+                self._over[verdict.client] = verdict.round
+                self._clock.note(verdict.client, "ended_s")
 
     def set_timer(self, at_s: float | None) -> None:
         """Set the moment at which the timer fires."""
