@@ -167,6 +167,11 @@ class RemoteClients:
         self._outstanding = self._sessions.outstanding = outstanding
         self._clock.begin(deadline_s)
         self._timer_s = math.inf
+        for client, task in outstanding.items():  # in flight since an earlier round
+            self._sessions.there.expect(client)
+            if client in self._sessions.returned:
+                self._sessions.give(task)
+        self._sessions.returned.clear()
 
     def send(self, tasks: Sequence[Task]) -> None:
         """Send tasks; a client that is gone gets its task when it is back."""
@@ -201,6 +206,15 @@ class RemoteClients:
 
     def events(self) -> Generator[Offer | Update | ClientLost | StateLost | TimerFired, None, None]:
         """Yield what arrives, until no task is outstanding or the deadline has passed."""
+        try:
+            yield from self._events()
+        finally:  # also when the round has enough
+            self._give_up()
+            self._clock.end()
+
+    def _events(
+        self,
+    ) -> Generator[Offer | Update | ClientLost | StateLost | TimerFired, None, None]:
         reminder = Reminder(REMIND_S)
         there, outstanding = self._sessions.there, self._outstanding
         while outstanding and self._clock.left_s > 0:
@@ -224,8 +238,6 @@ class RemoteClients:
             if outstanding and reminder.due():
                 who = named(set(outstanding))
                 log.info("round %d: waiting for clients %s", self._round, who)
-        self._give_up()
-        self._clock.end()
 
     @property
     def clock(self) -> Clock:

@@ -10,15 +10,16 @@ from typing import Any
 
 import pytest
 
+from fedmx.client.client import Client
 from fedmx.deployment.remote_clients import RemoteClients
-from fedmx.protocol.messages import Ready, Setup
+from fedmx.protocol.messages import Failed, Ready, Setup
 from fedmx.server.server import Server
-from layers.logic import Hook, Offer, ServerHalf, Verdict
+from layers.logic import Hook, Logic, Offer, ServerHalf, Task, Training, Update, Verdict
 from layers.logic.core.plan import Plan, single_lanes
 from layers.logic.core.selector import Selector
 from layers.logic.selectors.uniform import Uniform
 from tests.fedmx.processes import until
-from tests.fedmx.scripted import Least, Scripted, fleet, honest, listening, update_of
+from tests.fedmx.scripted import Least, Scripted, compute, fleet, honest, listening, update_of
 from tests.network.conftest import Certificates
 
 
@@ -195,3 +196,119 @@ def test_a_client_that_is_back_after_a_round_that_failed_gets_no_task_of_it(
         (round,) = server.rounds()
     assert round.participants == (0, 1)
     assert [task.round for task in clients[1].tasks] == [1, 1]
+
+
+# --- clients in flight ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Patient(Selector):
+    """One update is enough in round 1; round 2 waits for client 0 and for those in flight."""
+
+    def select(self, population, memory, round, rng) -> Plan:  # type: ignore[no-untyped-def]
+        if round == 1:
+            return Plan(single_lanes(population.clients), enough=1, keeps_stragglers=True)
+        return Plan(((0,),), late=population.in_flight)
+
+
+def late(client: Scripted, task: Task, first_is_over: threading.Event) -> None:
+    assert first_is_over.wait(60)
+    client.say(update_of(task))
+
+
+def late_after_coming_back(client: Scripted, task: Task, first_is_over: threading.Event) -> None:
+    assert first_is_over.wait(60)
+    client.hang_up()
+    client.connect()
+    client.be_ready()
+    again = client.task()
+    assert (again.round, again.has_model) == (1, False)
+    client.say(update_of(task))
+
+
+@pytest.mark.parametrize("script", [late, late_after_coming_back])
+def test_an_update_in_flight_is_accepted_in_the_next_round(
+    certificates: Certificates, script: Callable[[Scripted, Task, threading.Event], None]
+) -> None:
+    first_is_over = threading.Event()
+    server = listening(certificates, last=2, wait_for=2, selector=Patient())
+    scripts = {0: honest, 1: lambda client: script(client, client.task(), first_is_over)}
+    with server, fleet(server, certificates, scripts):
+        rounds = server.rounds()
+        first = next(rounds)
+        assert sorted(server.state.in_flight) == [1]
+        first_is_over.set()
+        (second,) = rounds
+    assert (first.participants, second.participants) == ((0,), (0, 1))
+    assert second.rejected_connections == ()
+    assert not server.state.in_flight
+
+
+def test_a_client_in_flight_that_comes_back_between_rounds_is_asked_for_its_update(
+    certificates: Certificates,
+) -> None:
+    first_is_over = threading.Event()
+    server = listening(certificates, last=2, wait_for=2, selector=Patient())
+
+    def script(client: Scripted) -> None:
+        late_after_coming_back(client, client.task(), first_is_over)
+
+    with server, fleet(server, certificates, {0: honest, 1: script}):
+        rounds = server.rounds()
+        next(rounds)
+        first_is_over.set()
+        until(lambda: not ready(server, 1), lambda: "client 1 is still there")
+        until(lambda: ready(server, 1), lambda: "client 1 is not back")
+        (second,) = rounds
+    assert second.participants == (0, 1)
+
+
+def test_a_client_in_flight_that_is_gone_for_good_is_lost(certificates: Certificates) -> None:
+    first_is_over = threading.Event()
+    server = listening(certificates, last=2, wait_for=2, selector=Patient(), rejoin_s=0.1)
+
+    def script(client: Scripted) -> None:
+        client.task()
+        assert first_is_over.wait(60)
+        client.hang_up()
+
+    with server, fleet(server, certificates, {0: honest, 1: script}):
+        rounds = server.rounds()
+        next(rounds)
+        first_is_over.set()
+        assert isinstance(server.network, RemoteClients)
+        there = server.network._sessions.there
+        until(lambda: (ready(server, 1), 1 not in there.samples)[1], lambda: "1 is still expected")
+        (second,) = rounds
+    assert (second.participants, second.report.of("lost")) == ((0,), (1,))
+
+
+class Sends:
+    """A connector of which nothing comes; it keeps what is sent."""
+
+    def __init__(self) -> None:
+        self.sent: list[Any] = []
+
+    def send(self, message: object) -> None:
+        self.sent.append(message)
+
+    def next_event(self, wait_s: float | None) -> None:
+        return None
+
+
+def test_a_client_sends_its_update_again_or_says_that_it_is_lost() -> None:
+    logic = Logic(layout=compute().engine.layout)
+    setup = Setup("run", "", "", 0, (4,), 3)
+    task = Task(1, 0, 5, Training(steps=1), *compute().engine.initial(1))
+    here, restarted = Sends(), Sends()
+    one, other = (Client(network, logic, compute()) for network in (here, restarted))  # type: ignore[arg-type]
+    for message in (setup, task, task.without_vectors()):
+        one._handle(message)
+    _, first, again = here.sent
+    assert isinstance(first, Update)
+    assert first is again
+    for message in (setup, task.without_vectors()):
+        other._handle(message)
+    _, failed = restarted.sent
+    assert isinstance(failed, Failed)
+    assert (failed.round, failed.reason) == (1, "started again after round 1, whose update is lost")
