@@ -215,6 +215,15 @@ def test_a_client_of_the_cohort_that_does_not_answer_gets_no_task() -> None:
     np.testing.assert_allclose(state.weights, _plain((0, 2)), atol=1e-4)
 
 
+def test_a_client_that_leaves_out_a_hooks_question_has_not_answered() -> None:
+    logic = a_logic(alone(0, 1, 2), aggregator=Mean("uniform"), hooks=[Masked()])
+    peers = MemoryPeers(logic, CLIENTS)
+    peers.forge_answer = lambda told: [replace(told, slots={}) if told.client == 1 else told]
+    state, report = run_round(a_state(logic), peers, logic)
+    assert (report.of("accepted"), report.of("lost")) == ((0, 2), (1,))
+    np.testing.assert_allclose(state.weights, _plain((0, 2)), atol=1e-4)
+
+
 def test_a_hook_gives_numbers_to_the_rounds_record() -> None:
     logic = a_logic(alone(0, 1), hooks=[Masked()])
     _, reports = run_rounds(2, a_state(logic), MemoryPeers(logic, CLIENTS))
