@@ -139,6 +139,7 @@ class RemoteClients:
         ends = math.inf if deadline_s is None else time.monotonic() + deadline_s
         reminder = Reminder(REMIND_S)
         for client in clients:
+            there.expect(client)  # it may have gone for good since it was chosen
             self._sessions.send(client, question)
         while asked and (left_s := ends - time.monotonic()) > 0:
             event = self._next(left_s)
@@ -187,6 +188,7 @@ class RemoteClients:
                 del self._over[task.client]  # the round is run again
             if task.client not in asked:
                 self._clock.ask(task.client)
+            self._sessions.there.expect(task.client)
             self._sessions.give(task)
 
     def answer(self, verdicts: Sequence[Verdict]) -> None:

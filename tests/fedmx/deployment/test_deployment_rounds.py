@@ -14,7 +14,18 @@ from fedmx.client.client import Client
 from fedmx.deployment.remote_clients import RemoteClients
 from fedmx.protocol.messages import Failed, Ready, Setup
 from fedmx.server.server import Server
-from layers.logic import Hook, Logic, Offer, ServerHalf, Task, Training, Update, Verdict
+from layers.logic import (
+    Answer,
+    Hook,
+    Logic,
+    Offer,
+    Question,
+    ServerHalf,
+    Task,
+    Training,
+    Update,
+    Verdict,
+)
 from layers.logic.core.plan import Plan, single_lanes
 from layers.logic.core.selector import Selector
 from layers.logic.selectors.uniform import Uniform
@@ -281,6 +292,62 @@ def test_a_client_in_flight_that_is_gone_for_good_is_lost(certificates: Certific
         until(lambda: (ready(server, 1), 1 not in there.samples)[1], lambda: "1 is still expected")
         (second,) = rounds
     assert (second.participants, second.report.of("lost")) == ((0,), (1,))
+
+
+# --- clients that are gone for good -------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class OneLane(Selector):
+    """Client 1 starts from what client 0 returned."""
+
+    def select(self, population, memory, round, rng) -> Plan:  # type: ignore[no-untyped-def]
+        return Plan(((0, 1),))
+
+
+@dataclass(frozen=True)
+class Asks(Hook):
+    """Asks those who returned."""
+
+    def server(self) -> ServerHalf:
+        return _Asks()
+
+
+class _Asks(ServerHalf):
+    asks = frozenset({"returned"})
+
+    def ask(self, moment, clients, context):  # type: ignore[no-untyped-def]
+        return {"still": "there?"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "participants"),
+    [({"selector": OneLane()}, (0,)), ({"hooks": [Asks()]}, (0, 1))],
+    ids=["the next of a lane", "one that is asked when it has returned"],
+)
+def test_nobody_waits_for_a_client_that_was_gone_for_good_before_it_was_asked(
+    certificates: Certificates, settings: dict[str, Any], participants: tuple[int, ...]
+) -> None:
+    def leaves(client: Scripted) -> None:
+        if "hooks" in settings:
+            client.say(update_of(client.task()))
+        client.hang_up()
+
+    def waits(client: Scripted) -> None:
+        task = client.task()
+        until(lambda: 1 not in there.samples, lambda: "client 1 is still expected")
+        client.say(update_of(task))
+        if "hooks" in settings:
+            asked = client.expect(Question)
+            slots: Any = {"0:Asks": {"still": "yes"}}
+            client.say(Answer(client.client, asked.name, {}, asked.round, slots))
+
+    server = listening(certificates, wait_for=2, rejoin_s=0.1, **settings)
+    assert isinstance(server.network, RemoteClients)
+    there = server.network._sessions.there
+    with server, fleet(server, certificates, {0: waits, 1: leaves}):
+        (round,) = server.rounds()
+    assert round.participants == participants
 
 
 class Sends:
