@@ -78,7 +78,18 @@ def test_an_update_of_an_earlier_version_is_folded_where_the_plan_accepts_it() -
     assert aggregator.staleness == [(2, 0), (0, 1)], "it had started from the model before the last"
     np.testing.assert_array_equal(second.weights, [4, 4, 4])  # its delta of 1, from 0
     assert sorted(second.in_flight) == [1, 2]
-    assert second.last_accepted == {2: 1, 0: 2}
+    assert second.last_accepted == {2: 1, 0: 1}, "the task of client 0 was of round 1"
+
+
+def test_a_client_keeps_what_it_remembers_when_its_late_update_is_accepted() -> None:
+    logic = a_logic(Buffered(), hooks=[Stc(p_down=None)], trainer=Ditto())
+    peers = MemoryPeers(logic, CLIENTS, order=(2, 0, 1))
+    state, _ = run_round(a_state(logic), peers, logic)
+    peers.order = (0, 1, 2)
+    state, report = run_round(state, peers, logic)
+    assert report.of("accepted") == (0,)
+    assert peers.remembers(0, state.last_accepted[0])
+    assert set(peers.memory(0, state).memory) == {"0:Stc", "trainer"}
 
 
 def test_a_late_update_is_accepted_from_clients_in_flight_alone() -> None:
