@@ -248,6 +248,9 @@ class Client:
         if any(_is_task_after(event, task.round) for event in self._waiting):
             log.info("round %d is over already", task.round)
             return None
+        if not task.has_model:
+            self._send_again(task)
+            return None
         try:
             made = self._made
             if made is None or not _same(made[0], task):
@@ -270,6 +273,14 @@ class Client:
         else:
             self._send_update(update)
         return update
+
+    def _send_again(self, task: Task) -> None:
+        """Send the update of a task of an earlier round, which comes without its model."""
+        if self._made is not None and self._made[0].round == task.round:
+            self._send_update(self._made[1])
+        else:
+            reason = f"started again after round {task.round}, whose update is lost"
+            self._send(Failed(task.round, task.client, reason, ""))
 
     def _fail(self, round: int, client: int, error: Exception) -> None:
         reason = f"{type(error).__name__}: {error}"

@@ -64,6 +64,7 @@ class ClientSessions:
         rejections: what was refused, and who offended.
         kept: after which rounds each client has its memory.
         outstanding: a view of the round's tasks of which an update may still come, by client.
+        returned: who has become ready since the last round began, while no task was outstanding.
         questions: what is outstanding in the survey under way, by client.
         asset_sender: sends the assets to the clients that lack them.
     """
@@ -83,6 +84,7 @@ class ClientSessions:
         self.rejections = Rejections()
         self.kept: dict[int, set[int]] = {}
         self.outstanding: Mapping[int, Task] = {}
+        self.returned: set[int] = set()
         self.questions: dict[int, Question] = {}
         self.asset_sender = AssetSender(assets, listener)
         self._setup = dataclasses.replace(setup, assets=self.asset_sender.announced)
@@ -134,6 +136,15 @@ class ClientSessions:
             self._void(client, str(error))
             return
         self.bytes.queued(client, type(message).__name__, size)
+
+    def give(self, task: Task) -> None:
+        """Send a task, unless its client has come back without the memory that it counts on."""
+        # The update of a task of an earlier round has been made, or never will be.
+        client, last = task.client, task.last_accepted_round if task.has_model else 0
+        if last and client in self.there.ready and last not in self.kept.get(client, ()):
+            self._arrived.append(StateLost(task.round, client))
+        else:
+            self.send(client, task)
 
     def offence(self, client: int, what: str) -> None:
         """Report what no honest client does; one that goes on is disconnected."""
@@ -282,15 +293,10 @@ class ClientSessions:
         self.kept[client] = set(ready.kept)
         if client in self.questions:
             self.send(client, self.questions[client])
-        task = self.outstanding.get(client)
-        if (
-            task is not None
-            and task.last_accepted_round
-            and task.last_accepted_round not in ready.kept
-        ):
-            self._arrived.append(StateLost(task.round, client))
-        elif task is not None:
-            self.send(client, task)
+        if client in self.outstanding:
+            self.give(self.outstanding[client])
+        else:
+            self.returned.add(client)
 
     def _void(self, client: int, reason: str) -> None:
         """Let the logic know that what was asked of a client will not be had."""

@@ -40,13 +40,18 @@ class Membership:
         self.gone[client] = time.monotonic()
         return True
 
+    def expect(self, client: int) -> None:
+        """Wait for a client that is not there as for one that has just left."""
+        if client not in self.samples:
+            self.gone.setdefault(client, time.monotonic())
+
     def expire(self) -> list[int]:
         """Forget the clients that are gone for too long, and return them."""
         now = time.monotonic()
         late = [client for client, since in self.gone.items() if now - since > self.rejoin_s]
         for client in late:
             del self.gone[client]
-            del self.samples[client]
+            self.samples.pop(client, None)
         return late
 
 

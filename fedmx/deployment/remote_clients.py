@@ -111,6 +111,7 @@ class RemoteClients:
         if self._entered == 0:
             raise FedmxError("the server does not listen; run its rounds inside `with server:`")
         self._give_up()  # a round that an error ended may have left something behind
+        self._outstanding = self._sessions.outstanding = {}
         self._pump()
         reminder = Reminder(0.0)
         while True:
@@ -138,6 +139,7 @@ class RemoteClients:
         ends = math.inf if deadline_s is None else time.monotonic() + deadline_s
         reminder = Reminder(REMIND_S)
         for client in clients:
+            there.expect(client)  # it may have gone for good since it was chosen
             self._sessions.send(client, question)
         while asked and (left_s := ends - time.monotonic()) > 0:
             event = self._next(left_s)
@@ -166,15 +168,28 @@ class RemoteClients:
         self._outstanding = self._sessions.outstanding = outstanding
         self._clock.begin(deadline_s)
         self._timer_s = math.inf
+        for client, task in outstanding.items():  # in flight since an earlier round
+            self._sessions.there.expect(client)
+            if client in self._sessions.returned:
+                self._sessions.give(task)
+        self._sessions.returned.clear()
 
     def send(self, tasks: Sequence[Task]) -> None:
         """Send tasks; a client that is gone gets its task when it is back."""
+        new = {task.client for task in tasks}
+        # Whoever is back by now gets its new task below, and not twice.
+        before = {client: task for client, task in self._outstanding.items() if client not in new}
+        self._sessions.outstanding = before
         self._pump()  # so that nothing goes to a connection that has not said that it is ready
+        self._sessions.outstanding = self._outstanding
+        asked = self._clock.times()
         for task in tasks:
             if self._over.get(task.client) == task.round:
                 del self._over[task.client]  # the round is run again
-            self._clock.ask(task.client)
-            self._sessions.send(task.client, task)
+            if task.client not in asked:
+                self._clock.ask(task.client)
+            self._sessions.there.expect(task.client)
+            self._sessions.give(task)
 
     def answer(self, verdicts: Sequence[Verdict]) -> None:
         """Tell clients what became of their offers."""
@@ -183,8 +198,9 @@ class RemoteClients:
             self._clock.note(verdict.client, "decided_s")
             if verdict.granted:
                 self._clock.note(verdict.client, "sending_s")
-            else:
-                self._done_with(verdict.client)
+            else:  # the round has struck its task out already
+                self._over[verdict.client] = verdict.round
+                self._clock.note(verdict.client, "ended_s")
 
     def set_timer(self, at_s: float | None) -> None:
         """Set the moment at which the timer fires."""
@@ -192,6 +208,15 @@ class RemoteClients:
 
     def events(self) -> Generator[Offer | Update | ClientLost | StateLost | TimerFired, None, None]:
         """Yield what arrives, until no task is outstanding or the deadline has passed."""
+        try:
+            yield from self._events()
+        finally:  # also when the round has enough
+            self._give_up()
+            self._clock.end()
+
+    def _events(
+        self,
+    ) -> Generator[Offer | Update | ClientLost | StateLost | TimerFired, None, None]:
         reminder = Reminder(REMIND_S)
         there, outstanding = self._sessions.there, self._outstanding
         while outstanding and self._clock.left_s > 0:
@@ -215,8 +240,6 @@ class RemoteClients:
             if outstanding and reminder.due():
                 who = named(set(outstanding))
                 log.info("round %d: waiting for clients %s", self._round, who)
-        self._give_up()
-        self._clock.end()
 
     @property
     def clock(self) -> Clock:

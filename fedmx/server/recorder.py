@@ -41,7 +41,7 @@ class Recorder:
         record = round.record()
         self.folder.append_round(record)
         self.folder.append_clients(round.client_records())
-        self.events.add_round(record)
+        self.events.add_round(record, round.report.numbers)
         if round.round % self.every == 0 or round.round == self.last:
             self.folder.save_checkpoint(round.round, checkpoint, self.keep_last)
 

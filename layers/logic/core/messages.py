@@ -89,6 +89,11 @@ class Task:
         default_factory=dict
     )
 
+    @property
+    def has_model(self) -> bool:
+        """Whether it brings a model; a task of an earlier round, kept by the server, does not."""
+        return bool(self.weights.size or self.slots)
+
     def without_vectors(self) -> Task:
         """Return the task as the server's state keeps it while it is in flight."""
         return replace(self, weights=EMPTY, buffers=EMPTY, slots={})

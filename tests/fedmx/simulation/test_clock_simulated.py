@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from fedmx import Experiment, ExperimentError, Round, simulate
+from layers.logic import LogicError
 from layers.logic.clock import Devices, Fleet
 from layers.logic.core.messages import Training
 from layers.logic.core.plan import Plan
@@ -229,3 +230,16 @@ def test_without_devices_nobody_takes_any_time_and_a_seed_gives_the_same_plan(pr
     rounds = run(timed({"preset": preset}, {"deadline_s": 1e-6}))
     assert all(round.report.selected == CLIENTS for round in rounds)
     assert all(len(round.participants) == CLIENTS for round in rounds)
+
+
+@dataclass(frozen=True)
+class Patient(Selector):
+    """The first client that comes back ends a round, and the others stay in flight."""
+
+    def select(self, population, memory, round, rng) -> Plan:
+        return Plan(tuple((one,) for one in population.clients), enough=1, keeps_stragglers=True)
+
+
+def test_a_plan_that_keeps_stragglers_is_refused_in_a_simulation() -> None:
+    with pytest.raises(LogicError, match="round 1: the plan keeps stragglers in flight"):
+        run(timed({"selector": Patient()}, {}))
