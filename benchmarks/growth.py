@@ -14,9 +14,8 @@ import json
 import os
 from pathlib import Path
 
+from fedmx import Experiment, simulate
 from fedmx.cli.terminal.options import executor_override
-from fedmx.experiment.model import Experiment
-from fedmx.simulation.simulate import simulate
 
 
 def main() -> None:

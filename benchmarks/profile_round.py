@@ -14,8 +14,7 @@ import json
 import pstats
 from pathlib import Path
 
-from fedmx.experiment.model import Experiment
-from fedmx.simulation.simulate import simulate
+from fedmx import Experiment, simulate
 
 HERE = Path(__file__).resolve().parent
 PARTS = {  # the functions in which a part's time is spent, with all that they call
@@ -24,9 +23,13 @@ PARTS = {  # the functions in which a part's time is spent, with all that they c
     "gathering mini-batches": [("engine.py", "_gather"), ("batches.py", "batches")],
     "the reported loss": [("loss.py", "likelihood"), ("engine.py", "_losses")],
     "a client's samples, normalised": [("normalise.py", "materialise")],
-    "messages: encoding and decoding": [("wire.py", "carried"), ("serial.py", "_received")],
-    "selecting, folding, concluding": [("course.py", name) for name in ("open", "conclude")]
-    + [("course.py", "receive"), ("course.py", "__init__")],
+    "messages: encoding and decoding": [("loopback.py", "carried"), ("serial.py", "_received")],
+    "selecting, folding, concluding": [
+        ("cohort.py", "choose_cohort"),
+        ("dispatch.py", "first"),
+        ("collection.py", "on_update"),
+        ("conclusion.py", "conclude"),
+    ],
 }
 
 

@@ -18,9 +18,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 
-from fedmx.assembly.assembly import Assembly
-from fedmx.experiment.model import Experiment
-from fedmx.simulation.simulate import simulate
+from fedmx import Assembly, Experiment, simulate
 
 CLIENTS, IMAGES, COHORT = 100, 600, 10
 

@@ -24,9 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import numpy as np
 
-from fedmx.assembly.assembly import Assembly
-from fedmx.experiment.model import Experiment
-from fedmx.simulation.simulate import simulate
+from fedmx import Assembly, Experiment, simulate
 
 COHORT, IMAGES, HOUR_S = 100, 20, 3600.0
 CLIENTS = (100, 1_000, 10_000)

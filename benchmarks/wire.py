@@ -22,9 +22,7 @@ from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-from fedmx.deployment.serve import serve
-from fedmx.experiment.model import Experiment
-from fedmx.server.server import Server
+from fedmx import Experiment, Server, serve
 from layers.network import make_ca, make_client_certificate, make_server_certificate
 from layers.network.transport import endpoint
 from layers.network.transport.connection import Connection

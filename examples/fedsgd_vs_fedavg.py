@@ -6,9 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedmx.experiment.model import Experiment
-from fedmx.server.server import Server
-from fedmx.simulation.simulate import simulate
+from fedmx import Experiment, Server, simulate
 
 FILE = Path(__file__).with_name("quickstart.yaml")
 COHORT = 8

@@ -6,10 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from layers.logic.aggregators.buffers import BufferMean
-from layers.logic.core.aggregator import AGGREGATE, Aggregator, Contribution
-from layers.logic.core.state import ServerState
-from layers.logic.errors import LogicError
+from fedmx import AGGREGATE, Aggregator, BufferMean, Contribution, LogicError, ServerState
 
 
 class Total:

@@ -6,9 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from layers.logic.compression.halves import CodecClientHalf, CodecServerHalf
-from layers.logic.core.hook import ClientHalf, Hook, ServerHalf
-from layers.logic.errors import Rejected
+from fedmx import ClientHalf, CodecClientHalf, CodecServerHalf, Hook, Rejected, ServerHalf
 
 
 class UpperHalf:

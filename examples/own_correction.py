@@ -6,9 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from layers.logic.core.hook import ClientHalf, Context, Hook, ServerHalf
-from layers.logic.core.messages import Update
-from layers.logic.core.state import ServerState
+from fedmx import ClientHalf, Context, Hook, ServerHalf, ServerState, Update
 
 ZERO = np.float32(0)
 

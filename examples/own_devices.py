@@ -6,9 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from layers.logic.clock.availability import Availability, Presence
-from layers.logic.clock.devices import Devices, Fleet, trained_samples
-from layers.logic.seeds import generator
+from fedmx import Availability, Devices, Fleet, Presence, generator, trained_samples
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from layers.logic.core.hook import ClientHalf, Context, Hook, ServerHalf
-from layers.logic.core.messages import Update
-from layers.logic.errors import Rejected
+from fedmx import ClientHalf, Context, Hook, Rejected, ServerHalf, Update
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 from mxnet.gluon import nn
 
-from fedmx.experiment.model import Experiment
-from fedmx.simulation.simulate import simulate
+from fedmx import Experiment, simulate
 
 
 class Net(nn.HybridSequential):

@@ -6,12 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from layers.logic.algorithms.knapsack.reported_times import ToldTimes
-from layers.logic.core.messages import Verdict
-from layers.logic.core.plan import Plan, single_lanes
-from layers.logic.core.selector import Selector
-from layers.logic.core.survey import Question
-from layers.logic.errors import LogicError
+from fedmx import LogicError, Plan, Question, Selector, ToldTimes, Verdict, single_lanes
 
 
 @dataclass(frozen=True)

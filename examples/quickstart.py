@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from fedmx.experiment.model import Experiment
+from fedmx import Experiment
 
 FILE = Path(__file__).with_name("quickstart.yaml")
 FEDMX = [sys.executable, "-m", "fedmx"]

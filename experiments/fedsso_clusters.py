@@ -12,8 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedmx.experiment.model import Experiment
-from fedmx.simulation.simulate import simulate
+from fedmx import Experiment, simulate
 from layers.logic import SELECT
 
 SETTING = Path(__file__).parent / "mnist-fedsso.yaml"

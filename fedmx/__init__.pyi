@@ -76,9 +76,12 @@ from layers.logic.compression.halves import CodecServerHalf as CodecServerHalf
 from layers.logic.core.aggregator import AGGREGATE as AGGREGATE
 from layers.logic.core.engine import ArrayData as ArrayData
 from layers.logic.core.engine import Data as Data
+from layers.logic.core.mask import Mask as Mask
 from layers.logic.core.messages import Layout as Layout
 from layers.logic.core.messages import Slot as Slot
 from layers.logic.core.messages import Tensor as Tensor
 from layers.logic.core.survey import QUESTIONS as QUESTIONS
+from layers.logic.core.trainer import LocalSgd as LocalSgd
+from layers.logic.core.trainer import Trainer as Trainer
 from layers.logic.presets.settings_of_parts import settings_of_parts as settings_of_parts
 from layers.logic.seeds import generator as generator

@@ -7,6 +7,7 @@ import os
 # Before numpy and MXNet are loaded: they read it once.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,6 +27,9 @@ hypothesis.settings.register_profile(
     "explore", hypothesis.settings.get_profile("ci"), derandomize=False, max_examples=2000
 )
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+# A shell that starts pytest in the background has it ignore Ctrl-C, which some tests send.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # What multiprocessing starts once and keeps until this process ends.
 STAY_ON_PURPOSE = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")

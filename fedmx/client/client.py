@@ -256,6 +256,9 @@ class Client:
         if any(_is_task_after(event, task.round) for event in self._events):
             log.info("round %d has ended already", task.round)
             return None
+        if not task.has_model:
+            self._send_again(task)
+            return None
         try:
             result = self._last_result
             if result is None or not _is_same(result[0], task):
@@ -278,6 +281,15 @@ class Client:
         else:
             self._send_update(update)
         return update
+
+    def _send_again(self, task: Task) -> None:
+        """Send the update of a task of an earlier round, which comes without its model."""
+        result = self._last_result
+        if result is not None and result[0].round == task.round:
+            self._send_update(result[1])
+        else:
+            reason = f"started again after round {task.round}, whose update is lost"
+            self._send(Failed(task.round, task.client, reason, ""))
 
     def _send_failed(self, round: int, client: int, error: Exception) -> None:
         reason = f"{type(error).__name__}: {error}"

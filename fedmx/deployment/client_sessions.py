@@ -64,6 +64,8 @@ class ClientSessions:
         rejections: the reasons of rejections, and each client's protocol violations.
         memory_rounds: by client, the rounds after which it has its hooks' memory.
         outstanding: a view of the round's tasks of which an update may still come, by client.
+        reconnected: the clients that have become ready without an outstanding task since the last
+            round began.
         questions: the unanswered questions of the current survey, by client.
         asset_sender: sends the assets to the clients that lack them.
     """
@@ -83,6 +85,7 @@ class ClientSessions:
         self.rejections = Rejections()
         self.memory_rounds: dict[int, set[int]] = {}
         self.outstanding: Mapping[int, Task] = {}
+        self.reconnected: set[int] = set()
         self.questions: dict[int, Question] = {}
         self.asset_sender = AssetSender(assets, listener)
         self._setup = dataclasses.replace(setup, assets=self.asset_sender.announced)
@@ -141,6 +144,16 @@ class ClientSessions:
             self._add_lost(client, str(error))
             return
         self.byte_counter.queued(client, type(message).__name__, size)
+
+    def send_task(self, task: Task) -> None:
+        """Send a task, or report `StateLost` if the client lacks the memory that it needs."""
+        # A task of an earlier round needs none: its update was made, or never will be.
+        client, last = task.client, task.last_accepted_round if task.has_model else 0
+        has_memory = not last or last in self.memory_rounds.get(client, ())
+        if client in self.membership.ready and not has_memory:
+            self._events.append(StateLost(task.round, client))
+        else:
+            self.send(client, task)
 
     def report_violation(self, client: int, what: str) -> None:
         """Report a protocol violation; disconnect a client that has too many."""
@@ -300,15 +313,10 @@ class ClientSessions:
         self.memory_rounds[client] = set(ready.kept)
         if client in self.questions:
             self.send(client, self.questions[client])
-        task = self.outstanding.get(client)
-        if (
-            task is not None
-            and task.last_accepted_round
-            and task.last_accepted_round not in ready.kept
-        ):
-            self._events.append(StateLost(task.round, client))
-        elif task is not None:
-            self.send(client, task)
+        if client in self.outstanding:
+            self.send_task(self.outstanding[client])
+        else:
+            self.reconnected.add(client)
 
     def _add_lost(self, client: int, reason: str) -> None:
         """Add the event that a client will not do what it was asked, if it was asked anything."""

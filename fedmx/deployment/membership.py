@@ -40,6 +40,11 @@ class Membership:
         self.disconnected[client] = time.monotonic()
         return True
 
+    def expect(self, client: int) -> None:
+        """Wait for a client that is not connected as for one that has just left."""
+        if client not in self.samples:
+            self.disconnected.setdefault(client, time.monotonic())
+
     def expire(self) -> list[int]:
         """Remove the clients that were disconnected for too long, and return them."""
         now = time.monotonic()
@@ -48,7 +53,7 @@ class Membership:
         ]
         for client in late:
             del self.disconnected[client]
-            del self.samples[client]
+            self.samples.pop(client, None)
         return late
 
 

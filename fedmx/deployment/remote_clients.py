@@ -111,6 +111,7 @@ class RemoteClients:
         if self._entered == 0:
             raise FedmxError("the server does not listen; run its rounds inside `with server:`")
         self._end_tasks()  # a round that ended with an error may have left tasks
+        self._outstanding = self._sessions.outstanding = {}
         self._sessions.poll()
         log_timer = LogTimer(0.0)
         while True:
@@ -138,6 +139,7 @@ class RemoteClients:
         ends = math.inf if deadline_s is None else time.monotonic() + deadline_s
         log_timer = LogTimer(LOG_WAIT_S)
         for client in clients:
+            membership.expect(client)  # it may have left since it was chosen
             self._sessions.send(client, question)
         while asked and (left_s := ends - time.monotonic()) > 0:
             event = self._sessions.next_event(left_s)
@@ -166,15 +168,28 @@ class RemoteClients:
         self._outstanding = self._sessions.outstanding = outstanding
         self._clock.begin(deadline_s)
         self._timer_s = math.inf
+        for client, task in outstanding.items():  # in flight since an earlier round
+            self._sessions.membership.expect(client)
+            if client in self._sessions.reconnected:
+                self._sessions.send_task(task)
+        self._sessions.reconnected.clear()
 
     def send(self, tasks: Sequence[Task]) -> None:
         """Send tasks; a disconnected client gets its task when it reconnects."""
+        new = {task.client for task in tasks}
+        # A client that has reconnected by now gets its new task below, and not twice.
+        before = {client: task for client, task in self._outstanding.items() if client not in new}
+        self._sessions.outstanding = before
         self._sessions.poll()  # nothing may go to a new connection before its `Ready`
+        self._sessions.outstanding = self._outstanding
+        asked = self._clock.times()
         for task in tasks:
             if self._ended_rounds.get(task.client) == task.round:
                 del self._ended_rounds[task.client]  # the round is run again
-            self._clock.ask(task.client)
-            self._sessions.send(task.client, task)
+            if task.client not in asked:
+                self._clock.ask(task.client)
+            self._sessions.membership.expect(task.client)
+            self._sessions.send_task(task)
 
     def answer(self, verdicts: Sequence[Verdict]) -> None:
         """Send verdicts on offers."""
@@ -183,8 +198,9 @@ class RemoteClients:
             self._clock.note(verdict.client, "decided_s")
             if verdict.granted:
                 self._clock.note(verdict.client, "sending_s")
-            else:
-                self._end_task(verdict.client)
+            else:  # the round has ended its task already
+                self._ended_rounds[verdict.client] = verdict.round
+                self._clock.note(verdict.client, "ended_s")
 
     def set_timer(self, at_s: float | None) -> None:
         """Set the moment at which the timer fires."""
@@ -192,6 +208,15 @@ class RemoteClients:
 
     def events(self) -> Generator[Offer | Update | ClientLost | StateLost | TimerFired, None, None]:
         """Yield the round's events, until no task is outstanding or the deadline has passed."""
+        try:
+            yield from self._events()
+        finally:  # also when the round has enough
+            self._end_tasks()
+            self._clock.end()
+
+    def _events(
+        self,
+    ) -> Generator[Offer | Update | ClientLost | StateLost | TimerFired, None, None]:
         log_timer = LogTimer(LOG_WAIT_S)
         membership, outstanding = self._sessions.membership, self._outstanding
         while outstanding and self._clock.left_s > 0:
@@ -217,8 +242,6 @@ class RemoteClients:
             if outstanding and log_timer.due():
                 who = listing(set(outstanding))
                 log.info("round %d: waiting for clients %s", self._round, who)
-        self._end_tasks()
-        self._clock.end()
 
     @property
     def clock(self) -> Clock:

@@ -63,16 +63,23 @@ class EventLog:
         start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
         self._write(self._event(wall_time=time.time(), step=after_round + 1, session_log=start))
 
-    def add_round(self, record: Mapping[str, Any]) -> None:
+    def add_round(self, record: Mapping[str, Any], of_hooks: Mapping[str, Any] = {}) -> None:
         """Add the numbers of a round's record; a list counts as its length, and null is left out.
+
+        Args:
+            record: of the round.
+            of_hooks: the numbers that hooks gave for it; each has the tag hooks/NAME.
 
         Raises:
             RunError: the file cannot be written.
         """
         values = [
             self._summary.Value(tag=tag, simple_value=number)
-            for tag, field in SCALARS.items()
-            if (number := _number(record.get(field))) is not None
+            for tag, value in (
+                *((tag, record.get(field)) for tag, field in SCALARS.items()),
+                *((f"hooks/{name}", value) for name, value in of_hooks.items()),
+            )
+            if (number := _number(value)) is not None
         ]
         self._write(
             self._event(

@@ -44,7 +44,7 @@ class FolderRecorder:
         line = round.record()
         self.folder.append_round(line)
         self.folder.append_clients(round.client_records())
-        self.events.add_round(line)
+        self.events.add_round(line, round.report.numbers)
         if round.round % self.every == 0 or round.round == self.last_round:
             self.folder.save_checkpoint(round.round, checkpoint, self.keep_last)
 

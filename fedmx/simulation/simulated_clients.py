@@ -13,6 +13,7 @@ from layers.logic import (
     Answer,
     ClientLedger,
     ClientLost,
+    LogicError,
     Offer,
     Plan,
     Question,
@@ -107,7 +108,16 @@ class SimulatedClients:
     def begin(
         self, round: int, plan: Plan, outstanding: Mapping[int, Task], deadline_s: float | None
     ) -> None:
-        """Begin a round."""
+        """Begin a round.
+
+        Raises:
+            LogicError: the plan keeps stragglers, whose work a simulation does not carry on.
+        """
+        if plan.keeps_stragglers or plan.late:
+            raise LogicError(
+                f"round {round}: the plan keeps stragglers in flight, and simulated clients end "
+                "their work with the round; use a plan without keeps_stragglers and late, or deploy"
+            )
         self._outstanding = outstanding
         turns = plan.clients if plan.in_turn else None
         self._clock.begin(round, outstanding, deadline_s, turns)

@@ -1,6 +1,7 @@
 """The logic layer: what happens to a model or an update on its way.
 
-Sockets and mxnet do not belong here. It imports numpy, and scikit-learn for OPTICS.
+Code of the other layers or of fedmx, mxnet and sockets do not belong here. From outside it imports
+numpy, and scikit-learn to find clusters.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The network layer: messages and files between a server and its clients, over sessions and TLS.
 
 Nothing of the other layers or of fedmx comes in, and no model: a message is bytes and types here.
+From outside it imports numpy, msgpack and cryptography.
 """
 
 from layers.network.encoding.codec import MessageCodec

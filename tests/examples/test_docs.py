@@ -119,9 +119,9 @@ def test_what_the_page_on_extending_shows_are_the_examples_and_they_pass_its_tes
 
 def test_the_round_of_the_design_is_the_code() -> None:
     (told,) = [
-        text for _, text in blocks(ROOT / "docs" / "design.md", "python") if "Course(" in text
+        text for _, text in blocks(ROOT / "docs" / "design.md", "python") if "run_round(" in text
     ]
-    code = ast.parse((ROOT / "layers" / "logic" / "round.py").read_bytes())
+    code = ast.parse((ROOT / "layers" / "logic" / "round" / "round.py").read_bytes())
     (real,) = [node for node in code.body if getattr(node, "name", "") == "run_round"]
     (shown_one,) = ast.parse(told).body
     for function in (real, shown_one):
@@ -195,3 +195,14 @@ def test_users_import_from_fedmx_alone() -> None:
     assert len(codes) > len(EXAMPLES) > 5
     statement = re.compile(r"^\s*(?:from|import) +layers\b.*$", re.MULTILINE)
     assert [(where, line) for where, text in codes for line in statement.findall(text)] == []
+
+
+def test_the_page_on_deployment_writes_the_servers_address_where_the_unit_reads_it() -> None:
+    deploy = ROOT / "examples" / "deploy"
+    (read,) = re.findall(
+        r"^EnvironmentFile=(\S+)$", (deploy / "fedmx-client@.service").read_text(), re.MULTILINE
+    )
+    written = re.findall(
+        r"^echo FEDMX_SERVER=\S+ > (\S+)$", (deploy / "README.md").read_text(), re.M
+    )
+    assert written == [read]

@@ -20,8 +20,7 @@ from types import ModuleType
 import pytest
 import yaml
 
-from fedmx.experiment.model import Experiment
-from fedmx.run.folder import RunFolder
+from fedmx import Experiment, RunFolder
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fedmx.experiment.model import Experiment
+from fedmx import Experiment
 
 CLIENTS = 4
 THREE = {"name": "uniform", "count": 3}  # so that everybody misses a round now and then

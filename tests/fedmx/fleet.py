@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from fedmx import RemoteClients, Round, Server
 from fedmx.deployment.client_sessions import identity
-from fedmx.deployment.remote_clients import RemoteClients
-from fedmx.server.round import Round
-from fedmx.server.server import Server
 from tests.fedmx.client_process import ClientProcess
 from tests.fedmx.processes import until
 from tests.network.conftest import Certificates

@@ -6,10 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from fedmx.experiment.model import Experiment
-from fedmx.server.server import Server
+from fedmx import Experiment, Server, simulate
 from fedmx.simulation.executors.backend import Backend
-from fedmx.simulation.simulate import simulate
 
 TREE: dict[str, Any] = {
     "rounds": 3,

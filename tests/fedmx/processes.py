@@ -10,8 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
+from fedmx import RunFolder
 from fedmx.deployment.client_sessions import identity
-from fedmx.run import RunFolder
 from tests.network.conftest import Certificates
 
 ROOT = Path(__file__).resolve().parents[2]

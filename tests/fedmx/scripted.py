@@ -16,10 +16,9 @@ from typing import Any, TypeVar
 import numpy as np
 from mxnet.gluon import nn
 
+from fedmx import RemoteClients, Server
 from fedmx.deployment.client_sessions import identity
-from fedmx.deployment.remote_clients import RemoteClients
 from fedmx.protocol.messages import CODEC, Finished, Ready, Setup
-from fedmx.server.server import Server
 from layers.compute.data.samples import Samples
 from layers.compute.engines.compute import Compute
 from layers.compute.engines.mxnet.engine import MXNetEngine

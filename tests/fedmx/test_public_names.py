@@ -23,6 +23,7 @@ WRITTEN_WITH = {
     "codecs": "Codec CodecServerHalf CodecClientHalf",
     "selectors": "Selector Plan Population PendingOffers Offer Verdict Question single_lanes",
     "aggregators": "Aggregator Contribution AGGREGATE BufferMean ServerState",
+    "training": "Trainer LocalSgd Mask",
     "presets": "Preset settings_of_parts",
     "models": "build_model",
     "data": "Dataset Raw Files Partition",

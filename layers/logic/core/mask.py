@@ -87,6 +87,8 @@ class Mask:
         self, delta: np.ndarray, weights: np.ndarray
     ) -> tuple[np.ndarray, Mapping[str, dict[str, Any]]]:
         """Return the update without the client's own tensors, and the memory with them."""
-        return np.where(self.travels, delta, EMPTY.dtype.type(0)), {
-            MASK: {"own": weights[~self.travels].copy()}
-        }
+        return self.travelling(delta), {MASK: {"own": weights[~self.travels].copy()}}
+
+    def travelling(self, vector: np.ndarray) -> np.ndarray:
+        """Return a vector (d,) with zeros for the tensors that stay on each client."""
+        return np.where(self.travels, vector, EMPTY.dtype.type(0))

@@ -90,6 +90,11 @@ class Task:
         default_factory=dict
     )
 
+    @property
+    def has_model(self) -> bool:
+        """Whether it brings a model; a task of an earlier round, kept by the server, does not."""
+        return bool(self.weights.size or self.slots)
+
     def without_vectors(self) -> Task:
         """Return the task without vectors and slots, as the server's state keeps it in flight."""
         return replace(self, weights=EMPTY, buffers=EMPTY, slots={})

@@ -99,6 +99,16 @@ class Plan:
             raise LogicError("a plan has an empty lane; leave it out")
         if self.offers and any(len(lane) > 1 for lane in self.lanes):
             raise LogicError("a plan with offers has lanes of several clients; use single_lanes()")
+        if self.offers and (self.late or self.keeps_stragglers):
+            raise LogicError(
+                "a plan with offers keeps stragglers or waits for late updates, whose offers are "
+                "forgotten with their round; use a plan without offers"
+            )
+        if self.keeps_stragglers and any(len(lane) > 1 for lane in self.lanes):
+            raise LogicError(
+                "a plan that keeps stragglers has lanes of several clients, of which one that is "
+                "behind holds up the others; use single_lanes()"
+            )
         if self.enough is not None and self.enough < 1:
             raise LogicError(f"enough={self.enough} lanes end no round; it must be 1 or more")
         for name, given in (("groups", self.groups), ("weights", self.weights)):

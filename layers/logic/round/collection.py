@@ -191,6 +191,8 @@ class Collection:
             update = replace(update, delta=self._mask.expand(update.delta))
         decoded = self._pipeline.receive(update)
         check_content(decoded, lane.weights, lane.buffers)
+        if self._mask is not None:
+            decoded = replace(decoded, delta=self._mask.travelling(decoded.delta))
         self._aggregator.inspect(decoded)
         return decoded
 

@@ -42,12 +42,15 @@ def conclude(
     check_model(after, logic)
     kept = logic.selector.on_round_end(after.memory.get(SELECT, {}), report)
     memory = {**after.memory, **pipeline.memory, SELECT: dict(kept)}
+    # A client knows its memory by the round of its task, which may have been an earlier one.
+    late = {client: state.in_flight[client].round for client in plan.late}
+    task_rounds = {client: late.get(client, round) for client in accepted}
     after = ServerState(
         round=round,
         weights=frozen(after.weights),
         buffers=frozen(after.buffers),
         memory={key: kept for key, kept in memory.items() if kept},
-        last_accepted={**state.last_accepted, **dict.fromkeys(accepted, round)},
+        last_accepted={**state.last_accepted, **task_rounds},
         in_flight=dispatch.in_flight(),
     )
     return after, replace(report, numbers=pipeline.numbers)

@@ -39,7 +39,7 @@ def ask_hooks(
     answers: dict[int, dict[str, Slot]] = {
         reply.client: reply.slots
         for reply in peers.ask(question, sorted(asked), logic.deadline_s)
-        if reply.question == HOOKS and reply.client in asked
+        if reply.question == HOOKS and reply.client in asked and reply.slots.keys() == slots.keys()
     }
     pipeline.on_answers(moment, answers)
     return [client for client in clients if client not in answers]

@@ -96,6 +96,14 @@ class Logic:
                 f"{coding[0]} encodes the whole model for the clients, but a mask keeps tensors "
                 "on each client; leave one of them out"
             )
+        summing = [
+            type(hook).__name__ for hook in self.hooks if hook.encodes_update and hook.corrects
+        ]
+        if self.mask is not None and summing:
+            raise LogicError(
+                f"{summing[0]} sends gradients of the whole model, and a mask keeps tensors of "
+                "each client's own; leave one of them out"
+            )
         self.selector.check(self)
         self.aggregator.check(self)
         for hook in self.hooks:

@@ -111,7 +111,8 @@ def answer(
     if training.loss == "received":
         metrics["loss"] = engine.evaluate(data).loss
     if logic.received_gradient:
-        pipeline.note_gradient(engine.gradient(data))
+        gradient = engine.gradient(data)
+        pipeline.note_gradient(gradient if mask is None else mask.travelling(gradient))
     correct = pipeline.gradient if pipeline.corrects else None
     report = logic.trainer.train(received, engine, data, correct, pipeline.context_of(TRAINER))
     if training.loss == "running" and report.steps:
@@ -119,11 +120,11 @@ def answer(
     if logic.selector.rms_loss and report.steps:
         metrics["rms_loss"] = report.rms_loss
     delta = engine.weights - received.weights
-    if task.offer:
-        metrics["norm"] = norm(delta)
     kept: Mapping[str, dict[str, object]] = {}
     if mask is not None:
         delta, kept = mask.keep(delta, engine.weights)
+    if task.offer:
+        metrics["norm"] = norm(delta)
     update = Update(
         round=task.round,
         client=task.client,

@@ -29,14 +29,14 @@ BACKDATE = datetime.timedelta(minutes=10)  # for clocks that run a little behind
 
 
 @dataclass(frozen=True)
-class Files:
+class CertificateFiles:
     """Where a certificate and its private key (mode 0600) were written, as PEM."""
 
     certificate: Path
     key: Path
 
 
-def make_ca(folder: Path, *, days: int = 3650) -> Files:
+def make_ca(folder: Path, *, days: int = 3650) -> CertificateFiles:
     """Make a certificate authority: FOLDER/ca.pem and FOLDER/ca.key.
 
     Raises:
@@ -56,7 +56,7 @@ def make_server_certificate(
     *,
     days: int = 825,
     file_name: str = SERVER_NAME,
-) -> Files:
+) -> CertificateFiles:
     """Make a server certificate for DNS names and IP addresses: FOLDER/server.pem and .key.
 
     Raises:
@@ -69,7 +69,7 @@ def make_server_certificate(
     return _sign(Path(folder), file_name, names[0][:64], usage, alternatives, days)
 
 
-def make_client_certificate(folder: Path, identity: str, *, days: int = 825) -> Files:
+def make_client_certificate(folder: Path, identity: str, *, days: int = 825) -> CertificateFiles:
     """Make a client certificate whose common name is `identity`: FOLDER/IDENTITY.pem and .key.
 
     Raises:
@@ -89,7 +89,7 @@ def _sign(
     usage: x509.ObjectIdentifier,
     alternatives: x509.SubjectAlternativeName | None,
     days: int,
-) -> Files:
+) -> CertificateFiles:
     authority, authority_key = _authority(folder)
     key = ec.generate_private_key(ec.SECP256R1())
     builder = _builder(_name(common_name), authority.subject, key.public_key(), days)
@@ -169,8 +169,8 @@ def _general_name(name: str) -> x509.GeneralName:
 
 def _write(
     folder: Path, name: str, certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey
-) -> Files:
-    files = Files(folder / f"{name}.pem", folder / f"{name}.key")
+) -> CertificateFiles:
+    files = CertificateFiles(folder / f"{name}.pem", folder / f"{name}.key")
     for path in (files.certificate, files.key):
         if path.exists():
             raise CertificateError(

@@ -10,13 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import save
 
-from fedmx.assembly.assembly import Assembly
+from fedmx import Assembly, Experiment, FedmxError, simulate
 from fedmx.assembly.asset_file import AssetFile
 from fedmx.assembly.samples_file import file_of_samples, samples_in
-from fedmx.errors import FedmxError
-from fedmx.experiment.model import Experiment
 from fedmx.report.records.label_shares import label_shares
-from fedmx.simulation.simulate import simulate
 from layers.compute.data.datasets import Raw
 from layers.compute.data.datasets.normalise import Normalise, materialise
 from layers.compute.data.partitions import divide

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from fedmx import Experiment
 from fedmx.cli.terminal.options import executor_override
-from fedmx.experiment import ExecutorSection, Experiment
+from fedmx.experiment import ExecutorSection
 from tests.fedmx.command_line import ROOT, environment, fedmx
 from tests.network.conftest import Certificates
 from tests.network.transport.test_certificates import expired

@@ -18,9 +18,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from fedmx import Round, RunFolder
 from fedmx.cli.terminal.progress import ProgressLine
-from fedmx.run import RunFolder
-from fedmx.server.round import Round
 from layers.logic import RoundReport, Traffic
 from tests.fedmx.command_line import (
     PATIENCE_S,

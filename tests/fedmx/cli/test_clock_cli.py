@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from fedmx.run import RunFolder
+from fedmx import RunFolder
 from tests.fedmx.command_line import ROOT, fedmx
 
 

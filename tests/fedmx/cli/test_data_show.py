@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from fedmx.errors import FedmxError
+from fedmx import FedmxError
 from fedmx.report.figures.partition import figure
 from fedmx.report.figures.partition_counts import count, summary
 from fedmx.report.figures.partition_table import table

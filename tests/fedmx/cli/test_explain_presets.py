@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from fedmx import ExperimentError
 from fedmx.cli.commands.explain import explanation
 from fedmx.components.build import build
 from fedmx.components.component import Component
-from fedmx.errors import ExperimentError
 from layers.logic import PRESETS
 
 

@@ -15,10 +15,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedmx import Experiment, ExperimentError
 from fedmx.components.build import bind, build, resolve
 from fedmx.components.source import Source
-from fedmx.errors import ExperimentError
-from fedmx.experiment import Component, Experiment
+from fedmx.experiment import Component
 from layers.logic.errors import LogicError
 
 if TYPE_CHECKING:

@@ -8,10 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedmx.assembly.assembly import Assembly
-from fedmx.errors import ExperimentError
-from fedmx.experiment.model import Experiment
-from fedmx.simulation.simulate import simulate
+from fedmx import Assembly, Experiment, ExperimentError, simulate
 from layers.compute.data.datasets import Files
 from layers.compute.engines.mxnet.engine import MXNetEngine
 

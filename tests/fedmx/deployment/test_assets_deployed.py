@@ -14,21 +14,23 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedmx import join
-from fedmx.assembly.assembly import Assembly
+from fedmx import (
+    Assembly,
+    Experiment,
+    OwnPart,
+    RemoteClients,
+    Round,
+    RunFolder,
+    Server,
+    join,
+    recorded,
+    serve,
+    simulate,
+)
 from fedmx.assembly.asset_file import AssetFile
 from fedmx.client.asset_receiver import AssetReceiver
 from fedmx.deployment.client_sessions import identity
-from fedmx.deployment.join import OwnPart
-from fedmx.deployment.remote_clients import RemoteClients
-from fedmx.deployment.serve import serve
-from fedmx.experiment.model import Experiment
 from fedmx.protocol.messages import CODEC, AnnouncedAsset, CannotTakePart, MissingAssets, Setup
-from fedmx.run.folder import RunFolder
-from fedmx.server.recorder import recorded
-from fedmx.server.round import Round
-from fedmx.server.server import Server
-from fedmx.simulation.simulate import simulate
 from layers.network import Connector, FileReceived, GaveUp, Joined, Listener, Received
 from tests.fedmx.client_process import ClientProcess
 from tests.fedmx.deployment.test_deployment_by_hand import Running

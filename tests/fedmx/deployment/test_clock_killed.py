@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from fedmx.run import RunFolder
+from fedmx import RunFolder
 from tests.fedmx.deployment.test_deployment import simulated
 from tests.fedmx.processes import Process
 

@@ -7,11 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from fedmx.experiment.model import Experiment
+from fedmx import Experiment, RunFolder, recorded, simulate
 from fedmx.run import gather_facts
-from fedmx.run.folder import RunFolder
-from fedmx.server.recorder import recorded
-from fedmx.simulation.simulate import simulate
 from tests.fedmx.processes import Deployment
 from tests.fedmx.timeless import timeless
 from tests.network.conftest import Certificates

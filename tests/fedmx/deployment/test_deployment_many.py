@@ -7,10 +7,9 @@ import threading
 
 import pytest
 
+from fedmx import RemoteClients, Server
 from fedmx.deployment.client_sessions import identity
-from fedmx.deployment.remote_clients import RemoteClients
 from fedmx.protocol.messages import CODEC, Finished, Ready, Setup
-from fedmx.server.server import Server
 from layers.logic import Logic, Task
 from layers.logic.selectors.uniform import Uniform
 from layers.network import Connector, Listener, Received

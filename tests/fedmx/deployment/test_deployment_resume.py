@@ -8,11 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedmx.run.folder import RunFolder
-from fedmx.server.recorder import recorded
-from fedmx.server.server import Server
+from fedmx import RunFolder, Server, SimulatedClients, recorded
 from fedmx.simulation.executors import SerialExecutor
-from fedmx.simulation.simulated_clients import SimulatedClients
 from layers.compute.engines.mxnet.engine import MXNetEngine
 from layers.logic import ClientHalf, Context, Hook, Logic, ServerHalf, ServerState, Training, Update
 from layers.logic.selectors.uniform import Uniform

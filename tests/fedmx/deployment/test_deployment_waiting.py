@@ -12,11 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedmx.deployment.remote_clients import RemoteClients
-from fedmx.errors import FedmxError
+from fedmx import FedmxError, RemoteClients, Server, recorded
 from fedmx.protocol.messages import CODEC, Failed, Setup
-from fedmx.server.recorder import recorded
-from fedmx.server.server import Server
 from layers.logic import Answer, Offer, Question, ServerState, Verdict
 from layers.logic.algorithms.knapsack.offline_kp import OfflineKP
 from layers.logic.core.plan import Plan, single_lanes

@@ -14,9 +14,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedmx import Experiment, ExperimentError
 from fedmx.components.source import dotted
-from fedmx.errors import ExperimentError
-from fedmx.experiment import Component, Experiment
+from fedmx.experiment import Component
 from fedmx.experiment.keys import keys_of
 from fedmx.experiment.reader import SIZE_LIMIT_BYTES
 

@@ -7,8 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedmx.assembly.assembly import Assembly
-from fedmx.experiment.model import Experiment
+from fedmx import Assembly, Experiment
 from layers.logic.core.plan import Population
 
 FOLDER = Path(__file__).resolve().parents[3] / "experiments"

@@ -13,12 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
+from fedmx import RunFolder
 from fedmx.report import summary_text, write_report
 from fedmx.report.figures.curves import AXES, MEASURES, draw
 from fedmx.report.records.quantities import duration, mebibytes, number, percent, target_percent
 from fedmx.report.records.settings import read_settings, table_of
 from fedmx.report.records.summary import common_target, comparison, summarise
-from fedmx.run import RunError, RunFolder
+from fedmx.run import RunError
 
 EXPERIMENT = """
 name: digits

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
+from fedmx import RunFolder
 from fedmx.report import write_report
 from fedmx.report.figures.strata import draw_labels, draw_points
 from fedmx.report.records.label_shares import NoLabels, label_shares
 from fedmx.report.records.strata import Strata, strata_of
 from fedmx.report.records.summary import summarise
-from fedmx.run import RunFolder
 from layers.logic.algorithms.fedsso.clustering import Clustering, Stratum
 
 EXPERIMENT = """

@@ -10,12 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedmx import RunFolder
 from fedmx.report import write_report
 from fedmx.report.figures.curves import AXES, MEASURES, VIRTUAL_TIME, draw
 from fedmx.report.figures.timeline import draw_timeline
 from fedmx.report.records.summary import comparison, summarise
 from fedmx.report.records.timeline import MAX_ROWS, Timeline, timeline_of
-from fedmx.run import RunError, RunFolder
+from fedmx.run import RunError
 from tests.fedmx.command_line import fedmx
 
 EXPERIMENT = "name: clocked\nrounds: 5\nclients: 4\nclock: {deadline_s: 100}\n"

@@ -16,7 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from fedmx.run import CheckpointError, RunFolder
+from fedmx import RunFolder
+from fedmx.run import CheckpointError
 from fedmx.run.checkpoint import METADATA_KEY, read_checkpoint, write_checkpoint
 from fedmx.run.state_tree import decode, encode
 

@@ -47,6 +47,13 @@ def test_tensorboard_reads_every_number_of_a_round(tmp_path: Path) -> None:
     assert scalars(tmp_path, "clients/rejected") == [(1, 0.0), (2, 0.0)]
 
 
+def test_tensorboard_reads_the_numbers_of_hooks(tmp_path: Path) -> None:
+    with EventLog(tmp_path) as log:
+        log.add_round(record(1, 0.5), {"epsilon": 0.25, "loss": 7.0})
+    assert scalars(tmp_path, "hooks/epsilon") == [(1, 0.25)]
+    assert scalars(tmp_path, "loss") == [(1, 2.0)]
+
+
 @pytest.mark.parametrize("cut_bytes", [0, 7, 30])
 def test_a_resumed_run_goes_on_where_its_checkpoint_was(tmp_path: Path, cut_bytes: int) -> None:
     with EventLog(tmp_path) as log:

@@ -16,7 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import load_file
 
-from fedmx.run import RunError, RunFolder, export_weights, gather_facts
+from fedmx import RunFolder
+from fedmx.run import RunError, export_weights, gather_facts
 from fedmx.run.json_lines import JsonLines, plain
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -9,15 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedmx.assembly.assembly import Assembly
-from fedmx.errors import ExperimentError
-from fedmx.experiment.model import Experiment
+from fedmx import Assembly, Experiment, ExperimentError, RunFolder, simulate
 from fedmx.report import write_report
 from fedmx.report.figures.curves import AXES, BY_CLIENT, draw
 from fedmx.report.records.summary import common_client_target, comparison, summarise
-from fedmx.run import RunFolder
 from fedmx.run.events import SCALARS
-from fedmx.simulation.simulate import simulate
 from layers.compute.data.samples import Samples
 from layers.compute.engines.mxnet.engine import MXNetEngine
 from layers.compute.engines.mxnet.models import build_model
@@ -146,7 +142,7 @@ def test_nothing_about_clients_is_said_where_it_was_not_measured() -> None:
 
 
 def test_a_run_ends_when_the_mean_over_clients_is_enough() -> None:
-    everybody = {"select": {"name": "uniform", "fraction": 1.0}}
+    everybody = {"selector": {"name": "uniform", "fraction": 1.0}}
     simulation = simulate(experiment(rounds=200, stop={"client_accuracy": 0.75}, logic=everybody))
     rounds = list(simulation)
     assert rounds[-1].round < 200

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fedmx.server.round import Round
-from fedmx.simulation.simulate import simulate
+from fedmx import Round, simulate
 from layers.logic import PRESETS
 from tests.fedmx.algorithms import BY_NAME, experiment
 

@@ -9,10 +9,8 @@ from typing import Any
 
 import pytest
 
-from fedmx.errors import ExperimentError
-from fedmx.experiment.model import Experiment
-from fedmx.server.round import Round
-from fedmx.simulation.simulate import simulate
+from fedmx import Experiment, ExperimentError, Round, simulate
+from layers.logic import LogicError
 from layers.logic.clock import Devices, Fleet
 from layers.logic.core.messages import Training
 from layers.logic.core.plan import Plan
@@ -216,7 +214,7 @@ def test_a_clock_does_not_change_what_clients_learn() -> None:
 @pytest.mark.parametrize("what", ["dropout", "availability", "uploads"])
 def test_a_clock_without_devices_is_refused(what) -> None:
     value = {"dropout": 0.1, "availability": "chance", "uploads": "serial"}[what]
-    with pytest.raises(Exception, match=f"clock.{what}.*needs devices"):
+    with pytest.raises(Exception, match=f"clock.{what}.*needs simulated devices"):
         timed({}, {what: value})
 
 
@@ -232,3 +230,16 @@ def test_without_devices_nobody_takes_any_time_and_a_seed_gives_the_same_plan(pr
     rounds = run(timed({"preset": preset}, {"deadline_s": 1e-6}))
     assert all(round.report.selected == CLIENTS for round in rounds)
     assert all(len(round.participants) == CLIENTS for round in rounds)
+
+
+@dataclass(frozen=True)
+class Patient(Selector):
+    """The first client that comes back ends a round, and the others stay in flight."""
+
+    def select(self, population, memory, round, rng) -> Plan:
+        return Plan(tuple((one,) for one in population.clients), enough=1, keeps_stragglers=True)
+
+
+def test_a_plan_that_keeps_stragglers_is_refused_in_a_simulation() -> None:
+    with pytest.raises(LogicError, match="round 1: the plan keeps stragglers in flight"):
+        run(timed({"selector": Patient()}, {}))

@@ -6,11 +6,8 @@ from typing import Any
 
 import pytest
 
-from fedmx.experiment.model import Experiment
+from fedmx import Experiment, Round, Server, simulate
 from fedmx.run.state_tree import encode
-from fedmx.server.round import Round
-from fedmx.server.server import Server
-from fedmx.simulation.simulate import simulate
 from layers.logic import PRESETS
 from tests.logic.given_updates import Witness
 

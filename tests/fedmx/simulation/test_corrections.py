@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from fedmx.errors import ExperimentError
-from fedmx.simulation.simulate import simulate
+from fedmx import ExperimentError, simulate
 from layers.logic import AGGREGATORS, HOOKS, PRESETS, SELECTORS
 from tests.fedmx.algorithms import experiment
 

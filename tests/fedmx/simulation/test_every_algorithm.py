@@ -12,10 +12,7 @@ from typing import Any
 
 import pytest
 
-from fedmx.deployment.serve import serve
-from fedmx.experiment.model import Experiment
-from fedmx.server.round import Round
-from fedmx.simulation.simulate import simulate
+from fedmx import Experiment, Round, serve, simulate
 from layers.logic import AGGREGATORS, HOOKS, PRESETS, RoundReport
 from tests.fedmx.algorithms import BY_NAME, CLIENTS, LOGIC, experiment
 from tests.fedmx.fleet import Fleet
@@ -33,10 +30,12 @@ WITH_MEMORY = (
 )
 # Where LOGIC's settings move the model too little or too far for three rounds to show learning.
 LEARNING: dict[str, dict[str, Any]] = {
-    "hook fedadagrad": {"hooks": [{"name": "fedadagrad", "rate": 0.01}]},
+    "hook fedadagrad": {"hooks": [{"name": "fedadagrad", "server_learning_rate": 0.01}]},
     "hook selective-sgd": {"hooks": [{"name": "selective-sgd", "download": 0.5, "clip": 0.1}]},
-    "aggregator q-fedavg": {"aggregate": {"name": "q-fedavg", "q": 0.1}},
-    "preset fedadagrad": {"preset": {"name": "fedadagrad", "fraction": 0.75, "rate": 0.01}},
+    "aggregator q-fedavg": {"aggregator": {"name": "q-fedavg", "q": 0.1}},
+    "preset fedadagrad": {
+        "preset": {"name": "fedadagrad", "fraction": 0.75, "server_learning_rate": 0.01}
+    },
     "preset q-fedavg": {"preset": {"name": "q-fedavg", "fraction": 0.75, "q": 0.1}},
     "preset selective-sgd": {"preset": {"name": "selective-sgd", "clip": 0.1}},
     "several at once": {

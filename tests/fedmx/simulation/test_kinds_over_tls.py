@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fedmx.deployment.serve import serve
-from fedmx.simulation.simulate import simulate
+from fedmx import serve, simulate
 from tests.fedmx.fleet import Fleet
 from tests.fedmx.kinds import KINDS, TREE, experiment, outcome_of
 from tests.network.conftest import Certificates

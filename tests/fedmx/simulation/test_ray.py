@@ -13,10 +13,8 @@ from typing import Any
 
 import pytest
 
-from fedmx.errors import FedmxError
-from fedmx.experiment.model import Experiment
+from fedmx import Experiment, FedmxError, simulate
 from fedmx.simulation.executors.ray_backend import RayBackend
-from fedmx.simulation.simulate import simulate
 from tests.fedmx import kinds
 from tests.fedmx.command_line import ROOT, fedmx
 from tests.fedmx.kinds import KINDS

@@ -14,11 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from fedmx.errors import ExperimentError
-from fedmx.experiment.model import Experiment
+from fedmx import Experiment, ExperimentError, simulate
 from fedmx.simulation.executors.errors import ExecutorFailed
 from fedmx.simulation.executors.process_backend import ProcessBackend
-from fedmx.simulation.simulate import simulate
 from layers.logic import ClientFailed
 from tests.fedmx.command_line import environment, fedmx
 from tests.fedmx.kinds import ALL, KINDS, TREE, experiment, outcome

@@ -10,14 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedmx.experiment.model import Experiment
+from fedmx import Experiment, simulate
 from fedmx.protocol.messages import CODEC
 from fedmx.simulation.executors import pool as pools
 from fedmx.simulation.executors.backend import WorkerDied
 from fedmx.simulation.executors.jobs import JOBS, Train
 from fedmx.simulation.executors.shared_memory import Block, SharedMemory, read
 from fedmx.simulation.executors.worker import Worker
-from fedmx.simulation.simulate import simulate
 from layers.network import wire_size
 
 TREE: dict[str, Any] = {

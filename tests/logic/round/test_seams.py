@@ -20,10 +20,13 @@ from layers.logic import (
     run_round,
 )
 from layers.logic.aggregators.mean import Mean
+from layers.logic.algorithms.scaffold.hook import Scaffold
 from layers.logic.core.mask import Mask
 from layers.logic.core.plan import Plan
 from layers.logic.core.trainer import LocalSgd
 from layers.logic.hooks.fedprox import FedProx
+from layers.logic.hooks.gradient_reply import GradientReply
+from layers.logic.hooks.sign_sgd import SignSgd
 from layers.logic.hooks.stc import Stc
 from tests.logic.memory_peers import MemoryPeers, a_logic, a_state, alone, run_rounds, same_bits
 from tests.logic.quadratic import Tensor, bowl
@@ -75,7 +78,18 @@ def test_an_update_of_an_earlier_version_is_folded_where_the_plan_accepts_it() -
     assert aggregator.staleness == [(2, 0), (0, 1)], "it had started from the model before the last"
     np.testing.assert_array_equal(second.weights, [4, 4, 4])  # its delta of 1, from 0
     assert sorted(second.in_flight) == [1, 2]
-    assert second.last_accepted == {2: 1, 0: 2}
+    assert second.last_accepted == {2: 1, 0: 1}, "the task of client 0 was of round 1"
+
+
+def test_a_client_keeps_what_it_remembers_when_its_late_update_is_accepted() -> None:
+    logic = a_logic(Buffered(), hooks=[Stc(p_down=None)], trainer=Ditto())
+    peers = MemoryPeers(logic, CLIENTS, order=(2, 0, 1))
+    state, _ = run_round(a_state(logic), peers, logic)
+    peers.order = (0, 1, 2)
+    state, report = run_round(state, peers, logic)
+    assert report.of("accepted") == (0,)
+    assert peers.remembers(0, state.last_accepted[0])
+    assert set(peers.memory(0, state).memory) == {"0:Stc", "trainer"}
 
 
 def test_a_late_update_is_accepted_from_clients_in_flight_alone() -> None:
@@ -87,6 +101,19 @@ def test_a_late_update_is_accepted_from_clients_in_flight_alone() -> None:
     logic = a_logic(Wishful())
     with pytest.raises(LogicError, match=r"late updates of clients \[1\]"):
         run_round(a_state(logic), MemoryPeers(logic, CLIENTS), logic)
+
+
+@pytest.mark.parametrize(
+    ("settings", "what"),
+    [
+        ({"lanes": ((0, 1),), "keeps_stragglers": True}, "lanes of several clients"),
+        ({"lanes": ((0,),), "offers": True, "keeps_stragglers": True}, "offers"),
+        ({"lanes": ((0,),), "offers": True, "late": (1,)}, "offers"),
+    ],
+)
+def test_a_plan_that_would_lose_an_accepted_update_is_refused(settings, what) -> None:
+    with pytest.raises(LogicError, match=what):
+        Plan(**settings)
 
 
 # --- questions of hooks, and numbers for the record -------------------------------------------
@@ -199,6 +226,15 @@ def test_a_client_of_the_cohort_that_does_not_answer_gets_no_task() -> None:
     np.testing.assert_allclose(state.weights, _plain((0, 2)), atol=1e-4)
 
 
+def test_a_client_that_leaves_out_a_hooks_question_has_not_answered() -> None:
+    logic = a_logic(alone(0, 1, 2), aggregator=Mean("uniform"), hooks=[Masked()])
+    peers = MemoryPeers(logic, CLIENTS)
+    peers.forge_answer = lambda told: [replace(told, slots={}) if told.client == 1 else told]
+    state, report = run_round(a_state(logic), peers, logic)
+    assert (report.of("accepted"), report.of("lost")) == ((0, 2), (1,))
+    np.testing.assert_allclose(state.weights, _plain((0, 2)), atol=1e-4)
+
+
 def test_a_hook_gives_numbers_to_the_rounds_record() -> None:
     logic = a_logic(alone(0, 1), hooks=[Masked()])
     _, reports = run_rounds(2, a_state(logic), MemoryPeers(logic, CLIENTS))
@@ -278,6 +314,75 @@ def test_a_mask_goes_with_hooks_on_updates_and_not_with_an_encoded_model() -> No
     assert state.weights[2] == 0
     with pytest.raises(LogicError, match="Stc encodes the whole model"):
         masked(hooks=[Stc()])
+
+
+@dataclass(frozen=True)
+class Offered(Selector):
+    """Everybody offers, and every offer is granted."""
+
+    def select(self, population, memory, round, rng) -> Plan:
+        return Plan(tuple((client,) for client in population.clients), offers=True)
+
+
+def test_the_norm_of_an_offer_is_of_what_travels() -> None:
+    logic = masked()
+    logic = replace(logic, selector=Offered())
+    _, report = run_round(a_state(logic), MemoryPeers(logic, CLIENTS), logic)
+    assert report.of("accepted") == (0, 1, 2)
+    norms = [one.metrics["norm"] for one in report.clients]
+    np.testing.assert_allclose(norms, [0.5 * (one + 1) * np.sqrt(2) for one in range(3)], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "hooks", [[Scaffold(option="I")], [Scaffold(option="II")], [SignSgd(down=False)]]
+)
+def test_nothing_of_a_clients_own_tensors_is_in_what_hooks_send(hooks) -> None:
+    logic = masked(hooks=hooks)
+    peers = MemoryPeers(logic, CLIENTS)
+    sent = []
+    peers.forge = lambda update: sent.append(update) or [update]
+    state, reports = run_rounds(2, a_state(logic), peers)
+    assert all(report.of("accepted") == (0, 1, 2) for report in reports)
+    assert state.weights[2] == 0, "the server's head is the initial one"
+    vectors = [
+        value for update in sent for slot in update.slots.values() for value in slot.values()
+    ]
+    assert all(one[2] == 0 for one in vectors if isinstance(one, np.ndarray) and one.shape == (3,))
+
+
+@dataclass(frozen=True)
+class Whole(Hook):
+    """Sends one more of each value, those of a client's own tensors included."""
+
+    encodes_update = True
+
+    def server(self) -> ServerHalf:
+        return _WholeServer()
+
+    def client(self) -> ClientHalf:
+        return _WholeClient()
+
+
+class _WholeServer(ServerHalf):
+    def receive(self, update, context):
+        return replace(update, delta=context.slot["whole"])
+
+
+class _WholeClient(ClientHalf):
+    def send(self, update, context):
+        context.slot["whole"] = update.delta + np.float32(1)
+        return replace(update, delta=np.zeros(0, np.float32))
+
+
+def test_the_servers_values_of_a_clients_own_tensors_stay_whatever_is_sent() -> None:
+    logic = masked(hooks=[Whole()], aggregator=Mean("uniform"))
+    state, _ = run_round(a_state(logic), MemoryPeers(logic, CLIENTS), logic)
+    np.testing.assert_array_equal(state.weights, [2, 2, 0])
+
+
+def test_a_mask_is_refused_where_a_sum_of_gradients_goes_up() -> None:
+    with pytest.raises(LogicError, match="GradientReply sends gradients"):
+        masked(hooks=[GradientReply()])
 
 
 def test_a_mask_of_a_tensor_that_there_is_not_says_which_there_are() -> None:

@@ -25,13 +25,13 @@ __all__ = [
     "Dataset",
     "Files",
     "Raw",
-    "Source",
+    "DatasetSource",
     "as_dataset",
     "from_arrays",
 ]
 
 
-class Source(Protocol):
+class DatasetSource(Protocol):
     """A data set that an experiment can name: its settings, and how it is read."""
 
     def load(self, files: Files) -> Dataset:
@@ -42,7 +42,7 @@ class Source(Protocol):
         """
 
 
-DATASETS: dict[str, type[Source]] = {
+DATASETS: dict[str, type[DatasetSource]] = {
     "mnist": Mnist,
     "fashion-mnist": FashionMnist,
     "cifar-10": Cifar10,

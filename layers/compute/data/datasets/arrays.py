@@ -33,7 +33,7 @@ class Arrays:
     path: str
 
     def load(self, files: Files) -> Dataset:
-        """Return both splits; `files` is not used. See `Source.load`."""
+        """Return both splits; `files` is not used. See `DatasetSource.load`."""
         path = Path(self.path).expanduser()
         if not path.is_file():
             raise DataError(f"{path}: there is no such file; give the path of an .npz file")

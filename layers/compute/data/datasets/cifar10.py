@@ -45,7 +45,7 @@ class Cifar10:
     """
 
     def load(self, files: Files) -> Dataset:
-        """Return both splits; see `Source.load`."""
+        """Return both splits; see `DatasetSource.load`."""
         path = files.find(_NAME, (_FOLDER, REMOTE.name, "cifar-10-binary.tar.xz"), REMOTE)
         x = np.empty((len(_BATCHES), _RECORDS, *_SHAPE), dtype=np.uint8)
         y = np.empty((len(_BATCHES), _RECORDS), dtype=np.int64)

@@ -29,5 +29,5 @@ class FashionMnist:
     """Samples of shape (1, 28, 28), uint8 from 0 (background) to 255; 10 classes."""
 
     def load(self, files: Files) -> Dataset:
-        """Return both splits; see `Source.load`."""
+        """Return both splits; see `DatasetSource.load`."""
         return FILES.load(files)

@@ -37,7 +37,7 @@ class Femnist:
     """
 
     def load(self, files: Files) -> Dataset:
-        """Return both splits; see `Source.load`."""
+        """Return both splits; see `DatasetSource.load`."""
         path = files.existing(_NAME, (*_FOLDERS, *_ARCHIVES))
         if path is None:
             places = " or ".join(str(folder) for folder in files.folders(_NAME))

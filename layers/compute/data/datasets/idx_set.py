@@ -30,7 +30,7 @@ class IdxSet:
     test_y: Checksum
 
     def load(self, files: Files) -> Dataset:
-        """Return both splits, and download the files that are missing; see `Source.load`."""
+        """Return both splits, and download the files that are missing; see `DatasetSource.load`."""
         return Dataset(
             name=self.name,
             train=self._split(files, "train", self.train_x, self.train_y),

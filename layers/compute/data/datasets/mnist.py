@@ -28,5 +28,5 @@ class Mnist:
     """Samples of shape (1, 28, 28), uint8 from 0 (paper) to 255 (ink); 10 classes."""
 
     def load(self, files: Files) -> Dataset:
-        """Return both splits; see `Source.load`."""
+        """Return both splits; see `DatasetSource.load`."""
         return FILES.load(files)

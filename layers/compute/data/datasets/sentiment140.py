@@ -85,7 +85,7 @@ class Sentiment140:
         check_share(self.hold_out, _NAME)
 
     def load(self, files: Files) -> Dataset:
-        """Return both splits; see `Source.load`."""
+        """Return both splits; see `DatasetSource.load`."""
         known: dict[str, int] = {}
         tweets = _read(_find(files, _TRAINS), self.tokens, known)
         _, owner, sizes = np.unique(tweets.users, return_inverse=True, return_counts=True)

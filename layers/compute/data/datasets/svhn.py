@@ -56,7 +56,7 @@ class Svhn:
         check_share(self.hold_out, _NAME)
 
     def load(self, files: Files) -> Dataset:
-        """Return both splits; see `Source.load`."""
+        """Return both splits; see `DatasetSource.load`."""
         path = files.find(_NAME, (TRAIN.name, EXCERPT), TRAIN)
         x, y = _excerpt(path) if path.suffix == ".npz" else _mat(path)
         if self.hold_out:

@@ -14,7 +14,7 @@ import numpy as np
 
 from layers.compute.engines.mxnet.batches import TrainingPlan, batch_of, batches, steps_of
 from layers.compute.engines.mxnet.compiled import CompiledScorer, CompiledStep, has_random, trace
-from layers.compute.engines.mxnet.graph_cache import BySize
+from layers.compute.engines.mxnet.graph_cache import GraphCache
 from layers.compute.engines.mxnet.imperative import (
     ImperativeScorer,
     ImperativeStep,
@@ -132,8 +132,8 @@ class MXNetEngine:
         self._gradient = FlatVector(self.layout)
         if self._output is None:
             put_views(self._block, self._weights, self._buffers, self._gradient)
-        self._steps = BySize(self._bind_step, STEP_ROWS)
-        self._scorers = BySize(self._bind_scorer, SCORER_ROWS)
+        self._steps = GraphCache(self._bind_step, STEP_ROWS)
+        self._scorers = GraphCache(self._bind_scorer, SCORER_ROWS)
         self.load(*self.initial(seed))
 
     @property

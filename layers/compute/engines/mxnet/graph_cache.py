@@ -20,7 +20,7 @@ def _this_thread() -> object:
     return mark
 
 
-class BySize(Generic[T]):
+class GraphCache(Generic[T]):
     """The graphs used last, one for each batch size.
 
     A bound graph's memory grows with its batch size. So the cache is limited to batches of `rows`

@@ -1,0 +1,383 @@
+"""From one round to the next over sockets: who was declined, comes back, or is still at work."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from fedmx.client.client import Client
+from fedmx.deployment.client_sessions import ClientSessions
+from fedmx.deployment.remote_clients import RemoteClients
+from fedmx.protocol.messages import Failed, Ready, Setup
+from fedmx.server.server import Server
+from layers.logic import (
+    Answer,
+    Hook,
+    Logic,
+    Offer,
+    Question,
+    ServerHalf,
+    Task,
+    Training,
+    Update,
+    Verdict,
+)
+from layers.logic.core.plan import Plan, single_lanes
+from layers.logic.core.selector import Selector
+from layers.logic.selectors.uniform import Uniform
+from tests.fedmx.processes import until
+from tests.fedmx.scripted import Least, Scripted, compute, fleet, honest, listening, update_of
+from tests.network.conftest import Certificates
+
+
+@dataclass(frozen=True)
+class FirstOne(Selector):
+    """Everybody; one update is enough in round 1."""
+
+    def select(self, population, memory, round, rng) -> Plan:  # type: ignore[no-untyped-def]
+        return Plan(single_lanes(population.clients), enough=1 if round == 1 else None)
+
+
+def ready(server: Server, client: int) -> bool:
+    assert isinstance(server.network, RemoteClients)
+    server.network.population()
+    return client in server.network._sessions.membership.ready
+
+
+def test_an_update_of_a_client_that_was_not_needed_does_not_cost_it_the_next_round(
+    certificates: Certificates,
+) -> None:
+    def slow(client: Scripted) -> None:
+        task = client.task()
+        assert not client.expect(Verdict).granted
+        client.task()
+        client.say(update_of(task))
+        client.say(update_of(task, round=2))
+        honest(client)
+
+    server = listening(certificates, last=2, wait_for=2, selector=FirstOne())
+    with server, fleet(server, certificates, {0: honest, 1: slow}):
+        first, second = server.rounds()
+    assert (first.participants, first.report.of("declined")) == ((0,), (1,))
+    (declined,) = [one for one in first.report.clients if one.client == 1]
+    assert declined.times is not None
+    assert declined.times.ended_s is not None
+    assert second.participants == (0, 1)
+    assert second.rejected_connections == (
+        "client 1: its update of round 1 came too late, or again",
+    )
+
+
+@dataclass(frozen=True)
+class Hasty(Least):
+    """In round 1 the first offer is granted, and everybody else is declined at once."""
+
+    def on_offers(self, pending, so_far):  # type: ignore[no-untyped-def]
+        first = pending.offers[0]
+        if first.round > 1:
+            return super().on_offers(pending, so_far)
+        late = [Verdict(1, client, granted=False) for client in pending.waiting]
+        return [Verdict(1, first.client, granted=True), *late], None
+
+
+def test_an_offer_of_a_client_that_was_declined_before_it_does_not_cost_it_the_next_round(
+    certificates: Certificates,
+) -> None:
+    def offering(client: Scripted) -> None:
+        while True:
+            task = client.task()
+            client.say(Offer(task.round, task.client, 10, 1.0))
+            assert client.expect(Verdict).granted
+            client.say(update_of(task))
+
+    def slow(client: Scripted) -> None:
+        task = client.task()
+        assert not client.expect(Verdict).granted
+        second = client.task()
+        client.say(Offer(task.round, task.client, 10, 1.0))
+        client.say(Offer(second.round, second.client, 10, 1.0))
+        assert client.expect(Verdict).granted
+        client.say(update_of(second))
+
+    server = listening(certificates, last=2, wait_for=2, selector=Hasty())
+    with server, fleet(server, certificates, {0: offering, 1: slow}):
+        first, second = server.rounds()
+    assert (first.participants, first.report.of("declined")) == ((0,), (1,))
+    assert second.participants == (0, 1)
+    assert second.rejected_connections == (
+        "client 1: its offer of round 1 came too late, or again",
+    )
+
+
+@dataclass(frozen=True)
+class Doing(Uniform):
+    """Everybody; does something while it selects for a round."""
+
+    what: dict[int, Callable[[], Any]] = field(default_factory=dict)
+
+    def select(self, population, memory, round, rng) -> Plan:  # type: ignore[no-untyped-def]
+        self.what.get(round, lambda: None)()
+        return super().select(population, memory, round, rng)
+
+
+@pytest.mark.parametrize("kept", [tuple(range(100)), ()])
+def test_a_client_that_is_back_just_when_tasks_are_sent_gets_one(
+    certificates: Certificates, monkeypatch: pytest.MonkeyPatch, kept: tuple[int, ...]
+) -> None:
+    connected, selecting = threading.Event(), threading.Event()
+
+    def restless(client: Scripted) -> None:
+        client.say(update_of(client.task()))
+        client.hang_up()
+        client.connect()
+        setup = client.expect(Setup)
+        connected.set()
+        assert selecting.wait(60)
+        client.say(Ready(setup.run, client.client, client.samples, kept))
+        honest(client)
+
+    poll = ClientSessions.poll
+
+    def poll_until_back(self: ClientSessions) -> None:
+        poll(self)
+        while selecting.is_set() and 1 not in self.membership.ready:
+            poll(self)
+            time.sleep(0.001)
+        selecting.clear()
+
+    monkeypatch.setattr(ClientSessions, "poll", poll_until_back)
+    selector = Doing(1.0, what={2: selecting.set})
+    server = listening(certificates, last=2, wait_for=2, selector=selector)
+    with server, fleet(server, certificates, {0: honest, 1: restless}) as clients:
+        rounds = server.rounds()
+        next(rounds)
+        until(lambda: (ready(server, 1), connected.is_set())[1], lambda: "not back")
+        (second,) = rounds
+    assert second.participants == (0, 1)
+    assert second.rejected_connections == ()
+    last = 1 if kept else 0
+    assert [(task.round, task.last_accepted_round) for task in clients[1].tasks] == [
+        (1, 0),
+        (2, last),
+    ]
+
+
+@dataclass(frozen=True)
+class Failing(Hook):
+    """Its server half fails once, when the first update is folded."""
+
+    fails: list[str] = field(default_factory=lambda: ["the disk is full"], compare=False)
+
+    def server(self) -> ServerHalf:
+        return _Fails(self.fails)
+
+
+class _Fails(ServerHalf):
+    def __init__(self, fails: list[str]) -> None:
+        self.fails = fails
+
+    def on_accepted(self, update, context):  # type: ignore[no-untyped-def]
+        if self.fails:
+            raise OSError(self.fails.pop())
+
+
+def test_a_client_that_is_back_after_a_round_that_failed_gets_no_task_of_it(
+    certificates: Certificates,
+) -> None:
+    failed = threading.Event()
+
+    def at_work(client: Scripted) -> None:
+        client.task()
+        assert failed.wait(60)
+        client.hang_up()
+        client.connect()
+        client.be_ready()
+        honest(client)
+
+    server = listening(certificates, wait_for=2, hooks=[Failing()])
+    with server, fleet(server, certificates, {0: honest, 1: at_work}) as clients:
+        with pytest.raises(OSError, match="disk is full"):
+            list(server.rounds())
+        failed.set()
+        until(lambda: not ready(server, 1), lambda: "client 1 is still there")
+        until(lambda: ready(server, 1), lambda: "client 1 is not back")
+        (round,) = server.rounds()
+    assert round.participants == (0, 1)
+    assert [task.round for task in clients[1].tasks] == [1, 1]
+
+
+# --- clients in flight ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Patient(Selector):
+    """One update is enough in round 1; round 2 waits for client 0 and for those in flight."""
+
+    def select(self, population, memory, round, rng) -> Plan:  # type: ignore[no-untyped-def]
+        if round == 1:
+            return Plan(single_lanes(population.clients), enough=1, keeps_stragglers=True)
+        return Plan(((0,),), late=population.in_flight)
+
+
+def late(client: Scripted, task: Task, first_is_over: threading.Event) -> None:
+    assert first_is_over.wait(60)
+    client.say(update_of(task))
+
+
+def late_after_coming_back(client: Scripted, task: Task, first_is_over: threading.Event) -> None:
+    assert first_is_over.wait(60)
+    client.hang_up()
+    client.connect()
+    client.be_ready()
+    again = client.task()
+    assert (again.round, again.has_model) == (1, False)
+    client.say(update_of(task))
+
+
+@pytest.mark.parametrize("script", [late, late_after_coming_back])
+def test_an_update_in_flight_is_accepted_in_the_next_round(
+    certificates: Certificates, script: Callable[[Scripted, Task, threading.Event], None]
+) -> None:
+    first_is_over = threading.Event()
+    server = listening(certificates, last=2, wait_for=2, selector=Patient())
+    scripts = {0: honest, 1: lambda client: script(client, client.task(), first_is_over)}
+    with server, fleet(server, certificates, scripts):
+        rounds = server.rounds()
+        first = next(rounds)
+        assert sorted(server.state.in_flight) == [1]
+        first_is_over.set()
+        (second,) = rounds
+    assert (first.participants, second.participants) == ((0,), (0, 1))
+    assert second.rejected_connections == ()
+    assert not server.state.in_flight
+
+
+def test_a_client_in_flight_that_comes_back_between_rounds_is_asked_for_its_update(
+    certificates: Certificates,
+) -> None:
+    first_is_over = threading.Event()
+    server = listening(certificates, last=2, wait_for=2, selector=Patient())
+
+    def script(client: Scripted) -> None:
+        late_after_coming_back(client, client.task(), first_is_over)
+
+    with server, fleet(server, certificates, {0: honest, 1: script}):
+        rounds = server.rounds()
+        next(rounds)
+        first_is_over.set()
+        until(lambda: not ready(server, 1), lambda: "client 1 is still there")
+        until(lambda: ready(server, 1), lambda: "client 1 is not back")
+        (second,) = rounds
+    assert second.participants == (0, 1)
+
+
+def test_a_client_in_flight_that_is_gone_for_good_is_lost(certificates: Certificates) -> None:
+    first_is_over = threading.Event()
+    server = listening(certificates, last=2, wait_for=2, selector=Patient(), rejoin_s=0.1)
+
+    def script(client: Scripted) -> None:
+        client.task()
+        assert first_is_over.wait(60)
+        client.hang_up()
+
+    with server, fleet(server, certificates, {0: honest, 1: script}):
+        rounds = server.rounds()
+        next(rounds)
+        first_is_over.set()
+        assert isinstance(server.network, RemoteClients)
+        there = server.network._sessions.membership
+        until(lambda: (ready(server, 1), 1 not in there.samples)[1], lambda: "1 is still expected")
+        (second,) = rounds
+    assert (second.participants, second.report.of("lost")) == ((0,), (1,))
+
+
+# --- clients that are gone for good -------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class OneLane(Selector):
+    """Client 1 starts from what client 0 returned."""
+
+    def select(self, population, memory, round, rng) -> Plan:  # type: ignore[no-untyped-def]
+        return Plan(((0, 1),))
+
+
+@dataclass(frozen=True)
+class Asks(Hook):
+    """Asks those who returned."""
+
+    def server(self) -> ServerHalf:
+        return _Asks()
+
+
+class _Asks(ServerHalf):
+    asks = frozenset({"returned"})
+
+    def ask(self, moment, clients, context):  # type: ignore[no-untyped-def]
+        return {"still": "there?"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "participants"),
+    [({"selector": OneLane()}, (0,)), ({"hooks": [Asks()]}, (0, 1))],
+    ids=["the next of a lane", "one that is asked when it has returned"],
+)
+def test_nobody_waits_for_a_client_that_was_gone_for_good_before_it_was_asked(
+    certificates: Certificates, settings: dict[str, Any], participants: tuple[int, ...]
+) -> None:
+    def leaves(client: Scripted) -> None:
+        if "hooks" in settings:
+            client.say(update_of(client.task()))
+        client.hang_up()
+
+    def waits(client: Scripted) -> None:
+        task = client.task()
+        until(lambda: 1 not in there.samples, lambda: "client 1 is still expected")
+        client.say(update_of(task))
+        if "hooks" in settings:
+            asked = client.expect(Question)
+            slots: Any = {"0:Asks": {"still": "yes"}}
+            client.say(Answer(client.client, asked.name, {}, asked.round, slots))
+
+    server = listening(certificates, wait_for=2, rejoin_s=0.1, **settings)
+    assert isinstance(server.network, RemoteClients)
+    there = server.network._sessions.membership
+    with server, fleet(server, certificates, {0: waits, 1: leaves}):
+        (round,) = server.rounds()
+    assert round.participants == participants
+
+
+class Sends:
+    """A connector of which nothing comes; it keeps what is sent."""
+
+    def __init__(self) -> None:
+        self.sent: list[Any] = []
+
+    def send(self, message: object) -> None:
+        self.sent.append(message)
+
+    def next_event(self, wait_s: float | None) -> None:
+        return None
+
+
+def test_a_client_sends_its_update_again_or_says_that_it_is_lost() -> None:
+    logic = Logic(layout=compute().engine.layout)
+    setup = Setup("run", "", "", 0, (4,), 3)
+    task = Task(1, 0, 5, Training(steps=1), *compute().engine.initial(1))
+    here, restarted = Sends(), Sends()
+    one, other = (Client(network, logic, compute()) for network in (here, restarted))  # type: ignore[arg-type]
+    for message in (setup, task, task.without_vectors()):
+        one._handle_message(message)
+    _, first, again = here.sent
+    assert isinstance(first, Update)
+    assert first is again
+    for message in (setup, task.without_vectors()):
+        other._handle_message(message)
+    _, failed = restarted.sent
+    assert isinstance(failed, Failed)
+    assert (failed.round, failed.reason) == (1, "started again after round 1, whose update is lost")
