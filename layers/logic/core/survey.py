@@ -9,14 +9,15 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from layers.logic.core.engine import ArrayData, Data, Engine
+from layers.logic.core.hook import MOMENTS, Moment
 from layers.logic.core.messages import EMPTY, Slot, Training
 from layers.logic.errors import LogicError
 from layers.logic.numeric.distances import DISTANCES, uniform
 from layers.logic.numeric.sketch import sketch
 from layers.logic.seeds import derive, generator
 
-HOOKS = "hooks"
-"""The name of the question that the hooks of a logic ask their other halves."""
+HOOKS: Mapping[str, Moment] = {f"hooks {moment}": moment for moment in MOMENTS}
+"""The questions that the server halves of hooks ask the client halves, each with its moment."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,8 +36,7 @@ class Question:
         seed: of the random draws for the answer, the same for all clients; likewise.
         training: how the client would train in the round; likewise.
         model_bytes: of the model as it is, without any encoding; likewise.
-        moment: when hooks ask (see `layers.logic.core.hook.Moment`); empty in other questions.
-        slots: what the server halves of hooks ask, by hook; likewise.
+        slots: what the server halves of hooks ask, by hook, in such a question; the server fills it in.
     """
 
     name: str
@@ -50,13 +50,12 @@ class Question:
     model_bytes: int = 0
     weights: np.ndarray = field(default_factory=lambda: EMPTY)
     buffers: np.ndarray = field(default_factory=lambda: EMPTY)
-    moment: str = ""
     slots: dict[str, dict[str, bool | int | float | str | bytes | np.ndarray | None]] = field(
         default_factory=dict
     )
 
     def __post_init__(self) -> None:
-        if self.name not in QUESTIONS and self.name != HOOKS:
+        if self.name not in QUESTIONS and self.name not in HOOKS:
             raise LogicError(f"no survey is called {self.name!r}; there are {', '.join(QUESTIONS)}")
 
 

@@ -209,13 +209,13 @@ class ClientPipeline:
 
 def answer_hooks(
     question: Question,
-    moment: Moment,
     client: int,
     halves: Mapping[str, ClientHalf],
     layout: Layout,
     seed: int,
 ) -> Answer:
     """Return what the client halves answer to the server halves' question, without any memory."""
+    moment = HOOKS[question.name]
     slots: dict[str, Slot] = {}
     for key, slot in question.slots.items():
         if key not in halves:
@@ -229,7 +229,7 @@ def answer_hooks(
             memory=MappingProxyType({}),
         )
         slots[key] = halves[key].answer(moment, slot, context)
-    return Answer(client, HOOKS, {}, question.round, slots)
+    return Answer(client, question.name, {}, question.round, slots)
 
 
 def keyed(hooks: Sequence[Any]) -> dict[str, Any]:
