@@ -36,7 +36,7 @@ class Question:
         seed: of the random draws for the answer, the same for all clients; likewise.
         training: how the client would train in the round; likewise.
         model_bytes: of the model as it is, without any encoding; likewise.
-        slots: what the server halves of hooks ask, by hook, in such a question; the server fills it in.
+        slots: what the server halves of hooks ask, by hook; the server fills it in.
     """
 
     name: str
