@@ -319,7 +319,7 @@ class ClientSessions:
             self.reconnected.add(client)
 
     def _add_lost(self, client: int, reason: str) -> None:
-        """Add the event that a client will not do what it was asked, if it was asked anything."""
+        """Add a `ClientLost` event, if the client has an open task or question."""
         if client in self.outstanding:
             round = self.outstanding[client].round
             self._events.append(ClientLost(round, client, reason, rejected=True))

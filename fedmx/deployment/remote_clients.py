@@ -291,7 +291,7 @@ class RemoteClients:
 
     def finish(self, reason: str) -> None:
         """Tell every client that the run is over, also those that will reconnect soon."""
-        # Without assembly, an earlier process ran the last round and may have told no client.
+        # Not assembled: an earlier process ran the last round, and clients may not know its end.
         self._sessions.finish(reason, everyone=not self._assembled)
 
     # --- which events are for the logic layer ------------------------------------------------

@@ -181,7 +181,7 @@ class Server:
             yield round
 
     def finish(self, reason: str) -> None:
-        """Tell the clients that the run is over, so that they end, too."""
+        """Tell the clients that the run is over, so that they end as well."""
         self.reason = reason
         self.network.finish(reason)
 

@@ -33,7 +33,7 @@ from layers.network import Payload, wire_size
 
 
 class Worker:
-    """Turns encoded jobs into encoded replies; an exception becomes a reply, too."""
+    """Turns encoded jobs into encoded replies; an exception also becomes a reply."""
 
     def __init__(self) -> None:
         self._failure = JobFailed("the worker was given a job before its experiment", "", "")

@@ -9,14 +9,15 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from layers.logic.core.engine import ArrayData, Data, Engine
+from layers.logic.core.hook import MOMENTS, Moment
 from layers.logic.core.messages import EMPTY, Slot, Training
 from layers.logic.errors import LogicError
 from layers.logic.numeric.distances import DISTANCES, uniform
 from layers.logic.numeric.sketch import sketch
 from layers.logic.seeds import derive, generator
 
-HOOKS = "hooks"
-"""The name of the question that server halves of hooks ask their client halves."""
+HOOKS: Mapping[str, Moment] = {f"hooks {moment}": moment for moment in MOMENTS}
+"""The questions that the server halves of hooks ask the client halves, each with its moment."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,7 +25,7 @@ class Question:
     """Down: a question to a client.
 
     Attributes:
-        name: a key of `QUESTIONS`, or `HOOKS`.
+        name: a key of `QUESTIONS` or `HOOKS`.
         classes: number of labels, for a question about labels.
         learning_rate: learning rate, for a question about a step.
         samples: number of samples for the answer; 0: all.
@@ -35,10 +36,9 @@ class Question:
         model_bytes: size of the model without any encoding.
         weights: float32 (d,), for a question that needs the model; otherwise empty.
         buffers: float32 (b,), for a question that needs the model; otherwise empty.
-        moment: when hooks ask (see `layers.logic.core.hook.Moment`); empty in other questions.
         slots: the questions of the server halves, by hook; empty in other questions.
 
-    The server fills in `round`, `seed`, `training`, `model_bytes`, `weights` and `buffers`.
+    The server fills in all but `name`, `classes`, `learning_rate`, `samples` and `values`.
 
     Raises:
         LogicError: there is no such question.
@@ -55,13 +55,12 @@ class Question:
     model_bytes: int = 0
     weights: np.ndarray = field(default_factory=lambda: EMPTY)
     buffers: np.ndarray = field(default_factory=lambda: EMPTY)
-    moment: str = ""
     slots: dict[str, dict[str, bool | int | float | str | bytes | np.ndarray | None]] = field(
         default_factory=dict
     )
 
     def __post_init__(self) -> None:
-        if self.name not in QUESTIONS and self.name != HOOKS:
+        if self.name not in QUESTIONS and self.name not in HOOKS:
             raise LogicError(f"no survey is called {self.name!r}; there are {', '.join(QUESTIONS)}")
 
 

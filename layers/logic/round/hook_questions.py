@@ -8,7 +8,7 @@ from layers.logic.core.hook import Moment
 from layers.logic.core.messages import Slot
 from layers.logic.core.peers import Peers
 from layers.logic.core.state import ServerState
-from layers.logic.core.survey import HOOKS, Question
+from layers.logic.core.survey import Question
 from layers.logic.round.logic import Logic
 from layers.logic.round.pipeline import ServerPipeline
 
@@ -29,17 +29,18 @@ def ask_hooks(
     if not slots or not clients:
         return []
     question = Question(
-        HOOKS,
+        f"hooks {moment}",
         round=state.round + 1,
         training=logic.training_of(state.round + 1),
-        moment=moment,
         slots=slots,
     )
     asked = set(clients)
     answers: dict[int, dict[str, Slot]] = {
         reply.client: reply.slots
         for reply in peers.ask(question, sorted(asked), logic.deadline_s)
-        if reply.question == HOOKS and reply.client in asked and reply.slots.keys() == slots.keys()
+        if reply.question == question.name
+        and reply.client in asked
+        and reply.slots.keys() == slots.keys()
     }
     pipeline.on_answers(moment, answers)
     return [client for client in clients if client not in answers]

@@ -11,7 +11,7 @@ from layers.logic.aggregators.mean import Mean
 from layers.logic.core.aggregator import Aggregator
 from layers.logic.core.asset import Asset, assets_of, declared_assets
 from layers.logic.core.engine import Data
-from layers.logic.core.hook import MOMENTS, Auxiliary, Hook
+from layers.logic.core.hook import Auxiliary, Hook
 from layers.logic.core.mask import Mask
 from layers.logic.core.messages import Layout, Task, Training
 from layers.logic.core.selector import Selector
@@ -161,10 +161,7 @@ class Logic:
         """Return the answer of the client halves to the server halves' question.
 
         Raises:
-            LogicError: the question has an unknown moment or hook.
+            LogicError: the question is for a hook that this client does not have.
         """
         halves = {key: hook.client() for key, hook in keyed(self.hooks).items()}
-        moment = next((one for one in MOMENTS if one == question.moment), None)
-        if moment is None:
-            raise LogicError(f"the server's hooks ask at an unknown moment, {question.moment!r}")
-        return answer_hooks(question, moment, client, halves, self.layout, self.seed)
+        return answer_hooks(question, client, halves, self.layout, self.seed)

@@ -209,7 +209,6 @@ class ClientPipeline:
 
 def answer_hooks(
     question: Question,
-    moment: Moment,
     client: int,
     halves: Mapping[str, ClientHalf],
     layout: Layout,
@@ -220,6 +219,7 @@ def answer_hooks(
     Raises:
         LogicError: the question is for a hook that this client does not have.
     """
+    moment = HOOKS[question.name]
     slots: dict[str, Slot] = {}
     for key, slot in question.slots.items():
         if key not in halves:
@@ -233,7 +233,7 @@ def answer_hooks(
             memory=MappingProxyType({}),
         )
         slots[key] = halves[key].answer(moment, slot, context)
-    return Answer(client, HOOKS, {}, question.round, slots)
+    return Answer(client, question.name, {}, question.round, slots)
 
 
 def keyed(hooks: Sequence[Any]) -> dict[str, Any]:

@@ -152,7 +152,7 @@ def answer_question(
         data: the client's own samples.
         logic: the logic, equal to the server's.
     """
-    if question.name == HOOKS:
+    if question.name in HOOKS:
         return logic.answer_hooks(client, question)
     return answer_survey(client, question, engine, data)
 

@@ -212,7 +212,7 @@ def test_a_hook_asks_the_cohort_first_and_those_who_returned_before_folding(lost
     state, report = run_round(a_state(logic), peers, logic)
     returned = tuple(client for client in CLIENTS if client not in lost)
     assert report.of("accepted") == returned
-    assert peers.asked == [("hooks", (0, 1, 2)), ("hooks", returned)]
+    assert peers.asked == [("hooks cohort", (0, 1, 2)), ("hooks returned", returned)]
     np.testing.assert_allclose(state.weights, _plain(returned), atol=1e-4)
 
 
