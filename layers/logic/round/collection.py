@@ -39,6 +39,7 @@ class Collection:
         foreign: whether the server does not control the clients (see `Peers.foreign`).
 
     Attributes:
+        plan, dispatch, fold: as given.
         outcomes: the reports of the clients of the plan whose part has ended, by client.
         unexpected: the reports of updates that no task asked for.
     """
@@ -53,10 +54,10 @@ class Collection:
         logic: Logic,
         foreign: bool,
     ) -> None:
-        self._plan = plan
-        self._dispatch = dispatch
+        self.plan = plan
+        self.dispatch = dispatch
         self._offers = offers
-        self._fold = fold
+        self.fold = fold
         self._pipeline = pipeline
         self._aggregator, self._mask = logic.aggregator, logic.mask
         self._foreign = foreign
@@ -67,7 +68,7 @@ class Collection:
     @property
     def accepted(self) -> list[int]:
         """The clients whose updates were accepted so far, in the order of the plan."""
-        clients = (*self._plan.clients, *self._plan.late)
+        clients = (*self.plan.clients, *self.plan.late)
         return [
             one
             for one in clients
@@ -77,18 +78,18 @@ class Collection:
     @property
     def has_enough(self) -> bool:
         """Whether as many lanes have returned as the plan needs."""
-        return self._plan.enough is not None and self._returned_lanes >= self._plan.enough
+        return self.plan.enough is not None and self._returned_lanes >= self.plan.enough
 
     def expect(self, tasks: Sequence[Task]) -> Sequence[Task]:
         """Record that these tasks are sent now; return them."""
-        if self._plan.offers:
+        if self.plan.offers:
             self._offers.waiting.update(dict.fromkeys(task.client for task in tasks))
         return tasks
 
     def on_offer(self, offer: Offer, now_s: float) -> Sequence[Verdict]:
         """Process an offer; return the verdicts that can be given now."""
-        client, task = offer.client, self._dispatch.outstanding.get(offer.client)
-        if not self._plan.offers or task is None or offer.round != task.round:
+        client, task = offer.client, self.dispatch.outstanding.get(offer.client)
+        if not self.plan.offers or task is None or offer.round != task.round:
             return []
         if client in self._offers.granted:  # the client reconnected after its grant
             return [Verdict(offer.round, client, granted=True)]
@@ -110,11 +111,11 @@ class Collection:
 
     def on_update(self, update: Update) -> Sequence[Task]:
         """Process an update; return the task of the next client in its lane, if there is one."""
-        task = self._dispatch.outstanding.get(update.client)
+        task = self.dispatch.outstanding.get(update.client)
         if task is None:
             self._note_unexpected(update)
             return []
-        lane = self._dispatch.lane_of(update.client)
+        lane = self.dispatch.lane_of(update.client)
         try:
             decoded = self._decode(update, task, lane)
         except Rejected as rejection:
@@ -137,7 +138,7 @@ class Collection:
 
     def on_client_lost(self, lost: ClientLost) -> Sequence[Task]:
         """Record that a client was lost; return the task of the next client in its lane."""
-        if lost.client not in self._dispatch.outstanding:
+        if lost.client not in self.dispatch.outstanding:
             return []
         status: Literal["rejected", "lost"] = "rejected" if lost.rejected else "lost"
         norm = self._offered_norm(lost.client)
@@ -147,7 +148,7 @@ class Collection:
 
     def on_state_lost(self, lost: StateLost) -> Sequence[Task]:
         """Return a task without earlier memory, for a client that lost its memory."""
-        return self._dispatch.retry(lost)
+        return self.dispatch.retry(lost)
 
     def decide(self, now_s: float) -> Sequence[Verdict]:
         """Return the verdicts that are due without a new offer.
@@ -155,9 +156,9 @@ class Collection:
         These are the verdicts on all open offers when every client has offered or was lost, and on
         all outstanding tasks when enough lanes have returned.
         """
-        if self.has_enough and not self._plan.keeps_stragglers:
+        if self.has_enough and not self.plan.keeps_stragglers:
             self._end_lanes("declined", ENOUGH)
-            round = {client: task.round for client, task in self._dispatch.outstanding.items()}
+            round = {client: task.round for client, task in self.dispatch.outstanding.items()}
             late = [Verdict(round[client], client, granted=False) for client in round]
             return self._settle(late, ENOUGH)
         if not self._offers.open or self._offers.waiting:
@@ -168,8 +169,8 @@ class Collection:
         """End the open parts of the round when no more events come; return the last verdicts."""
         verdicts = self._decline_open()
         self._end_lanes("lost", NOT_REACHED)
-        if not self._plan.keeps_stragglers:
-            for client, task in list(self._dispatch.outstanding.items()):
+        if not self.plan.keeps_stragglers:
+            for client, task in list(self.dispatch.outstanding.items()):
                 self.on_client_lost(ClientLost(task.round, client, NO_ANSWER))
         return verdicts
 
@@ -185,7 +186,7 @@ class Collection:
             Rejected: it fails a check.
         """
         check_envelope(update, task)
-        if self._plan.offers and update.client not in self._offers.granted:
+        if self.plan.offers and update.client not in self._offers.granted:
             raise Rejected("an update whose offer was not granted")
         if self._mask is not None:
             update = replace(update, delta=self._mask.expand(update.delta))
@@ -214,18 +215,18 @@ class Collection:
 
     def _end(self, report: ClientReport) -> Sequence[Task]:
         """End a client's part, and fold what can be folded; return the next task of its lane."""
-        lane = self._dispatch.end(report.client)
+        lane = self.dispatch.end(report.client)
         offer = self._offers.all.get(report.client)
         self.outcomes[report.client] = replace(report, offer=offer)
-        tasks = self.expect(self._dispatch.next(lane))
+        tasks = self.expect(self.dispatch.next(lane))
         if not tasks and lane.updates:
             self._returned_lanes += 1
-        self._fold.advance(self.outcomes)
+        self.fold.advance(self.outcomes)
         return tasks
 
     def _end_lanes(self, status: Literal["declined", "lost"], reason: str) -> None:
         """End the parts of the clients that have no task yet."""
-        for lane in self._dispatch.lanes:
+        for lane in self.dispatch.lanes:
             for client in lane.waiting:
                 self.outcomes[client] = ClientReport(client, status, reason)
             lane.waiting.clear()
@@ -240,7 +241,7 @@ class Collection:
         given = []
         for verdict in verdicts:
             client, offer = verdict.client, self._offers.settle(verdict)
-            if offer is None and (verdict.granted or client not in self._dispatch.outstanding):
+            if offer is None and (verdict.granted or client not in self.dispatch.outstanding):
                 continue
             given.append(verdict)
             if verdict.granted:

@@ -5,13 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from layers.logic.core.peers import Peers
-from layers.logic.core.plan import Plan
 from layers.logic.core.report import RoundReport, TooFewUpdates, Traffic
 from layers.logic.core.selector import SELECT
 from layers.logic.core.state import ServerState, frozen
 from layers.logic.round.collection import Collection
-from layers.logic.round.dispatch import Dispatch
-from layers.logic.round.fold import Fold
 from layers.logic.round.logic import Logic
 from layers.logic.round.pipeline import ServerPipeline
 from layers.logic.round.validation import check_model
@@ -19,22 +16,20 @@ from layers.logic.round.validation import check_model
 
 def conclude(
     state: ServerState,
-    plan: Plan,
     collection: Collection,
-    dispatch: Dispatch,
-    fold: Fold,
     pipeline: ServerPipeline,
     peers: Peers,
     logic: Logic,
 ) -> tuple[ServerState, RoundReport]:
-    """Return the next state and the report of a round whose lanes are folded.
+    """Return the next state and the report of a round in which nothing more will come.
 
     Raises:
         TooFewUpdates: fewer updates were accepted than the experiment asks for.
         LogicError: the next model has values that are not finite.
     """
-    round = state.round + 1
-    report = _report(round, plan, collection, peers, logic)
+    round, plan, fold = state.round + 1, collection.plan, collection.fold
+    fold.rest(collection.outcomes)
+    report = _report(round, collection, peers, logic)
     accepted = report.of("accepted")
     if len(accepted) < logic.min_updates:
         raise TooFewUpdates(len(accepted), logic.min_updates, report)
@@ -51,15 +46,13 @@ def conclude(
         buffers=frozen(after.buffers),
         memory={key: kept for key, kept in memory.items() if kept},
         last_accepted={**state.last_accepted, **task_rounds},
-        in_flight=dispatch.in_flight(),
+        in_flight=collection.dispatch.in_flight(),
     )
     return after, replace(report, numbers=pipeline.numbers)
 
 
-def _report(
-    round: int, plan: Plan, collection: Collection, peers: Peers, logic: Logic
-) -> RoundReport:
-    traffic, times = peers.traffic(), peers.times()
+def _report(round: int, collection: Collection, peers: Peers, logic: Logic) -> RoundReport:
+    plan, traffic, times = collection.plan, peers.traffic(), peers.times()
     outcomes = [
         replace(
             collection.outcomes[client],

@@ -72,8 +72,7 @@ def run_round(state: ServerState, peers: Peers, logic: Logic) -> tuple[ServerSta
     peers.answer(collection.close())
 
     ask_hooks("returned", collection.accepted, state, pipeline, peers, logic)
-    fold.rest(collection.outcomes)
-    return conclude(state, plan, collection, dispatch, fold, pipeline, peers, logic)
+    return conclude(state, collection, pipeline, peers, logic)
 
 
 def answer(
