@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedmx import LogicError, Plan, Question, Selector, ToldTimes, Verdict, single_lanes
+from fedmx import LogicError, Plan, Question, ReportedTimes, Selector, Verdict, single_lanes
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class LargeFirst(Selector):
         return [(Question("times"), population.clients)]
 
     def select(self, population, memory, round, rng):
-        told = ToldTimes.of(population)  # of answers that are two numbers
+        told = ReportedTimes.of(population)  # of answers that are two numbers
         in_time = told.train_s + told.upload_s < population.deadline_s
         return Plan(single_lanes(told.clients[in_time].tolist()), offers=True)
 

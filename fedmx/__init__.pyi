@@ -62,7 +62,7 @@ from layers.logic import Update as Update
 from layers.logic import Verdict as Verdict
 from layers.logic import single_lanes as single_lanes
 from layers.logic.aggregators.buffers import BufferMean as BufferMean
-from layers.logic.algorithms.knapsack.reported_times import ToldTimes as ToldTimes
+from layers.logic.algorithms.knapsack.reported_times import ReportedTimes as ReportedTimes
 from layers.logic.clock.availability import Availability as Availability
 from layers.logic.clock.availability import Presence as Presence
 from layers.logic.clock.devices import Devices as Devices

@@ -32,8 +32,8 @@ class PowerOfChoice(Selector):
 
     It needs `aggregator: {name: mean, weights: uniform}`, or another one without `weights:
     samples`, since the sizes are in the draw. With ``reported`` losses it keeps each client's last
-    loss: that of its training, a mean over its local steps (pi_rpow-d). A client that has not told
-    any counts as if its loss were infinite.
+    loss: that of its training, a mean over its local steps (pi_rpow-d). A client without one counts
+    as if its loss were infinite.
 
     Attributes:
         fraction: C, the share of the population in a round; m = max(round(C K), 1) clients.
@@ -91,9 +91,9 @@ class PowerOfChoice(Selector):
             clients = self._candidates(population, rng)
             losses = column(memory, LOSS, clients, np.inf)
         else:
-            told = _told(population)
-            clients = np.array(list(told), np.int64)
-            losses = np.array(list(told.values()), np.float64)
+            reported = _reported(population)
+            clients = np.array(list(reported), np.int64)
+            losses = np.array(list(reported.values()), np.float64)
         m = cohort_size(self.fraction, self.count, len(population.clients))
         asked = population.asked(m, among=clients.size)
         highest = np.argsort(-losses, kind="stable")[:asked]
@@ -103,12 +103,12 @@ class PowerOfChoice(Selector):
         """Keep the losses that were reported."""
         if self.loss == "asked":
             return memory
-        told = {
+        reported = {
             client.client: client.metrics[LOSS]
             for client in report.clients
             if client.status == "accepted" and LOSS in client.metrics
         }
-        return with_numbers(memory, LOSS, told)
+        return with_numbers(memory, LOSS, reported)
 
     def _candidates(self, population: Population, rng: np.random.Generator) -> np.ndarray:
         """Return d clients in the order in which they were drawn, int64."""
@@ -121,7 +121,7 @@ class PowerOfChoice(Selector):
         return drawn
 
 
-def _told(population: Population) -> dict[int, float]:
+def _reported(population: Population) -> dict[int, float]:
     """Return the losses that candidates answered, by ascending client; only finite numbers."""
     answers = sorted(population.answers.get(LOSS, {}).items())
     losses = ((client, answer.get(LOSS)) for client, answer in answers)

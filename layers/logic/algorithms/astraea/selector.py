@@ -66,13 +66,13 @@ class Astraea(Selector):
         return Question(LABELS, classes=self.classes)
 
     def on_survey(self, state: ServerState, population: Population, seed: int) -> ServerState:
-        """Make the lines, if other clients than before have told their labels."""
-        told = LabelHistograms.of_state(state, self._question)
-        state = told.kept_in(state, self._question)
+        """Make the lines, if other clients than before have reported their labels."""
+        reported = LabelHistograms.of_state(state, self._question)
+        state = reported.kept_in(state, self._question)
         lined = (c for line in lines_of(state.memory.get(SELECT, {})) for c in line)
-        if told.clients == tuple(sorted(lined)):
+        if reported.clients == tuple(sorted(lined)):
             return state
-        clients, counts = told.clients, told.counts
+        clients, counts = reported.clients, reported.counts
         if self.above is not None:
             counts = counts * ratios(counts.sum(0), self.above)
         reference = uniform(self.classes)

@@ -90,12 +90,12 @@ class CsFedAvg(Selector):
         """
         omega = memory.get("omega", np.zeros(0, np.int64))
         known = set(omega.tolist())
-        counted = [told for told in report.clients if told.status == "accepted"]
+        accepted = [one for one in report.clients if one.status == "accepted"]
         away = sorted(
-            (told.metrics[METRIC], told.client)
-            for told in counted
-            if METRIC in told.metrics and told.client not in known
+            (one.metrics[METRIC], one.client)
+            for one in accepted
+            if METRIC in one.metrics and one.client not in known
         )
-        number = math.ceil(self.entering * len(counted) - 1e-9)
+        number = math.ceil(self.entering * len(accepted) - 1e-9)
         new = np.array([client for _, client in away[:number]], np.int64)
         return {**memory, "omega": np.concatenate([omega, new])} if new.size else memory

@@ -101,25 +101,25 @@ class FedAimSplit(Selector):
         return Question(name, classes=self.classes)
 
     def on_survey(self, state: ServerState, population: Population, seed: int) -> ServerState:
-        """Split the clients, if other clients than before have told about their labels."""
-        told: LabelHistograms | LabelDistances
+        """Split the clients, if other clients than before have reported their labels."""
+        reported: LabelHistograms | LabelDistances
         if self.reveal == "histogram":
-            told = LabelHistograms.of_state(state, self._question)
+            reported = LabelHistograms.of_state(state, self._question)
         else:
-            told = LabelDistances.of_state(state, self._question)
-        state = told.kept_in(state, self._question)
-        if told.clients == Split.of_state(state).clients:
+            reported = LabelDistances.of_state(state, self._question)
+        state = reported.kept_in(state, self._question)
+        if reported.clients == Split.of_state(state).clients:
             return state
         counts, reference = None, uniform(self.classes)
-        if isinstance(told, LabelDistances):
-            emd = told.distances
+        if isinstance(reported, LabelDistances):
+            emd = reported.distances
         else:
-            counts = told.counts
-            if self.reference == "pooled" and told.clients:
+            counts = reported.counts
+            if self.reference == "pooled" and reported.clients:
                 reference = shares(counts.sum(0))
             emd = DISTANCES[self.distance](counts, reference)
-        lines = self._lines(told.clients, emd, counts, reference, seed)
-        return Split(told.clients, emd, lines).kept_in(state)
+        lines = self._lines(reported.clients, emd, counts, reference, seed)
+        return Split(reported.clients, emd, lines).kept_in(state)
 
     def _lines(
         self,

@@ -25,7 +25,7 @@ ALONE = " alone"
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """The clients that told about their labels, in two parts.
+    """The clients that reported their labels, in two parts.
 
     Attributes:
         clients: all of them, ascending.

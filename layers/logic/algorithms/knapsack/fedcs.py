@@ -11,7 +11,7 @@ import numpy as np
 
 from layers.logic.algorithms.knapsack.reported_times import (
     TIMES,
-    ToldTimes,
+    ReportedTimes,
     check_deadline,
     deadline_of,
 )
@@ -71,9 +71,9 @@ class FedCS(Selector):
         rng: np.random.Generator,
     ) -> Plan:
         """Take clients as long as they fit."""
-        told = ToldTimes.of(population)
-        places = _greedy(told.train_s, told.upload_s, deadline_of(population))
-        lanes = tuple((int(told.clients[place]),) for place in places)
+        reported = ReportedTimes.of(population)
+        places = _greedy(reported.train_s, reported.upload_s, deadline_of(population))
+        lanes = tuple((int(reported.clients[place]),) for place in places)
         return Plan(lanes, in_turn=True)
 
 
@@ -84,7 +84,7 @@ def _greedy(train_s: np.ndarray, upload_s: np.ndarray, deadline_s: float) -> lis
     still train ends at t_UC + t_UL, and a client that has trained at elapsed + t_UL. Within each of
     the two groups the order never changes, so only the first client of each is looked at.
     """
-    with np.errstate(over="ignore"):  # a client may have told times that cannot be true
+    with np.errstate(over="ignore"):  # a client may have reported times that cannot be true
         both_s = train_s + upload_s
     end_s = both_s.tolist()
     training = np.lexsort((np.arange(train_s.size), both_s)).tolist()

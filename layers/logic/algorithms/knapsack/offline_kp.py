@@ -81,7 +81,7 @@ class OfflineKP(Selector):
       wait changes no set and no time.
     - Elsewhere the round waits for nine tenths of the time that the last S can wait and still be
       uploaded before the deadline. V would fall at the end of that time. A simulation whose clients
-      told their times does not need this: all of them come, or are known to be lost.
+      reported their times does not need this: all of them come, or are known to be lost.
 
     Attributes:
         stop: V has fallen when it is below the one before (``"strict"``), or not above it

@@ -1,4 +1,4 @@
-"""The times that clients told before a round: how long they will train and upload."""
+"""The times that clients reported before a round: how long they will train and upload."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ TIMES = "times"
 
 
 @dataclass(frozen=True, eq=False)
-class ToldTimes:
-    """The clients that told their times, in ascending order, with the times as they estimate them.
+class ReportedTimes:
+    """The clients that reported their times, in ascending order, each with its own estimate.
 
     Attributes:
         clients: int64 (k,).
@@ -29,16 +29,16 @@ class ToldTimes:
     upload_s: np.ndarray
 
     @classmethod
-    def of(cls, population: Population) -> ToldTimes:
+    def of(cls, population: Population) -> ReportedTimes:
         """Return the answers to the question; an answer that cannot be true counts as none."""
-        told = [
+        reported = [
             (client, train_s, upload_s)
             for client, answer in sorted(population.answers.get(TIMES, {}).items())
             if _number(train_s := answer.get("train_s"))
             and _number(upload_s := answer.get("upload_s"))
         ]
-        clients = np.array([line[0] for line in told], np.int64)
-        times = np.array([line[1:] for line in told], np.float64).reshape(len(told), 2)
+        clients = np.array([line[0] for line in reported], np.int64)
+        times = np.array([line[1:] for line in reported], np.float64).reshape(len(reported), 2)
         able = (np.isfinite(times) & (times >= 0)).all(axis=1)
         return cls(clients[able], times[able, 0], times[able, 1])
 

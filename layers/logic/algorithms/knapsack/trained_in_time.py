@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from layers.logic.algorithms.knapsack.reported_times import TIMES, ToldTimes, deadline_of
+from layers.logic.algorithms.knapsack.reported_times import TIMES, ReportedTimes, deadline_of
 from layers.logic.core.plan import Plan, Population, single_lanes
 from layers.logic.core.selector import Inquiry
 from layers.logic.core.survey import Question
@@ -24,5 +24,5 @@ def everybody_in_time(population: Population, asked: bool) -> Plan:
     """
     clients: Sequence[int] = population.clients
     if asked:
-        clients = ToldTimes.of(population).trained_before(deadline_of(population))
+        clients = ReportedTimes.of(population).trained_before(deadline_of(population))
     return Plan(single_lanes(clients), offers=True)

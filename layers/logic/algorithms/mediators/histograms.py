@@ -1,4 +1,4 @@
-"""What clients told about their labels: histograms, or distances from uniform labels alone.
+"""What clients reported of their labels: histograms, or distances from uniform labels alone.
 
 A client whose answer is no histogram, or no distance, counts as one that has not answered.
 """
@@ -75,7 +75,7 @@ class LabelDistances:
 
 
 def reported_histograms(answers: Mapping[int, Any], classes: int) -> tuple[list[int], np.ndarray]:
-    """Return the clients that told a histogram, ascending, and float64 (n, classes)."""
+    """Return the clients that reported a histogram, ascending, and float64 (n, classes)."""
     clients = [client for client in sorted(answers) if _is_histogram(answers[client], classes)]
     counts = np.array([answers[client][HISTOGRAM] for client in clients], np.float64)
     return clients, counts.reshape(len(clients), classes)
@@ -97,16 +97,16 @@ def _with_answers(
 
 
 def _is_histogram(answer: Mapping[str, Any], classes: int) -> bool:
-    told = answer.get(HISTOGRAM)
+    reported = answer.get(HISTOGRAM)
     return (
-        isinstance(told, np.ndarray)
-        and told.shape == (classes,)
-        and told.dtype.kind in "iu"
-        and bool((told >= 0).all() and (told <= MOST).all())
-        and 0 < int(told.astype(np.float64).sum()) <= MOST
+        isinstance(reported, np.ndarray)
+        and reported.shape == (classes,)
+        and reported.dtype.kind in "iu"
+        and bool((reported >= 0).all() and (reported <= MOST).all())
+        and 0 < int(reported.astype(np.float64).sum()) <= MOST
     )
 
 
 def _is_distance(answer: Mapping[str, Any]) -> bool:
-    told = answer.get(DISTANCE)
-    return isinstance(told, (int, float)) and 0 <= told < math.inf
+    reported = answer.get(DISTANCE)
+    return isinstance(reported, (int, float)) and 0 <= reported < math.inf

@@ -45,7 +45,7 @@ def with_rewards(
 
 
 def _loss(report: ClientReport) -> float | None:
-    """Return the root of the mean squared loss that an update told; else its mean loss."""
+    """Return the root of the mean squared loss that an update reported; else its mean loss."""
     loss = report.metrics.get(RMS_LOSS, report.metrics.get(LOSS))
     return None if loss is None else max(loss, 0.0)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from layers.logic.algorithms.knapsack.reported_times import TIMES, ToldTimes
+from layers.logic.algorithms.knapsack.reported_times import TIMES, ReportedTimes
 from layers.logic.algorithms.oort.pacer import Pacer, preferred_s
 from layers.logic.algorithms.oort.records import (
     COUNT,
@@ -159,9 +159,9 @@ class Oort(Selector):
 
     def on_survey(self, state: ServerState, population: Population, seed: int) -> ServerState:
         """Keep the seconds that each client said, and of its answer that there was one."""
-        told = ToldTimes.of(population)
-        seconds = np.minimum(told.train_s, LONGEST_S) + np.minimum(told.upload_s, LONGEST_S)
-        said = dict(zip(told.clients.tolist(), seconds.tolist(), strict=True))
+        reported = ReportedTimes.of(population)
+        seconds = np.minimum(reported.train_s, LONGEST_S) + np.minimum(reported.upload_s, LONGEST_S)
+        said = dict(zip(reported.clients.tolist(), seconds.tolist(), strict=True))
         memory = with_numbers(state.memory.get(SELECT, {}), TOLD, said)
         heard: dict[int, Slot] = {client: {} for client in state.memory[SURVEY][TIMES]}
         survey = {**state.memory[SURVEY], TIMES: heard}
