@@ -56,6 +56,13 @@ class Measure:
         least = min(values, default=theirs)
         return self.what == "best" and least > theirs and not self.is_close(least, theirs)
 
+    def is_missed(self, records: Sequence[Record], theirs: float) -> bool:
+        """Return whether all runs have gone too far without their target to be close any more."""
+        so_far = [one.rounds * self.factor for one in records]
+        return (
+            self.what == "first" and min(so_far) > theirs and not self.is_close(min(so_far), theirs)
+        )
+
     def text(self, value: float) -> str:
         """Return a figure as the page has it, without its unit."""
         if self.unit == "%":

@@ -118,7 +118,9 @@ class Table:
         if not ours:
             so_far = max((one.rounds for one in found), default=0)
             text = f"not yet, in {so_far:,} rounds" if so_far else "not run"
-            return Row(name, paper, text, seeds, rounds, hours, "open")
+            judged = "outside" if found and measure.is_missed(found, figure) else "open"
+            reason = reason if judged == "outside" else ""
+            return Row(name, paper, text, seeds, rounds, hours, judged, reason)
         text = self.measure.text(statistics.median(ours))
         if len(ours) > 1:
             text += f" ({self.measure.text(min(ours))} to {self.measure.text(max(ours))})"

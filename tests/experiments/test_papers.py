@@ -142,6 +142,16 @@ def test_a_run_that_has_not_ended_is_judged_only_if_its_end_cannot_matter() -> N
     assert Measure(target=0.5).is_settled([record(accuracy=[0.9])], 7)
 
 
+def test_a_run_far_past_the_papers_round_has_missed_its_target() -> None:
+    from measures import Measure
+
+    rounds = Measure(target=0.99)
+    assert rounds.is_missed([record(accuracy=[0.9] * 112)], 100)
+    assert not rounds.is_missed([record(accuracy=[0.9] * 108)], 100)
+    assert not rounds.is_missed([record(accuracy=[0.9] * 112), record(accuracy=[0.9])], 100)
+    assert not Measure(what="best").is_missed([record(accuracy=[0.9] * 112)], 1)
+
+
 def test_a_record_is_written_and_read_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
