@@ -48,6 +48,11 @@ def printable(text: str) -> str:
     return "".join(one if one.isprintable() or one == "\n" else "�" for one in text)
 
 
+def one_line(text: str) -> str:
+    """Return a text as one line: a line break becomes a space."""
+    return printable(" ".join(text.splitlines()))
+
+
 def _is_instance(error: BaseException, module: str, name: str) -> bool:
     """Return whether an error is of a class whose module may not be loaded."""
     root = getattr(sys.modules.get(module), name, None)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
+import textwrap
 
 from rich.console import Console
 
-from fedmx.cli.terminal.error_text import printable
+from fedmx.cli.terminal.error_text import one_line, printable
 
 
 class LogLines:
@@ -30,16 +31,20 @@ class LogLines:
 
 
 class _Lines(logging.Handler):
-    """Prints log records as lines, without characters of peers that control a terminal."""
+    """Prints each log record as one line, whatever a peer wrote into it.
+
+    Only a traceback has further lines; they are indented, so that none of them looks like a record.
+    """
 
     def __init__(self, console: Console) -> None:
         super().__init__()
         self._console = console
 
     def emit(self, record: logging.LogRecord) -> None:
-        text = record.getMessage()
+        text = one_line(record.getMessage())
         if record.levelno >= logging.WARNING:
             text = f"{record.levelname.lower()}: {text}"
         if record.exc_info:
-            text += "\n" + logging.Formatter().formatException(record.exc_info)
-        self._console.print(printable(text), markup=False, soft_wrap=True)
+            trace = logging.Formatter().formatException(record.exc_info)
+            text += "\n" + textwrap.indent(printable(trace), "    ", lambda line: True)
+        self._console.print(text, markup=False, soft_wrap=True)

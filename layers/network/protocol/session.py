@@ -59,6 +59,7 @@ from layers.network.protocol.session_events import (
     FileRefused,
     FileStarted,
     SessionEvent,
+    Verified,
 )
 from layers.network.protocol.streams import Inbox, Outbox, OutgoingFile, OutgoingMessage
 from layers.network.protocol.traffic import Meter
@@ -132,6 +133,8 @@ class Session(ABC):
                 if self.ended:
                     break
         except NetworkError as error:
+            # A client that has ended its session waits for no decision any more.
+            events = [event for event in events if not isinstance(event, Verified)]
             events += self.refuse(error, blamed=True)
         return events
 

@@ -158,6 +158,17 @@ def test_an_identity_that_is_no_name_is_refused(identity: str) -> None:
     assert ended.final
 
 
+@given(st.binary(min_size=1, max_size=40) | st.sampled_from([frame(Kind.PING), frame(Kind.DATA)]))
+def test_a_client_that_does_not_wait_for_its_welcome_is_not_to_be_decided_on(more: bytes) -> None:
+    client, server = ClientSession("client-7", CODEC, 0.0), ServerSession(CODEC, 0.0)
+    client.receive_data(drained(server), 0.0)
+    events = server.receive_data(drained(client) + more, 0.0)
+    # Bytes that are no whole frame yet may still be one.
+    assert any(isinstance(event, Verified) for event in events) is (server.state is State.DECIDING)
+    if server.state is not State.DECIDING:
+        assert only_end(events).blamed
+
+
 def in_state(state: State) -> Session:
     """A session that stands in `state`."""
     client, server = ClientSession("client-7", CODEC, 0.0), ServerSession(CODEC, 0.0)

@@ -131,6 +131,30 @@ def test_garbage_is_refused_and_the_others_stay() -> None:
         assert await_event(listener, Received).message == Note("still here")
 
 
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        (frame(Kind.PING), "a PING frame while deciding on the client"),
+        (frame(Kind.MESSAGE, 1, SIZE.pack(4)), "a MESSAGE frame while deciding on the client"),
+        (b"\xff" * 10, "no frame of this protocol"),
+    ],
+    ids=["ping", "message", "garbage"],
+)
+def test_what_comes_in_one_segment_with_a_hello_is_refused_as_at_any_time(
+    more: bytes, words: str
+) -> None:
+    with Listener("127.0.0.1:0", CODEC) as listener:
+        raw = raw_connection(listener)
+        hello = Hello(1, "hasty", [], bytes(32), 1 << 30, 8, b"")
+        raw.sendall(frame(Kind.HELLO, 0, bytes(CONTROL.encode(hello))) + more)
+        assert words in last_words(read_to_end(raw))
+        raw.close()
+        refused = listener.next_event(20)
+        assert isinstance(refused, ConnectionRejected)
+        assert refused.peer == "hasty"
+        assert words in refused.reason
+
+
 def test_half_a_frame_and_then_nothing_is_reported() -> None:
     with Listener("127.0.0.1:0", CODEC) as listener:
         raw = raw_session(listener)
