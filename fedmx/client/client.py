@@ -19,6 +19,8 @@ from fedmx.components.text import first_line, shown
 from fedmx.errors import FedmxError
 from fedmx.protocol.messages import (
     CODEC,
+    REASON_LENGTH,
+    TRACEBACK_LENGTH,
     AnnouncedAsset,
     CannotTakePart,
     Failed,
@@ -295,8 +297,9 @@ class Client:
             self._send(Failed(task.round, task.client, reason, ""))
 
     def _send_failed(self, round: int, client: int, error: Exception) -> None:
-        reason = f"{type(error).__name__}: {error}"
-        self._send(Failed(round, client, reason, traceback.format_exc()))
+        reason = f"{type(error).__name__}: {error}"[:REASON_LENGTH]
+        trace = traceback.format_exc()[-TRACEBACK_LENGTH:]
+        self._send(Failed(round, client, reason, trace))
 
     def _poll(self) -> None:
         """Queue the network events that have come in the meantime, without waiting."""

@@ -16,7 +16,16 @@ from fedmx.deployment.asset_sender import AssetSender
 from fedmx.deployment.byte_counter import ByteCounter
 from fedmx.deployment.membership import Membership
 from fedmx.deployment.rejections import Rejections
-from fedmx.protocol.messages import CannotTakePart, Failed, Finished, MissingAssets, Ready, Setup
+from fedmx.protocol.messages import (
+    REASON_LENGTH,
+    TRACEBACK_LENGTH,
+    CannotTakePart,
+    Failed,
+    Finished,
+    MissingAssets,
+    Ready,
+    Setup,
+)
 from layers.logic import Answer, ClientLost, Offer, Question, StateLost, Task, Update, Verdict
 from layers.network import (
     ConnectionRejected,
@@ -37,8 +46,6 @@ log = logging.getLogger("fedmx.server")
 TICK_S = 0.5  # the longest wait before limits are checked again
 FINISH_WAIT_S = 12.0  # a little more than a client waits between two attempts to reconnect
 MOST_SAMPLES = 1 << 53
-REASON_LENGTH = 500
-TRACEBACK_LENGTH = 20_000
 
 ClientEvent: TypeAlias = "Offer | Update | ClientLost | StateLost | Answer"
 

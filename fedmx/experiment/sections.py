@@ -185,7 +185,7 @@ class NetworkSection(Section):
     insecure: bool = False
     tls: TlsSection | None = None
     token_file: PathText | None = None
-    heartbeat_s: Positive = 5.0
+    heartbeat_s: Annotated[float, Field(ge=0.1, le=3600)] = 5.0
     rejoin_s: NotNegative = 60.0
     wait_for: CountOrAll = "all"
 

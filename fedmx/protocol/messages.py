@@ -7,6 +7,10 @@ from dataclasses import dataclass
 from layers.logic import Answer, Offer, Question, Task, Update, Verdict
 from layers.network import MessageCodec
 
+SMALL_BYTES = 4 << 20  # the most that a message without a model may take
+REASON_LENGTH = 500  # what is kept of a client's reason
+TRACEBACK_LENGTH = 20_000  # what is kept of a client's traceback, its end
+
 
 @dataclass(frozen=True)
 class AnnouncedAsset:
@@ -123,5 +127,9 @@ CODEC = MessageCodec(
         10: Verdict,
         11: Update,
         12: MissingAssets,
-    }
+    },
+    # Questions and answers may carry models, as tasks and updates do.
+    max_bytes=dict.fromkeys(
+        (Setup, Ready, CannotTakePart, Failed, Finished, Offer, Verdict, MissingAssets), SMALL_BYTES
+    ),
 )

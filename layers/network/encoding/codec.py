@@ -6,24 +6,31 @@ from collections.abc import Mapping
 from typing import Any
 
 from layers.network.encoding.payload import Payload
-from layers.network.encoding.payload_reader import PayloadReader
+from layers.network.encoding.payload_reader import PayloadReader, number_in
 from layers.network.encoding.payload_writer import PayloadWriter
 from layers.network.encoding.schema import Compiler, Record
-from layers.network.errors import MalformedMessage, MessageTypeError
+from layers.network.errors import LimitExceeded, MalformedMessage, MessageTypeError
 
 
 class MessageCodec:
     """Encodes and decodes a closed table of message types, given as number -> frozen dataclass.
 
     `names` resolves names that the dataclasses' type hints use but their modules do not import.
+    `max_bytes` is the most that a message of a type may take; a type that it does not name has no
+    limit of its own.
 
     Raises:
         MessageTypeError: a number is not allowed, or a type cannot be encoded.
     """
 
     def __init__(
-        self, types: Mapping[int, type], *, names: Mapping[str, object] | None = None
+        self,
+        types: Mapping[int, type],
+        *,
+        names: Mapping[str, object] | None = None,
+        max_bytes: Mapping[type, int] | None = None,
     ) -> None:
+        self._max_bytes = dict(max_bytes or {})
         compiler = Compiler(names)
         self._records: dict[int, Record] = {}
         self._numbers: dict[type, int] = {}
@@ -40,6 +47,7 @@ class MessageCodec:
 
         Raises:
             MessageTypeError: its type is not in the table, or a field has a wrong value.
+            LimitExceeded: it is larger than a message of its type may be.
         """
         cls = type(message)
         if cls not in self._numbers:
@@ -49,7 +57,30 @@ class MessageCodec:
         writer = PayloadWriter()
         writer.packer.pack(number)
         writer.record(self._records[number], message, cls.__qualname__, 0)
-        return writer.payload(cls.__qualname__)
+        payload = writer.payload(cls.__qualname__)
+        self._check_size(cls, payload.size)
+        return payload
+
+    def check_head(self, head: bytes | memoryview, size: int) -> None:
+        """Check a message of which only the first `HEAD_BYTES` have come, or all that it has.
+
+        Args:
+            head: these bytes.
+            size: the size of the whole message.
+
+        Raises:
+            LimitExceeded: it is larger than a message of its type may be.
+        """
+        number = number_in(head)
+        if number in self._records:
+            self._check_size(self._records[number].cls, size)
+
+    def _check_size(self, cls: type, size: int) -> None:
+        most = self._max_bytes.get(cls, size)
+        if size > most:
+            raise LimitExceeded(
+                f"a {cls.__qualname__} of {size} bytes; a message of this type has at most {most}"
+            )
 
     def decode(self, buffer: bytes | bytearray | memoryview) -> Any:
         """Decode one message; its arrays are read-only views into `buffer`.

@@ -12,4 +12,5 @@ MAX_DIMENSIONS = 16
 LENGTH = struct.Struct("<I")
 ARRAY = struct.Struct("<BBQ")  # dtype code, number of dimensions, offset; the dimensions follow
 ARRAY_EXT = 1
+HEAD_BYTES = LENGTH.size + 3  # what says which type of message it is
 ZEROS = memoryview(bytes(ALIGNMENT))

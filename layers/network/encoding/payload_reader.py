@@ -204,6 +204,17 @@ class PayloadReader:
         return array
 
 
+def number_in(head: bytes | memoryview) -> int | None:
+    """Return the number of a message's type from its first bytes; None: they do not tell."""
+    unpacker = msgpack.Unpacker(max_buffer_size=len(head))
+    unpacker.feed(head[LENGTH.size :])
+    try:
+        number = unpacker.unpack()
+    except (msgpack.UnpackException, ValueError):
+        return None  # whoever decodes the whole message says what is wrong with it
+    return number if type(number) is int else None
+
+
 def _kind_table() -> list[str]:
     """Return the kind of msgpack value for each first byte."""
     table = ["int"] * 128 + ["map"] * 16 + ["list"] * 16 + ["str"] * 32

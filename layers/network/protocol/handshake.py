@@ -13,9 +13,9 @@ import secrets
 from dataclasses import dataclass, replace
 
 from layers.network.encoding.codec import MessageCodec
-from layers.network.errors import AuthenticationFailed, VersionMismatch
+from layers.network.errors import AuthenticationFailed, LimitExceeded, VersionMismatch
 from layers.network.protocol.frames import Kind
-from layers.network.protocol.limits import Limits
+from layers.network.protocol.limits import HEARTBEAT_S, HEARTBEATS_TO_TIMEOUT, Limits
 
 OLDEST_VERSION = 1
 NEWEST_VERSION = 1
@@ -183,6 +183,7 @@ def check_hello(
     Raises:
         VersionMismatch: not a version that was offered.
         AuthenticationFailed: a bad identity or proof, or a certificate of another identity.
+        LimitExceeded: the client takes no messages at all.
     """
     if not greeting.oldest_version <= hello.version <= greeting.newest_version:
         raise VersionMismatch(
@@ -194,6 +195,7 @@ def check_hello(
         raise AuthenticationFailed(
             f"the client says that it is {hello.identity!r}, its certificate is for {certified!r}"
         )
+    _check_peer_limits(hello)
     if len(hello.nonce) != NONCE_BYTES:
         raise AuthenticationFailed("the client's nonce has a wrong length")
     expected = _proof(token, b"client", greeting, replace(hello, proof=b""))
@@ -238,14 +240,15 @@ def check_welcome(
     Raises:
         AuthenticationFailed: the server does not have the token, or its welcome has features that
             were not asked for, or a heartbeat that makes no sense.
+        LimitExceeded: the server takes no messages at all.
     """
     expected = _proof(token, b"server", greeting, hello, replace(words, proof=b""))
     if not hmac.compare_digest(expected, words.proof):
         raise AuthenticationFailed("the server does not have this client's token")
     if not frozenset(words.features) <= frozenset(hello.features):
         raise AuthenticationFailed("the server agreed to features that were not asked for")
-    if not (words.heartbeat_s > 0 and words.heartbeat_timeout_s > words.heartbeat_s):
-        raise AuthenticationFailed("the server's heartbeat is not a positive number of seconds")
+    check_heartbeat(words.heartbeat_s, words.heartbeat_timeout_s)
+    _check_peer_limits(words)
     return Terms(
         hello.version,
         hello.identity,
@@ -254,6 +257,32 @@ def check_welcome(
         words.max_message_bytes,
         words.max_streams,
     )
+
+
+def check_heartbeat(heartbeat_s: float, heartbeat_timeout_s: float) -> None:
+    """Check a server's heartbeat by limits that both ends know.
+
+    Raises:
+        AuthenticationFailed: it is too short or too long, or its timeout is.
+    """
+    least, most = HEARTBEAT_S
+    if not least <= heartbeat_s <= most:
+        raise AuthenticationFailed(
+            f"the server's heartbeat is {heartbeat_s:g} s; it must be {least:g} to {most:g} s"
+        )
+    if not heartbeat_s < heartbeat_timeout_s <= HEARTBEATS_TO_TIMEOUT * heartbeat_s:
+        raise AuthenticationFailed(
+            f"the server's heartbeat times out after {heartbeat_timeout_s:g} s; it must be more "
+            f"than one and at most {HEARTBEATS_TO_TIMEOUT} heartbeats of {heartbeat_s:g} s"
+        )
+
+
+def _check_peer_limits(words: Hello | Welcome) -> None:
+    if words.max_message_bytes < 1 or words.max_streams < 1:
+        raise LimitExceeded(
+            f"the other end takes messages of {words.max_message_bytes} bytes, "
+            f"{words.max_streams} at a time; both must be at least 1"
+        )
 
 
 def check_identity(identity: str) -> None:

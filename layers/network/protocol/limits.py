@@ -6,6 +6,9 @@ from dataclasses import dataclass, fields
 
 from layers.network.errors import NetworkError
 
+HEARTBEAT_S = (0.1, 3600.0)  # the least and the most; the handshake refuses any other
+HEARTBEATS_TO_TIMEOUT = 100  # the most heartbeats until a silent peer is lost
+
 
 @dataclass(frozen=True)
 class Limits:

@@ -107,7 +107,7 @@ class Session(ABC):
         self._codec = codec
         self._limits = limits
         self._reader = FrameReader()
-        self._inbox = Inbox(limits)
+        self._inbox = Inbox(limits, codec.check_head)
         self._outbox = Outbox(self.meter)
         self._handshake_ends = now + limits.handshake_s
         self._heartbeat_s = 0.0
@@ -156,11 +156,9 @@ class Session(ABC):
         self._reader.skip(size)
         self.meter.received_total(size)
         self.meter.received(Kind.DATA, size)
-        payload = self._inbox.filled(chunk[0].stream, size)
-        if payload is None:
-            return []
         try:
-            return [self._arrived(payload)]
+            payload = self._inbox.filled(chunk[0].stream, size)
+            return [] if payload is None else [self._arrived(payload)]
         except NetworkError as error:
             return self.refuse(error, blamed=True)
 

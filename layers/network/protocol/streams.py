@@ -9,7 +9,7 @@ from collections.abc import Callable
 import numpy as np
 
 from layers.network.encoding.payload import Payload
-from layers.network.encoding.payload_layout import ALIGNMENT
+from layers.network.encoding.payload_layout import ALIGNMENT, HEAD_BYTES
 from layers.network.errors import LimitExceeded, ProtocolError, TransferError
 from layers.network.protocol.frames import (
     CHUNK_BYTES,
@@ -181,10 +181,18 @@ class Outbox:
 
 
 class Inbox:
-    """Messages that are being received; their sizes are checked before memory is allocated."""
+    """Messages that are being received; their sizes are checked before memory is allocated.
 
-    def __init__(self, limits: Limits) -> None:
+    `check_head` checks the size of a message when it is known which type it has.
+    """
+
+    def __init__(
+        self,
+        limits: Limits,
+        check_head: Callable[[memoryview, int], None] = lambda head, size: None,
+    ) -> None:
         self._limits = limits
+        self._check_head = check_head
         self._open: dict[int, tuple[memoryview, int]] = {}
         self._open_bytes = 0
         self._last_stream = 0
@@ -227,7 +235,11 @@ class Inbox:
             raise ProtocolError(f"a chunk of {length} bytes where {expected} were expected")
 
     def piece(self, stream: int, data: memoryview) -> memoryview | None:
-        """Store bytes of a chunk; return the payload when it is complete."""
+        """Store bytes of a chunk; return the payload when it is complete.
+
+        Raises:
+            LimitExceeded: the message is too large for its type.
+        """
         buffer, filled = self._open[stream]
         buffer[filled : filled + len(data)] = data
         return self.filled(stream, len(data))
@@ -238,9 +250,15 @@ class Inbox:
         return buffer[filled : filled + size]
 
     def filled(self, stream: int, size: int) -> memoryview | None:
-        """Count bytes that were stored in `room`; return the payload when it is complete."""
+        """Count bytes that were stored in `room`; return the payload when it is complete.
+
+        Raises:
+            LimitExceeded: the message is too large for its type.
+        """
         buffer, filled = self._open[stream]
         end = filled + size
+        if filled < HEAD_BYTES <= end:
+            self._check_head(buffer[:HEAD_BYTES], len(buffer))
         if end < len(buffer):
             self._open[stream] = (buffer, end)
             return None

@@ -22,7 +22,7 @@ from layers.network.errors import (
 )
 from layers.network.files.folders import Outgoing
 from layers.network.protocol.handshake import Terms
-from layers.network.protocol.limits import Limits
+from layers.network.protocol.limits import HEARTBEAT_S, Limits
 from layers.network.protocol.roles import ServerSession
 from layers.network.protocol.session_events import Arrived, Ended, Opened, SessionEvent, Verified
 from layers.network.transport.address import Address
@@ -65,8 +65,9 @@ class Listener(Endpoint):
         super().__init__(codec, limits, token, files)
         self._address = Address.parse(address)
         self._address.check_safe(tls=tls is not None, insecure=insecure)
-        if not heartbeat_s > 0:
-            raise NetworkError(f"heartbeat_s must be more than 0, not {heartbeat_s!r}")
+        least, most = HEARTBEAT_S
+        if not least <= heartbeat_s <= most:
+            raise NetworkError(f"heartbeat_s must be {least:g} to {most:g}, not {heartbeat_s!r}")
         self._tls = tls
         self._context: ssl.SSLContext | None = None
         self._heartbeat_s = heartbeat_s

@@ -70,7 +70,11 @@ LIMITS = {
             ("host:0", "host:65535", "[::1]:7070", "host:00001"),
         ),
         "insecure": (False, (2,), (True, False)),
-        "heartbeat_s": (5.0, *POSITIVE),
+        "heartbeat_s": (
+            5.0,
+            (math.nextafter(0.1, 0), math.nextafter(3600, 3601), *NOT_FINITE),
+            (0.1, 3600.0),
+        ),
         "rejoin_s": (60.0, *NOT_NEGATIVE),
         "wait_for": ("all", *COUNT_OR_ALL),
         "token_file": (None, ("", "a\0b"), (Path("token"),)),

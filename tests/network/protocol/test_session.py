@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from layers.network import CHUNK_BYTES, Limits, wire_size
+from layers.network import CHUNK_BYTES, LimitExceeded, Limits, MessageCodec, wire_size
 from layers.network.protocol.frames import HEADER, HEADER_BYTES, SIZE, FrameReader, Kind, frame
 from layers.network.protocol.handshake import CONTROL, Goodbye, Greeting, Hello, Welcome
 from layers.network.protocol.roles import ClientSession, ServerSession
@@ -95,16 +95,23 @@ def test_a_server_that_only_repeats_what_it_heard_does_not_convince_a_client() -
     [
         (0.0, 20.0, False),
         (-1.0, 20.0, False),
+        (1e-9, 4e-9, False),
+        (0.099, 0.4, False),
+        (3600.1, 4 * 3600.1, False),
         (5.0, 5.0, False),
         (5.0, 4.9, False),
         (5.0, 0.0, False),
+        (5.0, 500.1, False),
+        (5.0, float("inf"), False),
         (float("nan"), 20.0, False),
         (5.0, float("nan"), False),
-        (5e-324, 1e-323, True),
+        (0.1, 0.11, True),
         (5.0, 5.1, True),
+        (5.0, 500.0, True),
+        (3600.0, 4 * 3600.0, True),
     ],
 )
-def test_a_client_takes_a_heartbeat_only_if_it_is_positive_and_below_its_timeout(
+def test_a_client_takes_a_heartbeat_only_within_the_limits_that_both_ends_know(
     heartbeat_s: float, timeout_s: float, sensible: bool
 ) -> None:
     client = ClientSession("client-7", CODEC, 0.0)
@@ -114,7 +121,67 @@ def test_a_client_takes_a_heartbeat_only_if_it_is_positive_and_below_its_timeout
     if sensible:
         assert [type(event) for event in events] == [Opened]
     else:
-        assert "heartbeat is not a positive number" in only_end(events).reason
+        assert "the server's heartbeat" in only_end(events).reason
+        assert only_end(events).final
+        assert client.deadline() is None  # no timer of it ever runs
+
+
+@pytest.mark.parametrize(("max_bytes", "streams"), [(0, 8), (-1, 8), (1 << 20, 0), (1 << 20, -1)])
+def test_an_end_that_takes_no_messages_at_all_is_refused(max_bytes: int, streams: int) -> None:
+    server = ServerSession(CODEC, 0.0)
+    hello = CONTROL.encode(Hello(1, "client-7", [], bytes(32), max_bytes, streams, b""))
+    events = server.receive_data(frame(Kind.HELLO, 0, bytes(hello)), 0.0)
+    assert only_end(events).code == "limit-exceeded"
+    client = ClientSession("client-7", CODEC, 0.0)
+    client.receive_data(drained(ServerSession(CODEC, 0.0)), 0.0)
+    words = CONTROL.encode(Welcome([], 5.0, 20.0, max_bytes, streams, b""))
+    events = client.receive_data(frame(Kind.WELCOME, 0, bytes(words)), 0.0)
+    assert only_end(events).code == "limit-exceeded"
+
+
+LIMITED = MessageCodec({1: Task, 3: Note}, max_bytes={Note: 1000})
+
+
+@pytest.mark.parametrize("direct", [False, True], ids=["copied", "read in place"])
+@pytest.mark.parametrize("pieces", [1, 5, CHUNK_BYTES])
+def test_a_message_too_large_for_its_type_is_refused_by_its_first_bytes(
+    direct: bool, pieces: int
+) -> None:
+    client = ClientSession("client-7", LIMITED, 0.0)
+    server = ServerSession(LIMITED, 0.0)
+    exchange(client, server)
+    payload = bytes(CODEC.encode(Note("x" * CHUNK_BYTES * 2)))
+    events = client.receive_data(
+        frame(Kind.MESSAGE, 1, SIZE.pack(200_000_000)) + HEADER.pack(Kind.DATA, 0, 1, CHUNK_BYTES),
+        0.0,
+    )
+    given = 0
+    while not events and given < CHUNK_BYTES:
+        part = payload[given : given + pieces]
+        given += len(part)
+        room = client.receive_buffer() if direct else None
+        if room is None:
+            events = client.receive_data(part, 0.0)
+        else:
+            room[: len(part)] = part
+            events = client.buffer_filled(len(part), 0.0)
+    assert only_end(events).code == "limit-exceeded"
+    assert "a Note of 200000000 bytes" in only_end(events).reason
+    assert given <= max(pieces, 10)
+
+
+def test_a_message_at_its_types_limit_arrives_and_one_beyond_it_is_not_even_encoded() -> None:
+    client, server = ClientSession("client-7", LIMITED, 0.0), ServerSession(LIMITED, 0.0)
+    exchange(client, server)
+    room = 1000 - len(bytes(LIMITED.encode(Note("x" * 900)))) + 900
+    client.send_message(LIMITED.encode(Note("x" * room)))
+    client.send_message(LIMITED.encode(Task(1, np.zeros(1000))))  # of a type without a limit
+    (one, other) = exchange(client, server)[1]
+    assert isinstance(one, Arrived)
+    assert isinstance(other, Arrived)
+    assert {type(one.message), type(other.message)} == {Note, Task}
+    with pytest.raises(LimitExceeded, match="a Note of 1001 bytes"):
+        LIMITED.encode(Note("x" * (room + 1)))
 
 
 def test_a_recorded_hello_does_not_open_another_session() -> None:

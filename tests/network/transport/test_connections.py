@@ -556,6 +556,9 @@ def test_ipv6_works_like_ipv4() -> None:
     [
         lambda: Listener("127.0.0.1:0", CODEC, token=b""),
         lambda: Listener("127.0.0.1:0", CODEC, heartbeat_s=0),
+        lambda: Listener("127.0.0.1:0", CODEC, heartbeat_s=0.09),
+        lambda: Listener("127.0.0.1:0", CODEC, heartbeat_s=3601),
+        lambda: Listener("127.0.0.1:0", CODEC, heartbeat_s=float("nan")),
         lambda: Connector("127.0.0.1:1", "no good", CODEC),
         lambda: Limits(max_streams=0),
         lambda: Backoff(first_s=0),

@@ -1,0 +1,53 @@
+"""Which messages may be large: both ends know it, and refuse the others by their first bytes."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedmx.protocol.messages import CODEC, SMALL_BYTES, Setup
+from layers.logic import Answer, Offer, Question, Task, Update, Verdict
+from layers.network import LimitExceeded, MessageCodec
+from layers.network.protocol.frames import HEADER, SIZE, Kind, frame
+from layers.network.protocol.roles import ClientSession, ServerSession
+from layers.network.protocol.session_events import Ended
+from tests.network.protocol.wire_messages import exchange
+
+ROOT = Path(__file__).resolve().parents[3]
+WITH_MODELS = {Question, Answer, Task, Update}
+UNLIMITED = MessageCodec({1: Setup})
+
+
+def test_an_experiment_of_200_mb_is_refused_when_its_first_bytes_have_come() -> None:
+    client, server = ClientSession("client-7", CODEC, 0.0), ServerSession(CODEC, 0.0)
+    exchange(client, server)
+    head = bytes(UNLIMITED.encode(Setup("run", "", "", 0, (), 0)))[:64]
+    data = frame(Kind.MESSAGE, 1, SIZE.pack(200_000_000)) + HEADER.pack(Kind.DATA, 0, 1, 1 << 18)
+    (ended,) = client.receive_data(data + head, 0.0)
+    assert isinstance(ended, Ended)
+    assert ended.code == "limit-exceeded"
+    assert "a Setup of 200000000 bytes" in ended.reason
+    assert client.receive_buffer() is None
+
+
+def test_an_experiment_as_large_as_a_file_may_be_can_be_sent() -> None:
+    CODEC.encode(Setup("run", "é" * (1 << 20), "0" * 64, 0, (28, 28, 1), 10))
+    with pytest.raises(LimitExceeded, match="a Setup of"):
+        CODEC.encode(Setup("run", "x" * SMALL_BYTES, "", 0, (), 0))
+
+
+def test_offers_and_verdicts_are_small_and_answers_may_carry_models() -> None:
+    with pytest.raises(LimitExceeded, match="Offer of"):
+        CODEC.encode(Offer(1, 1, 1, 1.0, metrics={f"m{i}": 1.0 for i in range(400_000)}))
+    CODEC.encode(Verdict(1, 1, True))
+    CODEC.encode(Answer(1, "step", {"update": np.zeros(2 << 20, np.float32)}))
+
+
+def test_the_protocols_page_says_which_messages_may_be_large() -> None:
+    page = (ROOT / "docs" / "protocol.md").read_text()
+    (sentence,) = re.findall(r"Only (.*?) may be larger than 4 MiB", page, re.DOTALL)
+    assert set(re.findall("`(\\w+)`", sentence)) == {cls.__name__ for cls in WITH_MODELS}
+    assert SMALL_BYTES == 4 << 20
