@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 
 import numpy as np
+
+from fedmx import RunFolder
 
 LATE = 50
 
@@ -16,8 +17,7 @@ def main(folders: list[str]) -> None:
     late = f"last {LATE}, least to most"
     print(f"{'run':<42}{'rounds':>7}{'loss':>9}{'accuracy':>10}{late:>24}{'largest rise':>14}")
     for folder in folders:
-        text = (Path(folder) / "rounds.jsonl").read_text()
-        rounds = [json.loads(line) for line in text.splitlines()]
+        rounds = RunFolder.open(folder).rounds()
         measured = [round for round in rounds if round["loss"] is not None]
         loss = np.array([round["loss"] for round in measured])
         rise = np.diff(loss, prepend=loss[0]).max()

@@ -103,9 +103,12 @@ def main() -> None:
 def _record(cell: Cell, folder: RunFolder) -> Record:
     """Return the record of a run folder, also of one that is in use."""
     rounds = folder.rounds()
-    columns = {name: [_short(round.get(name)) for round in rounds] for name in COLUMNS}
-    if any(round["virtual"] for round in rounds):
-        columns["clock_s"] = [_short(round["clock_elapsed_s"]) for round in rounds]
+    found = {one["round"]: one for one in rounds}
+    # A round whose line is damaged has no values, and the others keep their places.
+    by_round = [found.get(number, {}) for number in range(1, max(found, default=0) + 1)]
+    columns = {name: [_short(one.get(name)) for one in by_round] for name in COLUMNS}
+    if any(one["virtual"] for one in rounds):
+        columns["clock_s"] = [_short(one.get("clock_elapsed_s")) for one in by_round]
     kept = {name: values for name, values in columns.items() if set(values) != {None}}
     command = cell.command()
     command[1] = cell.file

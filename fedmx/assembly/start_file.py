@@ -91,6 +91,7 @@ def _file_of(path: Path) -> Path:
         return path
     folder = RunFolder.open(path)
     if folder.status == "done" and folder.model_path.exists():
+        folder.check(folder.model_path)
         return folder.model_path
     checkpoint = folder.latest_checkpoint()
     if checkpoint is None:

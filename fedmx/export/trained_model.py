@@ -92,7 +92,9 @@ class TrainedModel:
 def _weights_of(folder: RunFolder) -> tuple[Path, int]:
     """Return the file of the newest weights, and their round."""
     records = folder.rounds()
-    if folder.status == "done" and folder.model_path.exists() and records:
+    # A damaged line may be that of the last round.
+    if folder.status == "done" and folder.model_path.exists() and records and not folder.damage:
+        folder.check(folder.model_path)
         return folder.model_path, int(records[-1]["round"])
     checkpoint = folder.latest_checkpoint()
     if checkpoint is None:
@@ -114,6 +116,7 @@ def _assembly(folder: RunFolder, experiment: Experiment) -> Assembly:
         return Assembly(experiment, shape=dataset.shape, classes=dataset.classes)
     words: tuple[str, ...] = ()
     if folder.words_path.exists():
+        folder.check(folder.words_path)
         try:
             words = tuple(json.loads(folder.words_path.read_bytes()))
         except (OSError, ValueError, TypeError) as error:

@@ -144,6 +144,7 @@ def _header(runs: Sequence[RunSummary], title: str) -> Html:
         lines.append(
             element("p", element("span", run.status, class_=f"status {run.status}"), reason)
         )
+    lines += [element("p", text, class_="failed") for run in runs for text in run.damage]
     return element("header", *lines)
 
 

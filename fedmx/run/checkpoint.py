@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -93,6 +94,16 @@ def read_checkpoint(path: Path) -> Checkpoint:
             f"{FORMAT}; use the version that wrote it, or a newer one"
         )
     return Checkpoint(document["round"], decode(document["tree"], arrays))
+
+
+def checkpoints_in(folder: Path) -> list[tuple[int, Path]]:
+    """Return the round and the path of each checkpoint, the newest first."""
+    found = [
+        (int(match[1]), path)
+        for path in folder.glob("round-*.safetensors")
+        if (match := re.fullmatch(r"round-([0-9]+)\.safetensors", path.name))
+    ]
+    return sorted(found, reverse=True)
 
 
 def _digest(content: str, arrays: Mapping[str, NDArray[Any]]) -> str:

@@ -11,3 +11,7 @@ class RunError(FedmxError):
 
 class CheckpointError(RunError):
     """A checkpoint cannot be written, or all existing ones are damaged."""
+
+
+class DamagedError(RunError):
+    """A file of a run folder is not what was written; the text has no word on what to do."""

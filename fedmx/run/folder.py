@@ -3,7 +3,8 @@
 ::
 
     NAME-20260131-093000/
-      run.json            format, facts (versions, seed, mode, ...); written last when it is created
+      run.json            format, facts (versions, seed, mode, ...), SHA-256 of the files that it
+                          began with; written last when it is created
       experiment.yaml     the experiment with all defaults
       status.json         how the run ended, and why
       rounds.jsonl        one object for each round
@@ -16,33 +17,32 @@
       assets/             of a server: NAME.safetensors, the files that it gives to every client
       report.html         the report
       lock                the process that runs it holds this file
+
+Each record and each document has a checksum (see `checksum`). What is damaged is named, and the
+rest is read.
 """
 
 from __future__ import annotations
 
 import contextlib
 import datetime
-import json
-import re
+import logging
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal, cast, get_args
+from typing import Any
 
-from fedmx.components.text import unknown
 from fedmx.run import lock
-from fedmx.run.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
-from fedmx.run.durable import (
-    TEMPORARY_PREFIX,
-    sync_folder,
-    write_bytes_durably,
-    write_text_durably,
-)
-from fedmx.run.errors import CheckpointError, RunError
+from fedmx.run.checkpoint import Checkpoint, checkpoints_in, read_checkpoint, write_checkpoint
+from fedmx.run.checksum import check_file
+from fedmx.run.durable import TEMPORARY_PREFIX, sync_folder, write_bytes_durably
+from fedmx.run.ending import Ending, Status, read_ending, write_ending
+from fedmx.run.errors import CheckpointError, DamagedError, RunError
+from fedmx.run.identity import FORMAT, Identity, digests_of, new_folder
 from fedmx.run.json_lines import JsonLines, plain
 
-FORMAT = 1
-Ending = Literal["done", "stopped", "interrupted", "failed"]
-Status = Literal["running", "done", "stopped", "interrupted", "failed"]
+EXPERIMENT = "experiment.yaml"
+
+log = logging.getLogger("fedmx.run")
 
 
 class RunFolder:
@@ -54,12 +54,15 @@ class RunFolder:
         facts: what `run.json` says: versions, seed, mode and more.
     """
 
-    def __init__(self, path: Path, experiment_yaml: str, facts: dict[str, Any]):
+    def __init__(self, path: Path, experiment_yaml: str, identity: Identity):
         self.path = path
         self.experiment_yaml = experiment_yaml
-        self.facts = facts
-        self._rounds = JsonLines(path / "rounds.jsonl")
-        self._clients = JsonLines(path / "clients.jsonl")
+        self.facts = identity.facts
+        self._identity = identity
+        self._rounds = JsonLines(path / "rounds.jsonl", identity.checked)
+        self._clients = JsonLines(path / "clients.jsonl", identity.checked)
+        self._damaged_files: dict[str, None] = {}
+        self._told: set[str] = set()
 
     @property
     def name(self) -> str:
@@ -130,54 +133,80 @@ class RunFolder:
         """
         now = datetime.datetime.now().astimezone()
         all_facts = plain({"started": now.isoformat(timespec="seconds"), **facts}, "facts")
-        stem = f"{_file_name(name)}-{now:%Y%m%d-%H%M%S}"
+        all_files = {EXPERIMENT: experiment_yaml.encode(), **(files or {})}
         try:
             Path(parent).mkdir(parents=True, exist_ok=True)
-            path = _new_folder(Path(parent), stem)
+            path = new_folder(Path(parent), name, f"{now:%Y%m%d-%H%M%S}")
             (path / "checkpoints").mkdir()
             (path / "events").mkdir()
-            write_text_durably(path / "experiment.yaml", experiment_yaml)
-            for file, content in (files or {}).items():
+            for file, content in all_files.items():
                 write_bytes_durably(path / file, content)
-            write_text_durably(path / "run.json", _json({"format": FORMAT, "facts": all_facts}))
+            identity = Identity(all_facts, digests_of(path, all_files))
+            identity.write(path)
             sync_folder(path.parent)
         except OSError as error:
             raise RunError(
                 f"{parent}: cannot make a run folder ({error.strerror}); "
                 "name another one in run.folder"
             ) from None
-        return cls(path, experiment_yaml, all_facts)
+        return cls(path, experiment_yaml, identity)
 
     @classmethod
-    def open(cls, path: str | Path) -> RunFolder:
+    def open(cls, path: str | Path, *, salvage: bool = False) -> RunFolder:
         """Open an existing run folder.
 
+        Args:
+            path: the folder.
+            salvage: go on if run.json or experiment.yaml is damaged; see `damage`. Without a sound
+                run.json, there are no facts.
+
         Raises:
-            RunError: it is not a run folder, is incomplete, or a newer fedmx wrote it.
+            RunError: it is not a run folder, is incomplete or damaged, or a newer fedmx wrote it.
         """
         path = Path(path)
         if not path.is_dir():
             what = "is a file, not a run folder" if path.exists() else "there is no such folder"
             raise RunError(f"{path}: {what}; give the folder of a run, as in runs/NAME-DATE-TIME")
-        if not (path / "run.json").exists():
-            raise RunError(f"{path}: {_not_a_run_reason(path)}")
-        document = _read_json(path / "run.json")
-        found = document.get("format")
-        if isinstance(found, int) and found > FORMAT:
-            raise RunError(
-                f"{path}: the run folder has format {found}, this fedmx reads up to {FORMAT}; "
-                "use the version that wrote it, or a newer one"
-            )
-        facts = document.get("facts")
-        if not isinstance(found, int) or not isinstance(facts, dict):
-            raise RunError(f"{path / 'run.json'}: not written by fedmx; give another run folder")
+        damaged = []
         try:
-            experiment_yaml = (path / "experiment.yaml").read_text(encoding="utf-8")
+            identity = Identity.read(path)
+        except DamagedError as error:
+            if not salvage:
+                raise RunError(f"{error}; restore the file, or start a new run") from None
+            identity = Identity({})
+            damaged.append(str(error))
+        source = path / EXPERIMENT
+        try:
+            text = source.read_text("utf-8", "replace" if salvage else "strict")
         except (OSError, UnicodeDecodeError) as error:
-            raise RunError(
-                f"{path / 'experiment.yaml'}: cannot read it ({error}); the run is incomplete"
-            ) from None
-        return cls(path, experiment_yaml, facts)
+            raise RunError(f"{source}: cannot read it ({error}); the run is incomplete") from None
+        if not identity.has(source):
+            problem = f"{source}: this is not the experiment that the run began with"
+            if not salvage:
+                raise RunError(f"{problem}; restore the file, or start a new run")
+            damaged.append(problem)
+        folder = cls(path, text, identity)
+        folder._note(*damaged)
+        return folder
+
+    @property
+    def damage(self) -> tuple[str, ...]:
+        """One line for each damaged file, or line of one, that was met until now."""
+        lines = (
+            f"{records.path}:{number}: the line is damaged; it is left out"
+            for records in (self._rounds, self._clients)
+            for number in records.damaged
+        )
+        return (*self._damaged_files, *lines)
+
+    def check(self, path: Path) -> None:
+        """Check a file of the folder, such as `model_path`, by the SHA-256 that was recorded of it.
+
+        Raises:
+            RunError: its content is another one, or it cannot be read.
+        """
+        recorded = {**self._identity.files, **self._ending().get("files", {})}
+        check_file(path, recorded.get(path.name))
 
     def lock(self) -> contextlib.AbstractContextManager[None]:
         """Return a context manager that holds the folder for this process.
@@ -208,12 +237,17 @@ class RunFolder:
         self._clients.append(records)
 
     def rounds(self) -> list[dict[str, Any]]:
-        """Return the records of all rounds, in order."""
-        return list(self._rounds.read())
+        """Return the records of all rounds, in order; damaged ones are left out, see `damage`."""
+        records = list(self._rounds.read())
+        self._note()
+        return records
 
     def clients(self, round: int | None = None) -> Iterator[dict[str, Any]]:
-        """Yield the records of clients, in order: of one round, or of all."""
-        return (r for r in self._clients.read() if round is None or r.get("round") == round)
+        """Yield the records of clients, in order: of one round, or of all; see also `rounds`."""
+        for record in self._clients.read():
+            if round is None or record.get("round") == round:
+                yield record
+        self._note()
 
     # Checkpoints
 
@@ -245,7 +279,7 @@ class RunFolder:
                 f"{self.path}: cannot write ({error.strerror}); free disk space"
             ) from None
         write_checkpoint(path, round, state)
-        for number, old in self._checkpoints()[keep:]:
+        for number, old in checkpoints_in(self.checkpoints_path)[keep:]:
             if number != round:
                 old.unlink(missing_ok=True)
         self._clean()
@@ -261,7 +295,7 @@ class RunFolder:
             CheckpointError: all checkpoints are damaged.
         """
         warnings: list[str] = []
-        for _, path in self._checkpoints():
+        for _, path in checkpoints_in(self.checkpoints_path):
             try:
                 return read_checkpoint(path)._replace(warnings=tuple(warnings))
             except CheckpointError as error:
@@ -276,7 +310,8 @@ class RunFolder:
     def truncate_after(self, round: int) -> None:
         """Remove all that came after a round: records, checkpoints, unfinished lines, the ending.
 
-        Call it when a run resumes from the checkpoint of that round.
+        Call it when a run resumes from the checkpoint of that round. A folder of an earlier version
+        gets the checksums of this one.
 
         Raises:
             RunError: the records cannot be written.
@@ -285,62 +320,58 @@ class RunFolder:
             records.keep(
                 lambda record: isinstance(record.get("round"), int) and record["round"] <= round
             )
-        for number, path in self._checkpoints():
+        for number, path in checkpoints_in(self.checkpoints_path):
             if number > round:
                 path.unlink(missing_ok=True)
         self._clean()
         (self.path / "status.json").unlink(missing_ok=True)
+        self._damaged_files.clear()
+        if self._identity.format < FORMAT:
+            kept = [one.name for one in (self.path / EXPERIMENT, self.words_path) if one.exists()]
+            self._identity = Identity(self.facts, digests_of(self.path, kept))
+            self._identity.write(self.path)
 
     # The ending
 
     def finish(self, status: Ending, reason: str = "") -> None:
-        """Write how the run ended, and why.
+        """Write how the run ended, and why, with the SHA-256 of the final weights.
 
         Raises:
             RunError: there is no such ending, or it cannot be written.
         """
-        if status not in get_args(Ending):
-            raise RunError(unknown("ending", status, get_args(Ending)))
-        now = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
-        try:
-            write_text_durably(
-                self.path / "status.json",
-                _json({"status": status, "reason": " ".join(reason.split()), "ended": now}),
-            )
-        except OSError as error:
-            raise RunError(
-                f"{self.path}: cannot write ({error.strerror}); free disk space"
-            ) from None
+        model = (self.model_path.name,) if self.model_path.exists() else ()
+        write_ending(self.path / "status.json", status, reason, digests_of(self.path, model))
 
     @property
     def status(self) -> Status:
         """How the run ended; ``interrupted`` if its process ended before it did."""
-        recorded = self._ending().get("status")
-        for status in get_args(Ending):
-            if recorded == status:
-                return cast(Ending, status)
+        recorded: Ending | None = self._ending().get("status")
+        if recorded:
+            return recorded
         return "running" if lock.holder(self.path / "lock") else "interrupted"
 
     @property
     def reason(self) -> str:
         """Why the run ended, in one line; empty if no reason was recorded."""
         ending = self._ending()
-        if not ending and self.status == "interrupted":
-            return "its process ended before the run did"
+        if not ending.get("status") and self.status == "interrupted":
+            return str(ending.get("reason", "its process ended before the run did"))
         return str(ending.get("reason", ""))
 
     def _ending(self) -> dict[str, Any]:
-        path = self.path / "status.json"
-        return _read_json(path) if path.exists() else {}
+        try:
+            return read_ending(self.path / "status.json", self._identity.checked)
+        except DamagedError as error:
+            self._note(str(error))
+            return {"reason": "it is not known how the run ended: status.json is damaged"}
 
-    def _checkpoints(self) -> list[tuple[int, Path]]:
-        """Return the round and the path of each checkpoint, the newest first."""
-        found = [
-            (int(match[1]), path)
-            for path in self.checkpoints_path.glob("round-*.safetensors")
-            if (match := re.fullmatch(r"round-([0-9]+)\.safetensors", path.name))
-        ]
-        return sorted(found, reverse=True)
+    def _note(self, *damaged: str) -> None:
+        """Keep what is damaged, and log each damage once."""
+        self._damaged_files.update(dict.fromkeys(damaged))
+        for text in self.damage:
+            if text not in self._told:
+                self._told.add(text)
+                log.warning("%s", text)
 
     def _clean(self) -> None:
         """Remove the temporary files that a killed process left; those of safetensors, too."""
@@ -352,43 +383,3 @@ class RunFolder:
         for folder, pattern in folders.items():
             for path in folder.glob(f"{pattern}*"):
                 path.unlink(missing_ok=True)
-
-
-def _file_name(name: str) -> str:
-    """Return a name for a folder: letters, digits and . _ - only, without a dot at its ends."""
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", name)[:100].strip(".-") or "run"
-
-
-def _new_folder(parent: Path, stem: str) -> Path:
-    """Make and return a folder that did not exist."""
-    number = 1
-    while True:
-        path = parent / (stem if number == 1 else f"{stem}-{number}")
-        with contextlib.suppress(FileExistsError):
-            path.mkdir()
-            return path
-        number += 1
-
-
-def _not_a_run_reason(path: Path) -> str:
-    """Return why a folder without run.json cannot be opened, and what to do."""
-    if (path / "experiment.yaml").exists() and (path / "checkpoints").is_dir():
-        return "the run is incomplete, it ended before round 1; run the experiment again"
-    runs = sorted(inner.parent.name for inner in path.glob("*/run.json"))
-    if runs:
-        return f"not a run folder, but {len(runs)} are in it, such as {runs[-1]}; give one of them"
-    return "not a run folder (it has no run.json); give one, as in runs/NAME-DATE-TIME"
-
-
-def _json(document: Mapping[str, Any]) -> str:
-    return json.dumps(document, indent=2) + "\n"
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        document = json.loads(path.read_bytes())
-    except (OSError, ValueError) as error:
-        raise RunError(f"{path}: cannot read it ({error})") from None
-    if not isinstance(document, dict):
-        raise RunError(f"{path}: not written by fedmx; give another run folder")
-    return document

@@ -1,4 +1,4 @@
-"""A file of records, one JSON object in each line; it grows by whole lines."""
+"""A file of records, one JSON object with its checksum in each line; it grows by whole lines."""
 
 from __future__ import annotations
 
@@ -11,15 +11,26 @@ from typing import Any
 
 import numpy as np
 
+from fedmx.run.checksum import sealed, unsealed
 from fedmx.run.durable import write_durably
 from fedmx.run.errors import RunError
 
 
 class JsonLines:
-    """The records of one file; an unfinished last line, which a killed process left, is ignored."""
+    """The records of one file; an unfinished last line, which a killed process left, is ignored.
 
-    def __init__(self, path: Path):
+    Args:
+        path: the file.
+        checked: whether each record must have its checksum. Earlier versions wrote none.
+
+    Attributes:
+        damaged: the numbers of the damaged lines, from 1, that were met until now.
+    """
+
+    def __init__(self, path: Path, checked: bool = True):
         self.path = path
+        self.checked = checked
+        self.damaged: list[int] = []
 
     def append(self, records: Iterable[Mapping[str, Any]]) -> None:
         """Append records, all or none of them.
@@ -48,30 +59,17 @@ class JsonLines:
             ) from None
 
     def read(self) -> Iterator[dict[str, Any]]:
-        """Yield the records, in order.
+        """Yield the sound records, in order, without their checksums.
 
         Raises:
-            RunError: a line is damaged, or the file cannot be read.
+            RunError: the file cannot be read.
         """
-        try:
-            with open(self.path, "rb") as file:
-                for number, line in enumerate(file, start=1):
-                    if not line.endswith(b"\n"):
-                        return
-                    try:
-                        record = json.loads(line)
-                    except ValueError:
-                        record = None
-                    if not isinstance(record, dict):
-                        raise RunError(f"{self.path}:{number}: the line is damaged; delete it")
-                    yield record
-        except FileNotFoundError:
-            return
-        except OSError as error:
-            raise RunError(f"{self.path}: cannot read ({error.strerror})") from None
+        return (record for record, _ in self._lines() if record is not None)
 
     def keep(self, wanted: Callable[[dict[str, Any]], bool]) -> None:
-        """Keep the wanted records and remove all others; the file changes as a whole or not at all.
+        """Keep the wanted records and remove the others; the file changes as a whole or not at all.
+
+        A damaged line stays, unless a record before it is removed.
 
         Raises:
             RunError: the file cannot be read or written.
@@ -80,8 +78,15 @@ class JsonLines:
             return
 
         def write(temporary: Path) -> None:
-            with open(temporary, "w", encoding="ascii") as file:
-                file.writelines(self._line(record) for record in self.read() if wanted(record))
+            removed = False
+            with open(temporary, "wb") as file:
+                for record, line in self._lines():
+                    if record is None:
+                        file.write(b"" if removed else line.rstrip(b"\n") + b"\n")
+                    elif wanted(record):
+                        file.write(self._line(record).encode())
+                    else:
+                        removed = True
 
         try:
             write_durably(self.path, write)
@@ -89,6 +94,8 @@ class JsonLines:
             raise RunError(
                 f"{self.path}: cannot write ({error.strerror}); free disk space"
             ) from None
+        self.checked = True
+        self.damaged = []
 
     def sync(self) -> None:
         """Write the appended records to the disk, so that they survive a power cut."""
@@ -96,8 +103,35 @@ class JsonLines:
             with open(self.path, "rb") as file:
                 os.fsync(file.fileno())
 
+    def _lines(self) -> Iterator[tuple[dict[str, Any] | None, bytes]]:
+        """Yield each line, and its record if it is sound."""
+        try:
+            with open(self.path, "rb") as file:
+                for number, line in enumerate(file, start=1):
+                    if not line.endswith(b"\n") and not _is_whole(line):
+                        return
+                    record = self._record(line) if line.endswith(b"\n") else None
+                    if record is None and number not in self.damaged:
+                        self.damaged.append(number)
+                    yield record, line
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise RunError(f"{self.path}: cannot read ({error.strerror})") from None
+
+    def _record(self, line: bytes) -> dict[str, Any] | None:
+        """Return the record in a line, None if it is damaged."""
+        try:
+            found = unsealed(json.loads(line))
+        except (ValueError, RecursionError):
+            return None
+        if found is None or (self.checked and not found.checked):
+            return None
+        return found.values
+
     def _line(self, record: Mapping[str, Any]) -> str:
-        return json.dumps(plain(record, self.path.name), allow_nan=False) + "\n"
+        values = sealed(plain(record, self.path.name), self.path.name)
+        return json.dumps(values, allow_nan=False) + "\n"
 
 
 def plain(value: Any, where: str) -> Any:
@@ -121,6 +155,17 @@ def plain(value: Any, where: str) -> Any:
     if isinstance(value, list | tuple):
         return [plain(item, where) for item in value]
     raise RunError(f"{where}: {type(value).__name__} cannot be written as JSON")
+
+
+def _is_whole(line: bytes) -> bool:
+    """Return whether a last line without a line break had one: something else stands there now."""
+    text = line.decode("ascii", errors="replace")
+    try:
+        found, end = json.JSONDecoder().raw_decode(text)
+    except (ValueError, RecursionError):
+        return False
+    document = unsealed(found)
+    return end < len(text) and document is not None and document.checked
 
 
 def _whole_lines(descriptor: int) -> int:

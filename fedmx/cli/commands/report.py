@@ -39,13 +39,16 @@ def report(
     ] = None,
 ) -> None:
     """Write a page with figures about one run, or several side by side."""
+    from fedmx.cli.terminal.log_lines import LogLines
     from fedmx.report import summary_text, write_report
     from fedmx.run import RunFolder
 
-    folders = [RunFolder.open(path) for path in runs]
     if output is not None and output.is_dir():
         raise FedmxError(f"{output}: is a folder; name a file in it, as {output / 'report.html'}")
-    path = output or (folders[0].report_path if len(folders) == 1 else Path("report.html"))
-    write_report(folders, path, target, round)
-    show_table(summary_text(folders, target))
+    with LogLines():  # it says what is damaged
+        folders = [RunFolder.open(path, salvage=True) for path in runs]
+        path = output or (folders[0].report_path if len(folders) == 1 else Path("report.html"))
+        write_report(folders, path, target, round)
+        table = summary_text(folders, target)
+    show_table(table)
     typer.echo(f"report: {path}")

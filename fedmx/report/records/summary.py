@@ -71,7 +71,10 @@ class Point:
 
 @dataclass(frozen=True)
 class RunSummary:
-    """One run as a report shows it; ``bytes`` of a point are without control and file bytes."""
+    """One run as a report shows it; ``bytes`` of a point are without control and file bytes.
+
+    What is damaged in its folder (``damage``, a line each) is missing in the figures.
+    """
 
     name: str
     status: str
@@ -87,6 +90,7 @@ class RunSummary:
     participation: Participation
     up: Compression | None = None
     down: Compression | None = None
+    damage: Sequence[str] = ()
 
     @property
     def seconds(self) -> float | None:
@@ -186,6 +190,7 @@ def summarise(run: RunFolder) -> RunSummary:
         participation=tally(run.clients()),
         up=compression(run.facts, records, "up_bytes", "updates"),
         down=compression(run.facts, records, "down_bytes", "tasks"),
+        damage=run.damage,
         **totals,
     )
 
@@ -222,6 +227,8 @@ def comparison(
         ("Control bytes", [mebibytes(run.control_bytes) for run in runs]),
         ("Time", [duration(run.seconds) for run in runs]),
     ]
+    if any(run.damage for run in runs):
+        rows.append(("Damaged, left out", [str(len(run.damage)) for run in runs]))
     if any(run.file_bytes for run in runs):
         rows.insert(8, ("File bytes", [mebibytes(run.file_bytes) for run in runs]))
     if any(run.virtual for run in runs):

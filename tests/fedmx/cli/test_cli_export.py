@@ -379,7 +379,8 @@ def test_a_folder_of_an_earlier_version_needs_its_data(
     document = json.loads((run / "run.json").read_text())
     for fact in ("shape", "classes"):
         del document["facts"][fact]
-    (run / "run.json").write_text(json.dumps(document))
+    earlier = {"format": 1, "facts": document["facts"]}
+    (run / "run.json").write_text(json.dumps(earlier))
     assert command(["export", str(run), "--to", "onnx", "--out", "again.onnx"]) == 0
     assert Path("again.onnx").read_bytes() == Path("lenet5.onnx").read_bytes()
     Path("own.npz").unlink()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pytest
 
 from fedmx import Experiment, simulate
 from fedmx.run import RunFolder
+from fedmx.run.identity import Identity
 from layers.compute.bits import PORTABLE_ENVIRONMENT, OtherInstructionsError, is_portable
 from tests.fedmx.command_line import fedmx
 from tests.fedmx.processes import Deployment
@@ -105,9 +105,7 @@ def test_a_run_that_goes_on_with_other_instructions_says_so(tmp_path: Path) -> N
     assert result.code == 0, result.err
     (run,) = tmp_path.glob("runs/*")
     facts = facts_of(run)
-    told = json.dumps(facts["instructions"])
-    before = (run / "run.json").read_text(encoding="utf-8").replace(told, '"sse4_1"')
-    (run / "run.json").write_text(before, encoding="utf-8")
+    Identity({**facts, "instructions": "sse4_1"}).write(run)
     (run / "status.json").unlink()  # as if it had been killed
     result = fedmx("resume", str(run), cwd=tmp_path)
     said = (

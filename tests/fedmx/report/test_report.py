@@ -20,6 +20,7 @@ from fedmx.report.records.quantities import duration, mebibytes, number, percent
 from fedmx.report.records.settings import read_settings, table_of
 from fedmx.report.records.summary import common_target, comparison, summarise
 from fedmx.run import RunError
+from fedmx.run.identity import Identity
 
 EXPERIMENT = """
 name: digits
@@ -350,7 +351,7 @@ def test_a_report_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
 def test_the_terminal_shows_the_same_figures_and_obeys_no_name(tmp_path: Path) -> None:
     run = make(tmp_path, [record(1, 0.5), record(2, 0.9)])
     run.finish("failed", EVIL)
-    evil = RunFolder(run.path.rename(tmp_path / "x[bold]\x1b[31my"), EXPERIMENT, {})
+    evil = RunFolder(run.path.rename(tmp_path / "x[bold]\x1b[31my"), EXPERIMENT, Identity({}))
     buffer = io.StringIO()
     Console(file=buffer, width=100, force_terminal=True, color_system=None).print(
         summary_text([evil])

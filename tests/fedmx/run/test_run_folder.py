@@ -92,7 +92,7 @@ def test_what_is_no_run_is_refused_in_one_line_that_says_why(
         empty: "not a run folder",
         tmp_path: "are in it",
         half: "incomplete",
-        broken: "cannot read it",
+        broken: "run.json:1: damaged",
         foreign: "not written by fedmx",
         newer: "format 99",
         bare: "incomplete",
@@ -148,12 +148,6 @@ def test_every_record_survives_a_line_that_was_cut(
     assert list(lines.read()) == [*plain(records, ""), {"value": "after"}]
 
 
-def test_a_damaged_line_is_named_by_its_number(folder: RunFolder) -> None:
-    (folder.path / "rounds.jsonl").write_bytes(b'{"round": 1}\n{"rou\n{"round": 3}\n')
-    with pytest.raises(RunError, match=r"rounds\.jsonl:2"):
-        folder.rounds()
-
-
 def test_resuming_forgets_what_came_after_the_checkpoint(folder: RunFolder) -> None:
     for number in (1, 2, 3):
         folder.append_round({"round": number})
@@ -165,7 +159,7 @@ def test_resuming_forgets_what_came_after_the_checkpoint(folder: RunFolder) -> N
     folder.truncate_after(2)
     assert [record["round"] for record in folder.rounds()] == [1, 2]
     assert [record["round"] for record in folder.clients()] == [1, 1, 2, 2]
-    assert (folder.path / "rounds.jsonl").read_bytes().endswith(b'{"round": 2}\n')
+    assert len((folder.path / "rounds.jsonl").read_bytes().splitlines()) == 2
     checkpoint = folder.latest_checkpoint()
     assert checkpoint is not None
     assert checkpoint.round == 2
