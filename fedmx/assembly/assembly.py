@@ -336,7 +336,10 @@ class Assembly:
         """The logic of the server, which can train on assets and on samples of its own."""
         logic, engine = self.logic, self.engine
         if logic.assets:
-            logic = dataclasses.replace(logic, train_on_asset=self._train_on_asset)
+            sizes = {name: len(rows) for name, rows in self.held_back.assets.items()}
+            logic = dataclasses.replace(
+                logic, train_on_asset=self._train_on_asset, asset_sizes=sizes
+            )
         if not logic.held_out:
             return logic
         held_out = materialise(self.whole.train, self.held_back.held_out, self.normalise)

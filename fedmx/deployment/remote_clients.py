@@ -125,6 +125,10 @@ class RemoteClients:
                 self._log_missing_clients(needed)
             self._report_unexpected(self._sessions.next_event(TICK_S))
 
+    def samples_of(self, client: int) -> int:
+        """Return the number of samples in the client's last `Ready`; 0: there was none."""
+        return self._sessions.membership.samples.get(client, 0)
+
     def remembers(self, client: int, round: int) -> bool:
         """Return whether the client has announced its hooks' memory after this round."""
         return round in self._sessions.memory_rounds.get(client, ())

@@ -96,6 +96,10 @@ class SimulatedClients:
             self._available = available
         return self._population
 
+    def samples_of(self, client: int) -> int:
+        """Return the client's number of samples."""
+        return self._samples.get(client, 0)
+
     def remembers(self, client: int, round: int) -> bool:
         """Return whether the client has its hooks' memory after this round."""
         return round in self._ledgers.get(client, ClientLedger()).rounds

@@ -86,6 +86,9 @@ class MemoryPeers:
         self._declined.clear()
         return {client: len(data) for client, data in self.clients.items()}
 
+    def samples_of(self, client: int) -> int:
+        return len(self.clients[client])
+
     def remembers(self, client: int, round: int) -> bool:
         return round in self.ledgers.get(client, ClientLedger()).rounds
 

@@ -78,6 +78,7 @@ class Context:
         answers: on the server, the clients' answers to the selector's surveys, by question, then by
             client; they are not checked.
         numbers: the numbers that `record` has added to the round's record.
+        asset_sizes: on a server with assets, the number of samples of each, by name.
     """
 
     round: int
@@ -97,6 +98,7 @@ class Context:
     train_on_asset: TrainsOnAsset | None = None
     answers: Mapping[str, Mapping[int, Slot]] = field(default_factory=dict)
     numbers: dict[str, float] = field(default_factory=dict)
+    asset_sizes: Mapping[str, int] = field(default_factory=dict)
 
     def rng(self, purpose: str = "") -> np.random.Generator:
         """Return a generator for one purpose; each call starts the same draws again."""
@@ -164,6 +166,14 @@ class ServerHalf:
         """
         return update
 
+    def most_samples(self, samples: int, context: Context) -> int:
+        """Return the most samples that the client's half can make of `samples`; by default as many.
+
+        An update that claims more is rejected, so a hook whose other half adds samples says here
+        how many they can become.
+        """
+        return samples
+
     def on_accepted(self, update: Update, context: Context) -> None:
         """Process an accepted update; called in the order of the plan.
 
@@ -187,7 +197,10 @@ class ClientHalf:
         return task
 
     def samples(self, data: Data, context: Context) -> Data:
-        """Return the samples to train on; called after `receive`."""
+        """Return the samples to train on; called after `receive`.
+
+        If they can be more than `data`, the other half says so in `most_samples`.
+        """
         return data
 
     def gradient(self, gradient: np.ndarray, weights: np.ndarray, context: Context) -> None:

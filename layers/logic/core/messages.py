@@ -21,6 +21,8 @@ PASS = "pass"
 
 NUMBER = "number"
 
+MOST_SAMPLES = 1 << 53  # of one client: exact in float64, and no weighted sum overflows
+
 
 class Tensor(Protocol):
     """Where one tensor lies in the flat vector: ``vector[start:stop].reshape(shape)``."""

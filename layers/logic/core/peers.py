@@ -25,6 +25,13 @@ class Peers(Protocol):
     def population(self) -> Mapping[int, int]:
         """Return the clients that can be asked now, with their numbers of samples."""
 
+    def samples_of(self, client: int) -> int:
+        """Return how many samples a client says that it has, by its last word; 0: it said nothing.
+
+        It may have become another number since `population` was asked, if the client has been
+        started again with other data.
+        """
+
     def remembers(self, client: int, round: int) -> bool:
         """Return whether the client is known to have its hooks' memory after this round.
 

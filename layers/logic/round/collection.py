@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Literal
 
 from layers.logic.core.messages import ClientLost, Offer, StateLost, Task, Update, Verdict
+from layers.logic.core.peers import Peers
 from layers.logic.core.plan import Plan
 from layers.logic.core.report import ClientReport
 from layers.logic.errors import Rejected
@@ -36,7 +37,7 @@ class Collection:
         fold: folds the lanes that have ended.
         pipeline: decodes updates.
         logic: logic of the experiment.
-        foreign: whether the server does not control the clients (see `Peers.foreign`).
+        peers: the clients: whether the server controls them, and how many samples they announced.
 
     Attributes:
         plan, dispatch, fold: as given.
@@ -54,7 +55,7 @@ class Collection:
         fold: Fold,
         pipeline: ServerPipeline,
         logic: Logic,
-        foreign: bool,
+        peers: Peers,
     ) -> None:
         self.plan = plan
         self.dispatch = dispatch
@@ -62,7 +63,7 @@ class Collection:
         self.fold = fold
         self._pipeline = pipeline
         self._aggregator, self._mask = logic.aggregator, logic.mask
-        self._foreign = foreign
+        self._foreign, self._samples_of = peers.foreign, peers.samples_of
         self._returned_lanes = 0  # number of lanes that have ended with an update
         self.outcomes: dict[int, ClientReport] = {}
         self.passed: dict[int, ClientReport] = {}
@@ -104,7 +105,7 @@ class Collection:
         if client in self._offers.open:
             return []
         try:
-            check_offer(offer)
+            check_offer(offer, *self._samples(client))
         except Rejected as rejection:
             self._drop(ClientReport(client, "rejected", str(rejection)))
             return [Verdict(task.round, client, granted=False)]
@@ -193,7 +194,7 @@ class Collection:
         Raises:
             Rejected: it fails a check.
         """
-        check_envelope(update, task)
+        check_envelope(update, task, *self._samples(update.client))
         if self.plan.offers and update.client not in self._offers.granted:
             raise Rejected("an update whose offer was not granted")
         if self._mask is not None:
@@ -204,6 +205,11 @@ class Collection:
             decoded = replace(decoded, delta=self._mask.travelling(decoded.delta))
         self._aggregator.inspect(decoded)
         return decoded
+
+    def _samples(self, client: int) -> tuple[int, int]:
+        """Return how many samples a client announced, and how many hooks can make of them."""
+        announced = self._samples_of(client)
+        return announced, self._pipeline.most_samples(client, announced)
 
     def _offered_norm(self, client: int) -> dict[str, float]:
         """Return the norm in a client's offer, which the selection used; empty without an offer."""

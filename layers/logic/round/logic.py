@@ -51,6 +51,7 @@ class Logic:
             (d,), buffers (b,), how to train, and a seed, and returns the weights (d,) afterwards.
         train_on_asset: on a server with assets, trains a model on one of them: it takes the asset's
             name before these, and returns the weights (d,) and buffers (b,) afterwards.
+        asset_sizes: on a server with assets, the number of samples of each, by name.
 
     Raises:
         LogicError: a setting is wrong, or the parts do not fit together.
@@ -71,6 +72,7 @@ class Logic:
     mask: Mask | None = None
     auxiliary: Auxiliary | None = field(default=None, compare=False)
     train_on_asset: TrainsOnAsset | None = field(default=None, compare=False)
+    asset_sizes: Mapping[str, int] = field(default_factory=dict, compare=False)
 
     def __post_init__(self) -> None:
         if isinstance(self.hooks, Hook):
@@ -171,6 +173,7 @@ class Logic:
             clients,
             self.auxiliary,
             self.train_on_asset,
+            self.asset_sizes,
         )
 
     def client_pipeline(

@@ -40,12 +40,14 @@ class ServerPipeline:
         clients: int,
         auxiliary: Auxiliary | None = None,
         train_on_asset: TrainsOnAsset | None = None,
+        asset_sizes: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
         self._halves = halves
         self._state = state
         self._clients = clients
         self._auxiliary = auxiliary
         self._train_on_asset = train_on_asset
+        self._asset_sizes = asset_sizes
         self._training = training
         self._layout = layout
         self._seed = seed
@@ -91,6 +93,13 @@ class ServerPipeline:
             context = self._context(key, update.client, False, slot, number)
             update = self._halves[key].receive(update, context)
         return update
+
+    def most_samples(self, client: int, samples: int) -> int:
+        """Return the most samples that a client with `samples` of its own can train on."""
+        for key, half in self._halves.items():
+            if type(half).most_samples is not ServerHalf.most_samples:
+                samples = half.most_samples(samples, self._context(key, client, False))
+        return samples
 
     def asks(self, moment: Moment) -> bool:
         """Whether any half may have a question at this moment."""
@@ -154,6 +163,7 @@ class ServerPipeline:
             shared_seed=self._shared_seed,
             auxiliary=self._auxiliary,
             train_on_asset=self._train_on_asset,
+            asset_sizes=self._asset_sizes,
             answers=self._state.memory.get(SURVEY, {}),
         )
 

@@ -55,7 +55,7 @@ def run_round(state: ServerState, peers: Peers, logic: Logic) -> tuple[ServerSta
     offers = OfferBook(logic.selector, population, state, simulated=not peers.foreign)
     wait = pipeline.asks("returned")
     fold = Fold(dispatch.lanes, state, logic.aggregator, pipeline, population.training, wait)
-    collection = Collection(plan, dispatch, offers, fold, pipeline, logic, peers.foreign)
+    collection = Collection(plan, dispatch, offers, fold, pipeline, logic, peers)
     collection.note_lost(excluded)
     peers.begin(state.round + 1, plan, dispatch.outstanding, logic.deadline_s)
     peers.send(collection.expect(dispatch.first()))

@@ -9,38 +9,49 @@ from typing import Any
 
 import numpy as np
 
-from layers.logic.core.messages import Offer, Task, Update
+from layers.logic.core.messages import MOST_SAMPLES, Offer, Task, Update
 from layers.logic.core.state import ServerState
 from layers.logic.errors import LogicError, Rejected
 from layers.logic.round.logic import Logic
 
-MOST_SAMPLES = 1 << 53  # exact in float64, and no weighted sum overflows
 MOST = 1e200  # for numbers from clients: no sum of them, weighted by samples, overflows
 
 
-def check_envelope(update: Update, task: Task) -> None:
+def check_envelope(update: Update, task: Task, announced: int, most: int) -> None:
     """Check the numbers of an update before any hook processes it.
 
+    Args:
+        update: the update.
+        task: the task that it answers.
+        announced: how many samples the client said that it has.
+        most: how many samples hooks can make of them.
+
     Raises:
-        Rejected: the round or the pass is not the task's, or the number of samples or steps is
-            impossible.
+        Rejected: the round or the pass is not the task's, the number of samples or steps is
+            impossible, or there are more samples than the client can have.
     """
     if update.round != task.round:
         raise Rejected(f"an update of round {update.round} in round {task.round}")
     if update.pass_number != task.pass_number:
         raise Rejected(f"an update of another pass than the {task.pass_number}. of its lane")
-    _check_count("sample count", update.samples, least=1)
+    _check_samples(update.samples, announced, most)
     _check_count("number of local steps", update.steps, least=0)
 
 
-def check_offer(offer: Offer) -> None:
+def check_offer(offer: Offer, announced: int, most: int) -> None:
     """Check an offer before a selector sees it.
+
+    Args:
+        offer: the offer.
+        announced: how many samples the client said that it has.
+        most: how many samples hooks can make of them.
 
     Raises:
         Rejected: the norm, the time or a metric is not finite or above 1e200, the norm or the time
-            is negative, or the number of samples is impossible.
+            is negative, the number of samples is impossible, or there are more than the client can
+            have.
     """
-    _check_count("sample count", offer.samples, least=1)
+    _check_samples(offer.samples, announced, most)
     if not 0 <= offer.norm <= MOST:
         raise Rejected(f"an offer of norm {offer.norm}; it must be from 0 to 1e200")
     if not 0 <= offer.upload_s <= MOST:
@@ -87,6 +98,13 @@ def check_model(state: ServerState, logic: Logic) -> None:
             "values that are not finite; the model before this round is kept; lower the learning "
             "rate (the server's, too) or clip"
         )
+
+
+def _check_samples(samples: Any, announced: int, most: int) -> None:
+    _check_count("sample count", samples, least=1)
+    if samples > most:
+        with_hooks = "" if most == announced else f", of which hooks make {most} at most"
+        raise Rejected(f"a sample count of {samples}; the client announced {announced}{with_hooks}")
 
 
 def _check_count(name: str, count: Any, least: int) -> None:

@@ -113,6 +113,8 @@ HOSTILE: dict[str, tuple[Script, str, str]] = {
     "a wrong length": (says(delta=np.zeros(14, np.float32)), "rejected", "shape (14,)"),
     "no samples": (says(samples=0), "rejected", "sample count of 0"),
     "fewer than no samples": (says(samples=-5), "rejected", "sample count of -5"),
+    "more samples than it announced": (says(samples=11), "rejected", "the client announced 10"),
+    "as many samples as a number can be": (says(samples=1 << 53), "rejected", "announced 10"),
     "samples that are no number": (samples_that_are_no_number, "rejected", "samples"),
     "a metric that is no number": (says(metrics={"loss": np.nan}), "rejected", "'loss' of nan"),
     "an offer": (an_offer_that_nobody_wants, "rejected", "sent an offer of round 1"),

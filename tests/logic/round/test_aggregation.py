@@ -107,6 +107,9 @@ class Stream:
     def remembers(self, client, round):
         return False
 
+    def samples_of(self, client):
+        return 1
+
     def traffic(self):
         return {}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -85,14 +86,23 @@ class _Sending(ServerHalf):
         self._ratios: np.ndarray | None = None
 
     def send(self, task: Task, context: Context) -> Task:
+        if (self._taken(context) != 1).any():
+            context.slot["ratios"] = self._taken(context)
+        return task
+
+    def most_samples(self, samples: int, context: Context) -> int:
+        # A sample is taken floor(r) times or once more, and a client keeps one at least.
+        most = math.ceil(float(self._taken(context).max(initial=1.0)))
+        return max(samples * most, 1)
+
+    def _taken(self, context: Context) -> np.ndarray:
+        """Return the ratio of each class, float64 (classes,)."""
         if self._ratios is None:
             answers = context.answers.get(LABELS, {})
             classes = max((answer["histogram"].size for answer in answers.values()), default=0)  # type: ignore[union-attr]
             _, counts = reported_histograms(answers, classes)
             self._ratios = ratios(counts.sum(0), self._above)
-        if (self._ratios != 1).any():
-            context.slot["ratios"] = self._ratios
-        return task
+        return self._ratios
 
 
 class _Taking(ClientHalf):

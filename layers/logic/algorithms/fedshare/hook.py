@@ -10,11 +10,17 @@ import numpy as np
 from layers.logic.core.asset import Asset
 from layers.logic.core.engine import ArrayData, Data
 from layers.logic.core.hook import ClientHalf, Context, Hook, ServerHalf
+from layers.logic.core.messages import MOST_SAMPLES
 from layers.logic.core.state import ServerState
 from layers.logic.errors import LogicError
 from layers.logic.seeds import derive
 
 ASSET = "shared"
+
+
+def _taken(part: float, shared: int) -> int:
+    """Return how many of the shared samples a client trains on."""
+    return max(round(part * shared), 1)
 
 
 @dataclass(frozen=True)
@@ -53,17 +59,18 @@ class FedShare(Hook):
         return {ASSET: Asset(self.shared)}
 
     def server(self) -> ServerHalf:
-        """Return the half that trains the initial model."""
-        return _WarmingUp(self.warm_up)
+        """Return the half that trains the initial model, and knows how many samples are added."""
+        return _Giving(self.warm_up, self.part)
 
     def client(self) -> ClientHalf:
         """Return the half that adds the shared samples."""
         return _Sharing(self.part)
 
 
-class _WarmingUp(ServerHalf):
-    def __init__(self, epochs: int) -> None:
+class _Giving(ServerHalf):
+    def __init__(self, epochs: int, part: float) -> None:
         self._epochs = epochs
+        self._part = part
 
     def warm_up(self, state: ServerState, context: Context) -> ServerState:
         if not self._epochs:
@@ -80,6 +87,11 @@ class _WarmingUp(ServerHalf):
         )
         return replace(state, weights=weights, buffers=buffers)
 
+    def most_samples(self, samples: int, context: Context) -> int:
+        if ASSET not in context.asset_sizes:  # a logic that was built by hand has no asset
+            return MOST_SAMPLES
+        return samples + _taken(self._part, context.asset_sizes[ASSET])
+
 
 class _Sharing(ClientHalf):
     def __init__(self, part: float) -> None:
@@ -87,7 +99,7 @@ class _Sharing(ClientHalf):
 
     def samples(self, data: Data, context: Context) -> Data:
         shared = context.assets[ASSET]
-        number = max(round(self._part * len(shared)), 1)
+        number = _taken(self._part, len(shared))
         rows = context.run_rng().permutation(len(shared))[:number]  # the same in every round
         return ArrayData(
             np.concatenate([data.x, shared.x[np.sort(rows)]]),

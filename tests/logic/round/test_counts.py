@@ -1,0 +1,101 @@
+"""No client counts for more samples than it said that it has, and than hooks can make of them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from layers.logic import ClientHalf, ClientState, Hook, ServerHalf, Task, run_round
+from layers.logic.algorithms.fedshare.hook import FedShare
+from layers.logic.core.engine import ArrayData
+from tests.logic.memory_peers import MemoryPeers, a_logic, a_state, alone, lying, same_bits
+from tests.logic.quadratic import bowls
+
+CLIENTS = bowls(3)
+OWN = len(CLIENTS[1])
+
+
+def refused(logic, **changed) -> str:
+    """The reason for which an update, or an offer, of client 1 is refused; empty: it counts."""
+    peers = MemoryPeers(logic, CLIENTS, forge=lying(1, **changed))
+    state, report = run_round(a_state(logic), peers, logic)
+    (client,) = (one for one in report.clients if one.client == 1)
+    if client.status == "accepted":
+        return ""
+    assert client.status == "rejected"
+    others = a_logic(alone(0, 2), hooks=logic.hooks)
+    expected, _ = run_round(a_state(others), MemoryPeers(others, CLIENTS), others)
+    assert same_bits(state.weights, expected.weights)
+    return client.reason
+
+
+@pytest.mark.parametrize("samples", [OWN + 1, 1 << 53, np.int64(1 << 40)])
+def test_more_samples_than_a_client_announced_are_refused(samples) -> None:
+    reason = refused(a_logic(alone(0, 1, 2)), samples=samples)
+    assert reason == f"a sample count of {samples}; the client announced {OWN}"
+
+
+@given(samples=st.one_of(st.integers(), st.floats(), st.booleans(), st.just(math.nan)))
+def test_a_count_is_whole_positive_and_announced_or_it_does_not_count(samples) -> None:
+    whole = isinstance(samples, int) and not isinstance(samples, bool)
+    reason = refused(a_logic(alone(0, 1, 2)), samples=samples)
+    assert bool(reason) == (not whole or not 1 <= samples <= OWN)
+    assert not reason or f"a sample count of {samples}" in reason
+
+
+@dataclass(frozen=True)
+class Doubled(Hook):
+    """Every client trains on each of its samples twice; the server may know it or not."""
+
+    told: bool = True
+
+    def server(self) -> ServerHalf:
+        return _Told() if self.told else ServerHalf()
+
+    def client(self) -> ClientHalf:
+        return _Twice()
+
+
+class _Told(ServerHalf):
+    def most_samples(self, samples, context):
+        return 2 * samples
+
+
+class _Twice(ClientHalf):
+    def samples(self, data, context):
+        return replace(data, n=2 * len(data))
+
+
+def test_what_a_hook_adds_to_the_samples_counts_and_nothing_above_it() -> None:
+    logic = a_logic(alone(0, 1, 2), hooks=[Doubled()])
+    assert refused(logic) == ""
+    assert refused(logic, samples=2 * OWN + 1).endswith(
+        f"announced {OWN}, of which hooks make {2 * OWN} at most"
+    )
+    untold = a_logic(alone(0, 1, 2), hooks=[Doubled(told=False)], min_updates=0)
+    _, report = run_round(a_state(untold), MemoryPeers(untold, CLIENTS), untold)
+    assert report.of("rejected") == (0, 1, 2)
+
+
+@pytest.mark.parametrize(("part", "most"), [(1.0, 7), (0.5, 4), (0.01, 1)])
+def test_fedshare_counts_the_shared_samples_that_a_client_takes_and_no_more(part, most) -> None:
+    hook = FedShare(part=part)
+    logic = a_logic(alone(0), hooks=[hook], asset_sizes={"shared": 7})
+    pipeline = logic.server_pipeline(a_state(logic), 1)
+    assert pipeline.most_samples(0, 10) == 10 + most
+    client = logic.client_pipeline(_task(logic), ClientState(), {"shared": _data(7)})
+    assert len(client.samples(_data(10))) == 10 + most
+
+
+def _data(number: int) -> ArrayData:
+    return ArrayData(np.zeros((number, 1), np.float32), np.zeros(number, np.int64))
+
+
+def _task(logic) -> Task:
+    state = a_state(logic)
+    return Task(1, 0, 3, logic.training, state.weights, state.buffers)
