@@ -14,8 +14,9 @@ from typing import TypeAlias
 from fedmx.assembly.asset_file import AssetFile
 from fedmx.deployment.asset_sender import AssetSender
 from fedmx.deployment.byte_counter import ByteCounter
+from fedmx.deployment.client_log import ClientLog
 from fedmx.deployment.membership import Membership
-from fedmx.deployment.rejections import Rejections
+from fedmx.deployment.rejections import MOST_VIOLATIONS, Rejections
 from fedmx.protocol.messages import (
     REASON_LENGTH,
     TRACEBACK_LENGTH,
@@ -46,6 +47,7 @@ log = logging.getLogger("fedmx.server")
 TICK_S = 0.5  # the longest wait before limits are checked again
 FINISH_WAIT_S = 12.0  # a little more than a client waits between two attempts to reconnect
 MOST_SAMPLES = 1 << 53
+LOG_LINES = 20
 
 ClientEvent: TypeAlias = "Offer | Update | ClientLost | StateLost | Answer"
 
@@ -64,6 +66,9 @@ class ClientSessions:
         clients: number of clients, which are 0 to `clients` - 1; None: any number.
         rejoin_s: seconds that a disconnected client may take to reconnect before it is lost.
         assets: the files that every client receives before it is ready.
+        violations: how many protocol violations a client may have in a round before it is
+            disconnected.
+        log_lines: how many lines a minute the log may have about one client.
 
     Attributes:
         membership: which clients are ready, and which may still reconnect.
@@ -75,6 +80,7 @@ class ClientSessions:
             round began.
         questions: the unanswered questions of the current survey, by client.
         asset_sender: sends the assets to the clients that lack them.
+        log: where events of clients are logged.
     """
 
     def __init__(
@@ -84,12 +90,15 @@ class ClientSessions:
         clients: int | None,
         rejoin_s: float,
         assets: Sequence[AssetFile] = (),
+        violations: int = MOST_VIOLATIONS,
+        log_lines: int = LOG_LINES,
     ) -> None:
         self.listener = listener
         self.clients = clients
         self.membership = Membership(rejoin_s)
         self.byte_counter = ByteCounter()
-        self.rejections = Rejections()
+        self.rejections = Rejections(violations)
+        self.log = ClientLog(log, log_lines)
         self.memory_rounds: dict[int, set[int]] = {}
         self.outstanding: Mapping[int, Task] = {}
         self.reconnected: set[int] = set()
@@ -117,10 +126,12 @@ class ClientSessions:
             self.poll()  # so that clients that have connected since get `Finished`
         reason = f"the run is over: {self._end_reason}" if ended else "the server closes"
         self.listener.close(linger_s, reason, final=ended)
+        self.log.flush(now=True)
         self.asset_sender.close()
 
     def next_event(self, wait_s: float) -> ClientEvent | None:
         """Return the next client event; wait for at most one network event. None: none came."""
+        self.log.flush()
         if self._events:
             return self._events.popleft()
         event = self.listener.next_event(max(min(TICK_S, wait_s), 0.0))
@@ -128,12 +139,14 @@ class ClientSessions:
         return self._events.popleft() if self._events else None
 
     def poll(self) -> None:
-        """Handle the waiting network events, until one of them is for the logic layer.
+        """Handle the network events that wait now, until one of them is for the logic layer.
 
-        That one stays queued for `next_event`.
+        That one stays queued for `next_event`. Events that come meanwhile are left for later, so
+        that no client can keep this from ending.
         """
+        last = self.listener.last_event()
         while not self._events:
-            event = self.listener.next_event(0.0)
+            event = self.listener.next_event(0.0, last)
             if event is None:
                 return
             self._handle(event)
@@ -166,8 +179,7 @@ class ClientSessions:
         """Report a protocol violation; disconnect a client that has too many."""
         self._report(f"client {client}", what)
         if self.rejections.count_violation(client):
-            reason = f"{what}, and this client has violated the protocol too often"
-            self.listener.disconnect(identity(client), reason, final=True)
+            self._expel(client, what)
 
     def finish(self, reason: str, everyone: bool) -> None:
         """Tell clients that the run is over, also those that will reconnect soon.
@@ -205,6 +217,8 @@ class ClientSessions:
 
     def _handle_joined(self, event: Joined) -> None:
         client = self._client_of(event.peer)
+        if client is not None:
+            self.rejections.joined(client)
         if client is None:
             most = "" if self.clients is None else f", N from 0 to {self.clients - 1}"
             reason = f"{event.peer!r} is not a client of this run; connect as client-N{most}"
@@ -228,14 +242,15 @@ class ClientSessions:
         self.byte_counter.dropped(client)
         rejected = self._closing_reasons.pop(client, None) == event.reason
         if self.membership.leave(client) and self._end_reason is None:
-            log.info("client %d left: %s", client, event.reason)
+            self.log.info(f"client {client}", f"client {client} left: {event.reason}")
         if rejected:
             # The listener closed the connection for what the client sent: do not wait for it.
             self._add_lost(client, event.reason)
 
     def _handle_rejected(self, event: ConnectionRejected) -> None:
         who = event.address if event.peer is None else f"{event.peer} at {event.address}"
-        self._report(who, event.reason)
+        # One allowance for a machine, whichever ports it connects from and names it claims.
+        self._report(who, event.reason, log_as=event.address.rpartition(":")[0])
         client = self._client_of(event.peer or "")
         if client is not None:
             self._closing_reasons[client] = event.reason
@@ -248,14 +263,14 @@ class ClientSessions:
         if isinstance(message, Answer | Offer | Update | Failed):
             self.byte_counter.received(client, event.wire_bytes)
         if isinstance(message, CannotTakePart):
-            self._report(f"client {client}", f"cannot take part: {message.reason}")
+            self.report_violation(client, f"cannot take part: {message.reason}")
         elif isinstance(message, Ready):
             self._handle_ready(client, message)
         elif isinstance(message, MissingAssets):
             self._handle_missing_assets(event.peer, client, message)
         elif client not in self.membership.ready:
             # An answer to an older connection or server; the open requests are sent again.
-            log.info("client %d: a %s before it was ready", client, type(message).__name__)
+            self.note_out_of_place(client, f"a {type(message).__name__} before it was ready")
         elif not isinstance(message, Answer | Offer | Update | Failed):
             self.report_violation(
                 client, f"sent a {type(message).__name__}, which only a server sends"
@@ -266,7 +281,8 @@ class ClientSessions:
             self._add_lost(client, reason)
         elif isinstance(message, Failed):
             reason = message.reason[:REASON_LENGTH]
-            log.warning("client %d, round %d: %s", client, message.round, reason)
+            text = f"client {client}, round {message.round}: {reason}"
+            self.log.warning(f"client {client}", text)
             trace = message.traceback[-TRACEBACK_LENGTH:]
             self._events.append(ClientLost(message.round, client, reason, trace))
         else:
@@ -289,14 +305,16 @@ class ClientSessions:
             self.report_violation(
                 client, f"lacks the asset {repeated[0]} that it had; it gets it again"
             )
-        else:
-            log.info("client %d is sent assets: %s", client, ", ".join(missing.assets))
+        else:  # a client that is connected again may ask again
+            self.note_out_of_place(client, f"is sent assets: {', '.join(missing.assets)}")
 
     def _handle_file(self, event: FileSent | FileFailed) -> None:
         if isinstance(event, FileSent):
             self.asset_sender.sent(event.peer, event.name)
         elif self.asset_sender.failed(event.peer, event.name):
             self._report(event.peer, f"does not get the asset {event.name}: {event.reason}")
+        elif (client := self._client_of(event.peer)) is not None:
+            self.report_violation(client, "offered a file that it was not asked for")
 
     def _handle_ready(self, client: int, ready: Ready) -> None:
         if client in self.membership.ready:
@@ -314,9 +332,10 @@ class ClientSessions:
             return
         before = self.membership.join(client, ready.samples)
         what = "joined" if before is None else "is back"
-        log.info("client %d %s with %d samples", client, what, ready.samples)
+        who = f"client {client}"
+        self.log.info(who, f"{who} {what} with {ready.samples} samples")
         if before not in (None, ready.samples):
-            log.warning("client %d had %d samples before", client, before)
+            self.log.warning(who, f"{who} had {before} samples before")
         self.memory_rounds[client] = set(ready.kept)
         if client in self.questions:
             self.send(client, self.questions[client])
@@ -333,9 +352,21 @@ class ClientSessions:
         elif client in self.questions:
             self._events.append(ClientLost(0, client, reason, rejected=True))
 
-    def _report(self, who: str, reason: str) -> None:
+    def _report(self, who: str, reason: str, log_as: str | None = None) -> None:
+        """Report a rejection; `log_as`: whose line it is, if not that of `who`."""
+        reason = reason[:REASON_LENGTH]
         self.rejections.add(f"{who}: {reason}")
-        log.warning("%s: %s", who, reason[:REASON_LENGTH])
+        self.log.warning(log_as or who, f"{who}: {reason}")
+
+    def note_out_of_place(self, client: int, what: str) -> None:
+        """Note a message that an honest client may send, but not often."""
+        self.log.info(f"client {client}", f"client {client}: {what}")
+        if self.rejections.count_out_of_place(client):
+            self._expel(client, what)
+
+    def _expel(self, client: int, what: str) -> None:
+        reason = f"{what}, and this client has violated the protocol too often"
+        self.listener.disconnect(identity(client), reason[:REASON_LENGTH], final=True)
 
     def _send_finished(self, peer: str) -> None:
         with contextlib.suppress(NetworkError):  # the client has left

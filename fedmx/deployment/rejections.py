@@ -9,9 +9,16 @@ MOST_VIOLATIONS = 10  # of one client in a round, before its connection is close
 
 
 class Rejections:
-    """The reasons of a round with their counts, and each client's protocol violations."""
+    """The reasons of a round with their counts, and each client's protocol violations.
 
-    def __init__(self) -> None:
+    Args:
+        violations: how many a client may have in a round before its connection is closed, and how
+            many messages out of place it may send on one connection.
+    """
+
+    def __init__(self, violations: int = MOST_VIOLATIONS) -> None:
+        self._most = violations
+        self._out_of_place: Counter[int] = Counter()
         self._reasons: Counter[str] = Counter()
         self._more = 0
         self._violations: Counter[int] = Counter()
@@ -27,7 +34,19 @@ class Rejections:
     def count_violation(self, client: int) -> bool:
         """Count a protocol violation; return whether the client has had too many in this round."""
         self._violations[client] += 1
-        return self._violations[client] > MOST_VIOLATIONS
+        return self._violations[client] > self._most
+
+    def count_out_of_place(self, client: int) -> bool:
+        """Count a message that an honest client may send a few times, though nobody needs it.
+
+        Return whether the client has sent too many on this connection.
+        """
+        self._out_of_place[client] += 1
+        return self._out_of_place[client] > self._most
+
+    def joined(self, client: int) -> None:
+        """Record that a client has a new connection."""
+        self._out_of_place.pop(client, None)
 
     def take(self) -> tuple[str, ...]:
         """Return the reasons since the last call."""

@@ -12,8 +12,16 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 from fedmx.assembly.asset_file import AssetFile
-from fedmx.deployment.client_sessions import TICK_S, ClientEvent, ClientSessions
+from fedmx.deployment.client_sessions import (
+    LOG_LINES,
+    TICK_S,
+    ClientEvent,
+    ClientSessions,
+    identity,
+)
 from fedmx.deployment.membership import LogTimer, listing
+from fedmx.deployment.patience import PATIENCE, SILENT, Patience
+from fedmx.deployment.rejections import MOST_VIOLATIONS
 from fedmx.errors import FedmxError
 from fedmx.protocol.messages import Setup
 from fedmx.server.clients import Overhead
@@ -50,6 +58,12 @@ class RemoteClients:
         at_least: how many must be ready, or may still reconnect, before each further round.
         rejoin_s: seconds that a disconnected client may take to reconnect before it is lost.
         assets: the files that every client receives before it is ready.
+        violations: how many protocol violations a client may have in a round before it is
+            disconnected.
+        log_lines: how many lines a minute the log may have about one client.
+        patience: after how many times what answers take (their median, and 10 minutes at least) a
+            connected client that does not answer is given up, from round 2 on; None: never.
+        patience_s: seconds in place of that, from the first round on.
     """
 
     foreign = True
@@ -64,17 +78,25 @@ class RemoteClients:
         at_least: int = 1,
         rejoin_s: float = 60.0,
         assets: Sequence[AssetFile] = (),
+        violations: int = MOST_VIOLATIONS,
+        log_lines: int = LOG_LINES,
+        patience: float | None = PATIENCE,
+        patience_s: float | None = None,
     ) -> None:
         setup = setup or Setup(uuid.uuid4().hex, "", "", 0, (), 0)
-        self._sessions = ClientSessions(listener, setup, clients, rejoin_s, assets)
+        self._sessions = ClientSessions(
+            listener, setup, clients, rejoin_s, assets, violations, log_lines
+        )
         self._wait_for = wait_for
         self._at_least = at_least
         self._entered = 0
         self._assembled = False
         self._ended_rounds: dict[int, int] = {}  # by client, the last round of which its task ended
         self._round = 0
+        self._offered: set[int] = set()  # the clients that have offered in this round
         self._outstanding: Mapping[int, Task] = {}  # a view of the round's tasks
         self._clock = RealClock()
+        self._patience = Patience(patience, patience_s)
         self._timer_s = math.inf  # seconds since the round began
 
     def __enter__(self) -> RemoteClients:
@@ -145,6 +167,7 @@ class RemoteClients:
         for client in clients:
             membership.expect(client)  # it may have left since it was chosen
             self._sessions.send(client, question)
+        began, limit_s = time.monotonic(), self._patience.limit_s
         while asked and (left_s := ends - time.monotonic()) > 0:
             event = self._sessions.next_event(left_s)
             if _is_reply(event, question) and event.client in asked:
@@ -157,8 +180,13 @@ class RemoteClients:
                 self._report_unexpected(event)
             for client in membership.expire():
                 asked.pop(client, None)
-            if log_timer.due():
-                log.info("waiting for the answers of clients %s", listing(set(asked)))
+            if time.monotonic() - began > limit_s:
+                for client in asked:
+                    self._give_up(client, SILENT.format(limit_s))
+                asked.clear()
+            if asked and log_timer.due():
+                text = self._patience.text(began)
+                log.info("waiting for the answers of clients %s %s", listing(set(asked)), text)
         for client in asked:
             rejections.add(f"client {client}: no answer within {deadline_s:g} s")
         asked.clear()
@@ -169,6 +197,8 @@ class RemoteClients:
     ) -> None:
         """Begin a round; its deadline counts from now."""
         self._round = round
+        self._offered.clear()
+        self._patience.begin_round(outstanding)
         self._outstanding = self._sessions.outstanding = outstanding
         self._clock.begin(deadline_s)
         self._timer_s = math.inf
@@ -193,6 +223,7 @@ class RemoteClients:
             if task.client not in asked:
                 self._clock.ask(task.client)
             self._sessions.membership.expect(task.client)
+            self._patience.ask(task.client)
             self._sessions.send_task(task)
 
     def answer(self, verdicts: Sequence[Verdict]) -> None:
@@ -201,6 +232,7 @@ class RemoteClients:
             self._sessions.send(verdict.client, verdict)
             self._clock.note(verdict.client, "decided_s")
             if verdict.granted:
+                self._patience.ask(verdict.client)
                 self._clock.note(verdict.client, "sending_s")
             else:  # the round has ended its task already
                 self._ended_rounds[verdict.client] = verdict.round
@@ -216,6 +248,7 @@ class RemoteClients:
             yield from self._events()
         finally:  # also when the round has enough
             self._end_tasks()
+            self._patience.end_round()
             self._clock.end()
 
     def _events(
@@ -230,11 +263,15 @@ class RemoteClients:
             )
             if isinstance(event, Update | ClientLost):
                 self._end_task(event.client)
+            if isinstance(event, Update):
+                self._patience.answered(event.client)
             if isinstance(event, Offer):
+                self._patience.pause(event.client)  # until it is granted, it is the server's turn
                 self._clock.note(event.client, "trained_s")
                 event = replace(event, at_s=self._clock.elapsed_s)
             if event is not None:
                 yield event
+                event = None  # so that nothing keeps its arrays while the next one is waited for
             if self._clock.elapsed_s >= self._timer_s:
                 self._timer_s = math.inf
                 yield TimerFired()
@@ -243,9 +280,22 @@ class RemoteClients:
                 if task is not None:
                     reason = f"disconnected, and not back within {membership.rejoin_s:g} s"
                     yield ClientLost(task.round, client, reason)
+            for client in self._patience.spent():
+                task, reason = self._end_task(client), SILENT.format(self._patience.limit_s)
+                self._patience.pause(client)
+                if task is not None:
+                    self._give_up(client, reason)
+                    yield ClientLost(task.round, client, reason)
             if outstanding and log_timer.due():
                 who = listing(set(outstanding))
-                log.info("round %d: waiting for clients %s", self._round, who)
+                text = self._patience.text(self._patience.since(outstanding))
+                log.info("round %d: waiting for clients %s %s", self._round, who, text)
+
+    def _give_up(self, client: int, reason: str) -> None:
+        """Disconnect a silent client; it takes part again when it is back and ready."""
+        self._sessions.rejections.add(f"client {client}: {reason}")
+        self._sessions.log.warning(f"client {client}", f"client {client}: {reason}; it is given up")
+        self._sessions.listener.disconnect(identity(client), reason, final=False)
 
     @property
     def clock(self) -> Clock:
@@ -283,15 +333,20 @@ class RemoteClients:
         self._sessions.asset_sender.folder = folder
 
     def tree(self) -> dict[str, Any]:
-        """Return the last round of which each client's task ended, for a checkpoint.
+        """Return, for a checkpoint, the last round of which each client's task ended.
+
+        With it goes what an answer takes.
 
         Clients keep the memory of their hooks themselves.
         """
-        return {"over": dict(self._ended_rounds)}
+        typical_s = self._patience.typical_s
+        known = {} if typical_s is None else {"answer_s": typical_s}
+        return {"over": dict(self._ended_rounds), **known}
 
     def restore(self, tree: Mapping[str, Any]) -> None:
         """Go on from what `tree` returned, so that late updates are recognised after a restart."""
         self._ended_rounds = dict(tree["over"])
+        self._patience.restore(tree.get("answer_s"))
 
     def finish(self, reason: str) -> None:
         """Tell every client that the run is over, also those that will reconnect soon."""
@@ -317,6 +372,10 @@ class RemoteClients:
                 if task.pass_number > 1:  # it also keeps the memory before this round
                     rounds |= self._sessions.memory_rounds.get(client, set())
                 self._sessions.memory_rounds[client] = rounds
+            if isinstance(event, Offer):
+                if client in self._offered:  # as a client does that is connected again
+                    self._sessions.note_out_of_place(client, "offered again")
+                self._offered.add(client)
             return event
         if isinstance(event, StateLost):
             return None  # its task has ended
@@ -341,8 +400,9 @@ class RemoteClients:
         if not isinstance(event, Answer) and event.round == self._ended_rounds.get(event.client):
             # Slow clients send these, and clients that were asked again when they reconnected.
             what = f"its {what} of round {event.round} came too late, or again"
-            log.info("client %d: %s", event.client, what)
-            self._sessions.rejections.add(f"client {event.client}: {what}")
+            who = f"client {event.client}"
+            self._sessions.log.info(who, f"{who}: {what}")
+            self._sessions.rejections.add(f"{who}: {what}")
             if self._sessions.rejections.count_violation(event.client):
                 self._sessions.report_violation(
                     event.client, "sent too much that it was not asked for"

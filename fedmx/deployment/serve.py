@@ -9,7 +9,7 @@ from fedmx.experiment import Experiment
 from fedmx.protocol.messages import CODEC, Setup
 from fedmx.server.of_experiment import server_of
 from fedmx.server.server import Server
-from layers.network import Listener, ServerTLS
+from layers.network import Limits, Listener, ServerTLS
 
 
 def serve(experiment: Experiment | Assembly, run: str) -> Server:
@@ -34,6 +34,7 @@ def serve(experiment: Experiment | Assembly, run: str) -> Server:
         token=read_token(network.token_file),
         insecure=network.insecure,
         heartbeat_s=network.heartbeat_s,
+        limits=Limits(max_incoming_bytes=network.incoming_bytes),
     )
     # Clients need not know where this machine keeps its keys.
     sent = experiment.with_overrides(["network.tls=null", "network.token_file=null"])
@@ -53,5 +54,9 @@ def serve(experiment: Experiment | Assembly, run: str) -> Server:
         at_least=max(experiment.logic.min_updates, 1),
         rejoin_s=network.rejoin_s,
         assets=tuple(assembly.assets.values()),
+        violations=network.violations,
+        log_lines=network.log_lines,
+        patience=network.patience,
+        patience_s=network.patience_s,
     )
     return server_of(assembly, clients)

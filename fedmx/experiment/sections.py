@@ -188,6 +188,16 @@ class NetworkSection(Section):
     heartbeat_s: Annotated[float, Field(ge=0.1, le=3600)] = 5.0
     rejoin_s: NotNegative = 60.0
     wait_for: CountOrAll = "all"
+    violations: Count = 10
+    log_lines: Count = 20
+    patience: Positive | None = 10.0
+    patience_s: Positive | None = None
+    incoming_mib: Count | None = None
+
+    @property
+    def incoming_bytes(self) -> int | None:
+        """`incoming_mib` in bytes."""
+        return None if self.incoming_mib is None else self.incoming_mib << 20
 
     @property
     def host(self) -> str:

@@ -257,7 +257,8 @@ def listening(certificates: Certificates, *, last: int = 1, **settings: Any) -> 
         "deadline_s": None,
     }
     logic = {name: settings.pop(name, value) for name, value in of_logic.items()}
-    of_clients = {name: settings.pop(name) for name in ("wait_for", "rejoin_s") if name in settings}
+    names = ("wait_for", "rejoin_s", "violations", "log_lines", "patience", "patience_s")
+    of_clients = {name: settings.pop(name) for name in names if name in settings}
     at_least = max(logic["min_updates"], 1)
     listener = Listener("127.0.0.1:0", CODEC, tls=certificates.server)
     return Server(

@@ -56,6 +56,13 @@ def run(file: ExperimentFile, set_: Overrides = None, executor: ExecutorName = N
 def resume(
     path: Annotated[Path, typer.Argument(metavar="RUN", help="The run folder.")],
     executor: ExecutorName = None,
+    patience: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SECONDS",
+            help="In place of network.patience_s: how long a silent client is waited for.",
+        ),
+    ] = None,
 ) -> None:
     """Go on with an interrupted run, with the same result."""
     from fedmx.experiment import Experiment
@@ -76,6 +83,7 @@ def resume(
         [
             *([f"network.address={json.dumps(address)}"] if isinstance(address, str) else []),
             *executor_override(executor),
+            *([] if patience is None else [f"network.patience_s={patience!r}"]),
         ],
         folder=Path(modules) if isinstance(modules, str) else None,
     )

@@ -85,9 +85,13 @@ class Piece:
 
 
 class FrameReader:
-    """Cuts bytes into frames, in whatever pieces they come; it holds at most one control frame."""
+    """Cuts bytes into frames, in whatever pieces they come; it holds at most one control frame.
+
+    `consumed` says how many bytes of what `feed` was given are in the parts so far.
+    """
 
     def __init__(self) -> None:
+        self.consumed = 0
         self._pending = bytearray()
         self._chunk: ChunkStart | None = None
         self._left = 0
@@ -99,6 +103,7 @@ class FrameReader:
             MalformedFrame: an unknown kind, flags, or a length that the kind does not allow.
         """
         view = memoryview(data)
+        size = len(view)
         while len(view):
             if self._chunk is not None:
                 taken = min(self._left, len(view))
@@ -107,6 +112,7 @@ class FrameReader:
                 self._left -= taken
                 if not self._left:
                     self._chunk = None
+                self.consumed = size - len(view)
                 yield piece
                 continue
             needed = HEADER_BYTES
@@ -115,6 +121,7 @@ class FrameReader:
             missing = needed - len(self._pending)
             self._pending += view[:missing]
             view = view[missing:]
+            self.consumed = size - len(view)
             if len(self._pending) >= HEADER_BYTES:
                 kind, stream, length = self._header()
                 if kind in CHUNKED:

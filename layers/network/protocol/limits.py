@@ -18,7 +18,14 @@ class Limits:
         max_message_bytes: size of one message, and of all unfinished messages of a peer together.
         max_streams: number of unfinished messages of a peer.
         max_queued_bytes: bytes of events that the caller has not taken yet; beyond it nothing is
-            read from sockets.
+            read from sockets. One peer may have a sixteenth of them waiting.
+        max_queued_events: events of one peer that the caller has not taken yet; beyond it this peer
+            is not read from.
+        max_incoming_bytes: memory of the unfinished messages of all peers, and of those that the
+            caller has not taken yet; beyond it a message waits until there is room. None: a quarter
+            of the machine's memory.
+        stall_s: while messages wait for memory, a peer whose unfinished message does not go on for
+            so long is disconnected.
         max_file_bytes: size of one received file.
         max_connections: number of open sessions of a listener.
         max_handshakes: number of unfinished handshakes of a listener; further connections wait in
@@ -30,6 +37,9 @@ class Limits:
     max_message_bytes: int = 1 << 30
     max_streams: int = 8
     max_queued_bytes: int = 256 << 20
+    max_queued_events: int = 64
+    max_incoming_bytes: int | None = None
+    stall_s: float = 30.0
     max_file_bytes: int = 1 << 36
     max_connections: int = 10_000
     max_handshakes: int = 128
@@ -38,7 +48,6 @@ class Limits:
 
     def __post_init__(self) -> None:
         for item in fields(self):
-            if not getattr(self, item.name) > 0:
-                raise NetworkError(
-                    f"limit {item.name} must be more than 0, not {getattr(self, item.name)!r}"
-                )
+            value = getattr(self, item.name)
+            if not (value is None and item.default is None) and not value > 0:
+                raise NetworkError(f"limit {item.name} must be more than 0, not {value!r}")

@@ -47,6 +47,7 @@ from layers.network.protocol.handshake import (
     Terms,
 )
 from layers.network.protocol.limits import Limits
+from layers.network.protocol.memory_budget import Account
 from layers.network.protocol.session_events import (
     Arrived,
     Ended,
@@ -104,6 +105,8 @@ class Session(ABC):
         self.terms: Terms | None = None
         self.meter = Meter()
         self.peer_left = False
+        self.memory: Account | None = None  # None: messages need not wait for memory
+        self.unread = 0  # bytes at the end of what was received last, which are to be given again
         self._codec = codec
         self._limits = limits
         self._reader = FrameReader()
@@ -123,19 +126,25 @@ class Session(ABC):
         """Read bytes of the peer, and return the events in them.
 
         `data` may be reused once the `FileChunk` events have been handled, which are views of it.
+        A message that has to wait for memory ends the reading: `unread` bytes of `data` are left
+        then, to be given again when `memory` has granted it.
         """
         self._received_at = now
-        self.meter.received_total(len(data))
+        self.unread = 0
         events: list[SessionEvent] = []
         try:
             for part in () if self.ended else self._reader.feed(data):
                 events += self._part(part)
                 if self.ended:
                     break
+                if self.memory is not None and self.memory.waits:
+                    self.unread = len(data) - self._reader.consumed
+                    break
         except NetworkError as error:
             # A client that has ended its session waits for no decision any more.
             events = [event for event in events if not isinstance(event, Verified)]
             events += self.refuse(error, blamed=True)
+        self.meter.received_total(len(data) - self.unread)
         return events
 
     def receive_buffer(self) -> memoryview | None:
@@ -163,12 +172,25 @@ class Session(ABC):
             return self.refuse(error, blamed=True)
 
     def _arrived(self, payload: memoryview) -> Arrived:
-        return Arrived(self._codec.decode(payload), wire_size(len(payload)))
+        message = self._codec.decode(payload)
+        reserved = 0 if self.memory is None else self.memory.complete(len(payload))
+        return Arrived(message, wire_size(len(payload)), reserved)
 
     @property
     def urgent(self) -> bool:
         """Whether there is something to send that must not wait."""
         return self.ended or self._outbox.urgent
+
+    @property
+    def chunk_left(self) -> int:
+        """Bytes that are still to come of the chunk that is being read."""
+        chunk = self._reader.chunk_left
+        return 0 if chunk is None else chunk[1]
+
+    @property
+    def answers_bytes(self) -> int:
+        """Bytes of control frames that wait to be sent."""
+        return self._outbox.control_bytes
 
     @property
     def ended(self) -> bool:
@@ -221,7 +243,9 @@ class Session(ABC):
             case Kind.PONG:
                 pass
             case Kind.MESSAGE:
-                self._inbox.announce(frame.stream, frame.payload)
+                size = self._inbox.announce(frame.stream, frame.payload)
+                if self.memory is not None:
+                    self.memory.reserve(size)
             case Kind.GOODBYE:
                 words = self._control(frame, Goodbye)
                 self.peer_left = True
@@ -347,6 +371,9 @@ class Session(ABC):
     def _end(self, ended: Ended) -> list[SessionEvent]:
         self.state = State.CLOSING
         self._outbox.drop()
+        self._inbox.drop()
+        if self.memory is not None:
+            self.memory.close()
         return [ended]
 
     # Time

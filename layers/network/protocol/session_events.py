@@ -29,10 +29,14 @@ class Opened:
 
 @dataclass(frozen=True)
 class Arrived:
-    """A whole message was received; `wire_bytes` is what it took on the wire."""
+    """A whole message was received; `wire_bytes` is what it took on the wire.
+
+    `reserved_bytes` is the memory that was reserved for it, to be released when it is taken.
+    """
 
     message: Any
     wire_bytes: int
+    reserved_bytes: int = 0
 
 
 @dataclass(frozen=True)

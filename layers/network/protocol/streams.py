@@ -79,6 +79,7 @@ class Outbox:
         self.max_streams = 0
         self._meter = meter
         self._control: deque[tuple[Kind, bytes]] = deque()
+        self.control_bytes = 0  # of the control frames that wait
         self._waiting: deque[OutgoingMessage] = deque()
         self._turns: deque[OutgoingMessage | OutgoingFile] = deque()
         self._open_bytes = 0
@@ -94,7 +95,9 @@ class Outbox:
 
     def control(self, kind: Kind, stream: int = 0, payload: bytes = b"") -> None:
         """Queue a control frame; it overtakes all chunks."""
-        self._control.append((kind, frame(kind, stream, payload)))
+        whole = frame(kind, stream, payload)
+        self._control.append((kind, whole))
+        self.control_bytes += len(whole)
 
     def message(self, payload: Payload) -> int:
         """Queue a message and return its stream."""
@@ -136,6 +139,7 @@ class Outbox:
         while total < max_bytes:
             if self._control:
                 kind, whole = self._control.popleft()
+                self.control_bytes -= len(whole)
                 self._meter.sent(kind, len(whole))
                 pieces.append(whole)
                 total += len(whole)
@@ -193,12 +197,13 @@ class Inbox:
     ) -> None:
         self._limits = limits
         self._check_head = check_head
+        self._announced: dict[int, int] = {}  # the size of a message of which no chunk has come
         self._open: dict[int, tuple[memoryview, int]] = {}
         self._open_bytes = 0
         self._last_stream = 0
 
-    def announce(self, stream: int, payload: bytes) -> None:
-        """Make room for a message.
+    def announce(self, stream: int, payload: bytes) -> int:
+        """Take note of a message that will come, and return its size.
 
         Raises:
             ProtocolError: the stream was used before, or there is no size.
@@ -214,19 +219,23 @@ class Inbox:
                 f"a message of {size} bytes was announced; max_message_bytes is "
                 f"{self._limits.max_message_bytes}, of which {self._open_bytes} are in use"
             )
-        if len(self._open) >= self._limits.max_streams:
+        if len(self._open) + len(self._announced) >= self._limits.max_streams:
             raise LimitExceeded(f"more than {self._limits.max_streams} messages at a time")
         self._last_stream = stream
-        self._open[stream] = (_allocate(size), 0)
+        self._announced[stream] = size
         self._open_bytes += size
+        return int(size)
 
     def chunk(self, stream: int, length: int) -> None:
-        """Check a chunk's header.
+        """Check a chunk's header, and make room for the message if it is its first.
 
         Raises:
             ProtocolError: the stream is unknown, or the chunk does not have the length that the
                 next one must have.
+            LimitExceeded: there is no memory for the message.
         """
+        if stream in self._announced:
+            self._open[stream] = (_allocate(self._announced.pop(stream)), 0)
         if stream not in self._open:
             raise ProtocolError(f"a chunk for stream {stream}, on which no message was announced")
         buffer, filled = self._open[stream]
@@ -265,6 +274,11 @@ class Inbox:
         del self._open[stream]
         self._open_bytes -= len(buffer)
         return buffer
+
+    def drop(self) -> None:
+        """Forget all unfinished messages."""
+        self._announced.clear()
+        self._open.clear()
 
 
 def _allocate(size: int) -> memoryview:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import enum
 import ssl
 from collections.abc import Callable
 from typing import Any, Protocol, cast
@@ -18,6 +19,19 @@ from layers.network.transport.tls import explain, is_final
 
 WRITE_BUFFER_BYTES = 64 * 1024
 CHUNKS_A_TURN = 4
+SLICE_BYTES = 4096  # of small frames that are handled before it is asked again who must wait
+SLICES_A_TURN = 4
+UNREAD_BYTES = 64 * 1024  # of control frames that a peer has not read; beyond it, it is not read
+
+
+class Hold(enum.Flag):
+    """Why a connection is not read from."""
+
+    NOTHING = 0
+    CALLER = enum.auto()  # the caller has not taken enough of what came
+    ANSWERS = enum.auto()  # the peer does not read what it is answered
+    TURN = enum.auto()  # the other connections get their turn
+    MEMORY = enum.auto()  # the message that it announced waits for memory
 
 
 class Owner(Protocol):
@@ -38,8 +52,23 @@ class Owner(Protocol):
     def gone(self, connection: Connection) -> None:
         """Forget a connection whose socket is closed."""
 
-    def must_pause(self) -> bool:
-        """Return whether to stop reading until `Connection.resume`."""
+    def must_pause(self, connection: Connection) -> bool:
+        """Return whether to stop reading until `Connection.release` of `Hold.CALLER`."""
+
+
+class _Closed(asyncio.Transport):
+    """In place of a transport that is closed, so that nothing refers to that one any more."""
+
+    def is_closing(self) -> bool:
+        return True
+
+    def abort(self) -> None:
+        pass
+
+    close = resume_reading = pause_reading = abort
+
+
+CLOSED = _Closed()
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -64,7 +93,8 @@ class Connection(asyncio.BufferedProtocol):
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._writing_paused = False
-        self._reading_paused = False
+        self._holds = Hold.NOTHING
+        self._unread = b""  # received and not yet handled
         self._flush_planned = False
         self._closing = False
         self._direct: memoryview | None = None
@@ -85,24 +115,24 @@ class Connection(asyncio.BufferedProtocol):
         self.flush()
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: D102
-        self._direct = self.session.receive_buffer()
+        self._direct = None if self._holds else self.session.receive_buffer()
         return self._scratch if self._direct is None else self._direct
 
     def buffer_updated(self, nbytes: int) -> None:  # noqa: D102
-        now = self._loop.time()
         if self._direct is not None:
             self._direct = None
-            events = self.session.buffer_filled(nbytes, now)
+            # Most often this is the middle of a message: then there is nothing else to do.
+            self._handle_if_any(self.session.buffer_filled(nbytes, self._loop.time()))
+        elif self._holds:  # TLS had more than it was asked for
+            self._unread += self._scratch[:nbytes]
         else:
-            events = self.session.receive_data(self._scratch[:nbytes], now)
-        # Most often this is the middle of a message: then there is nothing else to do.
-        if events or self.session.urgent:
-            self._handle(events)
-            if not self._reading_paused and not self._closing and self._owner.must_pause():
-                self._reading_paused = True
-                self._transport.pause_reading()
+            self._read(self._scratch[:nbytes])
 
     def eof_received(self) -> bool:  # noqa: D102
+        self._holds &= ~Hold.TURN
+        while self._unread and not self._holds:
+            self._read_on()
+            self._holds &= ~Hold.TURN
         self._handle(self.session.receive_eof())
         return False
 
@@ -121,6 +151,10 @@ class Connection(asyncio.BufferedProtocol):
         if not self.closed.done():
             self.closed.set_result(None)
         self._owner.gone(self)
+        # Nothing may keep what was received until Python's collector of cycles comes by.
+        self.session.memory = None
+        self._transport = CLOSED
+        self._unread = b""
 
     def pause_writing(self) -> None:  # noqa: D102
         self._writing_paused = True
@@ -155,13 +189,65 @@ class Connection(asyncio.BufferedProtocol):
         if not self.closed.done():
             self._transport.abort()
 
-    def resume(self) -> None:
-        """Start reading again."""
-        if self._reading_paused:
-            self._reading_paused = False
-            self.session.excuse(self._loop.time())
-            if not self._transport.is_closing():
-                self._transport.resume_reading()
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of memory that are reserved for its unfinished messages."""
+        return 0 if self.session.memory is None else self.session.memory.held
+
+    @property
+    def waits(self) -> bool:
+        """Whether it is not read from at the moment, and not by its own fault."""
+        return bool(self._holds & ~Hold.ANSWERS)
+
+    def release(self, hold: Hold) -> None:
+        """Start reading again, unless there is another reason not to."""
+        if hold not in self._holds:
+            return
+        self._holds &= ~hold
+        if self._holds:
+            return
+        self.session.excuse(self._loop.time())
+        if self._unread:
+            self._read_on()
+        if not self._holds and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    def _hold(self, hold: Hold) -> None:
+        if self._closing:
+            return
+        if not self._holds and not self._transport.is_closing():
+            self._transport.pause_reading()
+        self._holds |= hold
+
+    def _read(self, data: memoryview) -> None:
+        """Give the session what has come, until this connection must wait."""
+        for _ in range(SLICES_A_TURN):
+            size = min(max(SLICE_BYTES, self.session.chunk_left), len(data))
+            events = self.session.receive_data(data[:size], self._loop.time())
+            data = data[size - self.session.unread :]
+            if self.session.memory is not None and self.session.memory.waits:
+                self._hold(Hold.MEMORY)
+            self._handle_if_any(events)
+            if not data or self._closing:
+                return
+            if self._holds:
+                break
+        else:
+            self._hold(Hold.TURN)
+            self._loop.call_soon(self.release, Hold.TURN)
+        self._unread = bytes(data)
+
+    def _read_on(self) -> None:
+        data, self._unread = self._unread, b""
+        self._read(memoryview(data))
+
+    def _handle_if_any(self, events: list[SessionEvent]) -> None:
+        if events or self.session.urgent:
+            self._handle(events)
+            if self._owner.must_pause(self):
+                self._hold(Hold.CALLER)
+            if self.session.answers_bytes > UNREAD_BYTES:
+                self._hold(Hold.ANSWERS)
 
     def _handle(self, events: list[SessionEvent]) -> None:
         for event in events:
@@ -195,6 +281,8 @@ class Connection(asyncio.BufferedProtocol):
             self._close()
         else:
             self._arm()
+        if Hold.ANSWERS in self._holds and self.session.answers_bytes <= UNREAD_BYTES // 2:
+            self.release(Hold.ANSWERS)
 
     def _arm(self) -> None:
         due = self.session.deadline()
@@ -207,7 +295,7 @@ class Connection(asyncio.BufferedProtocol):
     def _tick(self) -> None:
         self._timer = None
         now = self._loop.time()
-        if self._reading_paused:
+        if self._holds and Hold.ANSWERS not in self._holds:
             self.session.excuse(now)
         self._handle(self.session.tick(now))
 
@@ -218,7 +306,9 @@ class Connection(asyncio.BufferedProtocol):
             if self._timer is not None:
                 self._timer.cancel()
             self._timer = self._loop.call_later(self._linger_s, self.abort)
-            if self._reading_paused:
+            self._unread = b""
+            if self._holds:
+                self._holds = Hold.NOTHING
                 self._transport.resume_reading()
         if self.session.peer_left and not self._writing_paused:
             self._transport.close()

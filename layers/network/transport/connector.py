@@ -19,7 +19,14 @@ from layers.network.transport.address import Address
 from layers.network.transport.backoff import Backoff
 from layers.network.transport.connection import Connection
 from layers.network.transport.endpoint import Endpoint
-from layers.network.transport.events import Connected, Disconnected, GaveUp, Received, Retrying
+from layers.network.transport.events import (
+    Connected,
+    Disconnected,
+    Event,
+    GaveUp,
+    Received,
+    Retrying,
+)
 from layers.network.transport.tls import ClientTLS, explain, is_final
 
 
@@ -133,7 +140,7 @@ class Connector(Endpoint):
             if was_open:
                 delays_s = self._backoff.delays_s()
                 connected_at = self._loop.time()
-                self._events.put(Disconnected(ended.reason))
+                self._report(Disconnected(ended.reason))
             if ended.final:
                 return self._give_up(GaveUp(ended.reason, True))
             delay_s = next(delays_s)
@@ -141,12 +148,12 @@ class Connector(Endpoint):
             if self._give_up_s is not None and waited_s + delay_s > self._give_up_s:
                 return self._give_up(GaveUp(f"{self.address}: {ended.reason}", False))
             if not was_open:
-                self._events.put(Retrying(f"{self.address}: {ended.reason}", delay_s))
+                self._report(Retrying(f"{self.address}: {ended.reason}", delay_s))
             await asyncio.sleep(delay_s)
 
     def _give_up(self, event: GaveUp) -> None:
         """Put the last event; a caller that waits for another one gets None."""
-        self._events.put(event)
+        self._report(event)
         self._events.close()
 
     async def _attempt(self) -> Ended:
@@ -191,15 +198,22 @@ class Connector(Endpoint):
         match event:
             case Opened(terms):
                 self._open = connection
-                self._events.put(Connected(self.address, terms.features, terms.authenticated))
+                self._report(Connected(self.address, terms.features, terms.authenticated))
                 self._transfers.opened(connection, self.address, self._files)
-            case Arrived(message, wire_bytes):
-                self._events.put(Received(self.address, message, wire_bytes))
+            case Arrived(message, wire_bytes, reserved):
+                received = Received(self.address, message, wire_bytes)
+                self._events.put(received, self.address, reserved)
             case Ended():
                 self._ended = event
 
     def _peer_of(self, connection: Connection) -> str | None:
         return self.address
+
+    def _connection_of(self, peer: str) -> Connection | None:
+        return self._open
+
+    def _report(self, event: Event) -> None:
+        self._events.put(event, self.address)
 
     def _closed(self, connection: Connection) -> None:
         pass

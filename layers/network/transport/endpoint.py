@@ -13,8 +13,9 @@ from typing import TypeVar
 from layers.network.encoding.codec import MessageCodec
 from layers.network.encoding.payload import Payload
 from layers.network.errors import LimitExceeded, NetworkError, NotConnected
-from layers.network.protocol.frames import wire_size
+from layers.network.protocol.frames import CHUNK_BYTES, wire_size
 from layers.network.protocol.limits import Limits
+from layers.network.protocol.memory_budget import MemoryBudget
 from layers.network.protocol.session import Session
 from layers.network.protocol.session_events import (
     Ended,
@@ -29,13 +30,16 @@ from layers.network.protocol.session_events import (
 )
 from layers.network.protocol.streams import OutgoingMessage
 from layers.network.protocol.traffic import ConnectionTraffic
-from layers.network.transport.connection import Connection, new_scratch
-from layers.network.transport.event_queue import EventQueue
+from layers.network.transport.connection import Connection, Hold, new_scratch
+from layers.network.transport.event_queue import EVERYBODY, NOBODY, EventQueue
 from layers.network.transport.events import Event, Sent
 from layers.network.transport.loop_thread import LoopThread
+from layers.network.transport.machine_memory import usable_memory_bytes
 from layers.network.transport.transfers import Transfers
 
 E = TypeVar("E", bound="Endpoint")
+LEAST_PROGRESS_BYTES = CHUNK_BYTES // 4  # of a message in `stall_s`, while others wait for memory
+WINDOWS_A_MESSAGE = 60  # the most times `stall_s` that a message may take then
 
 
 class Endpoint(ABC):
@@ -51,22 +55,34 @@ class Endpoint(ABC):
         self._token = token
         self._thread: LoopThread | None = None
         self._loop: asyncio.AbstractEventLoop
-        self._events = EventQueue(self._limits.max_queued_bytes, self._room)
+        self._budget = MemoryBudget(
+            self._limits.max_incoming_bytes or usable_memory_bytes() // 4,
+            lambda: self._soon(self._budget.grant),
+            self._watch_memory,
+        )
+        self._stalls: asyncio.TimerHandle | None = None
+        self._progress: dict[Connection, int] = {}
+        self._events = EventQueue(self._limits, self._room, self._budget.release)
         self._connections: set[Connection] = set()
         self._past: dict[str | None, ConnectionTraffic] = {}
         self._books = threading.Lock()
         self._scratch = new_scratch()
         self._files = files
-        self._transfers = Transfers(self._limits, self._events.put)
+        self._transfers = Transfers(self._limits, self._report)
 
     # The caller's side
 
-    def next_event(self, timeout_s: float | None = None) -> Event | None:
+    def next_event(self, timeout_s: float | None = None, last: int | None = None) -> Event | None:
         """Return the next event, or None after `timeout_s`, or when closed and none is left.
 
-        Without `timeout_s` it waits as long as it takes.
+        Without `timeout_s` it waits as long as it takes. The peers take turns; events of one peer
+        keep their order. `last` leaves out events that came after this number of `last_event`.
         """
-        return self._events.get(timeout_s)
+        return self._events.get(timeout_s, last)
+
+    def last_event(self) -> int:
+        """Return the number of the newest event so far."""
+        return self._events.last()
 
     def traffic(self, peer: str | None = None) -> ConnectionTraffic:
         """Return the bytes so far of one peer over all its connections, or of all peers."""
@@ -136,12 +152,47 @@ class Endpoint(ABC):
         """Return asyncio's protocol for a new connection; called in the loop."""
         return Connection(make_session, self, self._scratch, self._limits.linger_s)
 
-    def _room(self) -> None:
-        self._soon(self._resume_all)
+    def _room(self, peer: str) -> None:
+        self._soon(self._resume, peer)
 
-    def _resume_all(self) -> None:
-        for connection in list(self._connections):
-            connection.resume()
+    def _resume(self, peer: str) -> None:
+        if peer == EVERYBODY:
+            connections = list(self._connections)
+        else:
+            current = self._connection_of(peer)
+            connections = [] if current is None else [current]
+        for connection in connections:
+            if not self.must_pause(connection):
+                connection.release(Hold.CALLER)
+
+    def _watch_memory(self) -> None:
+        """Look, while messages wait for memory, whether those that have it go on."""
+        if self._stalls is None:
+            self._progress = self._unfinished()
+            self._stalls = self._loop.call_later(self._limits.stall_s, self._end_stalled)
+
+    def _unfinished(self) -> dict[Connection, int]:
+        """Return the connections that are read and hold memory, with the bytes received so far."""
+        return {
+            connection: connection.session.meter.read().message_bytes_received
+            for connection in self._connections
+            if connection.held_bytes and not connection.waits
+        }
+
+    def _end_stalled(self) -> None:
+        self._stalls = None
+        for connection, received in self._unfinished().items():
+            before = self._progress.get(connection)
+            needed = max(LEAST_PROGRESS_BYTES, connection.held_bytes // WINDOWS_A_MESSAGE)
+            if before is not None and received - before < needed:
+                connection.refuse(
+                    LimitExceeded(
+                        "others wait for the memory of a message that comes too slowly: less than "
+                        f"{needed} bytes in {self._limits.stall_s:g} s"
+                    )
+                )
+        if self._budget.waiting:
+            self._watch_memory()
 
     async def _drain(self, drain_s: float, reason: str, final: bool) -> None:
         """End all connections with a last message, within a time."""
@@ -163,17 +214,26 @@ class Endpoint(ABC):
         """Return the caller's name for a connection's peer, None before the session is open."""
 
     @abstractmethod
+    def _connection_of(self, peer: str) -> Connection | None:
+        """Return the connection whose messages of this peer reach the caller."""
+
+    @abstractmethod
+    def _report(self, event: Event) -> None:
+        """Give the caller an event of a peer."""
+
+    @abstractmethod
     def _take(self, connection: Connection, event: SessionEvent) -> None: ...
 
     @abstractmethod
     def _closed(self, connection: Connection) -> None: ...
 
-    def must_pause(self) -> bool:
-        """Return whether too many events wait for the caller."""
-        return self._events.full()
+    def must_pause(self, connection: Connection) -> bool:
+        """Return whether too many events of this peer, or of all, wait for the caller."""
+        return self._events.full(self._peer_of(connection) or NOBODY)
 
     def made(self, connection: Connection) -> None:
         """Take note of a new connection."""
+        connection.session.memory = self._budget.account(lambda: connection.release(Hold.MEMORY))
         with self._books:
             self._connections.add(connection)
 
@@ -197,7 +257,7 @@ class Endpoint(ABC):
         """Tell the caller that a message has left."""
         peer = self._peer_of(connection)
         if peer is not None:
-            self._events.put(Sent(peer, message.payload.name, message.wire_bytes))
+            self._report(Sent(peer, message.payload.name, message.wire_bytes))
 
     def gone(self, connection: Connection) -> None:
         """Forget a closed connection, but for its traffic."""

@@ -1,4 +1,4 @@
-"""Events from the network's thread to the caller's, bounded by the bytes that they hold."""
+"""Events from the network's thread to the caller's: by peer, in turn, and bounded."""
 
 from __future__ import annotations
 
@@ -6,62 +6,149 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
+from layers.network.protocol.limits import Limits
 from layers.network.transport.events import ConnectionRejected, Event, Received
 
 MAX_REJECTED = 10_000
 EVENT_BYTES = 512  # what an event costs beside its message
+NOBODY = ""  # the peer of events of connections that have proved no identity
+EVERYBODY = "*"  # no peer's name
+PEER_SHARE = 16  # a peer may have this part of `max_queued_bytes` waiting
+
+
+@dataclass
+class _Waiting:
+    """The events of one peer: the number of each, the event, its cost, and what it has reserved."""
+
+    events: deque[tuple[int, Event, int, int]] = field(default_factory=deque)
+    bytes: int = 0
+    paused: bool = False
 
 
 class EventQueue:
-    """A blocking queue; `full` tells its writer to stop reading, `on_room` tells it to go on."""
+    """A blocking queue that gives one event of each peer in turn, those of a peer in order.
 
-    def __init__(self, max_bytes: int, on_room: Callable[[], None]) -> None:
-        self._max_bytes = max_bytes
+    `full` tells its writer to stop reading from a peer; `on_room` tells it to go on, with the peer,
+    or with EVERYBODY. So a peer that sends much waits for itself, and delays no other. `release` is
+    called with the bytes that were reserved for an event, when it is taken.
+    """
+
+    def __init__(
+        self,
+        limits: Limits,
+        on_room: Callable[[str], None],
+        release: Callable[[int], None] = lambda size: None,
+    ) -> None:
+        self._limits = limits
         self._on_room = on_room
-        self._events: deque[tuple[Event, int]] = deque()
+        self._release = release
+        self._peers: dict[str, _Waiting] = {}
+        self._turns: deque[str] = deque()  # the peers with events
         self._bytes = 0
+        self._put = 0
         self._closed = False
         self._paused = False
         self._changed = threading.Condition()
 
-    def put(self, event: Event) -> None:
-        """Add an event; a `ConnectionRejected` is dropped if `MAX_REJECTED` events wait already."""
+    def __len__(self) -> int:
+        with self._changed:
+            return sum(len(waiting.events) for waiting in self._peers.values())
+
+    def put(self, event: Event, peer: str = NOBODY, reserved: int = 0) -> None:
+        """Add an event of a peer; a `ConnectionRejected` is dropped if `MAX_REJECTED` wait."""
         size = EVENT_BYTES + (event.wire_bytes if isinstance(event, Received) else 0)
         with self._changed:
-            if isinstance(event, ConnectionRejected) and len(self._events) >= MAX_REJECTED:
+            waiting = self._peers.get(peer)
+            if waiting is None:
+                waiting = self._peers[peer] = _Waiting()
+                self._turns.append(peer)
+            elif isinstance(event, ConnectionRejected) and len(waiting.events) >= MAX_REJECTED:
                 return
-            self._events.append((event, size))
+            self._put += 1
+            waiting.events.append((self._put, event, size, reserved))
+            waiting.bytes += size
             self._bytes += size
             self._changed.notify()
 
-    def get(self, timeout_s: float | None) -> Event | None:
-        """Return the next event, or None when the time is over or the queue is closed and empty."""
+    def last(self) -> int:
+        """Return the number of the last event so far; the events are numbered from 1."""
+        with self._changed:
+            return self._put
+
+    def get(self, timeout_s: float | None, last: int | None = None) -> Event | None:
+        """Return the next event, or None when the time is over or the queue is closed and empty.
+
+        `last`: the number of the last event that may be returned; None: any may.
+        """
         ends = None if timeout_s is None else time.monotonic() + timeout_s
         with self._changed:
-            while not self._events:
+            while (peer := self._next(last)) is None:
                 left = None if ends is None else ends - time.monotonic()
                 if self._closed or (left is not None and left <= 0):
                     return None
                 self._changed.wait(left)
-            event, size = self._events.popleft()
-            self._bytes -= size
-            room = self._paused and self._bytes <= self._max_bytes // 2
-            if room:
-                self._paused = False
-        if room:
-            self._on_room()
+            event, reserved, resumed = self._take(peer)
+        if reserved:
+            self._release(reserved)
+        for one in resumed:
+            self._on_room(one)
         return event
 
-    def full(self) -> bool:
+    def full(self, peer: str) -> bool:
         """Return whether the writer must stop; `on_room` is called when there is room again."""
         with self._changed:
-            if self._bytes > self._max_bytes:
+            if self._bytes > self._limits.max_queued_bytes:
                 self._paused = True
-            return self._paused
+            waiting = self._peers.get(peer)
+            if waiting is None or peer == NOBODY:
+                return self._paused
+            if self._above(waiting, 1):
+                waiting.paused = True
+            return self._paused or waiting.paused
 
     def close(self) -> None:
         """End all waiting in `get`; events that are queued can still be taken."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
+
+    def _next(self, last: int | None) -> str | None:
+        """Turn to the peer whose event is next and return it; None: there is none."""
+        for _ in range(len(self._turns)):
+            peer = self._turns[0]
+            if last is None or self._peers[peer].events[0][0] <= last:
+                return peer
+            self._turns.rotate(-1)
+        return None
+
+    def _take(self, peer: str) -> tuple[Event, int, list[str]]:
+        """Remove the event of the peer whose turn it is.
+
+        Return it, the bytes that it has reserved, and whom to read from again.
+        """
+        waiting = self._peers[peer]
+        _, event, size, reserved = waiting.events.popleft()
+        waiting.bytes -= size
+        self._bytes -= size
+        self._turns.popleft()
+        resumed: list[str] = []
+        if waiting.events:
+            self._turns.append(peer)
+        else:
+            del self._peers[peer]
+        if self._paused and self._bytes <= self._limits.max_queued_bytes // 2:
+            self._paused = False
+            resumed.append(EVERYBODY)
+        if waiting.paused and not self._above(waiting, 2):
+            waiting.paused = False
+            resumed.append(peer)
+        return event, reserved, resumed
+
+    def _above(self, waiting: _Waiting, part: int) -> bool:
+        """Return whether more waits than the part 1/`part` of what one peer may have waiting."""
+        return (
+            len(waiting.events) * part > self._limits.max_queued_events
+            or waiting.bytes * part > self._limits.max_queued_bytes // PEER_SHARE
+        )

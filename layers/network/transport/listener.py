@@ -28,7 +28,8 @@ from layers.network.protocol.session_events import Arrived, Ended, Opened, Sessi
 from layers.network.transport.address import Address
 from layers.network.transport.connection import Connection, peer_certificate
 from layers.network.transport.endpoint import Endpoint
-from layers.network.transport.events import ConnectionRejected, Joined, Left, Received
+from layers.network.transport.event_queue import NOBODY
+from layers.network.transport.events import ConnectionRejected, Event, Joined, Left, Received
 from layers.network.transport.tls import FAILURES, ServerTLS, common_name, explain
 
 BACKLOG = 1024
@@ -225,17 +226,23 @@ class Listener(Endpoint):
                 peer = terms.identity
                 self._peers[peer] = connection
                 joined = Joined(peer, connection.address, terms.features, terms.authenticated)
-                self._events.put(joined)
+                self._report(joined)
                 folder = self._files / peer if self._files else None
                 self._transfers.opened(connection, peer, folder)
-            case Arrived(message, wire_bytes) if self._is_current(connection):
-                self._events.put(Received(self._peer_of(connection) or "", message, wire_bytes))
+            case Arrived(message, wire_bytes, reserved):
+                if self._is_current(connection):
+                    peer = self._peer_of(connection) or ""
+                    self._events.put(Received(peer, message, wire_bytes), peer, reserved)
+                else:
+                    self._budget.release(reserved)
             case Ended(reason=reason):
                 peer_known = self._peer_of(connection)
                 if event.blamed or peer_known is None:
                     claimed = getattr(connection.session, "claimed", None)
+                    # Who only claims a name gets none of that name's turns.
                     self._events.put(
-                        ConnectionRejected(connection.address, peer_known or claimed, reason)
+                        ConnectionRejected(connection.address, peer_known or claimed, reason),
+                        peer_known or NOBODY,
                     )
                 self._forget(connection, reason)
 
@@ -264,6 +271,12 @@ class Listener(Endpoint):
         terms = connection.session.terms
         return None if terms is None else terms.identity
 
+    def _connection_of(self, peer: str) -> Connection | None:
+        return self._peers.get(peer)
+
+    def _report(self, event: Event) -> None:
+        self._events.put(event, getattr(event, "peer", None) or NOBODY)
+
     def _is_current(self, connection: Connection) -> bool:
         return self._peers.get(self._peer_of(connection) or "") is connection
 
@@ -271,7 +284,7 @@ class Listener(Endpoint):
         peer = self._peer_of(connection)
         if peer is not None and self._is_current(connection):
             del self._peers[peer]
-            self._events.put(Left(peer, reason))
+            self._report(Left(peer, reason))
 
     def _closed(self, connection: Connection) -> None:
         self._forget(connection, "this end closed the connection")

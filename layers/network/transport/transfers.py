@@ -89,8 +89,10 @@ class Transfers:
         if desk is None:
             return
         match event:
+            case FileOffered() if desk.folder is None:  # at once, so that a flood of them is seen
+                self._decline(connection, desk, event, "files are not accepted here")
             case FileOffered():
-                self._spawn(self._receive(connection, desk, event))
+                self._spawn(self._receive(connection, desk, event, desk.folder))
             case FileStarted(stream, offset):
                 self._guard(connection, desk, stream, lambda file: file.begin(offset))
             case FileChunk(stream, data):
@@ -115,10 +117,12 @@ class Transfers:
 
     # Receiving
 
-    async def _receive(self, connection: Connection, desk: _Desk, offer: FileOffered) -> None:
+    async def _receive(
+        self, connection: Connection, desk: _Desk, offer: FileOffered, folder: Path
+    ) -> None:
         session = connection.session
         try:
-            incoming = self._check(desk, offer)
+            incoming = self._check(desk, offer, folder)
             while incoming.path in self._in_use:  # an older connection still has it open
                 await asyncio.sleep(0.02)
                 if connection not in self._desks:
@@ -133,23 +137,26 @@ class Transfers:
         except TransferError as error:
             self._release(desk, offer.stream)
             if connection in self._desks:
-                session.refuse_file(offer.stream, str(error))
+                self._decline(connection, desk, offer, str(error))
                 connection.flush()
-                self._report(FileFailed(desk.peer, offer.name[:80], str(error)))
             return
         if connection in self._desks:
             session.accept_file(offer.stream, offset, sha256)
             connection.flush()
 
-    def _check(self, desk: _Desk, offer: FileOffered) -> Incoming:
-        if desk.folder is None:
-            raise TransferError("files are not accepted here")
+    def _decline(
+        self, connection: Connection, desk: _Desk, offer: FileOffered, reason: str
+    ) -> None:
+        connection.session.refuse_file(offer.stream, reason)
+        self._report(FileFailed(desk.peer, offer.name[:80], reason))
+
+    def _check(self, desk: _Desk, offer: FileOffered, folder: Path) -> Incoming:
         if not 0 <= offer.size <= self._limits.max_file_bytes:
             raise TransferError(
                 f"{offer.name[:80]!r} has {offer.size} bytes; max_file_bytes is "
                 f"{self._limits.max_file_bytes}"
             )
-        incoming = Incoming(desk.folder, offer.name, offer.size, offer.sha256)
+        incoming = Incoming(folder, offer.name, offer.size, offer.sha256)
         if any(other.path == incoming.path for other in desk.incoming.values()):
             raise TransferError(f"{offer.name!r} is being received already")
         return incoming

@@ -57,8 +57,11 @@ class NoNetwork:
         self.sent.append((peer, message))
         return 100
 
-    def next_event(self, timeout_s: float) -> None:
+    def next_event(self, timeout_s: float, last: int | None = None) -> None:
         return None
+
+    def last_event(self) -> int:
+        return 0
 
     def disconnect(self, peer: str, reason: str, final: bool) -> None:
         self.sent.append((peer, reason))
@@ -78,7 +81,7 @@ class Opened(NoNetwork):
     def close(self, linger_s: float, reason: str, final: bool) -> None:
         self.sent.append(("all", "closed"))
 
-    def next_event(self, timeout_s: float) -> None:
+    def next_event(self, timeout_s: float, last: int | None = None) -> None:
         assert timeout_s == 0.0, "waits for clients"
 
 

@@ -52,7 +52,7 @@ class Answering:
 
     def gone(self, connection: Connection) -> None: ...
 
-    def must_pause(self) -> bool:
+    def must_pause(self, connection: Connection) -> bool:
         return False
 
 

@@ -1,0 +1,138 @@
+"""What one connection can take from the others: its share, and no more."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable
+
+from layers.network import Connector, FileFailed, Joined, Left, Limits, Listener, Received
+from layers.network.protocol.frames import HEADER_BYTES, SIZE, Kind, frame
+from layers.network.protocol.handshake import CONTROL, FileOffer, Hello
+from layers.network.transport.connection import SLICE_BYTES, UNREAD_BYTES, Connection, Hold
+from tests.network.protocol.wire_messages import CODEC, Note, await_event
+
+DEADLINE_S = 60.0  # only to fail
+
+
+def raw_session(listener: Listener, identity: str = "raw", buffer: int = 0) -> socket.socket:
+    """A bare socket with an open session; `buffer`: of bytes that it has not read."""
+    host, port = listener.address.rsplit(":", 1)
+    raw = socket.socket()
+    if buffer:
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
+    raw.settimeout(DEADLINE_S)
+    raw.connect((host, int(port)))
+    assert raw.recv(1 << 16)
+    hello = Hello(1, identity, [], bytes(32), 1 << 30, 8, b"")
+    raw.sendall(frame(Kind.HELLO, 0, bytes(CONTROL.encode(hello))))
+    assert raw.recv(1 << 16)
+    await_event(listener, Joined)
+    return raw
+
+
+def notes(number: int, first: int = 1) -> bytes:
+    """As many small messages as frames."""
+    data = bytes(CODEC.encode(Note("x")))
+    return b"".join(
+        frame(Kind.MESSAGE, stream, SIZE.pack(len(data))) + frame(Kind.DATA, stream, data)
+        for stream in range(first, first + number)
+    )
+
+
+def until(happened: Callable[[], object]) -> None:
+    ends = time.monotonic() + DEADLINE_S
+    while not happened():
+        assert time.monotonic() < ends
+        time.sleep(0.005)
+
+
+def connection(listener: Listener, peer: str) -> Connection:
+    return listener._peers[peer]
+
+
+def sending(raw: socket.socket, data: bytes) -> threading.Thread:
+    thread = threading.Thread(target=raw.sendall, args=(data,))
+    thread.start()
+    return thread
+
+
+def test_a_peer_whose_messages_nobody_takes_is_not_read_and_loses_none() -> None:
+    limits = Limits(max_queued_events=8)
+    with (
+        Listener("127.0.0.1:0", CODEC, limits=limits) as listener,
+        Connector(listener.address, "quiet", CODEC) as quiet,
+    ):
+        await_event(listener, Joined)
+        raw = raw_session(listener)
+        thread = sending(raw, notes(5000))
+        until(lambda: Hold.CALLER in connection(listener, "raw")._holds)
+        a_slice = SLICE_BYTES // (2 * HEADER_BYTES)
+        assert len(listener._events) <= 8 + a_slice
+        # Another client's message comes next, however much of the first waits.
+        until(lambda: "quiet" in listener.peers and quiet._open)
+        quiet.send(Note("heard"))
+        until(lambda: len(listener._events._peers) == 2)
+        assert "quiet" in [listener.next_event(20).peer for _ in range(2)]  # type: ignore[union-attr]
+        taken = 2 - 1
+        while taken < 5000:
+            assert await_event(listener, Received).peer == "raw"
+            taken += 1
+        thread.join(DEADLINE_S)
+        raw.close()
+        assert await_event(listener, Left).peer == "raw"
+
+
+def test_a_peer_that_does_not_read_its_answers_is_not_read_and_gets_every_one() -> None:
+    pings = 600_000
+    with Listener("127.0.0.1:0", CODEC) as listener:
+        raw = raw_session(listener, buffer=4096)
+        thread = sending(raw, frame(Kind.PING) * pings)
+        until(lambda: Hold.ANSWERS in connection(listener, "raw")._holds)
+        assert connection(listener, "raw").session.answers_bytes <= UNREAD_BYTES + SLICE_BYTES
+        data = bytearray()
+        while len(data) < pings * HEADER_BYTES:
+            part = raw.recv(1 << 16)
+            assert part
+            data += part
+            held = connection(listener, "raw").session.answers_bytes
+            assert held <= UNREAD_BYTES + SLICE_BYTES
+        assert data == frame(Kind.PONG) * pings
+        thread.join(DEADLINE_S)
+        raw.close()
+
+
+def test_a_peer_that_never_reads_its_answers_is_given_up() -> None:
+    with Listener("127.0.0.1:0", CODEC, heartbeat_s=0.1) as listener:
+        raw = raw_session(listener, buffer=4096)
+
+        def flood() -> None:
+            try:
+                while True:
+                    raw.sendall(frame(Kind.PING) * 10_000)
+            except OSError:
+                pass  # it was closed, as it should be
+
+        thread = threading.Thread(target=flood)
+        thread.start()
+        assert "no sign of life" in await_event(listener, Left, DEADLINE_S).reason
+        thread.join(DEADLINE_S)
+        assert not thread.is_alive()
+        raw.close()
+
+
+def test_offers_of_files_that_nobody_takes_are_as_bounded_as_messages() -> None:
+    limits = Limits(max_queued_events=8)
+    words = bytes(CONTROL.encode(FileOffer("a.bin", 1, bytes(32))))
+    with Listener("127.0.0.1:0", CODEC, limits=limits) as listener:
+        raw = raw_session(listener)
+        thread = sending(
+            raw, b"".join(frame(Kind.FILE_OFFER, stream, words) for stream in range(1, 2001))
+        )
+        until(lambda: Hold.CALLER in connection(listener, "raw")._holds)
+        assert len(listener._events) <= 8 + SLICE_BYTES // len(words)
+        for _ in range(2000):
+            assert await_event(listener, FileFailed).peer == "raw"
+        thread.join(DEADLINE_S)
+        raw.close()

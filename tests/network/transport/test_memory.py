@@ -1,0 +1,264 @@
+"""Memory of incoming messages: one budget for all, and nothing is left of a closed connection."""
+
+from __future__ import annotations
+
+import gc
+import os
+import socket
+import ssl
+import threading
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from layers.network import (
+    ClientTLS,
+    Connected,
+    Connector,
+    Joined,
+    Left,
+    Limits,
+    Listener,
+    Received,
+)
+from layers.network.protocol.frames import CHUNK_BYTES, SIZE, Kind, frame
+from layers.network.protocol.handshake import CONTROL, Hello
+from layers.network.transport.connection import Hold
+from layers.network.transport.machine_memory import usable_memory_bytes
+from tests.network.conftest import Certificates
+from tests.network.protocol.wire_messages import CODEC, Task, await_event
+from tests.network.transport.test_floods import raw_session, until
+
+MIB = 1 << 20
+
+
+def announced(size: int, chunks: int, stream: int = 1) -> bytes:
+    """The beginning of a message of `size` bytes."""
+    chunk = frame(Kind.DATA, stream, bytes(CHUNK_BYTES))
+    return frame(Kind.MESSAGE, stream, SIZE.pack(size)) + chunk * chunks
+
+
+def test_ten_clients_at_once_take_no_more_than_the_budget_and_all_arrive() -> None:
+    limits = Limits(max_incoming_bytes=10 * MIB)
+    weights = np.random.default_rng(3).standard_normal(MIB).astype(np.float32)  # 4 MiB
+    with Listener("127.0.0.1:0", CODEC, limits=limits) as listener:
+        connectors = [Connector(listener.address, f"client-{n}", CODEC) for n in range(10)]
+        for connector in connectors:
+            connector.start()
+            await_event(connector, Connected)
+        for number, connector in enumerate(connectors):
+            connector.send(Task(number, weights))
+        most = 0
+        seen = set()
+        while len(seen) < 10:
+            event = listener.next_event(60)
+            assert event is not None
+            most = max(most, listener._budget.used)
+            if isinstance(event, Received):
+                assert np.array_equal(event.message.weights, weights)
+                seen.add(event.message.round)
+        assert most <= 10 * MIB
+        assert (listener._budget.used, listener._budget.waiting) == (0, 0)
+        for connector in connectors:
+            connector.close()
+
+
+def test_a_message_above_the_budget_passes_and_two_halves_do_not_wait_for_each_other() -> None:
+    limits = Limits(max_incoming_bytes=MIB)
+    weights = np.ones(MIB, np.float32)  # 4 MiB
+    with (
+        Listener("127.0.0.1:0", CODEC, limits=limits) as listener,
+        Connector(listener.address, "one", CODEC) as one,
+        Connector(listener.address, "two", CODEC) as two,
+    ):
+        for connector in (one, two):
+            await_event(connector, Connected)
+            for number in range(3):  # in turn, chunk by chunk
+                connector.send(Task(number, weights))
+        rounds = sorted(await_event(listener, Received).message.round for _ in range(6))
+        assert rounds == [0, 0, 1, 1, 2, 2]
+        assert listener._budget.used == 0
+
+
+def test_who_holds_memory_and_stalls_is_disconnected_when_others_wait_and_not_before() -> None:
+    limits = Limits(max_incoming_bytes=2 * MIB, stall_s=0.3)
+    weights = np.ones(MIB // 2, np.float32)  # 2 MiB
+    with Listener("127.0.0.1:0", CODEC, limits=limits, heartbeat_s=60) as listener:
+        raw = raw_session(listener)
+        raw.sendall(announced(2 * MIB, chunks=2))
+        until(lambda: listener._budget.used == 2 * MIB)
+        assert listener.next_event(1.0) is None  # it may take its time
+        with Connector(listener.address, "honest", CODEC) as honest:
+            await_event(honest, Connected)
+            honest.send(Task(1, weights))
+            left = await_event(listener, Left)
+            assert left.peer == "raw"
+            assert "comes too slowly" in left.reason
+            assert await_event(listener, Received).peer == "honest"
+        raw.close()
+
+
+def test_a_slow_message_that_goes_on_is_not_disconnected_though_others_wait() -> None:
+    limits = Limits(max_incoming_bytes=2 * MIB, stall_s=0.2)
+    weights = np.ones(MIB // 2, np.float32)
+    task = bytes(CODEC.encode(Task(7, np.ones(MIB // 2 - 16, np.float32))))
+    pieces = [task[at : at + CHUNK_BYTES] for at in range(0, len(task), CHUNK_BYTES)]
+    with Listener("127.0.0.1:0", CODEC, limits=limits, heartbeat_s=60) as listener:
+        raw = raw_session(listener)
+        raw.sendall(frame(Kind.MESSAGE, 1, SIZE.pack(len(task))))
+        until(lambda: listener._budget.used)
+        checks = _count_checks(listener)
+        with Connector(listener.address, "honest", CODEC) as honest:
+            await_event(honest, Connected)
+            honest.send(Task(1, weights))
+            until(lambda: listener._budget.waiting)
+            for piece in pieces:  # one for each time that is looked at it
+                raw.sendall(frame(Kind.DATA, 1, piece))
+                before = len(checks)
+                until(lambda before=before: len(checks) > before or not listener._budget.waiting)
+            received = [await_event(listener, Received) for _ in range(2)]
+            assert [event.peer for event in received] == ["raw", "honest"]
+        raw.close()
+    assert len(checks) >= 3
+
+
+def _count_checks(listener: Listener) -> list[None]:
+    """Note each time that a listener looks for stalled messages."""
+    checks: list[None] = []
+    end_stalled = listener._end_stalled
+
+    def counted() -> None:
+        end_stalled()
+        checks.append(None)
+
+    listener._end_stalled = counted  # type: ignore[method-assign]
+    return checks
+
+
+@pytest.fixture
+def without_collector() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def tls_session(listener: Listener, tls: ClientTLS, identity: str) -> ssl.SSLSocket:
+    host, _, port = listener.address.rpartition(":")
+    bare = socket.create_connection((host, int(port)), 20)
+    raw = tls.context().wrap_socket(bare, server_hostname=host)
+    assert raw.recv(1 << 16)
+    hello = Hello(1, identity, [], bytes(32), 1 << 30, 8, b"")
+    raw.sendall(frame(Kind.HELLO, 0, bytes(CONTROL.encode(hello))))
+    assert raw.recv(1 << 16)
+    await_event(listener, Joined)
+    return raw
+
+
+def what_is_held(listener: Listener) -> list[weakref.ref[object]]:
+    """The listener's only connection, with its session, its transport and its message's memory."""
+    (connection,) = listener._connections
+    until(lambda: connection.session._inbox._open)
+    (buffer,) = [room.obj for room, _ in connection.session._inbox._open.values()]
+    transport = getattr(connection._transport, "_ssl_protocol", connection._transport)
+    held = [weakref.ref(one) for one in (connection, connection.session, transport, buffer)]
+    assert all(one() is not None for one in held)
+    return held
+
+
+@pytest.mark.usefixtures("without_collector")
+@pytest.mark.parametrize("how", ["closes", "breaks off", "is refused", "is sent away", "stalls"])
+@pytest.mark.parametrize("secure", [False, True], ids=["plain", "tls"])
+def test_nothing_of_a_closed_connection_waits_for_the_collector_of_cycles(
+    certificates: Certificates, secure: bool, how: str
+) -> None:
+    server_tls = certificates.server if secure else None
+    limits = Limits(linger_s=0.05)
+    heartbeat_s = 0.05 if how == "stalls" else 60.0
+    with Listener(
+        "127.0.0.1:0", CODEC, tls=server_tls, limits=limits, heartbeat_s=heartbeat_s
+    ) as listener:
+        if secure:
+            raw: socket.socket = tls_session(listener, certificates.client("client-1"), "client-1")
+        else:
+            raw = raw_session(listener, "client-1")
+        raw.sendall(announced(32 * MIB, chunks=2))
+        remains = what_is_held(listener)
+        match how:
+            case "closes":
+                raw.close()
+            case "breaks off":
+                os.close(raw.detach())
+            case "is refused":
+                raw.sendall(b"\xff" * 300_000)
+            case "is sent away":
+                listener.disconnect("client-1", "enough")
+        await_event(listener, Left)
+        until(lambda: not any(one() for one in remains))
+        assert (listener._budget.used, listener._budget.waiting) == (0, 0)
+        raw.close()
+
+
+@pytest.mark.usefixtures("without_collector")
+def test_a_message_that_was_taken_is_gone_when_its_receiver_drops_it() -> None:
+    with (
+        Listener("127.0.0.1:0", CODEC) as listener,
+        Connector(listener.address, "client-1", CODEC) as connector,
+    ):
+        await_event(connector, Connected)
+        connector.send(Task(1, np.ones(MIB, np.float32)))
+        received = await_event(listener, Received)
+        array = weakref.ref(received.message.weights)
+        assert array() is not None
+        del received
+        assert array() is None
+
+
+def test_a_connection_that_waits_for_memory_is_held_and_its_silence_excused() -> None:
+    limits = Limits(max_incoming_bytes=MIB)
+    with Listener("127.0.0.1:0", CODEC, limits=limits, heartbeat_s=0.1) as listener:
+        holder, waiter = raw_session(listener, "holder"), raw_session(listener, "waiter")
+        holder.sendall(announced(MIB, chunks=1))
+        until(lambda: listener._budget.used)
+        waiter.sendall(announced(MIB, chunks=1))
+        until(lambda: Hold.MEMORY in listener._peers["waiter"]._holds)
+        stop = threading.Event()
+
+        def alive() -> None:
+            while not stop.wait(0.05):
+                holder.sendall(frame(Kind.PING))
+
+        thread = threading.Thread(target=alive)
+        thread.start()
+        assert listener.next_event(1.0) is None  # more than twice the time of the heartbeat
+        stop.set()
+        thread.join()
+        holder.close()
+        assert await_event(listener, Left).peer == "holder"
+        until(lambda: listener._peers["waiter"].held_bytes == MIB)
+        waiter.close()
+
+
+def test_the_memory_that_may_be_used_is_the_least_of_machine_and_control_groups(
+    tmp_path: Path,
+) -> None:
+    machine = usable_memory_bytes(tmp_path / "none", tmp_path / "none")
+    assert machine > 64 * MIB
+    own = tmp_path / "own"
+    own.write_text("0::/system.slice/fedmx.service\n")
+    group = tmp_path / "groups" / "system.slice" / "fedmx.service"
+    group.mkdir(parents=True)
+    (group / "memory.max").write_text("max\n")
+    assert usable_memory_bytes(tmp_path / "groups", own) == machine
+    (group.parent / "memory.max").write_text(f"{64 * MIB}\n")
+    assert usable_memory_bytes(tmp_path / "groups", own) == 64 * MIB
+    (group / "memory.max").write_text(f"{32 * MIB}\n")
+    assert usable_memory_bytes(tmp_path / "groups", own) == 32 * MIB
+    own.write_text("12:pids:/x\n5:cpu,memory:/user\n")
+    old = tmp_path / "groups" / "memory" / "user"
+    old.mkdir(parents=True)
+    (old / "memory.limit_in_bytes").write_text(f"{16 * MIB}\n")
+    assert usable_memory_bytes(tmp_path / "groups", own) == 16 * MIB
