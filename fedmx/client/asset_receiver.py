@@ -7,6 +7,7 @@ import re
 import shutil
 import tempfile
 import weakref
+from collections.abc import Collection
 from pathlib import Path
 
 from fedmx.assembly.asset_file import AssetFile
@@ -16,12 +17,17 @@ from fedmx.components.text import shown
 from fedmx.errors import FedmxError
 from fedmx.protocol.messages import AnnouncedAsset, Setup
 from layers.logic.core.asset import NAME
+from layers.network import ExpectedFile
+from layers.network.files.folders import PART, remove_unfinished
 
 SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 class AssetReceiver:
     """The folder of the asset files that a client has received.
+
+    Only announced files come in, and no unfinished one stays behind when the client ends. After a
+    kill the next start removes those that are not announced, and goes on with the others.
 
     Args:
         memory: the folder that survives this process; None: a temporary one.
@@ -31,11 +37,24 @@ class AssetReceiver:
     """
 
     def __init__(self, memory: Path | None) -> None:
+        self._client: int | None = None
         if memory is not None:
             self.folder = memory / "assets"
             return
         self.folder = Path(tempfile.mkdtemp(prefix="fedmx-client-"))
         self._end = weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
+
+    def expect(self, setup: Setup) -> tuple[ExpectedFile, ...]:
+        """Return the announced files; remove what an earlier process left unfinished of others."""
+        self._client = setup.client
+        files = tuple(
+            ExpectedFile(
+                asset.file_name(setup.client), asset.size_bytes, bytes.fromhex(asset.sha256)
+            )
+            for asset in setup.assets
+        )
+        self._remove_unfinished({file.name for file in files})
+        return files
 
     def path(self, asset: AnnouncedAsset, client: int) -> Path:
         """Return the path of an asset's file, received or not."""
@@ -73,15 +92,23 @@ class AssetReceiver:
     def discard(self, setup: Setup) -> None:
         """Remove the files of a run that has ended."""
         for asset in setup.assets:
-            path = self.path(asset, setup.client)
-            for one in (path, path.with_name(path.name + ".part")):
-                with contextlib.suppress(OSError):
-                    one.unlink()
+            with contextlib.suppress(OSError):
+                self.path(asset, setup.client).unlink()
 
     def close(self) -> None:
-        """Remove the temporary folder, if there is one."""
+        """Remove this client's unfinished files, and the temporary folder, if there is one."""
+        self._remove_unfinished()
         if hasattr(self, "_end"):
             self._end()
+
+    def _remove_unfinished(self, announced: Collection[str] = ()) -> None:
+        """Remove this client's unfinished files, but for the announced ones."""
+        if self._client is None:
+            return
+        for part in self.folder.glob(f"*-client-{self._client}.safetensors{PART}"):
+            path = part.with_name(part.name.removesuffix(PART))
+            if path.name not in announced:
+                remove_unfinished(path)
 
 
 def check_announced(setup: Setup) -> None:

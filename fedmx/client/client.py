@@ -174,6 +174,8 @@ class Client:
                 self._participant = self._make_participant(setup)
                 self._setup, self._last_result = setup, None
             participant = self._participant
+            if self.assets is not None:
+                self.network.expect(self.assets.expect(setup))
             self._missing_assets = self._load_assets(setup, participant)
         except OtherInstructionsError:
             raise  # whoever runs this client can begin again, so the server need not give it up

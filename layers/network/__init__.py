@@ -19,8 +19,10 @@ from layers.network.errors import (
     NotConnected,
     ProtocolError,
     TransferError,
+    UnexpectedFile,
     VersionMismatch,
 )
+from layers.network.files.expected import ExpectedFile
 from layers.network.files.file_size import file_wire_size
 from layers.network.protocol.frames import CHUNK_BYTES, wire_size
 from layers.network.protocol.limits import Limits
@@ -65,6 +67,7 @@ __all__ = [
     "Connector",
     "Disconnected",
     "Event",
+    "ExpectedFile",
     "FileFailed",
     "FileReceived",
     "FileSent",
@@ -88,6 +91,7 @@ __all__ = [
     "Sent",
     "ServerTLS",
     "TransferError",
+    "UnexpectedFile",
     "VersionMismatch",
     "file_wire_size",
     "make_ca",

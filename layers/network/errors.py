@@ -85,6 +85,13 @@ class TransferError(NetworkError):
     code = "transfer"
 
 
+class UnexpectedFile(NetworkError):
+    """The peer offers a file that was not announced."""
+
+    code = "unexpected-file"
+    final = True
+
+
 class NotConnected(NetworkError):
     """There is no open session with the peer."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import hashlib
 import os
 import shutil
@@ -215,9 +217,24 @@ def check_name(name: str) -> str:
     return name
 
 
+def remove_unfinished(path: Path) -> None:
+    """Remove what was received of the file that shall have this path, if nobody receives it now."""
+    part = path.with_name(path.name + PART)
+    with contextlib.suppress(OSError), open(part, "rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        part.unlink()
+
+
 def _open_part(path: Path) -> IO[bytes]:
+    """Open an unfinished file; the lock says to other processes that it is being received."""
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-    return os.fdopen(os.open(path, flags, 0o600), "r+b", buffering=0)
+    file = os.fdopen(os.open(path, flags, 0o600), "r+b", buffering=0)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        file.close()
+        raise
+    return file
 
 
 def _digest(file: IO[bytes], size: int | None) -> bytes:

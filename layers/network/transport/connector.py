@@ -6,10 +6,13 @@ import asyncio
 import os
 import socket
 import ssl
+from collections.abc import Iterable
 from pathlib import Path
 
 from layers.network.encoding.codec import MessageCodec
 from layers.network.errors import CertificateError, NotConnected
+from layers.network.files.desk import Desk
+from layers.network.files.expected import ExpectedFile
 from layers.network.files.folders import Outgoing
 from layers.network.protocol.handshake import check_identity
 from layers.network.protocol.limits import Limits
@@ -36,7 +39,7 @@ class Connector(Endpoint):
     Every method may be called from any thread; only `next_event` and `close` wait. It gives up when
     the server tells it to, when the certificates do not fit, or when it has not been connected for
     `give_up_s` (None: never). Without `tls` it connects only to loopback, unless `insecure`. Files
-    are received into `files`, and refused if that is None.
+    that it expects (`expect`) are received into `files`; if that is None, all are refused.
 
     Raises:
         AddressError: an address that cannot be read or used safely.
@@ -103,6 +106,14 @@ class Connector(Endpoint):
         if connection is None:
             raise NotConnected(f"{self._identity} is not connected to {self.address} now")
         return self._send(connection, message)
+
+    def expect(self, files: Iterable[ExpectedFile]) -> None:
+        """Say which files the server may send; offers wait until then.
+
+        A server that offers any other file breaks a rule: the connection ends, and is not opened
+        again. A second call replaces the files of the first.
+        """
+        self._soon(self._transfers.expect, tuple(files))
 
     def send_file(self, path: Path, name: str | None = None) -> None:
         """Send a file; it is resumed on the next connection, until the `FileSent` event.
@@ -199,7 +210,7 @@ class Connector(Endpoint):
             case Opened(terms):
                 self._open = connection
                 self._report(Connected(self.address, terms.features, terms.authenticated))
-                self._transfers.opened(connection, self.address, self._files)
+                self._transfers.opened(connection, Desk(self.address, self._files))
             case Arrived(message, wire_bytes, reserved):
                 received = Received(self.address, message, wire_bytes)
                 self._events.put(received, self.address, reserved)

@@ -20,6 +20,7 @@ from layers.network.errors import (
     NetworkError,
     NotConnected,
 )
+from layers.network.files.desk import Desk
 from layers.network.files.folders import Outgoing
 from layers.network.protocol.handshake import Terms
 from layers.network.protocol.limits import HEARTBEAT_S, Limits
@@ -228,7 +229,7 @@ class Listener(Endpoint):
                 joined = Joined(peer, connection.address, terms.features, terms.authenticated)
                 self._report(joined)
                 folder = self._files / peer if self._files else None
-                self._transfers.opened(connection, peer, folder)
+                self._transfers.opened(connection, Desk(peer, folder, any_file=True))
             case Arrived(message, wire_bytes, reserved):
                 if self._is_current(connection):
                     peer = self._peer_of(connection) or ""

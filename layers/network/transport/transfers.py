@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, field
+from collections.abc import Callable, Coroutine, Iterable
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import Any, TypeVar
 
-from layers.network.errors import TransferError
+from layers.network.errors import TransferError, UnexpectedFile
+from layers.network.files.desk import Desk
+from layers.network.files.expected import ExpectedFile, ExpectedFiles
 from layers.network.files.folders import Incoming, Outgoing
 from layers.network.protocol.limits import Limits
 from layers.network.protocol.session_events import (
@@ -29,39 +30,38 @@ from layers.network.transport.events import Event, FileFailed, FileReceived, Fil
 T = TypeVar("T")
 
 
-@dataclass
-class _Desk:
-    """The transfers of one open connection, by stream."""
-
-    peer: str
-    folder: Path | None
-    incoming: dict[int, Incoming] = field(default_factory=dict)
-    outgoing: dict[int, Outgoing] = field(default_factory=dict)
-    reading: dict[int, IO[bytes]] = field(default_factory=dict)
-
-
 class Transfers:
     """Runs in the loop's thread; whole files are hashed and synced in other threads.
 
     A file to send is remembered until its receiver has confirmed or refused it, and is offered
-    again on every new connection with that peer.
+    again on every new connection with that peer. So an offer may come before this end knows which
+    files it expects: it waits for `expect`.
     """
 
     def __init__(self, limits: Limits, report: Callable[[Event], None]) -> None:
         self._limits = limits
         self._report = report
-        self._desks: dict[Connection, _Desk] = {}
+        self._desks: dict[Connection, Desk] = {}
         self._pending: dict[str, dict[str, Outgoing]] = {}
+        self._expected = ExpectedFiles()
         self._in_use: set[Path] = set()
         self._working: set[Incoming] = set()  # being hashed or synced in another thread now
         self._orphans: set[Incoming] = set()  # those of them whose connection has ended
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def opened(self, connection: Connection, peer: str, folder: Path | None) -> None:
+    def opened(self, connection: Connection, desk: Desk) -> None:
         """Offer what is still to be sent to the peer of a new connection."""
-        self._desks[connection] = _Desk(peer, folder)
-        for outgoing in self._pending.get(peer, {}).values():
+        self._desks[connection] = desk
+        for outgoing in self._pending.get(desk.peer, {}).values():
             self._offer(connection, outgoing)
+
+    def expect(self, files: Iterable[ExpectedFile]) -> None:
+        """Receive these files from now on, and no other."""
+        self._expected.replace(files)
+        for connection, desk in list(self._desks.items()):
+            waiting, desk.waiting = desk.waiting, []
+            for offer in waiting:
+                self.take(connection, offer)
 
     def ended(self, connection: Connection) -> None:
         """Close the files of a connection that is over; partial ones stay for the next."""
@@ -89,10 +89,11 @@ class Transfers:
         if desk is None:
             return
         match event:
-            case FileOffered() if desk.folder is None:  # at once, so that a flood of them is seen
-                self._decline(connection, desk, event, "files are not accepted here")
             case FileOffered():
-                self._spawn(self._receive(connection, desk, event, desk.folder))
+                if desk.folder is None:  # at once, so that a flood of them is seen
+                    self._decline(connection, desk, event, "files are not accepted here")
+                elif self._may_receive(connection, desk, event):
+                    self._spawn(self._receive(connection, desk, event, desk.folder))
             case FileStarted(stream, offset):
                 self._guard(connection, desk, stream, lambda file: file.begin(offset))
             case FileChunk(stream, data):
@@ -117,8 +118,21 @@ class Transfers:
 
     # Receiving
 
+    def _may_receive(self, connection: Connection, desk: Desk, offer: FileOffered) -> bool:
+        """Return whether a file is received now; whoever offers an unexpected one is refused."""
+        if desk.any_file:
+            return True
+        try:
+            offered = ExpectedFile(offer.name, offer.size, offer.sha256)
+            if self._expected.admits(offered, len(desk.waiting)):
+                return True
+            desk.waiting.append(offer)
+        except UnexpectedFile as error:
+            connection.refuse(error)
+        return False
+
     async def _receive(
-        self, connection: Connection, desk: _Desk, offer: FileOffered, folder: Path
+        self, connection: Connection, desk: Desk, offer: FileOffered, folder: Path
     ) -> None:
         session = connection.session
         try:
@@ -144,13 +158,11 @@ class Transfers:
             session.accept_file(offer.stream, offset, sha256)
             connection.flush()
 
-    def _decline(
-        self, connection: Connection, desk: _Desk, offer: FileOffered, reason: str
-    ) -> None:
+    def _decline(self, connection: Connection, desk: Desk, offer: FileOffered, reason: str) -> None:
         connection.session.refuse_file(offer.stream, reason)
         self._report(FileFailed(desk.peer, offer.name[:80], reason))
 
-    def _check(self, desk: _Desk, offer: FileOffered, folder: Path) -> Incoming:
+    def _check(self, desk: Desk, offer: FileOffered, folder: Path) -> Incoming:
         if not 0 <= offer.size <= self._limits.max_file_bytes:
             raise TransferError(
                 f"{offer.name[:80]!r} has {offer.size} bytes; max_file_bytes is "
@@ -164,7 +176,7 @@ class Transfers:
     def _guard(
         self,
         connection: Connection,
-        desk: _Desk,
+        desk: Desk,
         stream: int,
         step: Callable[[Incoming], bool],
     ) -> None:
@@ -182,7 +194,7 @@ class Transfers:
             self._spawn(self._finish(connection, desk, stream, incoming))
 
     async def _finish(
-        self, connection: Connection, desk: _Desk, stream: int, incoming: Incoming
+        self, connection: Connection, desk: Desk, stream: int, incoming: Incoming
     ) -> None:
         try:
             right = await self._work(incoming, incoming.finish)
@@ -204,7 +216,7 @@ class Transfers:
             connection.flush()
 
     def _complete(
-        self, connection: Connection, desk: _Desk, stream: int, incoming: Incoming
+        self, connection: Connection, desk: Desk, stream: int, incoming: Incoming
     ) -> None:
         self._release(desk, stream)
         self._report(FileReceived(desk.peer, incoming.path, incoming.size, incoming.sha256.hex()))
@@ -212,13 +224,13 @@ class Transfers:
             connection.session.confirm_file(stream)
             connection.flush()
 
-    def _fail_incoming(self, desk: _Desk, stream: int, reason: str) -> None:
+    def _fail_incoming(self, desk: Desk, stream: int, reason: str) -> None:
         incoming = desk.incoming.get(stream)
         if incoming is not None:
             self._release(desk, stream)
             self._report(FileFailed(desk.peer, incoming.path.name, reason))
 
-    def _release(self, desk: _Desk, stream: int) -> None:
+    def _release(self, desk: Desk, stream: int) -> None:
         incoming = desk.incoming.pop(stream, None)
         if incoming in self._working:
             self._orphans.add(incoming)
@@ -246,7 +258,7 @@ class Transfers:
         desk.outgoing[stream] = outgoing
         connection.flush()
 
-    async def _send(self, connection: Connection, desk: _Desk, accepted: FileAccepted) -> None:
+    async def _send(self, connection: Connection, desk: Desk, accepted: FileAccepted) -> None:
         stream, outgoing = accepted.stream, desk.outgoing[accepted.stream]
         try:
             file, offset = await _beside(lambda: outgoing.open_at(accepted.offset, accepted.sha256))
@@ -274,7 +286,7 @@ class Transfers:
         connection.session.start_file(OutgoingFile(stream, outgoing.size - offset, read), offset)
         connection.flush()
 
-    def _settle(self, desk: _Desk, stream: int) -> Outgoing | None:
+    def _settle(self, desk: Desk, stream: int) -> Outgoing | None:
         """Forget and return a file that the peer has, or does not want."""
         outgoing = desk.outgoing.pop(stream, None)
         file = desk.reading.pop(stream, None)
@@ -285,7 +297,7 @@ class Transfers:
             del waiting[outgoing.name]
         return outgoing
 
-    def _fail_outgoing(self, desk: _Desk, stream: int, reason: str) -> None:
+    def _fail_outgoing(self, desk: Desk, stream: int, reason: str) -> None:
         outgoing = self._settle(desk, stream)
         if outgoing is not None:
             self._report(FileFailed(desk.peer, outgoing.name, reason))

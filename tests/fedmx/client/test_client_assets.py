@@ -34,7 +34,12 @@ class Waiting:
 
     def __init__(self, folder: Path) -> None:
         self.sent: list[Any] = []
-        network: Any = SimpleNamespace(send=self.sent.append, next_event=lambda timeout_s: None)
+        self.expected: list[str] = []
+        network: Any = SimpleNamespace(
+            send=self.sent.append,
+            next_event=lambda timeout_s: None,
+            expect=lambda files: self.expected.extend(file.name for file in files),
+        )
         logic: Any = SimpleNamespace(assets={})
         engine = SimpleNamespace(example_shape=(3,))
         compute: Any = SimpleNamespace(engine=engine, samples=range(9))
@@ -57,6 +62,7 @@ class Waiting:
 def waiting(tmp_path: Path) -> Iterator[Waiting]:
     made = Waiting(tmp_path)
     assert made.sent == [MissingAssets("run", 4, ("first", "second"))]
+    assert made.expected == [name_of(FIRST), name_of(SECOND)]
     made.sent.clear()
     yield made
     made.receiver.close()
@@ -107,3 +113,23 @@ def test_a_file_is_ignored_before_the_setup_of_this_connection(
     assert waiting.receive("unknown.safetensors", b"").exists()
     waiting.client._handle_file(FileFailed("server", "first", "too large"))
     assert waiting.sent == []
+
+
+def test_unfinished_files_are_removed_at_the_next_start_and_at_the_end(tmp_path: Path) -> None:
+    receiver = AssetReceiver(tmp_path)
+    receiver.folder.mkdir()
+    parts = {
+        name: receiver.folder / f"{name}.part"
+        for name in (
+            name_of(FIRST),
+            "first-0123456789abcdef-client-4.safetensors",
+            FIRST.announced.file_name(44),
+        )
+    }
+    for part in parts.values():
+        part.write_bytes(b"half")
+    announced, _, of_another_client = parts.values()
+    assert [file.name for file in receiver.expect(SETUP)] == [name_of(FIRST), name_of(SECOND)]
+    assert {*receiver.folder.iterdir()} == {announced, of_another_client}
+    receiver.close()
+    assert {*receiver.folder.iterdir()} == {of_another_client}

@@ -8,6 +8,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +31,25 @@ from fedmx import (
 from fedmx.assembly.asset_file import AssetFile
 from fedmx.client.asset_receiver import AssetReceiver
 from fedmx.deployment.client_sessions import identity
-from fedmx.protocol.messages import CODEC, AnnouncedAsset, CannotTakePart, MissingAssets, Setup
-from layers.network import Connector, FileReceived, GaveUp, Joined, Listener, NotConnected, Received
+from fedmx.protocol.messages import (
+    CODEC,
+    AnnouncedAsset,
+    CannotTakePart,
+    MissingAssets,
+    Ready,
+    Setup,
+)
+from layers.network import (
+    Connector,
+    ExpectedFile,
+    FileReceived,
+    GaveUp,
+    Joined,
+    Left,
+    Listener,
+    NotConnected,
+    Received,
+)
 from tests.fedmx.client_process import ClientProcess
 from tests.fedmx.deployment.test_deployment_by_hand import Running
 from tests.fedmx.processes import until
@@ -363,7 +381,7 @@ def setup_of(asked: Experiment, asset: AnnouncedAsset) -> Setup:
     return Setup("run", text, asked.digest(), 0, shape, 10, (asset,))
 
 
-NOT_ANNOUNCED = "is not an asset that it announced"
+NOT_ANNOUNCED = "is offered, which was not announced"
 
 
 @pytest.mark.parametrize(
@@ -406,10 +424,50 @@ def test_a_file_that_was_not_announced_is_refused(
                 listener.send_file(event.peer, sent, name)
             elif isinstance(event, Received) and isinstance(event.message, CannotTakePart):
                 told.append(event.message.reason)
+            elif isinstance(event, Left):
+                told.append(event.reason)
         one.end()
     assert str(one.error) == told[0]
     assert "\n" not in told[0]
     assert reason in told[0]
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [sent]
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_server_that_sends_what_it_never_announced_fills_no_disk(
+    certificates: Certificates, tmp_path: Path, first: bool
+) -> None:
+    """It offers 40 files before its setup, which the client cannot judge yet, or after it."""
+    asked = experiment(certificates, 1, logic={"preset": "fedavg"})
+    sent = tmp_path / "sent.safetensors"
+    sent.write_bytes(bytes(5000))
+    right = AssetFile("shared", b"right")
+    setup = replace(setup_of(asked, right.announced), assets=())
+    listener = Listener("127.0.0.1:0", CODEC, tls=certificates.server)
+
+    def offer(peer: str) -> None:
+        for number in range(40):
+            with contextlib.suppress(NotConnected):
+                listener.send_file(peer, sent, f"{number}.safetensors")
+
+    with listener:
+        memory = tmp_path / "memory"
+        tls = certificates.client(identity(0))
+        one = Running(join(listener.address, 0, Learning(), tls=tls, memory=memory))
+        left = False
+        while not left:
+            event = listener.next_event(60)
+            assert event is not None
+            if isinstance(event, Joined):
+                if first:
+                    offer(event.peer)
+                listener.send(event.peer, setup)
+            elif isinstance(event, Received) and isinstance(event.message, Ready):
+                offer(event.peer)
+            left = isinstance(event, Left)
+        one.end()
+    assert "'0.safetensors' of 5000 bytes" in str(one.error)
+    assert "which was not announced" in str(one.error)
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == [sent]
 
 
@@ -459,6 +517,11 @@ def test_a_client_that_asks_for_them_again_and_again_is_sent_away(
             while not ended:
                 server.network._sessions.poll()
                 event = greedy.next_event(0.01)
+                if isinstance(event, Received) and isinstance(event.message, Setup):
+                    greedy.expect(
+                        ExpectedFile(one.file_name(0), one.size_bytes, bytes.fromhex(one.sha256))
+                        for one in event.message.assets
+                    )
                 if isinstance(event, FileReceived) or _is_setup(event):
                     with contextlib.suppress(NotConnected):  # it is being sent away already
                         greedy.send(MissingAssets("run", 0, ("shared",)))

@@ -13,6 +13,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +27,11 @@ from layers.network import (
     Connected,
     Connector,
     Disconnected,
+    ExpectedFile,
     FileFailed,
     FileReceived,
     FileSent,
+    GaveUp,
     Joined,
     Left,
     Limits,
@@ -37,7 +40,9 @@ from layers.network import (
     Received,
     TransferError,
 )
-from layers.network.files.folders import Incoming, Outgoing, check_name
+from layers.network.files.desk import Desk
+from layers.network.files.expected import MAX_WAITING
+from layers.network.files.folders import Incoming, Outgoing, check_name, remove_unfinished
 from layers.network.protocol.frames import FrameReader, Kind, frame
 from layers.network.protocol.handshake import CONTROL, FileOffer, FileStart, Hello
 from layers.network.protocol.session_events import FileOffered
@@ -86,6 +91,7 @@ def test_a_file_arrives_whole_in_either_direction(
         assert up.path == tmp_path / "server" / "client-1" / "any name.bin"
         assert (up.peer, up.size_bytes, up.sha256) == ("client-1", size, sha256(source))
         assert await_event(connector, FileSent).name == "any name.bin"
+        connector.expect([expected(source, "renamed.bin")])
         listener.send_file("client-1", source, "renamed.bin")
         down = await_event(connector, FileReceived)
         assert down.path == tmp_path / "client" / "renamed.bin"
@@ -96,6 +102,11 @@ def test_a_file_arrives_whole_in_either_direction(
         traffic = listener.traffic()
         assert (traffic.sent_bytes, traffic.received_bytes) == socket_bytes(listener)
         assert min(traffic.file_bytes_sent, traffic.file_bytes_received) > size
+
+
+def expected(source: Path, name: str) -> ExpectedFile:
+    content = source.read_bytes()
+    return ExpectedFile(name, len(content), hashlib.sha256(content).digest())
 
 
 def wait_for(kind: Kind, raw: socket.socket, reader: FrameReader) -> None:
@@ -509,7 +520,7 @@ def test_a_file_stays_in_use_until_the_work_with_it_ends_though_its_connection_h
     async def run() -> None:
         transfers = Transfers(Limits(), lambda event: None)
         connection: Any = NoConnection()
-        transfers.opened(connection, "client-1", tmp_path)
+        transfers.opened(connection, Desk("client-1", tmp_path, any_file=True))
         transfers.take(connection, FileOffered(1, "f", 10, bytes(32)))
         assert await asyncio.get_running_loop().run_in_executor(None, begun.wait, 20)
         transfers.ended(connection)
@@ -536,3 +547,79 @@ def test_a_file_whose_digest_is_wrong_is_emptied_and_may_be_sent_once_more(tmp_p
     assert incoming.write(memoryview(content))
     assert incoming.finish()
     assert (tmp_path / "f").read_bytes() == content
+
+
+# --- what was not announced ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("what", ["name", "size", "digest"])
+def test_a_server_that_offers_what_is_not_expected_is_left_and_leaves_nothing(
+    tmp_path: Path, what: str
+) -> None:
+    source = tmp_path / "file.bin"
+    source.write_bytes(b"what is sent")
+    right = expected(source, "file.bin")
+    other = {
+        "name": replace(right, name="other.bin"),
+        "size": replace(right, size=right.size + 1),
+        "digest": replace(right, sha256=bytes(32)),
+    }[what]
+    with (
+        Listener("127.0.0.1:0", CODEC) as listener,
+        Connector(listener.address, "one", CODEC, files=tmp_path / "in") as connector,
+    ):
+        await_event(listener, Joined)
+        connector.expect([other])
+        for number in range(40):
+            with contextlib.suppress(NotConnected):
+                listener.send_file("one", source, "file.bin" if number == 0 else f"{number}.bin")
+        ended = await_event(connector, GaveUp)
+        assert "the file 'file.bin' of 12 bytes with SHA-256" in ended.reason
+        assert ended.reason.endswith("is offered, which was not announced")
+        assert ended.final
+        assert "which was not announced" in await_event(listener, Left).reason
+    assert not (tmp_path / "in").exists()
+
+
+def test_an_offer_waits_until_it_is_known_what_is_expected(tmp_path: Path) -> None:
+    source = tmp_path / "file.bin"
+    source.write_bytes(os.urandom(3 * CHUNK_BYTES))
+    with (
+        Listener("127.0.0.1:0", CODEC) as listener,
+        Connector(listener.address, "one", CODEC, files=tmp_path / "in") as connector,
+    ):
+        await_event(listener, Joined)
+        listener.send_file("one", source)
+        listener.send("one", Note("after the offer"))
+        await_event(connector, Received)
+        assert not (tmp_path / "in").exists()
+        connector.expect([expected(source, "file.bin")])
+        assert await_event(connector, FileReceived).path.read_bytes() == source.read_bytes()
+        await_event(listener, FileSent)
+
+
+def test_not_many_offers_wait(tmp_path: Path) -> None:
+    source = tmp_path / "file.bin"
+    source.write_bytes(b"x")
+    with (
+        Listener("127.0.0.1:0", CODEC) as listener,
+        Connector(listener.address, "one", CODEC, files=tmp_path / "in") as connector,
+    ):
+        await_event(listener, Joined)
+        for number in range(MAX_WAITING + 1):
+            listener.send_file("one", source, f"{number}.bin")
+        assert f"'{MAX_WAITING}.bin'" in await_event(connector, GaveUp).reason
+    assert not (tmp_path / "in").exists()
+
+
+def test_an_unfinished_file_is_removed_unless_somebody_receives_it(tmp_path: Path) -> None:
+    incoming = Incoming(tmp_path, "f", 3, bytes(32))
+    incoming.resume()
+    remove_unfinished(tmp_path / "f")
+    assert (tmp_path / "f.part").exists()
+    with pytest.raises(TransferError, match="cannot be written"):
+        Incoming(tmp_path, "f", 3, bytes(32)).resume()
+    incoming.close()
+    remove_unfinished(tmp_path / "f")
+    assert list(tmp_path.iterdir()) == []
+    remove_unfinished(tmp_path / "f")

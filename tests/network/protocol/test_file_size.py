@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from layers.network import (
     CHUNK_BYTES,
     Connector,
+    ExpectedFile,
     FileFailed,
     FileReceived,
     FileSent,
@@ -32,6 +34,8 @@ def test_a_file_takes_as_many_bytes_as_was_said(
         with Connector(listener.address, "one", CODEC, tls=tls, files=tmp_path / "in") as connector:
             while not isinstance(event := listener.next_event(30), Joined):
                 assert event is not None
+            digest = hashlib.sha256(file.read_bytes()).digest()
+            connector.expect([ExpectedFile(file.name, size, digest)])
             listener.send_file("one", file)
             while not isinstance(event := listener.next_event(30), FileSent):
                 assert event is not None

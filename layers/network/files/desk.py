@@ -1,0 +1,33 @@
+"""The transfers of one open connection."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+from layers.network.files.folders import Incoming, Outgoing
+from layers.network.protocol.session_events import FileOffered
+
+
+@dataclass
+class Desk:
+    """The transfers of one open connection, by stream.
+
+    Attributes:
+        peer: who is at the other end.
+        folder: where files are received; None: nowhere.
+        any_file: whether all that is offered is received, and not only what is expected.
+        waiting: offers of which it is not known yet whether they are expected.
+        incoming: files that are being received.
+        outgoing: files that are offered or sent.
+        reading: those of them that are open.
+    """
+
+    peer: str
+    folder: Path | None
+    any_file: bool = False
+    waiting: list[FileOffered] = field(default_factory=list)
+    incoming: dict[int, Incoming] = field(default_factory=dict)
+    outgoing: dict[int, Outgoing] = field(default_factory=dict)
+    reading: dict[int, IO[bytes]] = field(default_factory=dict)
