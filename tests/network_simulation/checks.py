@@ -1,0 +1,106 @@
+"""What must be true after a run, whatever its seed did to it."""
+
+from __future__ import annotations
+
+import gc
+import re
+from functools import cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fedmx.run import RunFolder
+from tests.network_simulation.course import simulated_again, undisturbed
+from tests.network_simulation.experiment import Experiment
+
+if TYPE_CHECKING:
+    from tests.network_simulation.world import World
+
+# What the ends may log, or record as a rejection, because of faults alone.
+EXPECTED = re.compile(
+    r"disconnected: .*; reconnecting"
+    r"|.*no complete handshake within"
+    r"|client \d+ is not back"
+    r"|client \d+, round \d+: .*(No space left|free disk space|whose update is lost)"
+    r"|client \d+: its (update|offer) of round \d+ came too late, or again"
+    r"|round \d+ failed"
+    r"|.*the checkpoint is damaged"
+    r"|.*the connection (broke|was closed).*"
+)
+
+
+@cache
+def model_of(experiment: Experiment) -> np.ndarray:
+    """Return the undisturbed run's final weights."""
+    return undisturbed(experiment)
+
+
+def check(world: World) -> list[str]:
+    """Return what is wrong after a run, a line each."""
+    wrong = list(world.scheduler.errors)
+    server = world.server
+    if "server" not in world.done or server is None:
+        return wrong or ["the run has not ended"]
+    experiment, course = world.plan.experiment, world.course
+    again, unlike = simulated_again(experiment, course)
+    wrong += unlike
+    if server.weights.tobytes() != again.tobytes():
+        wrong.append("the final model is not that of the recorded course")
+    if not world.plan.may_lose:
+        if server.weights.tobytes() != model_of(experiment).tobytes():
+            wrong.append("the final model is not the undisturbed one")
+        wrong += [
+            f"round {number}: client {client} {why}"
+            for number, recorded in course.rounds.items()
+            for client, why in recorded.lost.items()
+            if not why.startswith("declined")
+        ]
+    wrong += _records(world)
+    wrong += [f"unexpected: {line}" for line in world.warnings if not _is_expected(line)]
+    wrong += _left_over(world)
+    return wrong
+
+
+def _records(world: World) -> list[str]:
+    """Compare the records of the run with its course: each update counts once."""
+    folder = RunFolder.open(world.run)
+    wrong = []
+    if folder.status != "done":
+        wrong.append(f"the run folder says {folder.status}")
+    rounds = folder.rounds()
+    numbers = [record["round"] for record in rounds]
+    if numbers != list(range(1, world.plan.experiment.rounds + 1)):
+        wrong.append(f"the records have the rounds {numbers}")
+    accepted: dict[int, list[int]] = {}
+    for record in folder.clients():
+        if record["status"] == "accepted":
+            accepted.setdefault(record["round"], []).append(record["client"])
+    for record in rounds:
+        number = record["round"]
+        counted = sorted(accepted.get(number, []))
+        recorded = world.course.rounds.get(number)
+        if recorded is None or not (
+            counted == sorted(record["participants"]) == sorted(recorded.accepted)
+        ):
+            wrong.append(f"round {number}: the records differ: {counted}, {record['participants']}")
+        if len(set(counted)) != len(counted):
+            wrong.append(f"round {number}: an update counts twice: {counted}")
+        for reason in record["rejected_connections"]:
+            if not _is_expected(f"server: {reason}"):
+                wrong.append(f"round {number}: unexpected: {reason}")
+    return wrong
+
+
+def _is_expected(line: str) -> bool:
+    return EXPECTED.match(line.partition(": ")[2]) is not None
+
+
+def _left_over(world: World) -> list[str]:
+    """Return what the ends have left: the server is still there, its connections must not be."""
+    gc.collect()
+    left = [ref() for ref in world.connections]
+    alive = [one for one in left if one is not None]
+    wrong = [f"{len(alive)} connections are still in memory"] if alive else []
+    if world.network.listening:
+        wrong.append("a socket still listens")
+    return wrong

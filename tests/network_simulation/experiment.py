@@ -1,0 +1,122 @@
+"""What a simulated deployment runs: a tiny model in numpy, and algorithms with memory at both ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from layers.compute.engines.compute import Compute
+from layers.compute.scores import Scores
+from layers.logic import Hook, Logic, Question, Training
+from layers.logic.algorithms.scaffold.hook import Scaffold
+from layers.logic.core.plan import Plan
+from layers.logic.core.selector import Selector
+from layers.logic.hooks.fedavgm import FedAvgM
+from layers.logic.hooks.top_k import TopK
+from layers.logic.selectors.uniform import Uniform
+from tests.fedmx.scripted import Least
+from tests.logic.quadratic import Quadratic, QuadraticEngine, Tensor, bowl, layout
+
+SIZE = 6
+ALGORITHMS = ("plain", "top-k", "scaffold", "momentum", "offers", "in turn", "survey")
+LOSSES = ("plain", "top-k", "scaffold", "momentum")  # those that may also lose clients
+
+
+@dataclass
+class Engine(QuadraticEngine):
+    """A numpy engine; `busy` is called where training would take time."""
+
+    busy: Callable[[], None] = field(default=lambda: None)
+
+    def train(self, samples: Quadratic, plan: Training, seed: int, gradient: Any = None) -> Any:
+        self.busy()
+        return super().train(samples, plan, seed, gradient)
+
+    def initial(self, seed: int) -> tuple[np.ndarray, np.ndarray]:
+        return np.zeros(self.size, np.float32), np.zeros(self.buffer_size, np.float32)
+
+    @property
+    def buffers_layout(self) -> Sequence[Any]:
+        return (Tensor("steps", (self.buffer_size,), 0, self.buffer_size),)
+
+    def scores(self, samples: Quadratic, batch_size: int) -> Scores:
+        loss = self.evaluate(samples).loss
+        return Scores(np.zeros(1, bool), np.array([loss]), batch_size)
+
+
+@dataclass(frozen=True)
+class InTurn(Selector):
+    """Lanes of two clients, the second of which starts from the first one's weights."""
+
+    def select(self, population: Any, memory: Any, round: int, rng: Any) -> Plan:
+        clients = population.clients
+        return Plan(tuple(tuple(clients[i : i + 2]) for i in range(0, len(clients), 2)))
+
+
+@dataclass(frozen=True)
+class Asking(Uniform):
+    """Asks everybody for labels first."""
+
+    def surveys(self) -> tuple[Question, ...]:
+        return (Question("labels", classes=3),)
+
+
+@cache
+def samples_of(client: int) -> Quadratic:
+    """Return a client's samples."""
+    target = np.random.default_rng(client).normal(size=SIZE)
+    number = 10 + 3 * client
+    labels = [label % 3 for label in range(number)]
+    return bowl(target, number, noise=0.1, steps_per_epoch=1, labels=labels)
+
+
+def compute(client: int, busy: Callable[[], None] = lambda: None) -> Compute:
+    """Return a client's engine and samples."""
+    return Compute(Engine(SIZE, busy=busy), samples_of(client))  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """What both ends know.
+
+    Attributes:
+        algorithm: one of `ALGORITHMS`.
+        clients: their number.
+        rounds: their number.
+        fraction: of the clients in a round.
+        deadline_s: of a round.
+        seed: of the experiment.
+    """
+
+    algorithm: str
+    clients: int
+    rounds: int
+    fraction: float = 1.0
+    deadline_s: float | None = None
+    seed: int = 11
+
+    def logic(self) -> Logic:
+        """Return the logic of one end."""
+        hooks: dict[str, list[Hook]] = {
+            "top-k": [TopK(0.34)],
+            "scaffold": [Scaffold()],
+            "momentum": [FedAvgM(), TopK(0.5)],
+        }
+        selectors: dict[str, Selector] = {
+            "offers": Least(grants=max(self.clients // 2, 1)),
+            "in turn": InTurn(),
+            "survey": Asking(self.fraction),
+        }
+        return Logic(
+            layout(SIZE),
+            selector=selectors.get(self.algorithm, Uniform(self.fraction)),
+            hooks=hooks.get(self.algorithm, []),
+            training=Training(steps=2, batch_size=4, learning_rate=0.1),
+            seed=self.seed,
+            min_updates=1,
+            deadline_s=self.deadline_s,
+        )

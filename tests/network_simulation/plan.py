@@ -1,0 +1,112 @@
+"""What one seed draws before anything runs: the deployment, its network, and its faults."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+from tests.network_simulation.experiment import ALGORITHMS, LOSSES, Experiment
+
+HORIZON_S = 60.0  # there are no new faults after this time
+KINDS = (
+    "cut",
+    "cut at a byte",
+    "outage",
+    "slow line",
+    "stall",
+    "kill",
+    "kill",
+    "power",
+    "wall clock",
+    "full disk",
+)
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Something that goes wrong.
+
+    Attributes:
+        at_s: when.
+        kind: one of `KINDS`.
+        target: the process it happens to.
+        amount: how bad it is, from 0 to 1.
+    """
+
+    at_s: float
+    kind: str
+    target: str
+    amount: float
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything that is drawn before a run.
+
+    Attributes:
+        experiment: what is run.
+        heartbeat_s: of the listener.
+        delay_s: of a packet, at most.
+        train_s: of a client's training, at most.
+        rejoin_s: how long the server waits for a client that has left.
+        remembers: whether clients keep their memory on disk.
+        repeats: how often a client that is back sends its last update again.
+        faults: in the order of time.
+    """
+
+    experiment: Experiment
+    heartbeat_s: float
+    delay_s: float
+    train_s: float
+    rejoin_s: float
+    remembers: bool
+    repeats: float
+    faults: tuple[Fault, ...]
+
+    @property
+    def may_lose(self) -> bool:
+        """Whether an update may be lost for good: then the recorded course is simulated again."""
+        full = any(fault.kind == "full disk" and fault.target != "server" for fault in self.faults)
+        return (
+            self.experiment.deadline_s is not None
+            or self.rejoin_s < 1e6
+            or not self.remembers
+            or full
+        )
+
+
+def drawn(seed: int, quiet: bool = False) -> Plan:
+    """Return what a seed draws; `quiet`: without faults."""
+    draw = random.Random(f"{seed}/plan")
+    losing = draw.random() < 0.25 and not quiet
+    algorithm = draw.choice(LOSSES if losing else ALGORITHMS)
+    clients = draw.choice((1, 2, 2, 3, 3, 3, 4, 4, 5, 6, 8))
+    if draw.random() < 0.02:
+        clients = draw.randint(20, 50)
+    experiment = Experiment(
+        algorithm,
+        clients,
+        rounds=draw.randint(2, 5),
+        fraction=draw.choice((1.0, 1.0, 0.5)),
+        deadline_s=draw.choice((None, 3.0, 20.0)) if losing else None,
+        seed=draw.randint(0, 3),
+    )
+    names = ["server", *(f"client-{number}" for number in range(clients))]
+    faults = []
+    for _ in range(0 if quiet else draw.choice((0, 1, 2, 3, 4, 6, 8, 12))):
+        target = "server" if draw.random() < 0.35 else draw.choice(names)
+        kind = draw.choice(KINDS)
+        if kind == "full disk" and target != "server" and not losing:
+            target = "server"
+        at_s = draw.choice((0.5, 2.0, 8.0, HORIZON_S)) * draw.random()
+        faults.append(Fault(at_s, kind, target, draw.random()))
+    return Plan(
+        experiment,
+        heartbeat_s=draw.choice((0.5, 2.0, 5.0)),
+        delay_s=draw.choice((0.001, 0.02, 0.3)),
+        train_s=draw.choice((0.01, 0.3, 3.0)),
+        rejoin_s=draw.choice((1e9, 5.0, 30.0)) if losing else 1e9,
+        remembers=not losing or draw.random() < 0.7,
+        repeats=0.0 if quiet else draw.choice((0.0, 0.0, 0.5)),
+        faults=tuple(sorted(faults, key=lambda fault: fault.at_s)),
+    )

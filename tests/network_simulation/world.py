@@ -1,0 +1,384 @@
+"""One run of one seed: a server and its clients, what happens to them, and what came of it."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import logging
+import os
+import random
+import secrets
+import shutil
+import socket
+import tempfile
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+
+import fedmx.server.recorder
+import fedmx.server.server
+import layers.network.transport.endpoint
+import layers.network.transport.event_queue
+from fedmx import Client, RemoteClients, RunFolder, Server, recorded
+from fedmx.deployment.client_sessions import identity
+from fedmx.errors import FedmxError
+from fedmx.protocol.messages import CODEC, Ready, Setup, Update
+from fedmx.run import RunError
+from layers.logic import TooFewUpdates
+from layers.network import Backoff, Connector, Listener
+from layers.network.transport.connection import Connection
+from tests.network_simulation import loop as loops
+from tests.network_simulation.course import Course
+from tests.network_simulation.disk import Disk
+from tests.network_simulation.experiment import compute
+from tests.network_simulation.loop import Numbered, SimulatedLoopThread
+from tests.network_simulation.network import Host, Network
+from tests.network_simulation.plan import HORIZON_S, Fault, Plan, drawn
+from tests.network_simulation.scheduler import Condition, Killed, Process, Scheduler, Stuck
+
+ADDRESS = "127.0.0.1:9000"
+LIMIT_S = 4000.0
+MOST_STEPS = 2_000_000
+TOKEN = b"a token of the simulation"
+MEMORY = Path("/dev/shm")
+
+
+@dataclass
+class Outcome:
+    """What came of a seed.
+
+    Attributes:
+        seed: the seed.
+        plan: what it drew.
+        wrong: what must not have happened; empty: nothing.
+        trace: the SHA-256 of the trace.
+        steps: of the scheduler.
+        seconds_s: of virtual time.
+        kills: how many processes were killed.
+        weights: the final model.
+        lines: the trace, if it was asked for.
+    """
+
+    seed: int
+    plan: Plan
+    wrong: list[str] = field(default_factory=list)
+    trace: str = ""
+    steps: int = 0
+    seconds_s: float = 0.0
+    kills: int = 0
+    weights: np.ndarray | None = None
+    lines: list[str] = field(default_factory=list)
+
+
+class RepeatingClient(Client):
+    """A client that sends its last update again when it is back, as a careless one might."""
+
+    repeats: Callable[[], bool] = staticmethod(lambda: False)
+
+    def _send(self, message: object) -> None:
+        super()._send(message)
+        if isinstance(message, Ready) and self._last_result is not None and self.repeats():
+            super()._send(self._last_result[1])
+
+
+class World:
+    """A deployment that runs in virtual time."""
+
+    def __init__(self, seed: int, plan: Plan, verbose: bool = False) -> None:
+        self.plan = plan
+        self.scheduler = Scheduler(seed, verbose)
+        self.network = Network(self.scheduler)
+        self.root = Path(tempfile.mkdtemp(dir=MEMORY if MEMORY.is_dir() else None))
+        self.disk = Disk(self.root, self.scheduler)
+        self.course = Course()
+        self.warnings: list[str] = []
+        self.processes: dict[str, Process] = {}
+        self.done: dict[str, str] = {}  # by process, why the run is over
+        self.server: Server | None = None
+        self.kills = 0
+        self.connections: list[weakref.ref[Connection]] = []
+        self._nonces = random.Random(f"{seed}/nonces")
+        self._draw = random.Random(f"{seed}/faults")
+        names = ["server", *(identity(one) for one in range(plan.experiment.clients))]
+        for name in names:
+            (self.root / name).mkdir()
+            self.network.hosts[name] = Host(name, plan.delay_s)
+        folder = RunFolder.create(self.root / "server", "run", "rounds: 1\n", {})
+        self.run = self.root / "server" / "run"
+        folder.path.rename(self.run)
+        for name in names:
+            self.disk.add(self.root / name)
+
+    # The processes
+
+    def start(self, name: str) -> None:
+        """Start a process, or start it again."""
+        host = self.network.hosts[name]
+        host.without_power = False
+        main = self._serve if name == "server" else self._take_part_as(int(name.split("-")[1]))
+        process = self.scheduler.spawn(name, lambda: self._live(name, main))
+        process.on_kill.append(lambda: self._died(name, process))
+        self.processes[name] = process
+
+    def _live(self, name: str, main: Callable[[], str]) -> None:
+        process = self.scheduler.process
+        assert process is not None
+        process.name = name
+        try:
+            self.done[name] = main()
+            self.scheduler.note(f"{name} is done: {self.done[name]}")
+        except (FedmxError, RunError, TooFewUpdates) as error:
+            self._failed(name, error)
+        except Exception as error:  # noqa: BLE001, whatever it is, it is wrong
+            self.scheduler.error(f"{name}: {type(error).__name__}: {error}")
+            self._restart(name)
+            return
+        if left := self.disk.open_files(process):
+            self.scheduler.error(f"{name} has left files open: {left}")
+
+    def _failed(self, name: str, error: Exception) -> None:
+        """An error with a message for the operator, who starts the process again."""
+        text = f"{type(error).__name__}: {error}".replace(str(self.root), "")
+        self.scheduler.note(f"{name} fails: {text}")
+        explained = "No space left" in text or "free disk space" in text
+        if isinstance(error, TooFewUpdates):
+            explained = self.plan.may_lose
+        if not explained:
+            self.scheduler.error(f"{name}: {text}")
+        self._restart(name)
+
+    def _died(self, name: str, process: Process) -> None:
+        self.kills += 1
+        self.disk.killed(process, self.root / name)
+        self.network.hosts[name].without_power = process.power
+        self._restart(name)
+
+    def _restart(self, name: str) -> None:
+        after_s = self.scheduler.draw.choice((0.05, 1.0, 10.0)) * self.scheduler.draw.random()
+        self.scheduler.at(
+            self.scheduler.now_s + after_s, None, f"restart {name}", lambda: self.start(name)
+        )
+
+    def _serve(self) -> str:
+        plan = self.plan
+        experiment = plan.experiment
+        listener = Listener(ADDRESS, CODEC, token=TOKEN, heartbeat_s=plan.heartbeat_s)
+        clients = RemoteClients(
+            listener,
+            Setup("simulated", "", "", 0, (), 0),
+            clients=experiment.clients,
+            wait_for=experiment.clients,
+            at_least=1,
+            rejoin_s=plan.rejoin_s,
+        )
+        server = Server(clients, experiment.logic(), compute(0), experiment.rounds)
+        self.server = server
+        for _ in recorded(server, RunFolder.open(self.run)):
+            pass
+        return server.reason
+
+    def _take_part_as(self, number: int) -> Callable[[], str]:
+        def take_part() -> str:
+            connector = Connector(
+                ADDRESS, identity(number), CODEC, token=TOKEN, backoff=Backoff(seed=number)
+            )
+            memory = self.root / identity(number) if self.plan.remembers else None
+            client = RepeatingClient(
+                connector, self.plan.experiment.logic(), compute(number, self._busy), memory=memory
+            )
+            client.repeats = lambda: self.scheduler.draw.random() < self.plan.repeats
+            with client:
+                return client.run()
+
+        return take_part
+
+    def _busy(self) -> None:
+        if self.scheduler.thread is not None:
+            self.scheduler.thread.sleep(self.scheduler.draw.random() * self.plan.train_s)
+            self.scheduler.point()
+
+    # What goes wrong
+
+    def _plan_faults(self) -> None:
+        for fault in self.plan.faults:
+            label = f"fault: {fault.kind} of {fault.target}"
+            self.scheduler.at(fault.at_s, None, label, lambda fault=fault: self._befall(fault))
+
+    def _befall(self, fault: Fault) -> None:
+        if "server" in self.done:
+            return
+        process, host = self.processes[fault.target], self.network.hosts[fault.target]
+        now_s, draw = self.scheduler.now_s, self._draw
+        if fault.kind in ("cut", "cut at a byte"):
+            self.network.prune()
+            ends = self.network.current(fault.target)
+            if ends and fault.kind == "cut":
+                self.network.cut(draw.choice(ends))
+            elif ends:
+                draw.choice(ends).cut_after = int(1 + fault.amount * 600)
+        elif fault.kind == "outage":
+            host.away_until_s = now_s + draw.choice((0.5, 5.0, 40.0)) * fault.amount
+        elif fault.kind == "slow line":
+            host.bytes_per_s = 100 + 5000 * fault.amount
+            self.scheduler.at(
+                now_s + 20 * draw.random(), None, "line", lambda: setattr(host, "bytes_per_s", 1e7)
+            )
+        elif fault.kind == "stall":
+            process.stalled_until_s = now_s + draw.choice((0.5, 5.0, 40.0)) * fault.amount
+        elif fault.kind in ("kill", "power"):
+            if process.alive and not process.over:
+                process.power = fault.kind == "power"
+                process.fuse = 1 + int(draw.choice((10, 100, 400)) * fault.amount)
+        elif fault.kind == "wall clock":
+            process.wall_offset_s += (fault.amount - 0.5) * 1e6
+        elif fault.kind == "full disk":
+            self.disk.full.add(fault.target)
+            self.scheduler.at(
+                now_s + 10 * draw.random(), None, "room", lambda: self.disk.full.discard(fault.target)
+            )
+
+    # The run
+
+    def simulate(self) -> None:
+        """Run until the server has finished and every client has learned of it, or could have.
+
+        Raises:
+            Stuck: that does not happen.
+        """
+        for name in self.network.hosts:
+            self.scheduler.at(self.scheduler.draw.random(), None, f"start {name}", lambda name=name: self.start(name))
+        self._plan_faults()
+        with self._installed():
+            self.scheduler.run(lambda: "server" in self.done, LIMIT_S, MOST_STEPS)
+            ends_s = self.scheduler.now_s + 30.0
+            self.scheduler.at(ends_s, None, "end", lambda: None)
+            names = set(self.network.hosts)
+            self.scheduler.run(
+                lambda: names == set(self.done) or self.scheduler.now_s >= ends_s,
+                LIMIT_S + 60.0,
+                2 * MOST_STEPS,
+            )
+            self._end_everything()
+
+    def _end_everything(self) -> None:
+        """End the clients that were not told that the run is over: nothing is left for the check."""
+        self.left = sorted(set(self.network.hosts) - set(self.done))
+        for process in self.scheduler.processes:
+            process.on_kill.clear()
+            if process.alive and not process.over:
+                self.scheduler.kill(process, power=True)
+        for socket_ in self.network.sockets:
+            socket_.die()
+
+    @contextlib.contextmanager
+    def _installed(self) -> Iterator[None]:
+        """Put the simulated parts in the place of the machine's."""
+        scheduler, network = self.scheduler, self.network
+        here = threading.get_ident()
+        real_monotonic, real_time, real_pid = time.monotonic, time.time, os.getpid
+        create_server = socket.create_server
+        seen = self.connections
+
+        def mine() -> bool:
+            return threading.get_ident() == here and scheduler.process is not None
+
+        def made(connection: Connection, *args: Any, **settings: Any) -> None:
+            seen.append(weakref.ref(connection))
+            make(connection, *args, **settings)
+
+        make = Connection.__init__
+        transport = layers.network.transport
+        queue_threads = SimpleNamespace(Condition=lambda: Condition(scheduler), Lock=threading.Lock)
+        handler = _Warnings(self.warnings, scheduler)
+        loggers = [logging.getLogger(name) for name in ("fedmx", "asyncio")]
+        levels = [(one.propagate, one.level) for one in loggers]
+        loops.NUMBERS = loops.itertools.count()
+        with ExitStack() as stack:
+            for target, name, value in (
+                (time, "monotonic", lambda: scheduler.monotonic() if mine() else real_monotonic()),
+                (time, "time", lambda: scheduler.wall() if mine() else real_time()),
+                (os, "getpid", lambda: scheduler.process.pid if mine() else real_pid()),
+                (secrets, "token_bytes", lambda size=32: self._nonces.randbytes(size)),
+                (
+                    socket,
+                    "create_server",
+                    lambda address, **more: network.listen(address)
+                    if mine()
+                    else create_server(address, **more),
+                ),
+                (
+                    transport.endpoint,
+                    "LoopThread",
+                    lambda name: SimulatedLoopThread(scheduler, network),
+                ),
+                (transport.event_queue, "threading", queue_threads),
+                (Connection, "__hash__", Numbered.__hash__),
+                (Connection, "__init__", made),
+                (fedmx.server.recorder, "write_report", lambda folders, path: None),
+                (fedmx.server.server, "run_round", self.course.watch(fedmx.server.server.run_round)),
+            ):
+                stack.enter_context(patch.object(target, name, value))
+            stack.enter_context(patch.object(Connection, "_number", None, create=True))
+            stack.enter_context(self.disk.installed())
+            for one in loggers:
+                one.addHandler(handler)
+                one.propagate = False
+                stack.callback(one.removeHandler, handler)
+            gc.disable()
+            try:
+                yield
+            finally:
+                gc.enable()
+                for one, (propagate, _) in zip(loggers, levels, strict=True):
+                    one.propagate = propagate
+
+    def close(self) -> None:
+        """Remove the files."""
+        shutil.rmtree(self.root, ignore_errors=True)
+
+
+class _Warnings(logging.Handler):
+    """Keeps what the ends log as a warning or an error."""
+
+    def __init__(self, lines: list[str], scheduler: Scheduler) -> None:
+        super().__init__(logging.WARNING)
+        self._lines = lines
+        self._scheduler = scheduler
+
+    def emit(self, record: logging.LogRecord) -> None:
+        process = self._scheduler.process
+        if process is not None and process.alive:
+            self._scheduler.note(f"{process.name} logs {record.levelname}")
+            self._lines.append(f"{process.name}: {record.getMessage()}")
+
+
+def simulated(seed: int, *, quiet: bool = False, verbose: bool = False) -> Outcome:
+    """Run a seed and check what came of it."""
+    from tests.network_simulation.checks import check
+
+    plan = drawn(seed, quiet)
+    outcome = Outcome(seed, plan)
+    world = World(seed, plan, verbose)
+    try:
+        try:
+            world.simulate()
+        except Stuck as stuck:
+            outcome.wrong.append(f"{stuck}; done: {sorted(world.done)}")
+        outcome.wrong += check(world)
+    finally:
+        world.close()
+    outcome.trace, outcome.steps = world.scheduler.trace, world.scheduler.steps
+    outcome.seconds_s, outcome.kills = world.scheduler.now_s, world.kills
+    outcome.lines = world.scheduler.lines
+    if world.server is not None:
+        outcome.weights = world.server.weights
+    return outcome
