@@ -6,6 +6,7 @@ import asyncio
 import asyncio.events
 import contextlib
 import contextvars
+import inspect
 import itertools
 from collections import deque
 from collections.abc import Callable, Coroutine
@@ -59,6 +60,9 @@ class Loop(asyncio.AbstractEventLoop):
         self._ready.clear()
         for task in asyncio.all_tasks(self):
             task._log_destroy_pending = False  # type: ignore[attr-defined]
+            work = task.get_coro()
+            if inspect.iscoroutine(work) and inspect.getcoroutinestate(work) == inspect.CORO_CREATED:
+                work.close()
 
     # Time and turns
 

@@ -137,6 +137,14 @@ class Scheduler:
                 self.process = None
             self._bury()
 
+    def forget(self) -> None:
+        """Hold nothing of the processes any more; call it at the end."""
+        self._steps.clear()
+        for process in self.processes:
+            process.loops.clear()
+            process.threads.clear()
+            process.on_kill.clear()
+
     # Processes
 
     def spawn(self, name: str, main: Callable[[], None]) -> Process:

@@ -214,7 +214,7 @@ class World:
             self.scheduler.at(fault.at_s, None, label, lambda fault=fault: self._befall(fault))
 
     def _befall(self, fault: Fault) -> None:
-        if "server" in self.done:
+        if "server" in self.done or fault.target not in self.processes:
             return
         process, host = self.processes[fault.target], self.network.hosts[fault.target]
         now_s, draw = self.scheduler.now_s, self._draw
@@ -278,6 +278,7 @@ class World:
                 self.scheduler.kill(process, power=True)
         for socket_ in self.network.sockets:
             socket_.die()
+        self.scheduler.forget()
 
     @contextlib.contextmanager
     def _installed(self) -> Iterator[None]:
@@ -367,6 +368,7 @@ def simulated(seed: int, *, quiet: bool = False, verbose: bool = False) -> Outco
 
     plan = drawn(seed, quiet)
     outcome = Outcome(seed, plan)
+    gc.freeze()  # what was there before is not looked through for what the run has left
     world = World(seed, plan, verbose)
     try:
         try:
@@ -376,6 +378,7 @@ def simulated(seed: int, *, quiet: bool = False, verbose: bool = False) -> Outco
         outcome.wrong += check(world)
     finally:
         world.close()
+        gc.unfreeze()
     outcome.trace, outcome.steps = world.scheduler.trace, world.scheduler.steps
     outcome.seconds_s, outcome.kills = world.scheduler.now_s, world.kills
     outcome.lines = world.scheduler.lines
