@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from fedmx.run.checksum import sealed, unsealed
-from fedmx.run.durable import write_durably
+from fedmx.run.durable import sync_folder, write_durably
 from fedmx.run.errors import RunError
 
 
@@ -31,6 +31,7 @@ class JsonLines:
         self.path = path
         self.checked = checked
         self.damaged: list[int] = []
+        self._named = False  # whether the file's name is known to be on the disk
 
     def append(self, records: Iterable[Mapping[str, Any]]) -> None:
         """Append records, all or none of them.
@@ -102,6 +103,9 @@ class JsonLines:
         if self.path.exists():
             with open(self.path, "rb") as file:
                 os.fsync(file.fileno())
+            if not self._named:
+                sync_folder(self.path.parent)
+                self._named = True
 
     def _lines(self) -> Iterator[tuple[dict[str, Any] | None, bytes]]:
         """Yield each line, and its record if it is sound."""

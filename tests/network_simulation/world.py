@@ -83,11 +83,14 @@ class RepeatingClient(Client):
     """A client that sends its last update again when it is back, as a careless one might."""
 
     repeats: Callable[[], bool] = staticmethod(lambda: False)
+    last_sent: Update | None = None
 
     def _send(self, message: object) -> None:
         super()._send(message)
-        if isinstance(message, Ready) and self._last_result is not None and self.repeats():
-            super()._send(self._last_result[1])
+        if isinstance(message, Update):
+            self.last_sent = message
+        if isinstance(message, Ready) and self.last_sent is not None and self.repeats():
+            super()._send(self.last_sent)
 
 
 class World:
@@ -149,6 +152,9 @@ class World:
         """An error with a message for the operator, who starts the process again."""
         text = f"{type(error).__name__}: {error}".replace(str(self.root), "")
         self.scheduler.note(f"{name} fails: {text}")
+        if name != "server" and "the run is over" in text:
+            self.done[name] = text
+            return
         explained = "No space left" in text or "free disk space" in text
         if isinstance(error, TooFewUpdates):
             explained = self.plan.may_lose
