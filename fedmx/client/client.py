@@ -34,6 +34,8 @@ from layers.compute.blas import one_blas_thread
 from layers.compute.engines.compute import Compute
 from layers.logic import Logic, Question, Task, Update, Verdict, offer_of
 from layers.network import (
+    CertificatesRefused,
+    CertificatesRenewed,
     Connected,
     Connector,
     Disconnected,
@@ -127,6 +129,10 @@ class Client:
                 self._missing_assets = set()
             elif isinstance(event, Retrying):
                 log.info("%s; trying again in %.1f s", event.reason, event.delay_s)
+            elif isinstance(event, CertificatesRenewed):
+                log.info("the %s was read again and is used from now on", event.what)
+            elif isinstance(event, CertificatesRefused):
+                log.warning("%s; the one from before stays in use", event.reason)
             elif isinstance(event, GaveUp):
                 raise ServerRefusedError(event.reason)
             elif isinstance(event, Sent):

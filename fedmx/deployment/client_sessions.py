@@ -29,6 +29,8 @@ from fedmx.protocol.messages import (
 )
 from layers.logic import Answer, ClientLost, Offer, Question, StateLost, Task, Update, Verdict
 from layers.network import (
+    CertificatesRefused,
+    CertificatesRenewed,
     ConnectionRejected,
     FileFailed,
     FileSent,
@@ -106,7 +108,7 @@ class ClientSessions:
         self.asset_sender = AssetSender(assets, listener)
         self._setup = dataclasses.replace(setup, assets=self.asset_sender.announced)
         self._events: deque[ClientEvent] = deque()
-        self._closing_reasons: dict[int, str] = {}  # of connections that will be closed
+        self._closing: dict[int, ConnectionRejected] = {}  # connections that will be closed
         self._end_reason: str | None = None  # why the run has ended; None: it has not
         self._notified: set[int] = set()  # the clients that were sent `Finished`
 
@@ -214,6 +216,10 @@ class ClientSessions:
             self._handle_message(event)
         elif isinstance(event, FileSent | FileFailed):
             self._handle_file(event)
+        elif isinstance(event, CertificatesRenewed):
+            log.info("the %s was read again and is used from now on", event.what)
+        elif isinstance(event, CertificatesRefused):
+            log.warning("%s; the one from before stays in use", event.reason)
 
     def _handle_joined(self, event: Joined) -> None:
         client = self._client_of(event.peer)
@@ -240,11 +246,15 @@ class ClientSessions:
         if client is None:
             return
         self.byte_counter.dropped(client)
-        rejected = self._closing_reasons.pop(client, None) == event.reason
+        closing = self._closing.pop(client, None)
+        rejected = closing is not None and closing.reason == event.reason
         if self.membership.leave(client) and self._end_reason is None:
             self.log.info(f"client {client}", f"client {client} left: {event.reason}")
         if rejected:
             # The listener closed the connection for what the client sent: do not wait for it.
+            if closing is not None and closing.final:  # its certificate was revoked
+                self.membership.bar(client)
+                self._events = deque(one for one in self._events if one.client != client)
             self._add_lost(client, event.reason)
 
     def _handle_rejected(self, event: ConnectionRejected) -> None:
@@ -253,7 +263,7 @@ class ClientSessions:
         self._report(who, event.reason, log_as=event.address.rpartition(":")[0])
         client = self._client_of(event.peer or "")
         if client is not None:
-            self._closing_reasons[client] = event.reason
+            self._closing[client] = event
 
     def _handle_message(self, event: Received) -> None:
         client = self._client_of(event.peer)

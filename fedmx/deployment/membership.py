@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass, field
 
@@ -17,12 +18,14 @@ class Membership:
         samples: number of samples by client, of all that are ready or may reconnect.
         ready: the clients that have sent `Ready` on their current connection.
         disconnected: the other clients in `samples`, with the monotonic times of leaving.
+        barred: the clients that may not come back as they were, and are not waited for.
     """
 
     rejoin_s: float
     samples: dict[int, int] = field(default_factory=dict)
     ready: set[int] = field(default_factory=set)
     disconnected: dict[int, float] = field(default_factory=dict)
+    barred: set[int] = field(default_factory=set)
 
     def join(self, client: int, samples: int) -> int | None:
         """Record that a client is ready; return its earlier number of samples (None: new)."""
@@ -30,6 +33,7 @@ class Membership:
         self.samples[client] = samples
         self.ready.add(client)
         self.disconnected.pop(client, None)
+        self.barred.discard(client)
         return before
 
     def leave(self, client: int) -> bool:
@@ -43,7 +47,14 @@ class Membership:
     def expect(self, client: int) -> None:
         """Wait for a client that is not connected as for one that has just left."""
         if client not in self.samples:
-            self.disconnected.setdefault(client, time.monotonic())
+            since = -math.inf if client in self.barred else time.monotonic()
+            self.disconnected.setdefault(client, since)
+
+    def bar(self, client: int) -> None:
+        """Do not wait for a client that has left; if it joins again, it is as any other."""
+        self.barred.add(client)
+        self.samples.pop(client, None)
+        self.disconnected.pop(client, None)
 
     def expire(self) -> list[int]:
         """Remove the clients that were disconnected for too long, and return them."""

@@ -30,7 +30,7 @@ def serve(experiment: Experiment | Assembly, run: str) -> Server:
     listener = Listener(
         network.address,
         CODEC,
-        tls=None if tls is None else ServerTLS(tls.certificate, tls.key, tls.ca),
+        tls=None if tls is None else ServerTLS(tls.certificate, tls.key, tls.ca, crl=tls.crl),
         token=read_token(network.token_file),
         insecure=network.insecure,
         heartbeat_s=network.heartbeat_s,

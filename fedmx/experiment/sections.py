@@ -176,6 +176,7 @@ class TlsSection(Section):
     ca: PathText
     certificate: PathText
     key: PathText
+    crl: PathText | None = None
 
 
 class NetworkSection(Section):

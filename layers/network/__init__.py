@@ -29,13 +29,10 @@ from layers.network.protocol.limits import Limits
 from layers.network.protocol.traffic import ConnectionTraffic
 from layers.network.transport.address import Address
 from layers.network.transport.backoff import Backoff
-from layers.network.transport.certificates import (
-    make_ca,
-    make_client_certificate,
-    make_server_certificate,
-)
 from layers.network.transport.connector import Connector
 from layers.network.transport.events import (
+    CertificatesRefused,
+    CertificatesRenewed,
     Connected,
     ConnectionRejected,
     Disconnected,
@@ -51,7 +48,13 @@ from layers.network.transport.events import (
     Sent,
 )
 from layers.network.transport.listener import Listener
-from layers.network.transport.tls import ClientTLS, ServerTLS
+from layers.network.trust.certificates import (
+    make_ca,
+    make_client_certificate,
+    make_server_certificate,
+)
+from layers.network.trust.revocation import make_crl, revoke
+from layers.network.trust.tls import ClientTLS, ServerTLS
 
 __all__ = [
     "Address",
@@ -60,6 +63,8 @@ __all__ = [
     "Backoff",
     "CHUNK_BYTES",
     "CertificateError",
+    "CertificatesRefused",
+    "CertificatesRenewed",
     "ClientTLS",
     "Connected",
     "ConnectionRejected",
@@ -96,6 +101,8 @@ __all__ = [
     "file_wire_size",
     "make_ca",
     "make_client_certificate",
+    "make_crl",
     "make_server_certificate",
+    "revoke",
     "wire_size",
 ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ from layers.network import (
     ServerTLS,
     make_ca,
     make_client_certificate,
+    make_crl,
     make_server_certificate,
 )
 
@@ -35,6 +38,25 @@ class Certificates:
         return ClientTLS(
             self.folder / f"{identity}.pem", self.folder / f"{identity}.key", self.folder / "ca.pem"
         )
+
+
+class Authority(Certificates):
+    """A folder in which certificates change: an authority, a server's certificate and a list."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        make_crl(folder)
+
+    @property
+    def server(self) -> ServerTLS:
+        tls = super().server
+        return ServerTLS(tls.certificate, tls.key, tls.ca, crl=self.folder / "crl.pem")
+
+    def put(self, name: str, source: Path) -> None:
+        """Replace NAME.pem and NAME.key by those of another folder, one after the other."""
+        for kind in ("key", "pem"):
+            shutil.copy(source / f"{name}.{kind}", self.folder / f"new.{kind}")
+            os.replace(self.folder / f"new.{kind}", self.folder / f"{name}.{kind}")
 
 
 @pytest.fixture(scope="session")

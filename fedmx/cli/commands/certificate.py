@@ -1,4 +1,4 @@
-"""The description of a certificate in words."""
+"""The description of a certificate, or of a list of revoked ones, in words."""
 
 from __future__ import annotations
 
@@ -17,13 +17,16 @@ _PURPOSES = {
 
 
 def describe(path: Path) -> dict[str, str]:
-    """Return the facts in a certificate (PEM), each with its label.
+    """Return the facts in a certificate or a revocation list (PEM), each with its label.
 
     Raises:
-        FedmxError: the file cannot be read, or is not a certificate.
+        FedmxError: the file cannot be read, or is neither.
     """
     try:
-        certificate = x509.load_pem_x509_certificate(path.read_bytes())
+        content = path.read_bytes()
+        if b"BEGIN X509 CRL" in content:
+            return _describe_list(x509.load_pem_x509_crl(content))
+        certificate = x509.load_pem_x509_certificate(content)
     except OSError as error:
         raise FedmxError(f"{path}: cannot be read ({error.strerror}); give a .pem file") from None
     except ValueError:
@@ -33,7 +36,24 @@ def describe(path: Path) -> dict[str, str]:
     names = _names(certificate)
     if names:
         facts["names"] = ", ".join(names)
-    return {**facts, "signed by": _name(certificate.issuer), "valid": _validity(certificate)}
+    return {
+        **facts,
+        "serial": f"{certificate.serial_number:X}",
+        "signed by": _name(certificate.issuer),
+        "valid": _validity(certificate),
+    }
+
+
+def _describe_list(crl: x509.CertificateRevocationList) -> dict[str, str]:
+    revoked = [
+        f"{entry.serial_number:X} ({entry.revocation_date_utc:%Y-%m-%d %H:%M} UTC)" for entry in crl
+    ]
+    return {
+        "purpose": "the list of the revoked certificates",
+        "signed by": _name(crl.issuer),
+        "written": f"{crl.last_update_utc:%Y-%m-%d}",
+        "revoked": ", ".join(revoked) or "nobody",
+    }
 
 
 def _name(name: x509.Name) -> str:

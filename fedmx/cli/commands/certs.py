@@ -63,6 +63,35 @@ def client(
     _print_line(who, f"{first}{to} and .key")
 
 
+@app.command("crl")
+def crl(folder: Folder) -> None:
+    """Make the list of revoked certificates, in which none is yet."""
+    from layers.network import make_crl
+
+    _print_line("revoked", f"{make_crl(folder)}, nobody yet")
+
+
+@app.command("revoke")
+def revoke_(
+    folder: Folder,
+    clients: Annotated[
+        list[str],
+        typer.Argument(metavar="CLIENT", help="Clients' numbers, or their certificates (.pem)."),
+    ],
+) -> None:
+    """Revoke certificates of clients; a server that watches the list ends their sessions."""
+    from fedmx.deployment.client_sessions import identity
+    from layers.network import revoke
+
+    files = [
+        folder / f"{identity(int(one))}.pem" if one.isascii() and one.isdigit() else Path(one)
+        for one in clients
+    ]
+    path = revoke(folder, files)
+    _print_line("revoked", ", ".join(str(file) for file in files))
+    _print_line("list", f"{path}: put it where the server reads it (network.tls.crl)")
+
+
 @app.command("all")
 def everything(
     folder: Folder,
@@ -75,7 +104,7 @@ def everything(
 
     existing = [
         name
-        for name in ("ca", "server", *map(identity, range(clients)))
+        for name in ("ca", "crl", "server", *map(identity, range(clients)))
         if (folder / f"{name}.pem").exists() or (folder / f"{name}.key").exists()
     ]
     if existing:  # before the first certificate is made
@@ -86,18 +115,19 @@ def everything(
     ca(folder)
     server(folder, names)
     client(folder, list(range(clients)))
+    crl(folder)
     typer.echo("""
-ca.pem, server.pem and server.key go to the server's machine:
-  fedmx server FILE --ca ca.pem --cert server.pem --key server.key
+ca.pem, crl.pem, server.pem and server.key go to the server's machine:
+  fedmx server FILE --ca ca.pem --cert server.pem --key server.key --crl crl.pem
 ca.pem, client-I.pem and client-I.key go to the machine of client I:
   fedmx client HOST:PORT --id I --ca ca.pem --cert client-I.pem --key client-I.key""")
 
 
 @app.command("show")
 def show(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A certificate (.pem).")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A certificate or list (.pem).")],
 ) -> None:
-    """Show whose a certificate is, for which names, and until when."""
+    """Show whose a certificate is, for which names, and until when; or what a list revokes."""
     from fedmx.cli.commands.certificate import describe
     from fedmx.cli.terminal.error_text import printable
 

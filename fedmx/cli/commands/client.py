@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedmx.cli.terminal.interrupts import Interrupted
+from fedmx.cli.terminal.interrupts import Interrupted, on_hangup
 from fedmx.cli.terminal.options import (
     CaFile,
     CertificateFile,
@@ -116,7 +116,8 @@ def client(
         until = "until it answers" if give_up is None else f"for {give_up:g} s"
         typer.echo(f"client {number}: looking for {address}, {until}", err=True)
         try:
-            with joined:
+            # Certificates are read again at each connection: a service's reload has nothing to do.
+            with joined, on_hangup(lambda: None):
                 _take_part(joined)
         except OtherInstructionsError:
             typer.echo(f"client {number}: begins again on portable instructions", err=True)

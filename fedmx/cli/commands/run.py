@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from fedmx.cli.commands.server import check_network
+from fedmx.cli.commands.server import check_network, run_deployed
 from fedmx.cli.terminal.options import ExecutorName, ExperimentFile, Overrides, executor_override
 from fedmx.cli.terminal.restart import restart_on
 
@@ -109,8 +109,10 @@ def resume(
     with files_with_progress() as files:
         assembly = Assembly(experiment, files, start_file=start)
         server = serve(assembly, str(folder.facts["run"])) if deployed else simulate(assembly)
-    # A deployed client keeps the state of its last round only.
-    run_loop(server, folder, experiment, every=1 if deployed else experiment.run.checkpoint.every)
+    if deployed:
+        run_deployed(server, folder, experiment)
+    else:
+        run_loop(server, folder, experiment, every=experiment.run.checkpoint.every)
 
 
 def _tell_other_instructions(before: object) -> None:

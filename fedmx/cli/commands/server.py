@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedmx.cli.terminal.interrupts import on_hangup
 from fedmx.cli.terminal.options import (
     CaFile,
     CertificateFile,
@@ -20,9 +22,13 @@ from fedmx.cli.terminal.options import (
     tls_files,
 )
 from fedmx.cli.terminal.restart import restart_on
+from fedmx.errors import FedmxError
 
 if TYPE_CHECKING:
+    from fedmx.experiment import Experiment
     from fedmx.experiment.sections import NetworkSection
+    from fedmx.run import RunFolder
+    from fedmx.server.server import Server
 
 
 def server(
@@ -35,6 +41,10 @@ def server(
     ca: CaFile = None,
     cert: CertificateFile = None,
     key: KeyFile = None,
+    crl: Annotated[
+        Path | None,
+        typer.Option(metavar="PEM", help="The CA's list of revoked certificates; needs --ca."),
+    ] = None,
     token_file: TokenFile = None,
     insecure: Insecure = False,
 ) -> None:
@@ -55,6 +65,10 @@ def server(
             _path_override(f"network.tls.{name}", path)
             for name, path in zip(names, tls, strict=True)
         ]
+    if crl is not None:
+        if tls is None:
+            raise FedmxError("--crl needs --ca, --cert and --key; make them with fedmx certs")
+        overrides.append(_path_override("network.tls.crl", crl))
     check_names(file, overrides)
 
     from fedmx.experiment import Experiment
@@ -65,7 +79,6 @@ def server(
 
     # Not before: this imports MXNet, and a wrong file should be shown at once.
     from fedmx.assembly.assembly import Assembly
-    from fedmx.cli.commands.run_loop import run_loop
     from fedmx.cli.terminal.downloads import files_with_progress
     from fedmx.deployment.serve import serve
     from fedmx.run import RunFolder, gather_facts
@@ -91,8 +104,20 @@ def server(
             experiment.run.folder, experiment.name, experiment.to_yaml(), facts, assembly.kept()
         )
 
-    # A deployed client keeps the state of its last round only.
-    run_loop(deployed, make_folder, experiment, every=1)
+    run_deployed(deployed, make_folder, experiment)
+
+
+def run_deployed(
+    server: Server, folder: RunFolder | Callable[[], RunFolder], experiment: Experiment
+) -> None:
+    """Run all rounds of a server whose clients connect over sockets; see `run_loop`."""
+    from fedmx.cli.commands.run_loop import run_loop
+    from fedmx.deployment.remote_clients import RemoteClients
+
+    assert isinstance(server.network, RemoteClients)
+    with on_hangup(server.network.listener.renew_certificates):
+        # A deployed client keeps the state of its last round only.
+        run_loop(server, folder, experiment, every=1)
 
 
 def check_network(network: NetworkSection) -> None:
@@ -108,7 +133,9 @@ def check_network(network: NetworkSection) -> None:
     tls = network.tls
     Address.parse(network.address).check_safe(tls=tls is not None, insecure=network.insecure)
     if tls is not None:
-        ServerTLS(tls.certificate, tls.key, tls.ca).context()
+        files = ServerTLS(tls.certificate, tls.key, tls.ca, crl=tls.crl)
+        files.context()
+        files.revoked()
 
 
 def _path_override(key: str, path: Path) -> str:

@@ -1,4 +1,7 @@
-"""Ctrl-C and SIGTERM: the first signal ends the command cleanly, a later one at once."""
+"""Ctrl-C and SIGTERM: the first signal ends the command cleanly, a later one at once.
+
+SIGHUP lets a service look at its certificates.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
@@ -36,6 +40,22 @@ def install() -> None:
             signal.signal(number, _interrupt)
     signal.signal(signal.SIGALRM, _raise_again)
     sys.unraisablehook = _retry_interrupt
+
+
+@contextlib.contextmanager
+def on_hangup(call: Callable[[], None]) -> Iterator[None]:
+    """Call something at each SIGHUP, inside a with statement.
+
+    At a terminal, SIGHUP says that the terminal is gone and ends the command as before.
+    """
+    if sys.stdin is not None and sys.stdin.isatty():
+        yield
+        return
+    before = signal.signal(signal.SIGHUP, lambda number, frame: call())
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def exit_process(code: int) -> NoReturn:

@@ -15,7 +15,7 @@ from layers.network.protocol.session import Session, State
 from layers.network.protocol.session_events import SessionEvent
 from layers.network.protocol.streams import OutgoingMessage
 from layers.network.transport.address import Address
-from layers.network.transport.tls import explain, is_final
+from layers.network.trust.tls import explain, is_final
 
 WRITE_BUFFER_BYTES = 64 * 1024
 CHUNKS_A_TURN = 4
@@ -180,9 +180,14 @@ class Connection(asyncio.BufferedProtocol):
         """Say goodbye now, then close."""
         self._handle(self.session.leave(reason, final))
 
-    def refuse(self, error: NetworkError) -> None:
-        """Tell the peer why this end refuses it, then close."""
-        self._handle(self.session.refuse(error))
+    def refuse(self, error: NetworkError, blamed: bool = False) -> None:
+        """Tell the peer why this end refuses it, then close; `blamed`: the peer is at fault."""
+        self._handle(self.session.refuse(error, blamed))
+
+    @property
+    def certificate(self) -> Any:
+        """The peer's certificate, as `SSLSocket.getpeercert` gives it; None without one."""
+        return peer_certificate(self._transport)
 
     def abort(self) -> None:
         """Close at once."""

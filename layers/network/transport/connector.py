@@ -23,14 +23,26 @@ from layers.network.transport.backoff import Backoff
 from layers.network.transport.connection import Connection
 from layers.network.transport.endpoint import Endpoint
 from layers.network.transport.events import (
+<<<<<<< HEAD
     Connected,
     Disconnected,
     Event,
+=======
+    CertificatesRefused,
+    CertificatesRenewed,
+    Connected,
+    Disconnected,
+>>>>>>> af60bd0 (TLS files may change while they are in use, and a revoked client is out at once)
     GaveUp,
     Received,
     Retrying,
 )
+<<<<<<< HEAD
 from layers.network.transport.tls import ClientTLS, explain, is_final
+=======
+from layers.network.trust.renewal import ClientTrust
+from layers.network.trust.tls import ClientTLS, explain, is_final
+>>>>>>> af60bd0 (TLS files may change while they are in use, and a revoked client is out at once)
 
 
 class Connector(Endpoint):
@@ -39,7 +51,12 @@ class Connector(Endpoint):
     Every method may be called from any thread; only `next_event` and `close` wait. It gives up when
     the server tells it to, when the certificates do not fit, or when it has not been connected for
     `give_up_s` (None: never). Without `tls` it connects only to loopback, unless `insecure`. Files
+<<<<<<< HEAD
     that it expects (`expect`) are received into `files`; if that is None, all are refused.
+=======
+    are received into `files`, and refused if that is None. Each attempt uses the files of `tls` as
+    they are then.
+>>>>>>> af60bd0 (TLS files may change while they are in use, and a revoked client is out at once)
 
     Raises:
         AddressError: an address that cannot be read or used safely.
@@ -67,7 +84,7 @@ class Connector(Endpoint):
         check_identity(identity)
         self._identity = identity
         self._tls = tls
-        self._context: ssl.SSLContext | None = None
+        self._trust: ClientTrust | None = None
         self._backoff = backoff or Backoff()
         self._features = features
         self._give_up_s = give_up_s
@@ -88,7 +105,7 @@ class Connector(Endpoint):
         Raises:
             CertificateError: something is wrong with the certificates.
         """
-        self._context = self._tls.context() if self._tls else None
+        self._trust = ClientTrust(self._tls) if self._tls else None
         self._begin(f"fedmx-connector-{self._identity}").run(self._seek_in_background())
 
     def send(self, message: object) -> int:
@@ -171,13 +188,14 @@ class Connector(Endpoint):
         """Connect once and return how it ended."""
         self._ended = None
         host = self._address.host
+        context = None if self._trust is None else self._renewed(self._trust)
         try:
             connecting = self._loop.create_connection(
                 lambda: self._connection(self._session),
                 host,
                 self._address.port,
-                ssl=self._context,
-                ssl_handshake_timeout=self._limits.handshake_s if self._context else None,
+                ssl=context,
+                ssl_handshake_timeout=self._limits.handshake_s if context else None,
             )
             _, connection = await asyncio.wait_for(connecting, 2 * self._limits.handshake_s)
         except ssl.SSLError as error:
@@ -194,6 +212,15 @@ class Connector(Endpoint):
         await asyncio.shield(connection.closed)
         return self._ended or Ended("this end closed the connection", "goodbye", final=False)
 
+    def _renewed(self, trust: ClientTrust) -> ssl.SSLContext:
+        """Return the TLS context for an attempt, from the files as they are now if they changed."""
+        new, problems = trust.check()
+        for what in new:
+            self._events.put(CertificatesRenewed(what))
+        for reason in problems:
+            self._events.put(CertificatesRefused(reason))
+        return trust.context
+
     def _session(self, transport: asyncio.Transport) -> ClientSession:
         return ClientSession(
             self._identity,
@@ -202,7 +229,7 @@ class Connector(Endpoint):
             limits=self._limits,
             features=self._features,
             token=self._token,
-            certified=self._context is not None,
+            certified=self._trust is not None,
         )
 
     def _take(self, connection: Connection, event: SessionEvent) -> None:

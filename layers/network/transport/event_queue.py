@@ -96,7 +96,27 @@ class EventQueue:
             self._on_room(one)
         return event
 
+<<<<<<< HEAD
     def full(self, peer: str) -> bool:
+=======
+    def drop(self, peer: str) -> None:
+        """Remove the messages of a peer that wait."""
+        with self._changed:
+            kept: deque[tuple[Event, int]] = deque()
+            for event, size in self._events:
+                if isinstance(event, Received) and event.peer == peer:
+                    self._bytes -= size
+                else:
+                    kept.append((event, size))
+            self._events = kept
+            room = self._paused and self._bytes <= self._max_bytes // 2
+            if room:
+                self._paused = False
+        if room:
+            self._on_room()
+
+    def full(self) -> bool:
+>>>>>>> af60bd0 (TLS files may change while they are in use, and a revoked client is out at once)
         """Return whether the writer must stop; `on_room` is called when there is room again."""
         with self._changed:
             if self._bytes > self._limits.max_queued_bytes:

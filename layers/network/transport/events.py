@@ -29,11 +29,26 @@ class Left:
 class ConnectionRejected:
     """Listener: a connection was closed before its session was open, or because it broke a rule.
 
-    `peer` is the identity that it claimed, or None.
+    `peer` is the identity that it claimed, or None. `final`: it was told not to come back.
     """
 
     address: str
     peer: str | None
+    reason: str
+    final: bool = False
+
+
+@dataclass(frozen=True)
+class CertificatesRenewed:
+    """TLS files have changed: from now on, new connections use what is in them."""
+
+    what: str
+
+
+@dataclass(frozen=True)
+class CertificatesRefused:
+    """TLS files have changed and cannot be used: what was in them before stays in use."""
+
     reason: str
 
 
@@ -119,6 +134,8 @@ Event = (
     Joined
     | Left
     | ConnectionRejected
+    | CertificatesRenewed
+    | CertificatesRefused
     | Connected
     | Disconnected
     | Retrying

@@ -15,6 +15,7 @@ from typing import Any
 from layers.network.encoding.codec import MessageCodec
 from layers.network.errors import (
     AddressError,
+    AuthenticationFailed,
     IdentityTaken,
     LimitExceeded,
     NetworkError,
@@ -29,12 +30,26 @@ from layers.network.protocol.session_events import Arrived, Ended, Opened, Sessi
 from layers.network.transport.address import Address
 from layers.network.transport.connection import Connection, peer_certificate
 from layers.network.transport.endpoint import Endpoint
+<<<<<<< HEAD
 from layers.network.transport.event_queue import NOBODY
 from layers.network.transport.events import ConnectionRejected, Event, Joined, Left, Received
 from layers.network.transport.tls import FAILURES, ServerTLS, common_name, explain
+=======
+from layers.network.transport.events import (
+    CertificatesRefused,
+    CertificatesRenewed,
+    ConnectionRejected,
+    Joined,
+    Left,
+    Received,
+)
+from layers.network.trust.renewal import ServerTrust
+from layers.network.trust.tls import FAILURES, ServerTLS, common_name, explain
+>>>>>>> af60bd0 (TLS files may change while they are in use, and a revoked client is out at once)
 
 BACKLOG = 1024
 HEARTBEATS_TO_TIMEOUT = 4
+CERTIFICATE_CHECK_S = 0.25  # between two looks at the files of certificates
 WANTED_FILES = 16_384
 
 
@@ -45,7 +60,9 @@ class Listener(Endpoint):
     Without `tls` it listens only on loopback, unless `insecure`. `token` is shared with the clients
     and never sent. With mutual TLS, or a token, a client that comes back takes over from its older
     connection; otherwise the newer one is refused while the older is alive. Files of a client are
-    received into `files`/CLIENT, and refused if that is None.
+    received into `files`/CLIENT, and refused if that is None. The files of `tls` may change at any
+    time: new connections use what is in them, and a client whose certificate is in the revocation
+    list is out.
 
     Raises:
         AddressError: an address that cannot be read or used safely.
@@ -71,7 +88,7 @@ class Listener(Endpoint):
         if not least <= heartbeat_s <= most:
             raise NetworkError(f"heartbeat_s must be {least:g} to {most:g}, not {heartbeat_s!r}")
         self._tls = tls
-        self._context: ssl.SSLContext | None = None
+        self._trust: ServerTrust | None = None
         self._heartbeat_s = heartbeat_s
         self._features = features
         self._socket: socket.socket
@@ -98,7 +115,7 @@ class Listener(Endpoint):
             AddressError: the port is in use, or the address is not this machine's.
             CertificateError: something is wrong with the certificates.
         """
-        self._context = self._tls.context() if self._tls else None
+        self._trust = ServerTrust(self._tls) if self._tls else None
         self._socket = _listen(self._address)
         self._address = Address(self._address.host, self._socket.getsockname()[1])
         _raise_file_limit()
@@ -139,6 +156,11 @@ class Listener(Endpoint):
         if connection is not None:
             self._soon(connection.leave, reason, final)
 
+    def renew_certificates(self) -> None:
+        """Look at the files of `tls` now; they are looked at often anyway."""
+        if self._trust is not None and self._thread is not None:
+            self._soon(self._renew, self._trust, False)
+
     def close(
         self, drain_s: float = 5.0, reason: str = "the server closes", final: bool = False
     ) -> None:
@@ -155,6 +177,32 @@ class Listener(Endpoint):
     async def _open(self) -> None:
         self._handshakes = asyncio.Semaphore(self._limits.max_handshakes)
         self._keep(self._accept())
+        if self._trust is not None:
+            self._keep(self._watch(self._trust))
+
+    async def _watch(self, trust: ServerTrust) -> None:
+        while True:
+            await asyncio.sleep(CERTIFICATE_CHECK_S)
+            self._renew(trust, True)
+
+    def _renew(self, trust: ServerTrust, patient: bool) -> None:
+        """Use what has changed in the files, and end the sessions of revoked certificates."""
+        new, problems = trust.check(patient)
+        for what in new:
+            self._events.put(CertificatesRenewed(what))
+        for reason in problems:
+            self._events.put(CertificatesRefused(reason))
+        if new:
+            for connection in list(self._connections):
+                if trust.is_revoked(connection.certificate):
+                    self._revoke(connection)
+
+    def _revoke(self, connection: Connection) -> None:
+        """End a session whose certificate was revoked; what the caller has not taken is dropped."""
+        peer = self._peer_of(connection)
+        if peer is not None and self._is_current(connection):
+            self._events.drop(peer)
+        connection.refuse(_revoked(), blamed=True)
 
     def _keep(self, work: Coroutine[Any, Any, None]) -> None:
         task = self._loop.create_task(work)
@@ -177,14 +225,15 @@ class Listener(Endpoint):
         """Do TLS and the handshake; until they end, this counts among `max_handshakes`."""
         accepted.setblocking(False)
         accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        context = None if self._trust is None else self._trust.context
         failures: list[ssl.SSLError] = []
         FAILURES.set(failures)
         try:
             _, connection = await self._loop.connect_accepted_socket(
                 lambda: self._connection(self._session),
                 accepted,
-                ssl=self._context,
-                ssl_handshake_timeout=self._limits.handshake_s if self._context else None,
+                ssl=context,
+                ssl_handshake_timeout=self._limits.handshake_s if context else None,
             )
             await connection.settled.wait()
         except OSError as error:
@@ -242,8 +291,14 @@ class Listener(Endpoint):
                     claimed = getattr(connection.session, "claimed", None)
                     # Who only claims a name gets none of that name's turns.
                     self._events.put(
+<<<<<<< HEAD
                         ConnectionRejected(connection.address, peer_known or claimed, reason),
                         peer_known or NOBODY,
+=======
+                        ConnectionRejected(
+                            connection.address, peer_known or claimed, reason, event.final
+                        )
+>>>>>>> af60bd0 (TLS files may change while they are in use, and a revoked client is out at once)
                     )
                 self._forget(connection, reason)
 
@@ -252,7 +307,9 @@ class Listener(Endpoint):
         older = self._peers.get(terms.identity)
         session = connection.session
         assert isinstance(session, ServerSession)
-        if older is not None and not terms.authenticated:
+        if self._trust is not None and self._trust.is_revoked(connection.certificate):
+            connection.refuse(_revoked())
+        elif older is not None and not terms.authenticated:
             error: NetworkError = IdentityTaken(
                 f"{terms.identity!r} is connected already, from {older.address}: choose another "
                 "identity, or wait until that connection has ended"
@@ -289,6 +346,10 @@ class Listener(Endpoint):
 
     def _closed(self, connection: Connection) -> None:
         self._forget(connection, "this end closed the connection")
+
+
+def _revoked() -> AuthenticationFailed:
+    return AuthenticationFailed("the client's certificate was revoked: ask for a new one")
 
 
 def _listen(address: Address) -> socket.socket:

@@ -258,7 +258,7 @@ def test_what_a_file_says_cannot_steer_the_terminal(folder: Path) -> None:
 def test_help_fits_80_columns_and_says_what_to_type_next(folder: Path) -> None:
     commands = ["run", "resume", "server", "client", "report", "list", "data", "certs"]
     inner = [["data", one] for one in ("show", "list", "get")]
-    inner += [["certs", one] for one in ("ca", "server", "client", "all", "show")]
+    inner += [["certs", one] for one in ("ca", "server", "client", "crl", "revoke", "all", "show")]
     for words in ([], *[[one] for one in commands], *inner):
         result = fedmx(*words, "--help", cwd=folder)
         assert (result.code, result.err) == (0, "")

@@ -13,6 +13,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from layers.network.errors import CertificateError
+from layers.network.trust.revocation import read_crl
 
 
 @dataclass(frozen=True)
@@ -20,12 +21,15 @@ class ServerTLS:
     """A server's certificate and key, and the CA whose clients it lets in.
 
     With `mutual` every client must show a certificate of that CA; its common name is its identity.
+    `crl` is the CA's list of the certificates that it has revoked, None for no list. `ca` may hold
+    several authorities, one after the other.
     """
 
     certificate: Path
     key: Path
     ca: Path
     mutual: bool = True
+    crl: Path | None = None
 
     def context(self) -> ssl.SSLContext:
         """Return the context for accepted connections.
@@ -36,7 +40,16 @@ class ServerTLS:
         context = _context(ssl.PROTOCOL_TLS_SERVER, self.certificate, self.key, self.ca)
         context.sslobject_class = AlertingSSLObject
         context.verify_mode = ssl.CERT_REQUIRED if self.mutual else ssl.CERT_NONE
+        context.num_tickets = 0  # a session that is resumed would show no certificate
         return context
+
+    def revoked(self) -> frozenset[int]:
+        """Return the serial numbers of the revoked certificates.
+
+        Raises:
+            CertificateError: the list is missing, unreadable, or no authority of `ca` signed it.
+        """
+        return frozenset() if self.crl is None else read_crl(self.crl, _authorities(self.ca))
 
 
 @dataclass(frozen=True)
@@ -120,6 +133,12 @@ def is_final(error: ssl.SSLError) -> bool:
     )
 
 
+def serial_number(certificate: dict[str, object] | None) -> int | None:
+    """Return the serial number of a certificate as `SSLSocket.getpeercert` gives it."""
+    serial = (certificate or {}).get("serialNumber")
+    return int(serial, 16) if isinstance(serial, str) else None
+
+
 def common_name(certificate: dict[str, object] | None) -> str | None:
     """Return the common name of a certificate as `SSLSocket.getpeercert` gives it."""
     subject = (certificate or {}).get("subject", ())
@@ -130,19 +149,17 @@ def common_name(certificate: dict[str, object] | None) -> str | None:
 def _context(protocol: int, certificate: Path | None, key: Path | None, ca: Path) -> ssl.SSLContext:
     context = ssl.SSLContext(protocol)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
-    authority = _certificate(ca)
+    authorities = _authorities(ca)
     context.load_verify_locations(ca)
     if (certificate is None) != (key is None):
         raise CertificateError("a certificate needs its key and a key its certificate: give both")
     if certificate is not None and key is not None:
         own = _certificate(certificate)
         _check_key(own, certificate, key)
-        try:
-            own.verify_directly_issued_by(authority)
-        except (ValueError, TypeError, InvalidSignature):
+        if not any(_has_signed(authority, own) for authority in authorities):
             raise CertificateError(
                 f"{certificate} was not signed by the CA {ca}: make it with that CA"
-            ) from None
+            )
         context.load_cert_chain(certificate, key)
     return context
 
@@ -156,11 +173,30 @@ def _read(path: Path) -> bytes:
         ) from None
 
 
-def _certificate(path: Path) -> x509.Certificate:
+def _has_signed(authority: x509.Certificate, certificate: x509.Certificate) -> bool:
     try:
-        certificate = x509.load_pem_x509_certificate(_read(path))
+        certificate.verify_directly_issued_by(authority)
+    except (ValueError, TypeError, InvalidSignature):
+        return False
+    return True
+
+
+def _authorities(path: Path) -> list[x509.Certificate]:
+    return [_valid(authority, path) for authority in _certificates(path)]
+
+
+def _certificate(path: Path) -> x509.Certificate:
+    return _valid(_certificates(path)[0], path)
+
+
+def _certificates(path: Path) -> list[x509.Certificate]:
+    try:
+        return x509.load_pem_x509_certificates(_read(path))
     except ValueError:
         raise CertificateError(f"{path} is not a certificate in PEM format") from None
+
+
+def _valid(certificate: x509.Certificate, path: Path) -> x509.Certificate:
     now = datetime.datetime.now(datetime.timezone.utc)
     if now > certificate.not_valid_after_utc:
         day = certificate.not_valid_after_utc.date()

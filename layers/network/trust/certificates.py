@@ -90,7 +90,7 @@ def _sign(
     alternatives: x509.SubjectAlternativeName | None,
     days: int,
 ) -> CertificateFiles:
-    authority, authority_key = _authority(folder)
+    authority, authority_key = authority_of(folder)
     key = ec.generate_private_key(ec.SECP256R1())
     builder = _builder(_name(common_name), authority.subject, key.public_key(), days)
     builder = builder.add_extension(
@@ -105,7 +105,12 @@ def _sign(
     return _write(folder, file_name, builder.sign(authority_key, hashes.SHA256()), key)
 
 
-def _authority(folder: Path) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
+def authority_of(folder: Path) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
+    """Return the certificate and the key of the authority in a folder.
+
+    Raises:
+        CertificateError: there is none, or it is damaged.
+    """
     try:
         certificate = x509.load_pem_x509_certificate((folder / f"{CA_NAME}.pem").read_bytes())
         key = load_pem_private_key((folder / f"{CA_NAME}.key").read_bytes(), password=None)
