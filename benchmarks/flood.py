@@ -98,6 +98,7 @@ def flood(address: str, folder: Path, kind: str) -> None:
             raw.recv(1 << 16)
             hello = Hello(1, f"client-{FLOODER}", [], bytes(32), 1 << 30, 8, b"")
             raw.sendall(frame(Kind.HELLO, 0, bytes(CONTROL.encode(hello))))
+            raw.recv(1 << 16)
             raw.settimeout(1.0)
             streams = itertools.count(1)
             while not ended.is_set():

@@ -96,6 +96,8 @@ def resume(
     restart_on(experiment.compute.bits)
     _tell_other_instructions(folder.facts.get("instructions"))
     deployed = folder.facts.get("mode") == "server"
+    if patience is not None and not deployed:
+        raise RunError(f"{path}: --patience is for a deployed run, and this one is a simulation")
     if deployed:
         check_network(experiment.network)
 

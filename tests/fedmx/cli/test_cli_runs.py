@@ -155,6 +155,18 @@ def test_a_run_that_is_done_is_not_resumed_and_an_edited_one_neither(
     assert "is not the experiment that the run began with; restore the file" in error
 
 
+def test_patience_is_for_deployed_clients_and_more_than_nothing(
+    whole: tuple[CommandResult, Path], tmp_path: Path
+) -> None:
+    for name in ("run.json", "experiment.yaml"):
+        (tmp_path / name).write_bytes((run_in(whole[1]) / name).read_bytes())
+    facts = (tmp_path / "run.json").read_text()
+    for seconds, text in ((5, "--patience is for a deployed run"), (0, "network.patience_s")):
+        error = fedmx("resume", tmp_path, "--patience", seconds, cwd=tmp_path).error_text
+        assert text in error
+    assert (tmp_path / "run.json").read_text() == facts
+
+
 def test_a_report_says_where_its_page_is(whole: tuple[CommandResult, Path], tmp_path: Path) -> None:
     run = run_in(whole[1])
     result = fedmx("report", run, run, "-o", tmp_path / "page.html", cwd=tmp_path)

@@ -177,7 +177,7 @@ def test_nothing_of_a_closed_connection_waits_for_the_collector_of_cycles(
 ) -> None:
     server_tls = certificates.server if secure else None
     limits = Limits(linger_s=0.05)
-    heartbeat_s = 0.05 if how == "stalls" else 60.0
+    heartbeat_s = 0.1 if how == "stalls" else 60.0
     with Listener(
         "127.0.0.1:0", CODEC, tls=server_tls, limits=limits, heartbeat_s=heartbeat_s
     ) as listener:
