@@ -23,26 +23,17 @@ from layers.network.transport.backoff import Backoff
 from layers.network.transport.connection import Connection
 from layers.network.transport.endpoint import Endpoint
 from layers.network.transport.events import (
-<<<<<<< HEAD
-    Connected,
-    Disconnected,
-    Event,
-=======
     CertificatesRefused,
     CertificatesRenewed,
     Connected,
     Disconnected,
->>>>>>> af60bd0 (TLS files may change while they are in use, and a revoked client is out at once)
+    Event,
     GaveUp,
     Received,
     Retrying,
 )
-<<<<<<< HEAD
-from layers.network.transport.tls import ClientTLS, explain, is_final
-=======
 from layers.network.trust.renewal import ClientTrust
 from layers.network.trust.tls import ClientTLS, explain, is_final
->>>>>>> af60bd0 (TLS files may change while they are in use, and a revoked client is out at once)
 
 
 class Connector(Endpoint):
@@ -51,12 +42,8 @@ class Connector(Endpoint):
     Every method may be called from any thread; only `next_event` and `close` wait. It gives up when
     the server tells it to, when the certificates do not fit, or when it has not been connected for
     `give_up_s` (None: never). Without `tls` it connects only to loopback, unless `insecure`. Files
-<<<<<<< HEAD
-    that it expects (`expect`) are received into `files`; if that is None, all are refused.
-=======
-    are received into `files`, and refused if that is None. Each attempt uses the files of `tls` as
-    they are then.
->>>>>>> af60bd0 (TLS files may change while they are in use, and a revoked client is out at once)
+    that it expects (`expect`) are received into `files`; if that is None, all are refused. Each
+    attempt uses the files of `tls` as they are then.
 
     Raises:
         AddressError: an address that cannot be read or used safely.
@@ -216,9 +203,9 @@ class Connector(Endpoint):
         """Return the TLS context for an attempt, from the files as they are now if they changed."""
         new, problems = trust.check()
         for what in new:
-            self._events.put(CertificatesRenewed(what))
+            self._report(CertificatesRenewed(what))
         for reason in problems:
-            self._events.put(CertificatesRefused(reason))
+            self._report(CertificatesRefused(reason))
         return trust.context
 
     def _session(self, transport: asyncio.Transport) -> ClientSession:

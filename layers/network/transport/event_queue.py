@@ -96,27 +96,27 @@ class EventQueue:
             self._on_room(one)
         return event
 
-<<<<<<< HEAD
-    def full(self, peer: str) -> bool:
-=======
     def drop(self, peer: str) -> None:
         """Remove the messages of a peer that wait."""
+        released = 0
         with self._changed:
-            kept: deque[tuple[Event, int]] = deque()
-            for event, size in self._events:
-                if isinstance(event, Received) and event.peer == peer:
-                    self._bytes -= size
-                else:
-                    kept.append((event, size))
-            self._events = kept
-            room = self._paused and self._bytes <= self._max_bytes // 2
-            if room:
-                self._paused = False
-        if room:
-            self._on_room()
+            waiting = self._peers.get(peer)
+            if waiting is None:
+                return
+            for item in [one for one in waiting.events if isinstance(one[1], Received)]:
+                waiting.events.remove(item)
+                waiting.bytes -= item[2]
+                self._bytes -= item[2]
+                released += item[3]
+            if not waiting.events:
+                self._turns.remove(peer)
+                del self._peers[peer]
+            resumed = self._resumed(peer, waiting)
+        self._release(released)
+        for one in resumed:
+            self._on_room(one)
 
-    def full(self) -> bool:
->>>>>>> af60bd0 (TLS files may change while they are in use, and a revoked client is out at once)
+    def full(self, peer: str) -> bool:
         """Return whether the writer must stop; `on_room` is called when there is room again."""
         with self._changed:
             if self._bytes > self._limits.max_queued_bytes:
@@ -153,18 +153,22 @@ class EventQueue:
         waiting.bytes -= size
         self._bytes -= size
         self._turns.popleft()
-        resumed: list[str] = []
         if waiting.events:
             self._turns.append(peer)
         else:
             del self._peers[peer]
+        return event, reserved, self._resumed(peer, waiting)
+
+    def _resumed(self, peer: str, waiting: _Waiting) -> list[str]:
+        """Return whom to read from again, now that less waits."""
+        resumed: list[str] = []
         if self._paused and self._bytes <= self._limits.max_queued_bytes // 2:
             self._paused = False
             resumed.append(EVERYBODY)
         if waiting.paused and not self._above(waiting, 2):
             waiting.paused = False
             resumed.append(peer)
-        return event, reserved, resumed
+        return resumed
 
     def _above(self, waiting: _Waiting, part: int) -> bool:
         """Return whether more waits than the part 1/`part` of what one peer may have waiting."""

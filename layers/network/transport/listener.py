@@ -30,22 +30,18 @@ from layers.network.protocol.session_events import Arrived, Ended, Opened, Sessi
 from layers.network.transport.address import Address
 from layers.network.transport.connection import Connection, peer_certificate
 from layers.network.transport.endpoint import Endpoint
-<<<<<<< HEAD
 from layers.network.transport.event_queue import NOBODY
-from layers.network.transport.events import ConnectionRejected, Event, Joined, Left, Received
-from layers.network.transport.tls import FAILURES, ServerTLS, common_name, explain
-=======
 from layers.network.transport.events import (
     CertificatesRefused,
     CertificatesRenewed,
     ConnectionRejected,
+    Event,
     Joined,
     Left,
     Received,
 )
 from layers.network.trust.renewal import ServerTrust
 from layers.network.trust.tls import FAILURES, ServerTLS, common_name, explain
->>>>>>> af60bd0 (TLS files may change while they are in use, and a revoked client is out at once)
 
 BACKLOG = 1024
 HEARTBEATS_TO_TIMEOUT = 4
@@ -291,14 +287,10 @@ class Listener(Endpoint):
                     claimed = getattr(connection.session, "claimed", None)
                     # Who only claims a name gets none of that name's turns.
                     self._events.put(
-<<<<<<< HEAD
-                        ConnectionRejected(connection.address, peer_known or claimed, reason),
-                        peer_known or NOBODY,
-=======
                         ConnectionRejected(
                             connection.address, peer_known or claimed, reason, event.final
-                        )
->>>>>>> af60bd0 (TLS files may change while they are in use, and a revoked client is out at once)
+                        ),
+                        peer_known or NOBODY,
                     )
                 self._forget(connection, reason)
 
