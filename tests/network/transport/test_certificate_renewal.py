@@ -23,6 +23,7 @@ from layers.network import (
     GaveUp,
     Joined,
     Left,
+    Limits,
     Listener,
     Received,
     ServerTLS,
@@ -33,7 +34,7 @@ from layers.network import (
     revoke,
 )
 from layers.network.errors import NotConnected
-from layers.network.transport.event_queue import EventQueue
+from layers.network.transport.event_queue import EVERYBODY, EventQueue
 from layers.network.trust.renewal import Renewed
 from layers.network.trust.tls import serial_number
 from tests.network.conftest import Authority, Certificates
@@ -233,7 +234,7 @@ def test_what_a_revoked_client_has_sent_and_nobody_has_taken_is_dropped(
         thief.send(Note("an update"))
         waiting = threading.Event()
         for _ in range(400):  # until the note waits in the listener's queue
-            if any(isinstance(event, Received) for event, _ in listener._events._events):
+            if len(listener._events) == 2:  # the client has joined, and the note
                 break
             waiting.wait(0.05)
         assert tls.certificate is not None
@@ -246,18 +247,20 @@ def test_what_a_revoked_client_has_sent_and_nobody_has_taken_is_dropped(
 
 
 def test_dropping_messages_makes_room_for_those_of_others() -> None:
-    room = threading.Event()
-    queue = EventQueue(2000, room.set)
-    queue.put(Received("client-2", None, 3000))
-    queue.put(Received("client-1", None, 10))
-    assert queue.full()
+    resumed: list[str] = []
+    released: list[int] = []
+    queue = EventQueue(Limits(max_queued_bytes=2000), resumed.append, released.append)
+    queue.put(Received("client-2", None, 3000), "client-2", reserved=3000)
+    queue.put(Left("client-2", "gone"), "client-2")
+    queue.put(Received("client-1", None, 10), "client-1")
+    assert queue.full("client-1")
     queue.drop("client-2")
-    assert room.is_set()
-    assert not queue.full()
-    left = queue.get(0.0)
-    assert isinstance(left, Received)
-    assert left.peer == "client-1"
-    assert queue.get(0.0) is None
+    assert EVERYBODY in resumed
+    assert released == [3000]
+    assert not queue.full("client-3")
+    seen = [queue.get(0.0) for _ in range(3)]
+    assert [getattr(event, "peer", None) for event in seen] == ["client-2", "client-1", None]
+    assert isinstance(seen[0], Left)
 
 
 def test_a_list_of_another_authority_does_not_replace_the_one_in_use(
