@@ -410,7 +410,9 @@ def test_the_end_waits_for_nobody_when_everybody_knows_it(
     sessions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waits_s: list[float] = []
-    monkeypatch.setattr(sessions.network, "next_event", waits_s.append)
+    monkeypatch.setattr(
+        sessions.network, "next_event", lambda timeout_s, last=None: waits_s.append(timeout_s)
+    )
     sessions.membership.rejoin_s = 1.0
     sessions.network.peers = {f"client-{client}" for client in range(5)}
     sessions.finish("3 rounds", everyone=True)
