@@ -266,5 +266,6 @@ class Endpoint(ABC):
             done = connection.session.meter.read()
             self._past[peer] = self._past.get(peer, ConnectionTraffic()) + done
             self._connections.discard(connection)
+        self._progress.pop(connection, None)
         self._transfers.ended(connection)
         self._closed(connection)

@@ -98,6 +98,7 @@ def test_who_holds_memory_and_stalls_is_disconnected_when_others_wait_and_not_be
             assert left.peer == "raw"
             assert "comes too slowly" in left.reason
             assert await_event(listener, Received).peer == "honest"
+            until(lambda: not listener._progress)  # nothing keeps a connection that is gone
         raw.close()
 
 
