@@ -286,7 +286,11 @@ class Connection(asyncio.BufferedProtocol):
             self._close()
         else:
             self._arm()
-        if Hold.ANSWERS in self._holds and self.session.answers_bytes <= UNREAD_BYTES // 2:
+        if (
+            self._holds
+            and Hold.ANSWERS in self._holds
+            and self.session.answers_bytes <= UNREAD_BYTES // 2
+        ):
             self.release(Hold.ANSWERS)
 
     def _arm(self) -> None:
