@@ -249,7 +249,7 @@ def test_what_a_revoked_client_has_sent_and_nobody_has_taken_is_dropped(
 def test_dropping_messages_makes_room_for_those_of_others() -> None:
     resumed: list[str] = []
     released: list[int] = []
-    queue = EventQueue(Limits(max_queued_bytes=2000), resumed.append, released.append)
+    queue = EventQueue(Limits(max_queued_bytes=3000), resumed.append, released.append)
     queue.put(Received("client-2", None, 3000), "client-2", reserved=3000)
     queue.put(Left("client-2", "gone"), "client-2")
     queue.put(Received("client-1", None, 10), "client-1")

@@ -160,12 +160,13 @@ def tls_session(listener: Listener, tls: ClientTLS, identity: str) -> ssl.SSLSoc
 
 
 def what_is_held(listener: Listener) -> list[weakref.ref[object]]:
-    """The listener's only connection, with its session, its transport and its message's memory."""
+    """The listener's only connection, with its session, its TLS and its message's memory."""
     (connection,) = listener._connections
     until(lambda: connection.session._inbox._open)
     (buffer,) = [room.obj for room, _ in connection.session._inbox._open.values()]
-    transport = getattr(connection._transport, "_ssl_protocol", connection._transport)
-    held = [weakref.ref(one) for one in (connection, connection.session, transport, buffer)]
+    held = [weakref.ref(one) for one in (connection, connection.session, buffer)]
+    if (tls := getattr(connection._transport, "_ssl_protocol", None)) is not None:
+        held.append(weakref.ref(tls))  # asyncio's plain transport is a small cycle of its own
     assert all(one() is not None for one in held)
     return held
 
