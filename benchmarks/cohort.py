@@ -87,7 +87,7 @@ def _experiment(options: argparse.Namespace, cohort: int) -> Experiment:
         },
         "logic": {"preset": {"name": options.preset, "count": cohort}},
     }
-    return Experiment.parse(json.dumps(tree), "cohort", folder=HERE)
+    return Experiment.parse(json.dumps(tree), "cohort", folder=HERE, modules=None)
 
 
 def _scheduled_s(process: int) -> float:

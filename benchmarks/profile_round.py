@@ -50,7 +50,9 @@ def main() -> None:
         },
         "logic": {"selector": {"name": "uniform", "count": 10}},
     }
-    with simulate(Experiment.parse(json.dumps(tree), "profile", folder=HERE)) as simulation:
+    with simulate(
+        Experiment.parse(json.dumps(tree), "profile", folder=HERE, modules=None)
+    ) as simulation:
         rounds = iter(simulation)
         next(rounds)  # compiles
         profile = cProfile.Profile()

@@ -88,7 +88,9 @@ def simulate(options: argparse.Namespace) -> None:
         "logic": {"selector": {"name": "uniform", "count": options.cohort}},
     }
     overrides = executor_override(options.executor)
-    experiment = Experiment.parse(json.dumps(tree), "benchmark", overrides, folder=HERE)
+    experiment = Experiment.parse(
+        json.dumps(tree), "benchmark", overrides, folder=HERE, modules=None
+    )
     with simulate(experiment) as simulation:
         for _, _ in zip(range(clock.rounds), simulation, strict=False):
             clock.tick()

@@ -72,8 +72,8 @@ def _run(cell: Cell, end: float, patience: float) -> None:
         return
     RUNS.joinpath(cell.group).mkdir(parents=True, exist_ok=True)
     where = [f"name={cell.name}", f"run.folder={RUNS / cell.group}"]
-    begin = [*cell.command(), *(word for one in where for word in ("--set", one))]
-    command = ["resume", str(folder.path)] if folder else begin
+    begin = [*cell.command(), "--own-modules", *(word for one in where for word in ("--set", one))]
+    command = ["resume", str(folder.path), "--own-modules"] if folder else begin
     before = time.monotonic()
     with RUNS.joinpath(cell.group, f"{cell.name}.log").open("a") as log:
         # In a session of its own: a Ctrl-C in the terminal reaches it once, from here.

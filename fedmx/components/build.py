@@ -37,7 +37,8 @@ def resolve(kind: str, reference: Component, table: Mapping[str, Any], /) -> Any
         The object that the component holds, an entry of the table, or the user's own code.
 
     Raises:
-        ExperimentError: the name is unknown, or its module cannot be imported.
+        ExperimentError: the name is unknown, its module is not allowed or cannot be imported, or
+            what it names is no component of this kind.
     """
     if reference.object is not None:
         return reference.object
@@ -51,10 +52,18 @@ def resolve(kind: str, reference: Component, table: Mapping[str, Any], /) -> Any
         raise _error(reference, f"{reference.not_portable_reason}; run again from that program")
     if ":" not in name:
         raise _error(reference, unknown_name(kind, name, table))
+    allowed = None if reference.given_by_hand else reference.source.modules
     try:
-        return import_user_code(name, reference.source.folder, reference.source.modules)
+        found = import_user_code(name, reference.source.folder, allowed)
     except UserCodeError as error:
         raise _error(reference, str(error)) from error.__cause__
+    # Not at the top: a check of names imports no layer.
+    from fedmx.components.wanted import problem_with
+
+    problem = problem_with(kind, found)
+    if problem is not None:
+        raise _error(reference, f"{name} {problem}")
+    return found
 
 
 def bind(

@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import PlainValidator, ValidationInfo
 
-from fedmx.components.source import Source, Where
+from fedmx.components.source import OVERRIDDEN, Source, Where
 from fedmx.components.text import shown
 
 _MAX_DEPTH = 32  # nesting of settings; experiment.reader has the same limit
@@ -54,7 +54,7 @@ class Component:
         """
         source = source or Source()
         if isinstance(value, Component):
-            return dataclasses.replace(value, where=where, source=source)
+            return dataclasses.replace(value, where=where, source=value._within(source))
         if isinstance(value, str):
             return cls(_check_name(value), {}, None, where, source)
         if isinstance(value, Mapping):
@@ -68,6 +68,19 @@ class Component:
         if value is None or isinstance(value, bool | int | float | list | tuple | set | bytes):
             raise ValueError(f"must be a name or a mapping with a name, not {shown(value)}")
         return cls(_code_name(value), {}, value, where, source)
+
+    def _within(self, source: Source) -> Source:
+        """Return another source, with what this component may import."""
+        known = self.source.folder is not None or self.source.modules is not None
+        if self.object is not None or not known:
+            return source
+        modules = None if self.given_by_hand else self.source.modules
+        return dataclasses.replace(source, folder=self.source.folder, modules=modules)
+
+    @property
+    def given_by_hand(self) -> bool:
+        """Whether its name was typed (``--set``) by whoever runs the experiment."""
+        return self.source.line_of((*self.where, "name")) == OVERRIDDEN
 
     @property
     def not_portable_reason(self) -> str | None:

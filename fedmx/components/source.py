@@ -28,7 +28,7 @@ class Source:
     Attributes:
         name: the file's name for messages; empty for an experiment made in Python.
         folder: the file's folder; the experiment can name modules in it.
-        modules: the modules that the experiment may import; None: all.
+        modules: the modules that the experiment may import, with their submodules; None: all.
         lines: the line of each place, from 1, or `OVERRIDDEN`.
     """
 
@@ -37,16 +37,17 @@ class Source:
     modules: frozenset[str] | None = None
     lines: Mapping[Where, int] = field(default_factory=dict)
 
+    def line_of(self, where: Where) -> int | None:
+        """Return the line of a place, or of the nearest place above it whose line is known."""
+        above = (where[:n] for n in range(len(where), -1, -1))
+        return next((self.lines[place] for place in above if place in self.lines), None)
+
     def problem(self, where: Where, text: str) -> str:
         """Return a message of one line: file, line, dotted path and ``text``.
 
         The line is that of the place, or of the nearest place above it whose line is known.
         """
-        line = next(
-            (self.lines[where[:n]] for n in range(len(where), -1, -1) if where[:n] in self.lines),
-            None,
-        )
-        path = dotted(where)
+        line, path = self.line_of(where), dotted(where)
         if line == OVERRIDDEN:
             return f"--set {path}: {text}"
         place = self.name if line is None else f"{self.name}:{line}"

@@ -42,14 +42,8 @@ def import_user_code(name: str, folder: Path | None, modules: Collection[str] | 
     parts, attributes = path.split("."), qualified.split(".")
     if not all(part.isidentifier() and not part.startswith("_") for part in parts + attributes):
         raise UserCodeError(f"{shown(name)} is not of the form package.module:Name")
-    if modules is not None and not any(
-        path == one or path.startswith(f"{one}.") for one in modules
-    ):
-        raise UserCodeError(
-            f"{shown(name)} names code of the module {shown(path)}, which is not "
-            f"allowed here (allowed: {', '.join(sorted(modules)) or 'none'}); "
-            f"if it is yours, allow it: fedmx client --module {path}"
-        )
+    if not is_allowed(name, modules):
+        raise UserCodeError(not_allowed(name, modules))
     _check_not_pythons(parts[0], name)
     folders = [found.resolve() for found in (folder, Path.cwd()) if found is not None]
     module = _import_module(path, name, folders)
@@ -67,6 +61,22 @@ def import_user_code(name: str, folder: Path | None, modules: Collection[str] | 
     if inspect.isclass(found) or inspect.isroutine(found):
         _check_not_pythons(str(getattr(found, "__module__", None) or "").partition(".")[0], name)
     return found
+
+
+def is_allowed(name: str, modules: Collection[str] | None) -> bool:
+    """Return whether ``package.module:Name`` is in one of the modules, or below it; None: all."""
+    path = name.partition(":")[0]
+    return modules is None or any(path == one or path.startswith(f"{one}.") for one in modules)
+
+
+def not_allowed(name: str, modules: Collection[str] | None) -> str:
+    """Return the message about a name in a module that is not allowed."""
+    path = name.partition(":")[0]
+    return (
+        f"{shown(name)} names code of the module {shown(path)}, which is not allowed here "
+        f"(allowed: {', '.join(sorted(modules or ())) or 'none'}); if you trust it, allow it: "
+        f"--module {path}, or modules=[...] in Python"
+    )
 
 
 def place_of(error: BaseException) -> str:

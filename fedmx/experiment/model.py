@@ -65,20 +65,22 @@ class Experiment(Section):
         overrides: Sequence[str] = (),
         *,
         folder: Path | None = None,
+        modules: Collection[str] | None = (),
     ) -> Experiment:
-        """Read an experiment file (YAML).
+        """Read an experiment file (YAML). Nothing that it names is imported before it is used.
 
         Args:
             path: the file.
             overrides: ``PATH=VALUE`` texts, as after ``--set``.
             folder: where to look for modules that the file names; None: the file's own folder.
+            modules: see `parse`.
 
         Raises:
             ExperimentError: the file cannot be read, or something in it is wrong.
         """
         text = read_text(path)
         folder = folder or Path(path).resolve().parent
-        return cls.parse(text, str(path), overrides, folder=folder)
+        return cls.parse(text, str(path), overrides, folder=folder, modules=modules)
 
     @classmethod
     def parse(
@@ -88,17 +90,18 @@ class Experiment(Section):
         overrides: Sequence[str] = (),
         *,
         folder: Path | None = None,
-        modules: Collection[str] | None = None,
+        modules: Collection[str] | None = (),
     ) -> Experiment:
-        """Read an experiment from YAML text.
+        """Read an experiment from YAML text. Nothing that it names is imported before it is used.
 
         Args:
             text: the text.
             source: what messages call the text.
             overrides: ``PATH=VALUE`` texts, as after ``--set``.
             folder: where to look for modules that the text names.
-            modules: the modules that ``package.module:Name`` may import, with their submodules;
-                none for ``()``, all for None. For text that came from another machine.
+            modules: the modules whose code the text may name as ``package.module:Name``, with
+                their submodules; all for None, which is for a text that you wrote yourself. What
+                an override names is always allowed.
 
         Raises:
             ExperimentError: something in the text is wrong.
@@ -122,7 +125,9 @@ class Experiment(Section):
         Raises:
             ExperimentError: an override is wrong, or does not fit the rest.
         """
-        return self._of(self.tree(), overrides, Source())
+        origins = (component.source for component in self.components)
+        origin = next((one for one in origins if one.modules is not None), Source())
+        return self._of(self.tree(), overrides, Source("", origin.folder, origin.modules))
 
     def tree(self) -> dict[str, Any]:
         """Return all values as a mapping that `from_dict` takes; components stay components."""

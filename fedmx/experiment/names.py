@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from fedmx.components.index import read_index, unknown_name
-from fedmx.components.source import OVERRIDDEN, Where
+from fedmx.components.source import OVERRIDDEN, Source, Where
 from fedmx.errors import ExperimentError
 from fedmx.experiment.reader import parse_text, parse_value, read_text
 
@@ -42,6 +42,22 @@ def check_names(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> 
     Raises:
         ExperimentError: the file cannot be read, is not YAML, or names an unknown component.
     """
+    tree, source = read_tree(path, overrides)
+    problems = [
+        source.problem(where, unknown_name(noun, name, names))
+        for where, name, noun, names in names_in(tree)
+        if not _is_known(name, names)
+    ]
+    if problems:
+        raise ExperimentError.of(source.name, problems)
+
+
+def read_tree(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> tuple[Any, Source]:
+    """Return the values of an experiment file, with the overrides in it as far as they fit.
+
+    Raises:
+        ExperimentError: the file cannot be read, or is not YAML.
+    """
     tree, source = parse_text(read_text(path), str(path))
     lines = dict(source.lines)
     for override in overrides:
@@ -53,17 +69,10 @@ def check_names(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> 
             continue  # a wrong override; `Experiment.read` says why
         lines = {one: line for one, line in lines.items() if one[: len(where)] != where}
         lines[where] = OVERRIDDEN
-    source = replace(source, lines=lines)
-    problems = [
-        source.problem(where, unknown_name(noun, name, names))
-        for where, name, noun, names in _named(tree)
-        if not _is_known(name, names)
-    ]
-    if problems:
-        raise ExperimentError.of(source.name, problems)
+    return tree, replace(source, lines=lines)
 
 
-def _named(tree: Any) -> Iterator[tuple[Where, str, str, Mapping[str, Any]]]:
+def names_in(tree: Any) -> Iterator[tuple[Where, str, str, Mapping[str, Any]]]:
     """Yield each component's place and name, with the noun and the known names of its kind."""
     for place, (kind, noun) in PLACES.items():
         value = tree

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -46,19 +46,24 @@ class TrainedModel:
     notes: Mapping[str, str]
 
     @classmethod
-    def of(cls, folder: RunFolder) -> TrainedModel:
+    def of(cls, folder: RunFolder, modules: Collection[str] | None = ()) -> TrainedModel:
         """Return the model of a run folder: its last, or that of its newest checkpoint.
+
+        Args:
+            folder: the run folder.
+            modules: the modules whose code its experiment may name; None: all.
 
         Raises:
             RunError: the run has trained nothing yet, or its folder is incomplete.
             ExperimentError: the model cannot be built here.
         """
         path, round = _weights_of(folder)
-        modules = folder.facts.get("modules")
+        own = folder.facts.get("modules")
         experiment = Experiment.parse(
             folder.experiment_yaml,
             str(folder.path / "experiment.yaml"),
-            folder=Path(modules) if isinstance(modules, str) else None,
+            folder=Path(own) if isinstance(own, str) else None,
+            modules=modules,
         )
         assembly = _assembly(folder, experiment)
         engine = assembly.engine

@@ -70,7 +70,7 @@ def test_every_experiment_file_of_a_page_runs(page: Path, tmp_path: Path) -> Non
     code = (
         "from fedmx import Experiment, simulate\n"
         f"for file in {files!r}:\n"
-        "    *_, last = simulate(Experiment.read(file, ['rounds=2']))\n"
+        "    *_, last = simulate(Experiment.read(file, ['rounds=2'], modules=None))\n"
         "    print(file, last.round)\n"
     )
     assert run_python(code, tmp_path).splitlines() == [f"{file} 2" for file in files]

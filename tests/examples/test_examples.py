@@ -201,6 +201,7 @@ def test_your_own_parts_give_the_same_model_and_bytes_over_sockets(
 ) -> None:
     own = EXAMPLES / file
     given = ["--set", "rounds=3", "--set", "clients=2", "--set", "logic.selector.fraction=1.0"]
+    given.append("--own-modules")
     simulated = start([*FEDMX, "run", str(own), *given], tmp_path)
     away = tmp_path / "server"
     away.mkdir()
@@ -225,7 +226,7 @@ def test_your_own_parts_give_the_same_model_and_bytes_over_sockets(
 
 
 def test_a_client_takes_no_code_that_it_was_not_told_to_allow(tmp_path: Path, start: Start) -> None:
-    given = ["--set", "clients=1", "--listen", "127.0.0.1:0"]
+    given = ["--set", "clients=1", "--listen", "127.0.0.1:0", "--own-modules"]
     server = start([*FEDMX, "server", str(EXAMPLES / "own_hook.yaml"), *given], tmp_path)
     address = server.await_line("listening on ").split()[2]
     shutil.copy(EXAMPLES / "own_hook.py", tmp_path)

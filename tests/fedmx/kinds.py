@@ -73,7 +73,7 @@ def write_models(folder: Path) -> None:
 
 def experiment(folder: Path, **changed: Any) -> Experiment:
     text = json.dumps({**TREE, **changed})
-    return Experiment.parse(text, "kinds.yaml", folder=folder)
+    return Experiment.parse(text, "kinds.yaml", folder=folder, modules=None)
 
 
 def outcome(given: Experiment, backend: Backend | None = None) -> list[Any]:

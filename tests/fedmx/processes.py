@@ -83,14 +83,14 @@ class Deployment:
 
     def serve(self) -> Process:
         """Start the server at a port that the system chooses."""
-        words = ["server", str(self._experiment), "--listen", "127.0.0.1:0"]
+        words = ["server", str(self._experiment), "--listen", "127.0.0.1:0", "--own-modules"]
         server = self._start("server", *words, *self._tls("server"))
         self.address = server.line("listening on ").split()[-1]
         return server
 
     def resume(self) -> Process:
         """Start a server that goes on with the run."""
-        return self._start("resumed", "resume", str(self.run.path))
+        return self._start("resumed", "resume", str(self.run.path), "--own-modules")
 
     def client(self, number: int, parts: int, *more: str) -> Process:
         """Start one client; it keeps its memory in this deployment's folder."""

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from fedmx.cli.terminal.options import Overrides, show_help_without_command
+from fedmx.cli.terminal.permission import Modules, OwnModules, allowed_modules
 from fedmx.cli.terminal.tables import show_table
 
 DEFAULT_CLIENTS = 100  # for a data set that is named without an experiment
@@ -36,6 +37,8 @@ def show(
         Path | None,
         typer.Option(metavar="PATH", help="Also draw labels by client (.png, .svg or .pdf)."),
     ] = None,
+    module: Modules = None,
+    own_modules: OwnModules = False,
 ) -> None:
     """Show how a data set is divided among clients."""
     import numpy as np
@@ -56,7 +59,8 @@ def show(
         experiment = Experiment.from_dict(given, overrides)
     else:
         check_names(file, overrides)
-        experiment = Experiment.read(file, overrides)
+        modules = allowed_modules(file, overrides, module, own_modules)
+        experiment = Experiment.read(file, overrides, modules=modules)
 
     from fedmx.assembly.assembly import Assembly
     from fedmx.cli.terminal.downloads import files_with_progress

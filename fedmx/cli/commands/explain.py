@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from fedmx.cli.terminal.options import Overrides
+from fedmx.cli.terminal.permission import options, place
 
 if TYPE_CHECKING:
     from fedmx.components.settings import Setting
@@ -32,12 +36,45 @@ NOUNS = {
 
 def explain(
     name: Annotated[
-        str, typer.Argument(metavar="NAME", help="A name that an experiment file can use.")
+        str,
+        typer.Argument(
+            metavar="NAME|FILE", help="A name that an experiment file can use, or such a file."
+        ),
     ],
+    set_: Overrides = None,
 ) -> None:
-    """Explain what a name of an experiment file stands for."""
-    for line in explanation(name):
+    """Explain a name of an experiment file, or whose code a whole file would run."""
+    file = Path(name)
+    named_file = file.suffix in (".yaml", ".yml") or file.is_file()
+    for line in whose_code(file, set_ or ()) if named_file else explanation(name):
         typer.echo(line)
+
+
+def whose_code(file: Path, overrides: Sequence[str] = ()) -> list[str]:
+    """Return the lines about whose code an experiment file would run; none of it is imported.
+
+    Raises:
+        ExperimentError: the file cannot be read, or names an unknown component.
+    """
+    from fedmx.components.source import dotted
+    from fedmx.experiment.names import check_names
+    from fedmx.experiment.own_code import named_code
+
+    check_names(file, overrides)
+    code = named_code(file, overrides)
+    rows = [(dotted(one.where), one.name, place(one)) for one in code]
+    widths = [max(len(row[column]) for row in rows) if rows else 0 for column in (0, 1)]
+    lines = [f"{where:<{widths[0]}}  {name:<{widths[1]}}  {of}" for where, name, of in rows]
+    others = [one for one in code if one.owner is not None]
+    if not others:
+        return [*lines, "", "All of this is fedmx's own code."]
+    roots = ", ".join(dict.fromkeys(one.root for one in others))
+    return [
+        *lines,
+        "",
+        f"Not fedmx's own: {roots}. To run the experiment is to run this code, with all your",
+        f"rights. Nothing of it was imported now. If you trust it: {options(others)}",
+    ]
 
 
 def explanation(name: str) -> list[str]:

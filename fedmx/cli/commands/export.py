@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from fedmx.cli.terminal.permission import Modules, OwnModules, allowed_modules
+
 NAMES = ("onnx", "torch", "safetensors")
 """The formats; `fedmx.export.formats` has a function for each."""
 
@@ -30,6 +32,8 @@ def export(
             help="The file to write. [default: the model's name, in this folder]",
         ),
     ] = None,
+    module: Modules = None,
+    own_modules: OwnModules = False,
 ) -> None:
     """Write the model of a run for ONNX, PyTorch or others."""
     from fedmx.components.text import unknown
@@ -39,13 +43,21 @@ def export(
     if to not in NAMES:
         raise FedmxError(unknown("format", to, NAMES))
     folder = RunFolder.open(path)
+    own = folder.facts.get("modules")
+    modules = allowed_modules(
+        folder.path / "experiment.yaml",
+        (),
+        module,
+        own_modules,
+        Path(own) if isinstance(own, str) else None,
+    )
 
     # Not before: this imports MXNet, and a wrong folder should be shown at once.
     from fedmx.export.formats import FORMATS
     from fedmx.export.trained_model import TrainedModel
     from fedmx.run.durable import write_bytes_durably
 
-    model = TrainedModel.of(folder)
+    model = TrainedModel.of(folder, modules)
     ending, make = FORMATS[to]
     file = out or Path(f"{model.name}{ending}")
     exported = make(model, file)

@@ -10,19 +10,27 @@ import typer
 
 from fedmx.cli.commands.server import check_network, run_deployed
 from fedmx.cli.terminal.options import ExecutorName, ExperimentFile, Overrides, executor_override
+from fedmx.cli.terminal.permission import Modules, OwnModules, allowed_modules
 from fedmx.cli.terminal.restart import restart_on
 
 
-def run(file: ExperimentFile, set_: Overrides = None, executor: ExecutorName = None) -> None:
+def run(
+    file: ExperimentFile,
+    set_: Overrides = None,
+    executor: ExecutorName = None,
+    module: Modules = None,
+    own_modules: OwnModules = False,
+) -> None:
     """Simulate an experiment on this machine."""
     from fedmx.experiment.names import check_names
 
     overrides = [*(set_ or []), *executor_override(executor)]
     check_names(file, overrides)
+    modules = allowed_modules(file, overrides, module, own_modules)
 
     from fedmx.experiment import Experiment
 
-    experiment = Experiment.read(file, overrides)
+    experiment = Experiment.read(file, overrides, modules=modules)
     restart_on(experiment.compute.bits)
 
     # Not before: this imports MXNet, and a wrong file should be shown at once.
@@ -63,6 +71,8 @@ def resume(
             help="In place of network.patience_s: how long a silent client is waited for.",
         ),
     ] = None,
+    module: Modules = None,
+    own_modules: OwnModules = False,
 ) -> None:
     """Go on with an interrupted run, with the same result."""
     from fedmx.experiment import Experiment
@@ -76,6 +86,7 @@ def resume(
         pass  # a run in use is shown at once, not after all imports
     modules, address = folder.facts.get("modules"), folder.facts.get("address")
     source = folder.path / "experiment.yaml"
+    own = Path(modules) if isinstance(modules, str) else None
     experiment = Experiment.parse(
         folder.experiment_yaml,
         str(source),
@@ -85,7 +96,8 @@ def resume(
             *executor_override(executor),
             *([] if patience is None else [f"network.patience_s={patience!r}"]),
         ],
-        folder=Path(modules) if isinstance(modules, str) else None,
+        folder=own,
+        modules=allowed_modules(source, (), module, own_modules, own),
     )
     if experiment.digest() != folder.facts.get("digest"):
         raise RunError(

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
+from pathlib import Path
 
 import typer
 
 from fedmx.cli.terminal.error_text import error_text
 from fedmx.cli.terminal.interrupts import Interrupted
+from fedmx.cli.terminal.permission import options
 from fedmx.cli.terminal.progress import RoundProgress
 from fedmx.errors import FedmxError
 from fedmx.experiment import Experiment
@@ -63,15 +65,26 @@ def run_loop(
             rounds.throw(interruption)
         if opened[0].status != "done":
             raise Interrupted(
-                f"interrupted {_last_round_text(server)}; go on with: fedmx resume {opened[0].path}"
+                f"interrupted {_last_round_text(server)}; go on with: {_resume_command(opened[0])}"
             ) from None
         raise
     except Exception as error:
         text = error_text(error)
         if text is None or not opened or server.recorder is None:
             raise  # a fault, or the run did not begin
-        raise FedmxError(f"{text}; go on with: fedmx resume {opened[0].path}") from error
+        command = _resume_command(opened[0])
+        raise FedmxError(f"{text}; go on with: {command}") from error
     _print_result(server, opened[0], last)
+
+
+def _resume_command(folder: RunFolder) -> str:
+    """Return the command that resumes a run, with what allows the code that it has been running."""
+    from fedmx.experiment.own_code import named_code
+
+    own = folder.facts.get("modules")
+    place = Path(own) if isinstance(own, str) else None
+    code = named_code(folder.path / "experiment.yaml", (), place)
+    return " ".join(["fedmx resume", str(folder.path), *options(code).split()])
 
 
 def _last_round_text(server: Server) -> str:

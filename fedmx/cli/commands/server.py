@@ -21,6 +21,7 @@ from fedmx.cli.terminal.options import (
     TokenFile,
     tls_files,
 )
+from fedmx.cli.terminal.permission import Modules, OwnModules, allowed_modules
 from fedmx.cli.terminal.restart import restart_on
 from fedmx.errors import FedmxError
 
@@ -47,6 +48,8 @@ def server(
     ] = None,
     token_file: TokenFile = None,
     insecure: Insecure = False,
+    module: Modules = None,
+    own_modules: OwnModules = False,
 ) -> None:
     """Run an experiment with clients that connect over sockets."""
     from fedmx.experiment.names import check_names
@@ -70,10 +73,11 @@ def server(
             raise FedmxError("--crl needs --ca, --cert and --key; make them with fedmx certs")
         overrides.append(_path_override("network.tls.crl", crl))
     check_names(file, overrides)
+    modules = allowed_modules(file, overrides, module, own_modules)
 
     from fedmx.experiment import Experiment
 
-    experiment = Experiment.read(file, overrides)
+    experiment = Experiment.read(file, overrides, modules=modules)
     restart_on(experiment.compute.bits)
     check_network(experiment.network)
 

@@ -83,7 +83,8 @@ class Worker:
     def _make(self, build: Build, arrays: Sequence[np.ndarray]) -> None:
         folder = None if build.folder is None else Path(build.folder)
         data, cache = (None if one is None else Path(one) for one in (build.data, build.cache))
-        experiment = Experiment.parse(build.experiment, build.source, folder=folder)
+        # The simulation that sent it has made the same parts, from modules that it allows.
+        experiment = Experiment.parse(build.experiment, build.source, folder=folder, modules=None)
         self._assembly = Assembly(experiment, Files(data, cache, build.download))
         use_arrays(self._assembly, build.contents, arrays)
         self._serial = SerialExecutor.of(self._assembly)

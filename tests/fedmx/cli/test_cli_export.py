@@ -349,14 +349,15 @@ def test_an_own_model_is_exported_and_refused_when_its_module_is_gone(
     )
     (run,) = (here / "own").iterdir()
     for kind in FORMATS:
-        assert command(["export", str(run), "--to", kind]) == 0
+        assert command(["export", str(run), "--to", kind, "--own-modules"]) == 0
     assert {path.name for path in here.glob("Net*")} == {
         *("Net.onnx", "Net_torch.safetensors", "Net_torch.py", "Net.safetensors")
     }
-    yaml = run / "experiment.yaml"
-    yaml.write_text(yaml.read_text().replace("nets_of_mine", "nets_of_yours"))
-    line = refused("export", str(run), "--to", "onnx")
-    assert "there is no module 'nets_of_yours'" in line
+    assert "nets_of_mine:Net is not fedmx's code" in refused("export", str(run), "--to", "onnx")
+    (here / "nets_of_mine.py").unlink()
+    sys.modules.pop("nets_of_mine")
+    line = refused("export", str(run), "--to", "onnx", "--module", "nets_of_mine")
+    assert "there is no module 'nets_of_mine'" in line
 
 
 def test_no_file_of_the_users_is_replaced_by_a_modules_source(
@@ -396,7 +397,7 @@ import numpy as np
 from layers.compute.data.datasets import from_arrays
 
 
-def texts():
+def texts() -> dict:
     assert Path("texts-are-here").exists(), "the texts are gone"
     rng = np.random.default_rng(2)
     x, y = rng.integers(0, 5, (40, 25)), rng.integers(0, 2, 40)
@@ -416,12 +417,12 @@ def test_word_vectors_from_a_file_are_exported_without_the_texts(
         "  model: {name: lstm, vocabulary: 8, dimensions: 3, glove: glove.txt}\n"
         "  data: 'texts_of_mine:texts'\n"
     )
-    assert command(["run", "words.yaml"]) == 0
+    assert command(["run", "words.yaml", "--own-modules"]) == 0
     (run,) = (here / "runs").glob("words-*")
     (here / "texts-are-here").unlink()
     capsys.readouterr()
     for kind in FORMATS:
-        assert command(["export", str(run), "--to", kind]) == 0
+        assert command(["export", str(run), "--to", kind, "--own-modules"]) == 0
     assert "int64 tokens (n, 25)" in capsys.readouterr().out
     for file, name in (
         ("lstm.safetensors", "vectors"),
@@ -431,9 +432,13 @@ def test_word_vectors_from_a_file_are_exported_without_the_texts(
         assert vectors.shape == (8, 3)
         assert vectors[[0, 2, 4]].tolist() == [[0, 0, 0], [1, 2, 3], [4, 5, 6]]
     (here / "texts-are-here").touch()
-    given = Experiment.read("words.yaml", ["compute.start=lstm_torch.safetensors"])
+    given = Experiment.read(
+        "words.yaml", ["compute.start=lstm_torch.safetensors"], modules=["texts_of_mine"]
+    )
     assert Assembly(given).start is not None
-    other = Experiment.read("words.yaml", ["compute.start=lstm.onnx", "compute.model.seed=9"])
+    other = Experiment.read(
+        "words.yaml", ["compute.start=lstm.onnx", "compute.model.seed=9"], modules=["texts_of_mine"]
+    )
     with pytest.raises(ExperimentError, match=r"tensor vectors is a constant of the model"):
         _ = Assembly(other).start
 

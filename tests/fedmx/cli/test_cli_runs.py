@@ -97,7 +97,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[CommandResult, Path
     """A run that nothing disturbed, and what the command result."""
     folder = place(tmp_path_factory.mktemp("whole"))
     (folder / "open").touch()
-    result = fedmx("run", "small.yaml", cwd=folder)
+    result = fedmx("run", "small.yaml", "--own-modules", cwd=folder)
     return result, folder
 
 
@@ -114,7 +114,7 @@ def finish(folder: Path, whole: Path) -> None:
     """Resume the one run in a folder; it ends in the bytes of the undisturbed one."""
     (folder / "open").touch()
     run = run_in(folder)
-    result = fedmx("resume", run, cwd=folder)
+    result = fedmx("resume", run, "--own-modules", cwd=folder)
     assert (result.code, "Traceback" in result.err) == (0, False), result
     expected = (run_in(whole) / "model.safetensors").read_bytes()
     assert (run / "model.safetensors").read_bytes() == expected
@@ -143,7 +143,8 @@ def test_a_run_that_is_done_is_not_resumed_and_an_edited_one_neither(
 ) -> None:
     run = run_in(whole[1])
     assert (
-        "the run is done (all 4 rounds were run)" in fedmx("resume", run, cwd=tmp_path).error_text
+        "the run is done (all 4 rounds were run)"
+        in fedmx("resume", run, "--own-modules", cwd=tmp_path).error_text
     )
     copy = tmp_path / "copy"
     copy.mkdir()
@@ -151,7 +152,7 @@ def test_a_run_that_is_done_is_not_resumed_and_an_edited_one_neither(
         (copy / name).write_bytes((run / name).read_bytes())
     yaml = (copy / "experiment.yaml").read_text()
     (copy / "experiment.yaml").write_text(yaml.replace("seed: 1", "seed: 2"))
-    error = fedmx("resume", copy, cwd=tmp_path).error_text
+    error = fedmx("resume", copy, "--own-modules", cwd=tmp_path).error_text
     assert "is not the experiment that the run began with; restore the file" in error
 
 
@@ -183,10 +184,10 @@ def test_a_report_says_where_its_page_is(whole: tuple[CommandResult, Path], tmp_
 def test_an_interrupted_run_says_how_to_go_on_and_ends_in_the_same_bytes(
     folder: Path, whole: tuple[CommandResult, Path], number: signal.Signals
 ) -> None:
-    with started("run", "small.yaml", cwd=folder) as process:
+    with started("run", "small.yaml", "--own-modules", cwd=folder) as process:
         wait_until((folder / "waiting").exists, process)
         run = run_in(folder)
-        locked = fedmx("resume", run, cwd=folder).error_text
+        locked = fedmx("resume", run, "--own-modules", cwd=folder).error_text
         assert f"in use by process {process.pid}" in locked
         process.send_signal(number)
         process.send_signal(number)  # an impatient user
@@ -205,7 +206,7 @@ def test_an_interrupted_run_says_how_to_go_on_and_ends_in_the_same_bytes(
 def test_a_full_disk_costs_neither_the_last_checkpoint_nor_the_run(
     folder: Path, whole: tuple[CommandResult, Path]
 ) -> None:
-    with started("run", "small.yaml", cwd=folder) as process:
+    with started("run", "small.yaml", "--own-modules", cwd=folder) as process:
         wait_until((folder / "waiting").exists, process)
         resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (10, 10))  # no file can grow
         (folder / "open").touch()
@@ -224,7 +225,7 @@ def test_a_full_disk_costs_neither_the_last_checkpoint_nor_the_run(
 
 
 def test_an_interruption_while_mxnet_is_loaded_leaves_nothing_behind(folder: Path) -> None:
-    with started("run", "small.yaml", cwd=folder) as process:
+    with started("run", "small.yaml", "--own-modules", cwd=folder) as process:
         maps = Path(f"/proc/{process.pid}/maps")
         wait_until(lambda: "libmxnet" in maps.read_text(), process)
         process.send_signal(signal.SIGINT)
@@ -235,7 +236,7 @@ def test_an_interruption_while_mxnet_is_loaded_leaves_nothing_behind(folder: Pat
 
 def test_a_hook_that_raises_is_named_with_its_line(folder: Path) -> None:
     (folder / "fail").touch()
-    result = fedmx("run", "small.yaml", cwd=folder)
+    result = fedmx("run", "small.yaml", "--own-modules", cwd=folder)
     run = run_in(folder)
     line = 1 + GATE.splitlines().index('            raise ZeroDivisionError("on purpose")')
     assert result.code == 2
@@ -249,7 +250,7 @@ def test_a_hook_that_raises_is_named_with_its_line(folder: Path) -> None:
 
 def test_server_and_client_say_what_happens_and_end_at_a_signal(folder: Path) -> None:
     listen = ("--set", "clients=1", "--set", "logic.min_updates=1", "--listen", "127.0.0.1:0")
-    with started("server", "small.yaml", *listen, cwd=folder) as server:
+    with started("server", "small.yaml", "--own-modules", *listen, cwd=folder) as server:
         assert server.stderr is not None
         heard = [server.stderr.readline() for _ in range(3)]
         address = heard[0].split()[-1]
@@ -283,7 +284,10 @@ def test_server_and_client_say_what_happens_and_end_at_a_signal(folder: Path) ->
 
     (folder / "open").touch()
     words = (*words, "--memory", str(folder / "memory"))
-    with started("resume", run, cwd=folder) as server, started(*words, cwd=folder) as client:
+    with (
+        started("resume", run, "--own-modules", cwd=folder) as server,
+        started(*words, cwd=folder) as client,
+    ):
         took_part, resumed = ended(client), ended(server)
     assert (took_part.code, resumed.code) == (0, 0)
     assert f"listening on {address}" in resumed.err  # where its clients know it to be
@@ -301,7 +305,7 @@ def test_a_terminal_has_one_line_that_goes_and_a_debugger_gets_it_for_itself(
     (folder / "debug").touch()
     main, terminal = pty.openpty()
     with subprocess.Popen(
-        [sys.executable, "-m", "fedmx", "run", "small.yaml", "--set", "clients=1"],
+        [sys.executable, "-m", "fedmx", "run", "small.yaml", "--own-modules", "--set", "clients=1"],
         cwd=folder,
         env=environment(TERM="xterm"),
         stdin=terminal,
@@ -361,7 +365,7 @@ def test_the_progress_line_is_one_line_of_any_width(
 
 def test_how_a_partition_looks_is_shown_and_drawn(folder: Path) -> None:
     words = ("--set", "compute.partition=shards", "--figure", "labels.png")
-    result = fedmx("data", "show", "small.yaml", *words, cwd=folder)
+    result = fedmx("data", "show", "small.yaml", "--own-modules", *words, cwd=folder)
     assert (result.code, result.err) == (0, "")
     assert "4 clients, 1,442 samples" in result.out
     assert result.out.splitlines()[-1] == "figure: labels.png"

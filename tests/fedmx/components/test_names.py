@@ -82,9 +82,11 @@ def component(reference: Any, folder: Path | None = None, **source: Any) -> Comp
     return Component.of(reference, where, Source("exp.yaml", folder, lines={where: 3}, **source))
 
 
-def refusal(reference: Any, folder: Path | None = None, **provided: Any) -> str:
+def refusal(
+    reference: Any, folder: Path | None = None, kind: str = "selector", **provided: Any
+) -> str:
     with pytest.raises(ExperimentError) as caught:
-        build("selector", component(reference, folder), TABLE, **provided)
+        build(kind, component(reference, folder), TABLE, **provided)
     assert all(line.isprintable() for line in str(caught.value).split("\n"))
     return str(caught.value)
 
@@ -228,19 +230,22 @@ OWN = """
 from dataclasses import dataclass
 from os import system
 import json
+from fedmx import Hook, Selector
 
 @dataclass(frozen=True)
-class Mine:
+class Mine(Hook):
     norm: float = 1.0
 
     def __post_init__(self):
         if self.norm < 0:
             raise ValueError("norm must not be negative")
 
-    class Inner:
+    class Inner(Hook):
         pass
 
-def broken(): return {}["x"]
+def broken() -> Hook: return {}["x"]
+def helper(command: str): raise AssertionError("was called")
+def makes(norm: float = 3.0) -> "Mine": return Mine(norm)
 
 ready = Mine(7.0)
 _hidden = Mine
@@ -254,7 +259,7 @@ def test_a_module_beside_the_experiment_file_is_found(folder: Path) -> None:
         "rounds: 1\nclients: 2\ncompute: {model: m, data: d}\n"
         'logic: {hooks: [{name: "own_hooks_a:Mine", norm: 2}]}\n'
     )
-    hook = Experiment.read(path).logic.hooks[0]
+    hook = Experiment.read(path, modules=["own_hooks_a"]).logic.hooks[0]
     made = build("hook", hook, {})
     assert (type(made).__name__, made.norm) == ("Mine", 2.0)
 
@@ -273,7 +278,10 @@ def test_a_module_in_the_working_directory_is_found(
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("own_c:Mne", "unknown name 'Mne'; did you mean 'Mine'? its own are: Mine, broken, ready"),
+        (
+            "own_c:Mne",
+            "unknown name 'Mne'; did you mean 'Mine'? its own are: Mine, broken, helper, makes, ",
+        ),
         ("own_c:json", "is a module; name a class or function in it"),
         ("own_c:json.loads", "only a class can have names inside it"),
         ("own_c:system", "is a part of Python itself"),
@@ -293,7 +301,7 @@ def test_a_module_in_the_working_directory_is_found(
 )
 def test_a_wrong_reference_is_told_in_one_line(folder: Path, name: str, message: str) -> None:
     write(folder, "own_c.py", OWN)
-    said = refusal(name, folder)
+    said = refusal(name, folder, "hook")
     assert said.startswith("exp.yaml:3: logic.selector: ")
     assert message in said
     assert "\n" not in said
@@ -301,7 +309,7 @@ def test_a_wrong_reference_is_told_in_one_line(folder: Path, name: str, message:
 
 def test_a_refusal_by_a_users_class_names_the_line(folder: Path) -> None:
     write(folder, "own_d.py", OWN)
-    said = refusal({"name": "own_d:Mine", "norm": -1}, folder)
+    said = refusal({"name": "own_d:Mine", "norm": -1}, folder, "hook")
     assert said == (
         "exp.yaml:3: logic.selector: norm must not be negative "
         f"({folder}/own_d.py:{OWN.split('norm must')[0].count(chr(10)) + 1})"
@@ -350,7 +358,8 @@ def test_an_experiment_from_elsewhere_imports_only_what_is_allowed(folder: Path)
         build("hook", hooks[0], TABLE)
     assert str(caught.value) == (
         "server:4: logic.hooks.0: 'own_g:Mine' names code of the module 'own_g', which is not "
-        "allowed here (allowed: own_h); if it is yours, allow it: fedmx client --module own_g"
+        "allowed here (allowed: own_h); if you trust it, allow it: --module own_g, "
+        "or modules=[...] in Python"
     )
     assert "own_g" not in sys.modules
     assert build("hook", hooks[1], TABLE).norm == 1.0
@@ -362,7 +371,8 @@ def test_a_users_file_comes_after_what_is_installed(folder: Path) -> None:
         "from pathlib import Path; from fedmx.experiment import Component\n"
         "from fedmx.components.source import Source; from fedmx.components.build import resolve\n"
         f"source = Source('f', Path({str(folder)!r}))\n"
-        "print(resolve('x', Component.of('yaml:SafeLoader', (), source), {}).__name__)"
+        "try: resolve('hook', Component.of('yaml:SafeLoader', (), source), {})\n"
+        "except Exception as error: print(error)"
     )
     done = subprocess.run(
         [sys.executable, "-c", code],
@@ -372,7 +382,34 @@ def test_a_users_file_comes_after_what_is_installed(folder: Path) -> None:
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         check=True,
     )
-    assert done.stdout.strip() == "SafeLoader"
+    assert done.stdout.strip() == "f: yaml:SafeLoader is no hook: it must be a subclass of Hook"
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "message"),
+    [
+        ("selector", "own_i:Mine", "own_i:Mine is no selector: it must be a subclass of Selector"),
+        ("selector", "own_i:ready", "is no selector: it must be a subclass of Selector, or an"),
+        ("hook", "own_i:helper", "is a function that does not say that it makes a hook; end its"),
+        ("model", "own_i:helper", "end its first line with -> Block:"),
+        ("model", "own_i:Mine", "is no model: it must be a subclass of Gluon's Block"),
+        ("data set", "own_i:helper", "end its first line with -> Dataset:"),
+        ("partition", "own_i:Mine", "is no partition: it must be a class with the method split"),
+        ("model", "yaml:unsafe_load", "is a function that does not say that it makes a model"),
+    ],
+)
+def test_a_name_leads_only_to_what_its_key_wants(
+    folder: Path, kind: str, name: str, message: str
+) -> None:
+    write(folder, "own_i.py", OWN)
+    said = refusal({"name": name, "command": "touch trace"}, folder, kind)
+    assert message in said
+    assert "\n" not in said
+
+
+def test_a_function_that_says_what_it_makes_is_a_component(folder: Path) -> None:
+    write(folder, "own_j.py", OWN)
+    assert build("hook", component({"name": "own_j:makes", "norm": 4}, folder), {}).norm == 4.0
 
 
 # --- any reference

@@ -122,7 +122,7 @@ def experiment(
             "tls": {kind: str(file) for kind, file in files.items()},
         },
     }
-    return Experiment.parse(json.dumps(tree), "assets.yaml", folder=folder)
+    return Experiment.parse(json.dumps(tree), "assets.yaml", folder=folder, modules=None)
 
 
 class Learning(OwnPart):

@@ -323,7 +323,7 @@ def test_a_client_refuses_what_it_does_not_have_or_allow(
         "    pass\n"
     )
     text = LEARNED + 'logic: {hooks: ["mine_only:Mine"]}\n'
-    experiment = Experiment.parse(text, folder=home)
+    experiment = Experiment.parse(text, folder=home, modules=["mine_only"])
     setup = Setup("run", experiment.to_yaml(), experiment.digest(), 0, (1, 8, 8), 10)
     clients = RemoteClients(
         Listener("127.0.0.1:0", CODEC, tls=certificates.server), setup, clients=1

@@ -16,7 +16,9 @@ RNG = np.random.default_rng(1)
 
 
 def selector_of(path: Path):
-    return Assembly(Experiment.read(path), shape=(1, 28, 28), classes=10).logic.selector
+    return Assembly(
+        Experiment.read(path, modules=["largest_norms"]), shape=(1, 28, 28), classes=10
+    ).logic.selector
 
 
 @pytest.fixture

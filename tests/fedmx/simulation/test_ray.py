@@ -65,7 +65,7 @@ from sklearn.datasets import load_digits
 from layers.logic import ClientHalf, Hook
 
 
-def arrays(log):
+def arrays(log) -> dict:
     with open(log, "a") as file:
         print(os.getpid(), file=file)
     x, y = load_digits(return_X_y=True)
@@ -123,7 +123,9 @@ def cluster() -> Iterator[Any]:
 
 
 def experiment(folder: Path, **changed: Any) -> Experiment:
-    return Experiment.parse(json.dumps({**TREE, **changed}), "ray.yaml", folder=folder)
+    return Experiment.parse(
+        json.dumps({**TREE, **changed}), "ray.yaml", folder=folder, modules=None
+    )
 
 
 def outcome(given: Experiment) -> list[Any]:

@@ -155,6 +155,7 @@ def test_an_experiment_that_workers_cannot_build_says_why(
     given = Experiment.parse(
         json.dumps({**TREE, "compute": {**TREE["compute"], "model": "only_once:Model"}}),
         folder=tmp_path,
+        modules=None,
     )
     with pytest.raises(ExecutorFailed, match="there is no module 'only_once'"):
         outcome(given, crews[0])
@@ -193,7 +194,7 @@ def test_workers_end_when_the_run_is_interrupted(folder: Path) -> None:
 def test_the_command_line_names_the_line_that_failed_in_a_worker(folder: Path) -> None:
     hook = {"name": "worker_parts:Fails", "whom": 1}
     (folder / "fails.yaml").write_text(json.dumps({**TREE, "logic": {**ALL, "hooks": [hook]}}))
-    result = fedmx("run", "fails.yaml", "--executor", "processes:2", cwd=folder)
+    result = fedmx("run", "fails.yaml", "--own-modules", "--executor", "processes:2", cwd=folder)
     assert result.code == 2
     last = result.err.splitlines()[-1]
     assert last.startswith("fedmx: client 1, round 2: ValueError: this client will not (")

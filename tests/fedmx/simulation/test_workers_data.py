@@ -42,7 +42,7 @@ from sklearn.datasets import load_digits
 from layers.logic import ClientHalf, Hook
 
 
-def arrays(log):
+def arrays(log) -> dict:
     with open(log, "a") as file:
         print(os.getpid(), file=file)
     x, y = load_digits(return_X_y=True)
@@ -50,7 +50,7 @@ def arrays(log):
     return {"x_train": x[400:], "y_train": y[400:], "x_test": x[:400], "y_test": y[:400]}
 
 
-def mapped(place):
+def mapped(place) -> dict:
     folder = Path(place)
     return {path.stem: np.load(path, mmap_mode="r") for path in sorted(folder.glob("*.npy"))}
 
