@@ -6,7 +6,7 @@ VENV_PYTHON := .venv/bin/python
 SPREAD := $(if $(ARGS),,-n auto --maxprocesses 8 --dist loadfile --no-loadscope-reorder --max-worker-restart 0)
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help venv run test lint types check format bench clean
+.PHONY: help venv run test lint types check format bench fuzz clean
 
 help: ## what can be made
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 16
@@ -35,6 +35,10 @@ format: venv ## ruff: put the code in order
 bench: ## the benchmarks, and how to run one
 	@for file in $(sort $(wildcard benchmarks/*.py)); do printf '  %-44s %s\n' "$(VENV_PYTHON) $$file" "$$(sed -n '1s/^"""\([^"]*\).*/\1/p' $$file)"; done
 
+fuzz: venv ## coverage-guided fuzzing (tests/fuzz); ARGS="--runs 1000000 messages records" chooses
+	@$(VENV_PYTHON) -c "import atheris" 2>/dev/null || $(VENV_PYTHON) -m pip install -q -c constraints.txt atheris
+	@$(VENV_PYTHON) -m tests.fuzz $(ARGS)
+
 clean: ## remove .venv, caches and build leftovers (runs/ stays)
-	@rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@rm -rf .venv fuzzing build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

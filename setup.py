@@ -58,6 +58,7 @@ setup(
     ],
     extras_require={
         "export": [ONNX],
+        "fuzz": ["atheris>=3"],
         "ray": [RAY],
         "test": [
             "pytest>=8",

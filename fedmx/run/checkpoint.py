@@ -86,14 +86,19 @@ def read_checkpoint(path: Path) -> Checkpoint:
     recorded, _, content = metadata.get(METADATA_KEY, "").partition("\n")
     if recorded != _digest(content, arrays):
         raise CheckpointError(f"{path}: the checkpoint is damaged (its SHA-256 does not match)")
-    # The digest is right, so some version of fedmx wrote the file.
-    document = json.loads(content)
-    if document["format"] > FORMAT:
-        raise CheckpointError(
-            f"{path}: the checkpoint has format {document['format']}, this fedmx reads up to "
-            f"{FORMAT}; use the version that wrote it, or a newer one"
-        )
-    return Checkpoint(document["round"], decode(document["tree"], arrays))
+    # The digest is right: some version of fedmx wrote the file, or somebody who can make a digest.
+    try:
+        match json.loads(content):
+            case {"format": int(found)} if found > FORMAT:
+                raise CheckpointError(
+                    f"{path}: the checkpoint has format {found}, this fedmx reads up to "
+                    f"{FORMAT}; use the version that wrote it, or a newer one"
+                )
+            case {"format": int(), "round": int(round_number), "tree": str(tree)}:
+                return Checkpoint(round_number, decode(tree, arrays))
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(f"{path}: the checkpoint cannot be read ({error})") from None
+    raise CheckpointError(f"{path}: no checkpoint of fedmx; give another file")
 
 
 def checkpoints_in(folder: Path) -> list[tuple[int, Path]]:

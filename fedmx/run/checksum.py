@@ -73,17 +73,19 @@ def read_document(path: Path) -> Document:
         DamagedError: it cannot be read, or its checksum does not match.
     """
     try:
-        found = json.loads(path.read_bytes())
+        found = json.loads(path.read_bytes().decode())
+        document = unsealed(found)
     except json.JSONDecodeError as error:
         raise DamagedError(f"{path}:{error.lineno}: damaged ({error.msg})") from None
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
         raise DamagedError(f"{path}:{line}: damaged ({error.reason})") from None
+    except (ValueError, RecursionError) as error:
+        raise DamagedError(f"{path}: damaged ({error})") from None
     except OSError as error:
         raise DamagedError(f"{path}: cannot read it ({error.strerror})") from None
     if not isinstance(found, dict):
         raise DamagedError(f"{path}: not written by fedmx")
-    document = unsealed(found)
     if document is None:
         raise DamagedError(f"{path}: damaged (its checksum does not match)")
     return document

@@ -126,7 +126,8 @@ class JsonLines:
     def _record(self, line: bytes) -> dict[str, Any] | None:
         """Return the record in a line, None if it is damaged."""
         try:
-            found = unsealed(json.loads(line))
+            # As text: of bytes, json would guess whether they are UTF-16 or UTF-32.
+            found = unsealed(json.loads(line.decode()))
         except (ValueError, RecursionError):
             return None
         if found is None or (self.checked and not found.checked):

@@ -56,7 +56,10 @@ def decode(text: str, arrays: Mapping[str, NDArray[Any]]) -> Any:
     Raises:
         ValueError: the text is not from `encode`.
     """
-    return _decode(json.loads(text), arrays)
+    try:
+        return _decode(json.loads(text), arrays)
+    except RecursionError:
+        raise ValueError("a state tree that is nested too deeply") from None
 
 
 def _encode(value: Any, path: str, arrays: _Arrays) -> Any:
@@ -135,7 +138,7 @@ def _decode(node: Any, arrays: Mapping[str, NDArray[Any]]) -> Any:
         case list():
             return [_decode(item, arrays) for item in node]
         case {"dict": list(items), **rest} if not rest:
-            return {key: _decode(item, arrays) for key, item in items}
+            return dict(_pair(pair, arrays) for pair in items)
         case {"tuple": list(items), **rest} if not rest:
             return tuple(_decode(item, arrays) for item in items)
         case {"array": str(name), **rest} if not rest and name in arrays:
@@ -149,3 +152,10 @@ def _decode(node: Any, arrays: Mapping[str, NDArray[Any]]) -> Any:
         case {"float": ("inf" | "-inf" | "nan") as name, **rest} if not rest:
             return float(name)
     raise ValueError(f"not a node of a state tree: {str(node)[:60]}")
+
+
+def _pair(pair: Any, arrays: Mapping[str, NDArray[Any]]) -> tuple[str | int, Any]:
+    match pair:
+        case [str() | int() as key, node]:
+            return key, _decode(node, arrays)
+    raise ValueError(f"not an entry of a state tree: {str(pair)[:60]}")

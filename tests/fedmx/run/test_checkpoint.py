@@ -15,10 +15,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from safetensors.numpy import save_file
 
 from fedmx import RunFolder
 from fedmx.run import CheckpointError
-from fedmx.run.checkpoint import METADATA_KEY, read_checkpoint, write_checkpoint
+from fedmx.run.checkpoint import METADATA_KEY, _digest, read_checkpoint, write_checkpoint
 from fedmx.run.state_tree import decode, encode
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -323,3 +324,24 @@ def test_one_and_the_same_memory_is_written_once_and_views_of_it_are_not_mixed_u
     for key, value in tree.items():
         assert back[key].dtype == value.dtype
         assert np.array_equal(back[key], value)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "[]",
+        "no JSON",
+        '{"format": 1, "round": 2}',
+        '{"format": 1, "round": 2, "tree": "{\\"array\\": \\"6\\"}"}',
+        '{"format": 1, "round": 2, "tree": "{\\"dict\\": [[1]]}"}',
+        '{"format": 1, "round": 2, "tree": "{\\"dict\\": [[[], 1]]}"}',
+        '{"format": 1, "round": 2, "tree": "' + "[" * 100_000 + '"}',
+    ],
+)
+def test_a_file_with_a_right_digest_that_is_no_checkpoint_is_refused(
+    tmp_path: Path, content: str
+) -> None:
+    path = tmp_path / "round-000001.safetensors"
+    save_file({}, path, metadata={METADATA_KEY: f"{_digest(content, {})}\n{content}"})
+    with pytest.raises(CheckpointError, match=r"cannot be read|no checkpoint of fedmx"):
+        read_checkpoint(path)

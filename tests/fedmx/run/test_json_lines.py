@@ -99,3 +99,19 @@ def test_values_are_written_as_strict_json_holds_them() -> None:
     for wrong in (b"bytes", {1}, object()):
         with pytest.raises(RunError, match=r"x: field: .* cannot be written as JSON"):
             plain({"field": wrong}, "x")
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-be", "utf-32-be"])
+def test_records_in_another_encoding_are_damaged_and_no_encoding_is_guessed(
+    records: JsonLines, encoding: str
+) -> None:
+    records.path.write_bytes(records.path.read_text().encode(encoding))
+    assert list(records.read()) == []
+    assert records.damaged == [1, 2]
+
+
+def test_a_record_that_is_nested_without_end_is_damaged(tmp_path: Path) -> None:
+    records = JsonLines(tmp_path / "rounds.jsonl")
+    records.path.write_bytes(b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}\n")
+    assert list(records.read()) == []
+    assert records.damaged == [1]

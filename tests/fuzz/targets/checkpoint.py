@@ -1,0 +1,67 @@
+"""A checkpoint: a file that anybody may have changed, with or without a digest that matches.
+
+What the digest protects is read only when it is right. So each input that is a safetensors file is
+read twice: as it is, and with the digest of what it holds.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
+
+from fedmx.run.checkpoint import METADATA_KEY, _digest, read_checkpoint
+from fedmx.run.errors import CheckpointError
+from tests.fuzz.target import Target, in_memory
+
+FILE = in_memory() / f"fedmx-fuzz-checkpoint-{os.getpid()}"
+
+
+def read(data: bytes) -> None:
+    """Read a checkpoint, and the same one with its right digest."""
+    sealed = _sealed(data)
+    if sealed is not None:
+        _write(sealed)
+        with_digest = _read()
+        if with_digest is not None:
+            raise CheckpointError(with_digest)
+    _write(data)
+    reason = _read()
+    if reason is not None:
+        raise CheckpointError(reason)
+
+
+def _read() -> str | None:
+    try:
+        read_checkpoint(FILE)
+    except CheckpointError as error:
+        return str(error)
+    return None
+
+
+def _write(data: bytes) -> None:
+    with open(FILE, "wb") as file:
+        file.write(data)
+
+
+def _sealed(data: bytes) -> bytes | None:
+    """Return the file with the digest of its content, None if it is no safetensors file."""
+    try:
+        arrays = load(data)
+        size = int.from_bytes(data[:8], "little")
+        metadata = json.loads(data[8 : 8 + size]).get("__metadata__") or {}
+        _, _, content = metadata.get(METADATA_KEY, "").partition("\n")
+        return save(arrays, {METADATA_KEY: f"{_digest(content, arrays)}\n{content}"})
+    except (SafetensorError, ValueError, KeyError, TypeError):
+        return None
+
+
+@atexit.register
+def _remove() -> None:
+    FILE.unlink(missing_ok=True)
+
+
+TARGET = Target("checkpoint", read, (CheckpointError,), opens=FILE)

@@ -1,0 +1,57 @@
+"""The payload of every codec: bytes become a vector of the model's length, or are rejected.
+
+The first byte of an input chooses the tensors of the model.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+
+from layers.logic import Rejected
+from layers.logic.compression.codec import Codec
+from layers.logic.compression.quantised import QuantisedCodec
+from layers.logic.compression.signs import SignCodec
+from layers.logic.compression.sparse import SparseCodec
+from layers.logic.compression.ternary import TernaryCodec
+from tests.fuzz.target import Target
+
+LAYOUTS = tuple(
+    np.array(stops, np.int64)
+    for stops in ([0], [0, 0], [0, 1], [0, 7, 7, 30], [0, 100], [0, 300, 301, 1000], [0, 40_000])
+)
+CODECS: dict[str, Codec] = {
+    "signs": SignCodec(),
+    "quantised-8": QuantisedCodec(8),
+    "quantised-16": QuantisedCodec(16),
+    "sparse": SparseCodec(0.05),
+    "ternary": TernaryCodec(0.05),
+}
+
+
+def reader(name: str, codec: Codec) -> Target:
+    """Return the target of a codec."""
+
+    def read(data: bytes) -> None:
+        parts = LAYOUTS[(data[0] if data else 0) % len(LAYOUTS)]
+        payload = np.frombuffer(data, np.uint8)[1:]
+        vector = codec.decode(payload, parts)
+        assert vector.dtype == np.float32
+        assert vector.shape == (parts[-1],)
+        assert np.isfinite(vector).all()
+
+    return Target(name, read, (Rejected,))
+
+
+TARGETS = tuple(reader(name, codec) for name, codec in CODECS.items())
+
+
+def sample(codec: Codec, layout: int) -> bytes:
+    """Return a valid input: a payload that the codec made of a vector with this layout."""
+    parts = LAYOUTS[layout]
+    rng = np.random.default_rng(layout)
+    vector = rng.standard_normal(int(parts[-1])).astype(np.float32)
+    for start, stop in pairwise(parts):
+        vector[start : start + (stop - start) // 2] = 0
+    return bytes([layout]) + codec.encode(vector, parts, rng).tobytes()

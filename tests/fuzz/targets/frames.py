@@ -1,0 +1,57 @@
+"""Frames: bytes are cut into the same frames, in whatever pieces they come.
+
+The first byte of an input says in what pieces the rest arrives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from layers.network.errors import MalformedFrame
+from layers.network.protocol.frames import (
+    CHUNK_BYTES,
+    HEADER_BYTES,
+    MAX_CONTROL_BYTES,
+    ChunkStart,
+    Frame,
+    FrameReader,
+    frame,
+)
+from tests.fuzz.target import Target
+
+PIECES = (1 << 30, 1, 3, 10, 64, 1000)
+
+
+def read(data: bytes) -> None:
+    """Read frames, and check that they are the bytes that came."""
+    size = PIECES[data[0] % len(PIECES)] if data else 1
+    stream = data[1:]
+    whole, error = _read([stream])
+    pieces = [stream[start : start + size] for start in range(0, len(stream), size)]
+    assert _read(pieces) == (whole, error)
+    assert stream.startswith(whole)
+    if error:
+        raise MalformedFrame(error)
+
+
+def _read(pieces: Sequence[bytes]) -> tuple[bytes, str]:
+    """Return the bytes of all frames, written again, and the error that ended the reading."""
+    reader = FrameReader()
+    written = b""
+    try:
+        for piece in pieces:
+            for part in reader.feed(piece):
+                if isinstance(part, Frame):
+                    assert len(part.payload) <= MAX_CONTROL_BYTES
+                    written += frame(part.kind, part.stream, part.payload)
+                elif isinstance(part, ChunkStart):
+                    assert 0 < part.length <= CHUNK_BYTES
+                    written += frame(part.kind, part.stream, bytes(part.length))[:HEADER_BYTES]
+                else:
+                    written += part.data
+    except MalformedFrame as error:
+        return written, str(error)
+    return written, ""
+
+
+TARGET = Target("frames", read, (MalformedFrame,))

@@ -1,0 +1,125 @@
+"""Both ends of a session: whatever a peer sends, a session answers, ends, or waits for more.
+
+The first byte of an input says in what pieces the rest arrives, whether the first frame comes alone
+(as that of a client that waits for the answer), and whether a message's bytes go straight into its
+memory, as they do in a connection.
+"""
+
+from __future__ import annotations
+
+from fedmx.protocol.messages import CODEC, Finished
+from layers.network.errors import TransferError
+from layers.network.protocol.frames import HEADER_BYTES, FrameReader
+from layers.network.protocol.limits import Limits
+from layers.network.protocol.roles import ClientSession, ServerSession
+from layers.network.protocol.session import Session, State
+from layers.network.protocol.session_events import (
+    Arrived,
+    Ended,
+    FileAccepted,
+    Opened,
+    SessionEvent,
+    Verified,
+)
+from layers.network.protocol.streams import OutgoingFile
+from tests.fuzz.target import MIB, Target
+
+AT_ONCE, IN_PLACE = 64, 128
+LIMITS = Limits(max_message_bytes=MIB, max_streams=4)
+PIECES = (1 << 30, 1, 7, 10, 64, 999)
+PARTING = CODEC.encode(Finished("the run is over"))
+KNOWN_FILE = b"\x00" * 3000
+
+
+class Refused(Exception):
+    """The session has ended because of what the peer sent."""
+
+
+def read_as_server(data: bytes) -> None:
+    """Give the bytes of a client to a server's session."""
+    session = ServerSession(CODEC, 0.0, limits=LIMITS, features=frozenset({"files"}))
+    _drive(session, data)
+
+
+def read_as_client(data: bytes) -> None:
+    """Give the bytes of a server to a client's session."""
+    session = ClientSession("client-7", CODEC, 0.0, limits=LIMITS, features=frozenset({"files"}))
+    _drive(session, data)
+
+
+def _drive(session: Session, data: bytes) -> None:
+    how, stream = (data[0], memoryview(data)[1:]) if data else (0, memoryview(b""))
+    size, at_once, direct = PIECES[how % 8 % len(PIECES)], bool(how & AT_ONCE), bool(how & IN_PLACE)
+    now, sent, place = 0.0, 0, 0
+    ended: Ended | None = None
+    while True:
+        first = HEADER_BYTES + int.from_bytes(stream[6:HEADER_BYTES], "big")
+        alone = not at_once and place < first
+        piece = stream[place : min(place + size, first) if alone else place + size]
+        now += 0.001
+        room = session.receive_buffer() if direct else None
+        if not piece:
+            events = session.receive_eof()
+        elif room is not None:
+            piece = piece[: len(room)]
+            room[: len(piece)] = piece
+            events = session.buffer_filled(len(piece), now)
+        else:
+            events = session.receive_data(piece, now)
+        for event in events:
+            assert ended is None, f"{event} after {ended}"
+            _answer(session, event)
+            if isinstance(event, Ended):
+                ended = event
+        sent += _drain(session, now)
+        assert sent <= 2 * place + 3 * len(KNOWN_FILE) + 64 * 1024, "answers without end"
+        if not piece or ended is not None:
+            break
+        place += len(piece)
+    assert session.state is State.CLOSING
+    assert ended is not None
+    for text in (ended.reason, ended.code):
+        assert text.isprintable(), f"not one line: {text!r}"
+    if ended.code not in ("lost", "goodbye"):
+        raise Refused(ended.reason)
+
+
+def _answer(session: Session, event: SessionEvent) -> None:
+    """Do what the owner of a session does with an event."""
+    match event:
+        case Verified():
+            assert isinstance(session, ServerSession)
+            if session.state is State.DECIDING:  # not if more came at once, which ended it
+                for opened in session.admit():
+                    _answer(session, opened)
+        case Opened():
+            session.offer_file("known", len(KNOWN_FILE), bytes(32))
+            session.send_message(PARTING)
+        case FileAccepted(stream, _, _):
+            session.start_file(OutgoingFile(stream, len(KNOWN_FILE), _known), 0)
+        case Arrived(message, wire_bytes):
+            assert wire_bytes > CODEC.encode(message).size
+        case _:
+            pass
+
+
+def _known(size: int) -> bytes:
+    if size > len(KNOWN_FILE):
+        raise TransferError("the file has become shorter")
+    return KNOWN_FILE[:size]
+
+
+def _drain(session: Session, now: float) -> int:
+    """Take all that the session has to send, check that it is frames, and return its size."""
+    sent = b""
+    while pieces := session.data_to_send(MIB, now):
+        sent += b"".join(pieces)
+    reader = FrameReader()
+    for _ in reader.feed(sent):
+        pass
+    assert reader.between_frames
+    return len(sent)
+
+
+SERVER = Target("server-session", read_as_server, (Refused,))
+CLIENT = Target("client-session", read_as_client, (Refused,))
