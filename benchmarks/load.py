@@ -1,0 +1,265 @@
+"""A server under load: a thousand clients over mutual TLS on real sockets, and a kill -9 half way.
+
+    python benchmarks/load.py [--clients 1000] [--rounds 10] [--processes 8] [--no-kill]
+
+`fedmx server` with a model of 1 MB, and light clients, which answer every task with an update of
+the model's size and train nothing: each has a certificate, a connection and a session of its own,
+and they share a few processes. After half of the rounds the server is killed, and `fedmx resume`
+goes on. Printed are seconds a round, what became of the updates, the server's peak memory (VmHWM of
+both processes), and the seconds from the kill until every client is ready again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import numpy as np
+
+from fedmx.protocol.messages import CODEC, Finished, Ready, Setup
+from layers.logic import Task, Update
+from layers.network import (
+    ClientTLS,
+    Connector,
+    GaveUp,
+    Received,
+    make_ca,
+    make_client_certificate,
+    make_server_certificate,
+)
+
+MIB = 2**20
+SAMPLES = 10
+LIMIT_S = 1200
+HIDDEN = [480, 450]  # 252,160 parameters on digits: 1.01 MB
+
+
+def light_client(number: int, address: str, folder: Path) -> None:
+    """Answer every task of a server until the run is over; print a line for what happens."""
+    name = f"client-{number}"
+    tls = ClientTLS(folder / f"{name}.pem", folder / f"{name}.key", folder / "ca.pem")
+    with Connector(address, name, CODEC, tls=tls) as connector:
+        while True:
+            event = connector.next_event(None)
+            if isinstance(event, GaveUp):
+                say(number, f"gave up: {event.reason}")
+                return
+            if not isinstance(event, Received):
+                continue
+            match event.message:
+                case Setup(run=run, client=client):
+                    connector.send(Ready(run, client, SAMPLES, ()))
+                    say(number, "ready")
+                case Task() as task:
+                    connector.send(update_of(task))
+                case Finished():
+                    say(number, "finished")
+                    return
+
+
+def update_of(task: Task) -> Update:
+    delta = np.full(task.weights.size, 1e-5 * (task.client + 1), np.float32)
+    return Update(task.round, task.client, SAMPLES, 1, delta, task.buffers.copy(), {"loss": 1.0})
+
+
+def say(number: int, what: str) -> None:
+    os.write(1, f"{json.dumps([number, what])}\n".encode())  # at once, whole lines
+
+
+def clients_process(first: int, last: int, address: str, folder: Path) -> None:
+    threads = [
+        threading.Thread(target=light_client, args=(number, address, folder))
+        for number in range(first, last)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+class Crowd:
+    """All client processes, and what their clients have said, with its time."""
+
+    def __init__(self, clients: int, processes: int, address: str, folder: Path) -> None:
+        self.said: list[tuple[float, int, str]] = []
+        self._processes = []
+        for place in range(processes):
+            first, last = (clients * part // processes for part in (place, place + 1))
+            command = [sys.executable, __file__, "--address", address, "--folder", str(folder)]
+            command += ["--first", str(first), "--last", str(last)]
+            process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+            threading.Thread(target=self._listen, args=(process,), daemon=True).start()
+            self._processes.append(process)
+
+    def _listen(self, process: subprocess.Popen[str]) -> None:
+        for line in process.stdout or ():
+            number, what = json.loads(line)
+            self.said.append((time.monotonic(), number, what))
+
+    def since(self, moment: float, what: str) -> dict[int, float]:
+        """Return when each client first said `what` after a moment."""
+        found: dict[int, float] = {}
+        for at, number, words in list(self.said):
+            if at >= moment and words == what:
+                found.setdefault(number, at)
+        return found
+
+    def end(self) -> None:
+        for process in self._processes:
+            process.kill()
+            process.wait()
+
+
+class ServerProcess:
+    """`fedmx server` or `fedmx resume` in a process; its peak memory is read while it runs."""
+
+    def __init__(self, arguments: list[str], folder: Path) -> None:
+        self.peak_bytes = 0
+        self._log = open(folder / "server.log", "ab")  # noqa: SIM115
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "fedmx", *arguments],
+            stdout=self._log,
+            stderr=self._log,
+            cwd=folder,
+        )
+
+    def look(self) -> bool:
+        """Read the peak of the memory; return whether the server still runs."""
+        try:
+            for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines():
+                if line.startswith("VmHWM:"):
+                    self.peak_bytes = int(line.split()[1]) * 1024
+        except OSError:
+            pass
+        return self.process.poll() is None
+
+    def kill(self) -> None:
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+        self._log.close()
+
+
+def experiment(folder: Path, rounds: int, clients: int) -> Path:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    names = {"ca": "ca.pem", "certificate": "server.pem", "key": "server.key"}
+    tree = {
+        "name": "load",
+        "rounds": rounds,
+        "clients": clients,
+        "compute": {
+            "model": {"name": "2nn", "hidden": HIDDEN},
+            "data": "digits",
+            "normalise": {"scale": 16},
+            "train": {"steps": 1},
+            "evaluate": {"every": rounds},
+        },
+        "logic": {"selector": {"name": "uniform", "fraction": 1.0}},
+        "network": {
+            "address": f"127.0.0.1:{port}",
+            "tls": {key: str(folder / name) for key, name in names.items()},
+        },
+        "run": {"folder": str(folder / "runs")},
+    }
+    path = folder / "load.yaml"
+    path.write_text(json.dumps(tree))
+    return path
+
+
+def records(folder: Path, name: str) -> Iterator[dict]:
+    for path in (folder / "runs").glob(f"*/{name}.jsonl"):
+        for line in path.read_bytes().splitlines(keepends=True):
+            if line.endswith(b"\n"):
+                yield json.loads(line)
+
+
+@contextmanager
+def certificates(clients: int) -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="fedmx-load-") as name:
+        folder = Path(name)
+        make_ca(folder)
+        make_server_certificate(folder)
+        for number in range(clients):
+            make_client_certificate(folder, f"client-{number}")
+        yield folder
+
+
+def measure(clients: int, rounds: int, processes: int, kill: bool) -> dict[str, object]:
+    with certificates(clients) as folder:
+        path = experiment(folder, rounds, clients)
+        address = json.loads(path.read_text())["network"]["address"]
+        servers = [ServerProcess(["server", str(path)], folder)]
+        begun = time.monotonic()
+        crowd = Crowd(clients, processes, address, folder)
+        killed: float | None = None
+        try:
+            while servers[-1].look() and time.monotonic() < begun + LIMIT_S:
+                time.sleep(0.2)
+                if kill and killed is None and len(list(records(folder, "rounds"))) >= rounds // 2:
+                    servers[-1].kill()
+                    killed = time.monotonic()
+                    (run,) = (folder / "runs").iterdir()
+                    servers.append(ServerProcess(["resume", str(run)], folder))
+            code = servers[-1].process.poll()  # None: it was still running at the limit
+            time.sleep(2.0)  # what the clients said last is on its way
+        finally:
+            for server in servers:
+                server.kill()
+            crowd.end()
+        if code != 0:
+            print((folder / "server.log").read_text()[-2000:], file=sys.stderr)
+        ready = crowd.since(begun, "ready")
+        back = {} if killed is None else crowd.since(killed, "ready")
+        fates = Counter(one["status"] for one in records(folder, "clients"))
+        seconds = [round(one["seconds"], 2) for one in records(folder, "rounds")]
+        return {
+            "clients": clients,
+            "server ended with code": code,
+            "rounds": len(seconds),
+            "seconds a round": seconds,
+            "updates": dict(fates),
+            "clients that gave up": sum("gave up" in what for _, _, what in crowd.said),
+            "seconds until all were ready": round(max(ready.values()) - begun, 1)
+            if ready
+            else None,
+            "ready again after the kill": len(back),
+            "seconds until all were back": round(max(back.values()) - killed, 1) if back else None,
+            "server peak MiB": [round(server.peak_bytes / MIB, 1) for server in servers],
+        }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--clients", type=int, default=1000)
+    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--processes", type=int, default=8, help="that the clients share")
+    parser.add_argument("--no-kill", action="store_true")
+    for hidden in ("--address", "--folder", "--first", "--last"):
+        parser.add_argument(hidden, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    if given.address:
+        clients_process(int(given.first), int(given.last), given.address, Path(given.folder))
+    else:
+        found = measure(given.clients, given.rounds, given.processes, not given.no_kill)
+        print(json.dumps(found, indent=2))
+
+
+if __name__ == "__main__":
+    main()
