@@ -32,6 +32,7 @@ from layers.network import (
     CertificatesRefused,
     CertificatesRenewed,
     ConnectionRejected,
+    Crowded,
     FileFailed,
     FileSent,
     Joined,
@@ -41,6 +42,7 @@ from layers.network import (
     NetworkError,
     NotConnected,
     Received,
+    RoomAgain,
     Sent,
 )
 from layers.network import Event as NetworkEvent
@@ -207,7 +209,14 @@ class ClientSessions:
         elif isinstance(event, Left):
             self._handle_left(event)
         elif isinstance(event, ConnectionRejected):
-            self._handle_rejected(event)
+            if event.crowded:  # `Crowded` has said so, once for all of them
+                self.rejections.add(f"{event.peer}: {event.reason}")
+            else:
+                self._handle_rejected(event)
+        elif isinstance(event, Crowded):
+            log.warning("%s", event.reason)
+        elif isinstance(event, RoomAgain):
+            log.info("there is room for clients again")
         elif isinstance(event, Sent):
             client = self._client_of(event.peer)
             if client is not None:

@@ -35,6 +35,7 @@ from layers.network.transport.events import (
     CertificatesRenewed,
     Connected,
     ConnectionRejected,
+    Crowded,
     Disconnected,
     Event,
     FileFailed,
@@ -45,6 +46,7 @@ from layers.network.transport.events import (
     Left,
     Received,
     Retrying,
+    RoomAgain,
     Sent,
 )
 from layers.network.transport.listener import Listener
@@ -70,6 +72,7 @@ __all__ = [
     "ConnectionRejected",
     "ConnectionTraffic",
     "Connector",
+    "Crowded",
     "Disconnected",
     "Event",
     "ExpectedFile",
@@ -93,6 +96,7 @@ __all__ = [
     "ProtocolError",
     "Received",
     "Retrying",
+    "RoomAgain",
     "Sent",
     "ServerTLS",
     "TransferError",

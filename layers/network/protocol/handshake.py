@@ -13,9 +13,9 @@ import secrets
 from dataclasses import dataclass, replace
 
 from layers.network.encoding.codec import MessageCodec
-from layers.network.errors import AuthenticationFailed, LimitExceeded, VersionMismatch
+from layers.network.errors import AuthenticationFailed, VersionMismatch
 from layers.network.protocol.frames import Kind
-from layers.network.protocol.limits import HEARTBEAT_S, HEARTBEATS_TO_TIMEOUT, Limits
+from layers.network.protocol.limits import Limits, check_heartbeat, check_peer_limits
 
 OLDEST_VERSION = 1
 NEWEST_VERSION = 1
@@ -195,7 +195,7 @@ def check_hello(
         raise AuthenticationFailed(
             f"the client says that it is {hello.identity!r}, its certificate is for {certified!r}"
         )
-    _check_peer_limits(hello)
+    check_peer_limits(hello.max_message_bytes, hello.max_streams)
     if len(hello.nonce) != NONCE_BYTES:
         raise AuthenticationFailed("the client's nonce has a wrong length")
     expected = _proof(token, b"client", greeting, replace(hello, proof=b""))
@@ -248,7 +248,7 @@ def check_welcome(
     if not frozenset(words.features) <= frozenset(hello.features):
         raise AuthenticationFailed("the server agreed to features that were not asked for")
     check_heartbeat(words.heartbeat_s, words.heartbeat_timeout_s)
-    _check_peer_limits(words)
+    check_peer_limits(words.max_message_bytes, words.max_streams)
     return Terms(
         hello.version,
         hello.identity,
@@ -257,32 +257,6 @@ def check_welcome(
         words.max_message_bytes,
         words.max_streams,
     )
-
-
-def check_heartbeat(heartbeat_s: float, heartbeat_timeout_s: float) -> None:
-    """Check a server's heartbeat by limits that both ends know.
-
-    Raises:
-        AuthenticationFailed: it is too short or too long, or its timeout is.
-    """
-    least, most = HEARTBEAT_S
-    if not least <= heartbeat_s <= most:
-        raise AuthenticationFailed(
-            f"the server's heartbeat is {heartbeat_s:g} s; it must be {least:g} to {most:g} s"
-        )
-    if not heartbeat_s < heartbeat_timeout_s <= HEARTBEATS_TO_TIMEOUT * heartbeat_s:
-        raise AuthenticationFailed(
-            f"the server's heartbeat times out after {heartbeat_timeout_s:g} s; it must be more "
-            f"than one and at most {HEARTBEATS_TO_TIMEOUT} heartbeats of {heartbeat_s:g} s"
-        )
-
-
-def _check_peer_limits(words: Hello | Welcome) -> None:
-    if words.max_message_bytes < 1 or words.max_streams < 1:
-        raise LimitExceeded(
-            f"the other end takes messages of {words.max_message_bytes} bytes, "
-            f"{words.max_streams} at a time; both must be at least 1"
-        )
 
 
 def check_identity(identity: str) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
-from layers.network.errors import NetworkError
+from layers.network.errors import AuthenticationFailed, LimitExceeded, NetworkError
 
 HEARTBEAT_S = (0.1, 3600.0)  # the least and the most; the handshake refuses any other
 HEARTBEATS_TO_TIMEOUT = 100  # the most heartbeats until a silent peer is lost
+CLIENT_PATIENCE = 4  # how many times as long as a server a client waits for a handshake
 
 
 @dataclass(frozen=True)
@@ -28,9 +29,10 @@ class Limits:
             so long is disconnected.
         max_file_bytes: size of one received file.
         max_connections: number of open sessions of a listener.
-        max_handshakes: number of unfinished handshakes of a listener; further connections wait in
-            the operating system's queue.
-        handshake_s: time for a handshake.
+        max_handshakes: number of unfinished handshakes of a listener; when there are as many, the
+            one that has been silent longest makes way for a new one.
+        handshake_s: time that a listener gives to each step of a handshake: the first byte, TLS,
+            and the rest. A connector is more patient, by `CLIENT_PATIENCE`.
         linger_s: time that a closing end gives the other to read its last message.
     """
 
@@ -42,7 +44,7 @@ class Limits:
     stall_s: float = 30.0
     max_file_bytes: int = 1 << 36
     max_connections: int = 10_000
-    max_handshakes: int = 128
+    max_handshakes: int = 2048
     handshake_s: float = 15.0
     linger_s: float = 1.0
 
@@ -51,3 +53,34 @@ class Limits:
             value = getattr(self, item.name)
             if not (value is None and item.default is None) and not value > 0:
                 raise NetworkError(f"limit {item.name} must be more than 0, not {value!r}")
+
+
+def check_heartbeat(heartbeat_s: float, heartbeat_timeout_s: float) -> None:
+    """Check a server's heartbeat by limits that both ends know.
+
+    Raises:
+        AuthenticationFailed: it is too short or too long, or its timeout is.
+    """
+    least, most = HEARTBEAT_S
+    if not least <= heartbeat_s <= most:
+        raise AuthenticationFailed(
+            f"the server's heartbeat is {heartbeat_s:g} s; it must be {least:g} to {most:g} s"
+        )
+    if not heartbeat_s < heartbeat_timeout_s <= HEARTBEATS_TO_TIMEOUT * heartbeat_s:
+        raise AuthenticationFailed(
+            f"the server's heartbeat times out after {heartbeat_timeout_s:g} s; it must be more "
+            f"than one and at most {HEARTBEATS_TO_TIMEOUT} heartbeats of {heartbeat_s:g} s"
+        )
+
+
+def check_peer_limits(max_message_bytes: int, max_streams: int) -> None:
+    """Check that the other end takes any messages at all.
+
+    Raises:
+        LimitExceeded: it takes none.
+    """
+    if max_message_bytes < 1 or max_streams < 1:
+        raise LimitExceeded(
+            f"the other end takes messages of {max_message_bytes} bytes, {max_streams} at a time; "
+            "both must be at least 1"
+        )

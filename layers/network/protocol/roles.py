@@ -19,7 +19,7 @@ from layers.network.protocol.handshake import (
     greet,
     welcome,
 )
-from layers.network.protocol.limits import Limits
+from layers.network.protocol.limits import CLIENT_PATIENCE, Limits
 from layers.network.protocol.session import Session, State
 from layers.network.protocol.session_events import Opened, SessionEvent, Verified
 
@@ -43,7 +43,8 @@ class ServerSession(Session):
         heartbeat_timeout_s: float = 20.0,
     ) -> None:
         self._own_limits = limits or Limits()
-        super().__init__(codec, self._own_limits, now, State.AWAIT_HELLO)
+        patience_s = self._own_limits.handshake_s
+        super().__init__(codec, self._own_limits, now, State.AWAIT_HELLO, patience_s)
         self.claimed: str | None = None  # not verified: for reports only
         self._features = features
         self._token = token
@@ -97,7 +98,8 @@ class ClientSession(Session):
         certified: bool = False,
     ) -> None:
         self._own_limits = limits or Limits()
-        super().__init__(codec, self._own_limits, now, State.AWAIT_GREETING)
+        patience_s = CLIENT_PATIENCE * self._own_limits.handshake_s
+        super().__init__(codec, self._own_limits, now, State.AWAIT_GREETING, patience_s)
         check_identity(identity)
         self._identity = identity
         self._features = features

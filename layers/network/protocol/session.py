@@ -100,7 +100,14 @@ class Session(ABC):
     seconds.
     """
 
-    def __init__(self, codec: MessageCodec, limits: Limits, now: float, state: State) -> None:
+    def __init__(
+        self,
+        codec: MessageCodec,
+        limits: Limits,
+        now: float,
+        state: State,
+        handshake_s: float,
+    ) -> None:
         self.state = state
         self.terms: Terms | None = None
         self.meter = Meter()
@@ -108,11 +115,11 @@ class Session(ABC):
         self.memory: Account | None = None  # None: messages need not wait for memory
         self.unread = 0  # bytes at the end of what was received last, which are to be given again
         self._codec = codec
-        self._limits = limits
         self._reader = FrameReader()
         self._inbox = Inbox(limits, codec.check_head)
         self._outbox = Outbox(self.meter)
-        self._handshake_ends = now + limits.handshake_s
+        self._handshake_s = handshake_s
+        self._handshake_ends = now + handshake_s
         self._heartbeat_s = 0.0
         self._heartbeat_timeout_s = 0.0
         self._received_at = now
@@ -393,8 +400,7 @@ class Session(ABC):
         if due is None or now < due:
             return []
         if self.state is not State.OPEN:
-            seconds = self._limits.handshake_s
-            error = ProtocolError(f"no complete handshake within {seconds:g} s")
+            error = ProtocolError(f"no complete handshake within {self._handshake_s:g} s")
             return self.refuse(error, blamed=True)
         if now >= self._received_at + self._heartbeat_timeout_s:
             return self.lost(f"no sign of life for {self._heartbeat_timeout_s:g} s")

@@ -15,7 +15,7 @@ from layers.network.files.desk import Desk
 from layers.network.files.expected import ExpectedFile
 from layers.network.files.folders import Outgoing
 from layers.network.protocol.handshake import check_identity
-from layers.network.protocol.limits import Limits
+from layers.network.protocol.limits import CLIENT_PATIENCE, Limits
 from layers.network.protocol.roles import ClientSession
 from layers.network.protocol.session_events import Arrived, Ended, Opened, SessionEvent
 from layers.network.transport.address import Address
@@ -176,15 +176,16 @@ class Connector(Endpoint):
         self._ended = None
         host = self._address.host
         context = None if self._trust is None else self._renewed(self._trust)
+        patience_s = CLIENT_PATIENCE * self._limits.handshake_s
         try:
             connecting = self._loop.create_connection(
                 lambda: self._connection(self._session),
                 host,
                 self._address.port,
                 ssl=context,
-                ssl_handshake_timeout=self._limits.handshake_s if context else None,
+                ssl_handshake_timeout=patience_s if context else None,
             )
-            _, connection = await asyncio.wait_for(connecting, 2 * self._limits.handshake_s)
+            _, connection = await asyncio.wait_for(connecting, 2 * patience_s)
         except ssl.SSLError as error:
             return Ended(explain(error, self.address), CertificateError.code, is_final(error))
         except asyncio.TimeoutError:

@@ -30,12 +30,14 @@ class ConnectionRejected:
     """Listener: a connection was closed before its session was open, or because it broke a rule.
 
     `peer` is the identity that it claimed, or None. `final`: it was told not to come back.
+    `crowded`: there was no room for another client; an event `Crowded` has said so before.
     """
 
     address: str
     peer: str | None
     reason: str
     final: bool = False
+    crowded: bool = False
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,18 @@ class CertificatesRefused:
     """TLS files have changed and cannot be used: what was in them before stays in use."""
 
     reason: str
+
+
+@dataclass(frozen=True)
+class Crowded:
+    """Listener: there is no room for another client; those who come are rejected."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class RoomAgain:
+    """Listener: after `Crowded`, a client was let in again."""
 
 
 @dataclass(frozen=True)
@@ -136,6 +150,8 @@ Event = (
     | ConnectionRejected
     | CertificatesRenewed
     | CertificatesRefused
+    | Crowded
+    | RoomAgain
     | Connected
     | Disconnected
     | Retrying

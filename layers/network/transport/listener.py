@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import errno
-import resource
 import socket
-import ssl
-from collections.abc import Coroutine
 from pathlib import Path
-from typing import Any
 
 from layers.network.encoding.codec import MessageCodec
 from layers.network.errors import (
-    AddressError,
     AuthenticationFailed,
     IdentityTaken,
     LimitExceeded,
@@ -27,6 +20,7 @@ from layers.network.protocol.handshake import Terms
 from layers.network.protocol.limits import HEARTBEAT_S, Limits
 from layers.network.protocol.roles import ServerSession
 from layers.network.protocol.session_events import Arrived, Ended, Opened, SessionEvent, Verified
+from layers.network.transport.acceptor import Acceptor
 from layers.network.transport.address import Address
 from layers.network.transport.connection import Connection, peer_certificate
 from layers.network.transport.endpoint import Endpoint
@@ -35,18 +29,24 @@ from layers.network.transport.events import (
     CertificatesRefused,
     CertificatesRenewed,
     ConnectionRejected,
+    Crowded,
     Event,
     Joined,
     Left,
     Received,
+    RoomAgain,
+)
+from layers.network.transport.server_socket import (
+    KEPT_FOR_HANDSHAKES,
+    file_limit,
+    listen,
+    raise_file_limit,
 )
 from layers.network.trust.renewal import ServerTrust
-from layers.network.trust.tls import FAILURES, ServerTLS, common_name, explain
+from layers.network.trust.tls import ServerTLS, common_name
 
-BACKLOG = 1024
 HEARTBEATS_TO_TIMEOUT = 4
 CERTIFICATE_CHECK_S = 0.25  # between two looks at the files of certificates
-WANTED_FILES = 16_384
 
 
 class Listener(Endpoint):
@@ -87,10 +87,10 @@ class Listener(Endpoint):
         self._trust: ServerTrust | None = None
         self._heartbeat_s = heartbeat_s
         self._features = features
-        self._socket: socket.socket
-        self._handshakes: asyncio.Semaphore
+        self._acceptor: Acceptor
+        self._watching: asyncio.Task[None] | None = None
         self._peers: dict[str, Connection] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._crowded = False
 
     # The caller's side
 
@@ -112,10 +112,10 @@ class Listener(Endpoint):
             CertificateError: something is wrong with the certificates.
         """
         self._trust = ServerTrust(self._tls) if self._tls else None
-        self._socket = _listen(self._address)
-        self._address = Address(self._address.host, self._socket.getsockname()[1])
-        _raise_file_limit()
-        self._begin("fedmx-listener").run(self._open())
+        listening = listen(self._address)
+        self._address = Address(self._address.host, listening.getsockname()[1])
+        raise_file_limit()
+        self._begin("fedmx-listener").run(self._open(listening))
 
     def send(self, peer: str, message: object) -> int:
         """Queue a message, or a `Payload` of the codec; return its bytes on the wire.
@@ -170,11 +170,17 @@ class Listener(Endpoint):
 
     # The loop's side
 
-    async def _open(self) -> None:
-        self._handshakes = asyncio.Semaphore(self._limits.max_handshakes)
-        self._keep(self._accept())
-        if self._trust is not None:
-            self._keep(self._watch(self._trust))
+    async def _open(self, listening: socket.socket) -> None:
+        trust = self._trust
+        self._acceptor = Acceptor(
+            listening,
+            self._limits,
+            (lambda: None) if trust is None else (lambda: trust.context),
+            lambda: self._connection(self._session),
+            self._events.put,
+        )
+        if trust is not None:
+            self._watching = self._loop.create_task(self._watch(trust))
 
     async def _watch(self, trust: ServerTrust) -> None:
         while True:
@@ -200,48 +206,6 @@ class Listener(Endpoint):
             self._events.drop(peer)
         connection.refuse(_revoked(), blamed=True)
 
-    def _keep(self, work: Coroutine[Any, Any, None]) -> None:
-        task = self._loop.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _accept(self) -> None:
-        while True:
-            await self._handshakes.acquire()
-            try:
-                accepted, where = await self._loop.sock_accept(self._socket)
-            except OSError:
-                # Out of file descriptors, or the client has gone: a server goes on after both.
-                self._handshakes.release()
-                await asyncio.sleep(0.05)
-                continue
-            self._keep(self._meet(accepted, str(Address(where[0], where[1]))))
-
-    async def _meet(self, accepted: socket.socket, where: str) -> None:
-        """Do TLS and the handshake; until they end, this counts among `max_handshakes`."""
-        accepted.setblocking(False)
-        accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        context = None if self._trust is None else self._trust.context
-        failures: list[ssl.SSLError] = []
-        FAILURES.set(failures)
-        try:
-            _, connection = await self._loop.connect_accepted_socket(
-                lambda: self._connection(self._session),
-                accepted,
-                ssl=context,
-                ssl_handshake_timeout=self._limits.handshake_s if context else None,
-            )
-            await connection.settled.wait()
-        except OSError as error:
-            failure = failures[0] if failures else error
-            if isinstance(failure, ssl.SSLError):
-                reason = explain(failure, where)
-            else:
-                reason = f"no TLS handshake ({failure})"
-            self._events.put(ConnectionRejected(where, None, reason))
-        finally:
-            self._handshakes.release()
-
     def _session(self, transport: asyncio.Transport) -> ServerSession:
         certified = None
         if self._tls is not None and self._tls.mutual:
@@ -259,9 +223,9 @@ class Listener(Endpoint):
         )
 
     async def _end(self, drain_s: float, reason: str, final: bool) -> None:
-        for task in list(self._tasks):
-            task.cancel()
-        self._socket.close()
+        if self._watching is not None:
+            self._watching.cancel()
+        self._acceptor.close()
         await self._drain(drain_s, reason, final)
 
     def _take(self, connection: Connection, event: SessionEvent) -> None:
@@ -285,10 +249,12 @@ class Listener(Endpoint):
                 peer_known = self._peer_of(connection)
                 if event.blamed or peer_known is None:
                     claimed = getattr(connection.session, "claimed", None)
+                    told = not event.blamed and not connection.session.peer_left
+                    crowded = told and event.code == LimitExceeded.code
                     # Who only claims a name gets none of that name's turns.
                     self._events.put(
                         ConnectionRejected(
-                            connection.address, peer_known or claimed, reason, event.final
+                            connection.address, peer_known or claimed, reason, event.final, crowded
                         ),
                         peer_known or NOBODY,
                     )
@@ -307,15 +273,32 @@ class Listener(Endpoint):
                 "identity, or wait until that connection has ended"
             )
             connection.refuse(error)
-        elif older is None and len(self._peers) >= self._limits.max_connections:
-            connection.refuse(
-                LimitExceeded(f"{self.address} has {len(self._peers)} clients, which is its limit")
-            )
+        elif older is None and (crowd := self._crowd()):
+            if not self._crowded:
+                self._crowded = True
+                self._events.put(Crowded(crowd))
+            connection.refuse(LimitExceeded(crowd))
         else:
+            if older is None and self._crowded:
+                self._crowded = False
+                self._events.put(RoomAgain())
             if older is not None:
                 older.leave(f"superseded by a newer connection, from {connection.address}", True)
             for event in session.admit():
                 self._take(connection, event)
+
+    def _crowd(self) -> str | None:
+        """Return why there is no room for another client, or None."""
+        has = f"{self.address} has {len(self._peers)} clients"
+        if len(self._peers) >= self._limits.max_connections:
+            return f"{has}, which is its limit"
+        # Handshakes that are silent make way, so what they hold counts as free.
+        if self._acceptor.free_descriptors() + len(self._acceptor) < KEPT_FOR_HANDSHAKES:
+            return (
+                f"{has}, as many as fit into its limit of {file_limit()} open files; raise it for "
+                "more (ulimit -n, LimitNOFILE)"
+            )
+        return None
 
     def _peer_of(self, connection: Connection) -> str | None:
         terms = connection.session.terms
@@ -342,34 +325,3 @@ class Listener(Endpoint):
 
 def _revoked() -> AuthenticationFailed:
     return AuthenticationFailed("the client's certificate was revoked: ask for a new one")
-
-
-def _listen(address: Address) -> socket.socket:
-    try:
-        found = socket.getaddrinfo(
-            address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )
-    except socket.gaierror as error:
-        raise AddressError(f"{address}: unknown host ({error.strerror}): check the name") from None
-    family, where = found[0][0], found[0][4]
-    try:
-        server = socket.create_server(where[:2], family=family, backlog=BACKLOG)
-    except OSError as error:
-        meanings = {
-            errno.EADDRINUSE: "the port is in use: stop the other program or choose another port",
-            errno.EACCES: "not allowed: choose a port from 1024 on",
-            errno.EADDRNOTAVAIL: "not an address of this machine: choose one that is, or 0.0.0.0",
-        }
-        meaning = meanings.get(error.errno or 0, f"cannot listen ({error.strerror})")
-        raise AddressError(f"{address}: {meaning}") from None
-    server.setblocking(False)
-    return server
-
-
-def _raise_file_limit() -> None:
-    """Raise the limit on open files to `WANTED_FILES`, or as far as the system allows."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = WANTED_FILES if hard == resource.RLIM_INFINITY else min(WANTED_FILES, hard)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        with contextlib.suppress(OSError, ValueError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

@@ -12,7 +12,7 @@ from fedmx.deployment.client_sessions import identity
 from fedmx.protocol.messages import CODEC, Finished, Ready, Setup
 from layers.logic import Logic, Task
 from layers.logic.selectors.uniform import Uniform
-from layers.network import Connector, Listener, Received
+from layers.network import Backoff, Connector, Listener, Received
 from tests.fedmx.scripted import compute, update_of
 
 CLIENTS = 300
@@ -20,18 +20,29 @@ ROUNDS = 10
 
 
 class Crowd:
-    """Many connectors, which one thread answers for."""
+    """Many connectors, which one thread answers for.
 
-    def __init__(self, address: str) -> None:
-        self._connectors = [Connector(address, identity(n), CODEC) for n in range(CLIENTS)]
+    Args:
+        address: where the server listens.
+        clients: how many there are.
+        backoff: of each of them.
+    """
+
+    def __init__(
+        self, address: str, clients: int = CLIENTS, backoff: Backoff | None = None
+    ) -> None:
+        self._connectors = [
+            Connector(address, identity(n), CODEC, backoff=backoff) for n in range(clients)
+        ]
         self._finished: set[int] = set()
+        self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="crowd")
         for connector in self._connectors:
             connector.start()
         self._thread.start()
 
     def _run(self) -> None:
-        while len(self._finished) < CLIENTS:
+        while len(self._finished) < len(self._connectors) and not self._over.is_set():
             for number, connector in enumerate(self._connectors):
                 # The first who is looked at waits a little, so that this is no busy loop.
                 event = connector.next_event(0.0 if number else 0.002)
@@ -46,7 +57,10 @@ class Crowd:
         elif isinstance(message, Finished):
             self._finished.add(number)
 
-    def end(self) -> None:
+    def end(self, everybody: bool = True) -> None:
+        """End it, when the run is over for everybody or, if not all have come in, at once."""
+        if not everybody:
+            self._over.set()
         self._thread.join(60)
         for connector in self._connectors:
             connector.close(0.0)

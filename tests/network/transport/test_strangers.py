@@ -1,0 +1,228 @@
+"""Strangers who keep connections open and say nothing, on real sockets: nobody waits for them."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from layers.network import (
+    Backoff,
+    Connected,
+    ConnectionRejected,
+    Connector,
+    Crowded,
+    Joined,
+    Left,
+    Limits,
+    Listener,
+    Retrying,
+    RoomAgain,
+    ServerTLS,
+)
+from layers.network.protocol.limits import CLIENT_PATIENCE
+from layers.network.protocol.roles import ClientSession, ServerSession
+from layers.network.transport import server_socket
+from layers.network.transport.server_socket import KEPT_FOR_HANDSHAKES, free_descriptors
+from tests.network.conftest import Certificates
+from tests.network.protocol.wire_messages import CODEC, await_event
+
+QUICK = Backoff(first_s=0.01, longest_s=0.05)
+# As long as a handshake may last, nobody is let go for the time alone.
+FEW = Limits(max_handshakes=8, handshake_s=3600.0)
+STRANGERS = 40
+
+Way = Callable[[socket.socket], socket.socket]
+
+
+@contextlib.contextmanager
+def strangers(address: str, way: Way) -> Iterator[None]:
+    """Connections that are opened again as soon as they are closed, until this is over."""
+    host, port = address.split(":")
+    over, there = threading.Event(), threading.Barrier(STRANGERS + 1)
+
+    def one() -> None:
+        first = True
+        while not over.is_set():
+            with (
+                contextlib.suppress(OSError),
+                socket.create_connection((host, int(port)), timeout=0.2) as bare,
+            ):
+                if first:
+                    first = False
+                    there.wait(30)
+                with way(bare) as raw:
+                    while not over.is_set():
+                        with contextlib.suppress(TimeoutError):
+                            if not raw.recv(4096):
+                                break
+
+    threads = [threading.Thread(target=one) for _ in range(STRANGERS)]
+    for thread in threads:
+        thread.start()
+    there.wait(30)
+    try:
+        yield
+    finally:
+        over.set()
+        for thread in threads:
+            thread.join(30)
+
+
+def silent(raw: socket.socket) -> socket.socket:
+    return raw
+
+
+def one_byte(raw: socket.socket) -> socket.socket:
+    raw.sendall(b"\x16")
+    return raw
+
+
+def silent_after_tls(certificates: Certificates) -> Way:
+    tls = certificates.client("client-2")
+    context = ssl.create_default_context(cafile=str(tls.ca))
+    context.load_cert_chain(str(tls.certificate), tls.key)
+    return lambda raw: context.wrap_socket(raw, server_hostname="127.0.0.1")
+
+
+@pytest.mark.parametrize("way", [silent, one_byte], ids=["silent", "one byte"])
+@pytest.mark.parametrize("secure", [False, True], ids=["plain", "tls"])
+def test_a_client_is_in_beside_strangers_who_come_back_whenever_they_are_sent_away(
+    certificates: Certificates, secure: bool, way: Way
+) -> None:
+    tls = certificates.server if secure else None
+    with (
+        Listener("127.0.0.1:0", CODEC, tls=tls, limits=FEW) as listener,
+        strangers(listener.address, way),
+    ):
+        await_in(listener, certificates, secure)
+
+
+def test_a_client_is_in_beside_a_certificate_that_is_silent_after_tls(
+    certificates: Certificates,
+) -> None:
+    with (
+        Listener("127.0.0.1:0", CODEC, tls=certificates.server, limits=FEW) as listener,
+        strangers(listener.address, silent_after_tls(certificates)),
+    ):
+        await_in(listener, certificates, True)
+
+
+def await_in(listener: Listener, certificates: Certificates, secure: bool) -> None:
+    tls = certificates.client("client-1") if secure else None
+    with Connector(listener.address, "client-1", CODEC, tls=tls, backoff=QUICK) as connector:
+        await_event(connector, Connected, 60)
+        assert listener.peers == {"client-1"}
+
+
+def test_a_silent_connection_that_makes_way_is_reported(certificates: Certificates) -> None:
+    limits = Limits(max_handshakes=1, handshake_s=3600)
+    for tls in (None, certificates.server):
+        with Listener("127.0.0.1:0", CODEC, tls=tls, limits=limits) as listener:
+            host, port = listener.address.split(":")
+            with socket.create_connection((host, int(port)), timeout=20) as first:
+                with socket.create_connection((host, int(port)), timeout=20):
+                    rejected = await_event(listener, ConnectionRejected)
+                assert rejected.address == "{}:{}".format(*first.getsockname())
+                assert "made way for others" in rejected.reason
+                assert not rejected.crowded
+                with contextlib.suppress(ConnectionResetError):
+                    while first.recv(4096):  # what was said, and then the end
+                        pass
+
+
+def test_under_pressure_there_is_little_patience_with_each_step() -> None:
+    limits = Limits(max_handshakes=4, handshake_s=3600)
+    with Listener("127.0.0.1:0", CODEC, limits=limits) as listener:
+        host, port = listener.address.split(":")
+        with contextlib.ExitStack() as stack:
+            for _ in range(3):  # three of four
+                stack.enter_context(socket.create_connection((host, int(port)), timeout=20))
+            rejected = await_event(listener, ConnectionRejected)
+            assert rejected.reason == "no step of the handshake within 1 s"
+
+
+def test_a_client_has_more_patience_than_its_server() -> None:
+    limits = Limits(handshake_s=15)
+    server = ServerSession(CODEC, 0.0, limits=limits)
+    client = ClientSession("client-1", CODEC, 0.0, limits=limits)
+    assert server.deadline() == 15
+    assert client.deadline() == 15 * CLIENT_PATIENCE
+    assert CLIENT_PATIENCE > 3  # a server gives each of three steps as much
+
+
+def room_for(monkeypatch: pytest.MonkeyPatch, more: int, descriptor: int) -> None:
+    """Give this process a limit of open files into which so many more connections fit."""
+    limit = 1
+    monkeypatch.setattr(server_socket, "file_limit", lambda: limit)
+    while free_descriptors(descriptor) < more:
+        limit += 1
+
+
+def test_a_client_for_whom_no_descriptor_is_left_is_told_so_and_the_others_stay(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with contextlib.ExitStack() as stack:
+        listener = stack.enter_context(Listener("127.0.0.1:0", CODEC))
+        with open("/dev/null") as nothing:
+            room_for(monkeypatch, KEPT_FOR_HANDSHAKES + 30, nothing.fileno())
+        inside: list[Connector] = []
+        while True:
+            number = len(inside)
+            connector = Connector(listener.address, f"client-{number}", CODEC, backoff=QUICK)
+            stack.enter_context(connector)
+            event = connector.next_event(30)
+            if not isinstance(event, Connected):
+                break
+            inside.append(connector)
+            assert len(inside) < 30
+        assert isinstance(event, Retrying)
+        assert "open files; raise it for more" in event.reason
+        crowded = await_event(listener, Crowded)
+        assert f"has {len(inside)} clients" in crowded.reason
+        for _ in range(3):  # it says so once, however often the client comes
+            assert isinstance(connector.next_event(30), Retrying)
+            rejected = listener.next_event(30)
+            assert isinstance(rejected, ConnectionRejected)
+            assert rejected.crowded
+        assert listener.peers == {f"client-{number}" for number in range(len(inside))}
+        inside[0].close()
+        await_event(listener, Left)
+        await_event(listener, RoomAgain)
+        assert await_event(listener, Joined).peer == f"client-{len(inside)}"
+
+
+def test_strangers_hold_no_descriptors_that_a_client_needs(
+    certificates: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tls: ServerTLS = certificates.server
+    limits = Limits(handshake_s=3600)
+    with (
+        Listener("127.0.0.1:0", CODEC, tls=tls, limits=limits) as listener,
+        contextlib.ExitStack() as stack,
+    ):
+        host, port = listener.address.split(":")
+        with open("/dev/null") as nothing:
+            room_for(monkeypatch, 3 * KEPT_FOR_HANDSHAKES, nothing.fileno())
+        for _ in range(4 * KEPT_FOR_HANDSHAKES):
+            stack.enter_context(socket.create_connection((host, int(port)), timeout=20))
+        # This process holds the strangers' ends, too; a real one has room for more.
+        with open("/dev/null") as nothing:
+            room_for(monkeypatch, 0, nothing.fileno())
+        await_in(listener, certificates, True)
+
+
+def test_a_limit_of_open_files_keeps_some_for_the_rest_of_the_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with open("/dev/null") as nothing:
+        lowest = nothing.fileno() + 1
+        for limit, kept in ((256, 64), (1024, 64), (100, 25)):
+            monkeypatch.setattr(server_socket, "file_limit", lambda limit=limit: limit)
+            assert limit - kept - free_descriptors(nothing.fileno()) in range(3, lowest + 2)
+        assert math.isfinite(server_socket.file_limit())
