@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
 
 from layers.network.files.folders import Incoming, Outgoing
 from layers.network.protocol.session_events import FileOffered
@@ -21,7 +20,6 @@ class Desk:
         waiting: offers of which it is not known yet whether they are expected.
         incoming: files that are being received.
         outgoing: files that are offered or sent.
-        reading: those of them that are open.
     """
 
     peer: str
@@ -30,4 +28,3 @@ class Desk:
     waiting: list[FileOffered] = field(default_factory=list)
     incoming: dict[int, Incoming] = field(default_factory=dict)
     outgoing: dict[int, Outgoing] = field(default_factory=dict)
-    reading: dict[int, IO[bytes]] = field(default_factory=dict)

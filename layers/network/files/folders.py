@@ -42,23 +42,36 @@ class Outgoing:
         except OSError as error:
             raise TransferError(f"{path} cannot be sent: {error.strerror}") from None
 
-    def open_at(self, offset: int, sha256: bytes) -> tuple[IO[bytes], int]:
-        """Open the file at `offset` if the bytes before it have this SHA-256, and at 0 if not.
-
-        Returns:
-            The open file, and where it stands.
+    def start(self, offset: int, sha256: bytes) -> int:
+        """Return `offset` if the bytes before it have this SHA-256, and 0 if not.
 
         Raises:
             TransferError: the file cannot be read.
         """
         try:
-            file = open(self.path, "rb", buffering=0)  # noqa: SIM115
-            if not 0 <= offset <= self.size or _digest(file, offset) != sha256:
-                offset = 0
-            file.seek(offset)
+            with open(self.path, "rb", buffering=0) as file:
+                same = 0 <= offset <= self.size and _digest(file, offset) == sha256
         except OSError as error:
             raise TransferError(f"{self.path} cannot be read: {error.strerror}") from None
-        return file, offset
+        return offset if same else 0
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Return `size` bytes at `offset`.
+
+        The file is open only meanwhile: a server that sends one to each of its clients would
+        otherwise need a descriptor for each.
+
+        Raises:
+            TransferError: the file cannot be read, or does not have these bytes any more.
+        """
+        try:
+            with open(self.path, "rb", buffering=0) as file:
+                block = os.pread(file.fileno(), size, offset)
+        except OSError as error:
+            raise TransferError(f"{self.path} cannot be read: {error.strerror}") from None
+        if len(block) != size:
+            raise TransferError(f"{self.path} became shorter while it was being sent")
+        return block
 
 
 class Incoming:

@@ -56,19 +56,26 @@ class OutgoingMessage:
 
 
 class OutgoingFile:
-    """A file that is being sent; `read` returns its next bytes, or raises TransferError."""
+    """A file of `size` bytes that is being sent from `offset` on.
+
+    `read` returns the bytes at an offset, so many, or raises TransferError.
+    """
 
     kind = Kind.FILE_DATA
 
-    def __init__(self, stream: int, left: int, read: Callable[[int], bytes]) -> None:
+    def __init__(
+        self, stream: int, size: int, offset: int, read: Callable[[int, int], bytes]
+    ) -> None:
         self.stream = stream
-        self.left = left
+        self.left = size - offset
+        self._size = size
         self._read = read
 
     def take(self, size: int) -> list[memoryview]:
         """Return the next `size` bytes."""
+        offset = self._size - self.left
         self.left -= size
-        return [memoryview(self._read(size))]
+        return [memoryview(self._read(offset, size))]
 
 
 class Outbox:

@@ -13,8 +13,12 @@ from layers.network.protocol.admission import GRACE_S, Admission
 from layers.network.protocol.limits import Limits
 from layers.network.transport.address import Address
 from layers.network.transport.connection import Connection, peer_certificate
-from layers.network.transport.events import ConnectionRejected
-from layers.network.transport.server_socket import KEPT_FOR_HANDSHAKES, free_descriptors
+from layers.network.transport.events import ConnectionRejected, Crowded, RoomAgain
+from layers.network.transport.server_socket import (
+    KEPT_FOR_HANDSHAKES,
+    file_limit,
+    free_descriptors,
+)
 from layers.network.trust.tls import FAILURES, common_name, explain
 
 WATCH_S = 0.25  # how often overdue handshakes are looked for
@@ -38,7 +42,8 @@ class Acceptor:
         limits: how many handshakes there may be, and how long they may take.
         tls: returns what makes a new connection secure; it returns None for plain TCP.
         make_connection: returns asyncio's protocol for an accepted connection.
-        report: takes the rejections of connections that have no session yet.
+        report: takes the rejections of connections that have no session yet, and whether there is
+            room for clients.
     """
 
     def __init__(
@@ -47,7 +52,7 @@ class Acceptor:
         limits: Limits,
         tls: Callable[[], ssl.SSLContext | None],
         make_connection: Callable[[], Connection],
-        report: Callable[[ConnectionRejected], None],
+        report: Callable[[ConnectionRejected | Crowded | RoomAgain], None],
     ) -> None:
         self._listening = listening
         self._limits = limits
@@ -56,16 +61,25 @@ class Acceptor:
         self._report = report
         self._loop = asyncio.get_running_loop()
         self._admission: Admission[_Meeting] = Admission(limits)
+        self._crowded = False
         self._some = asyncio.Event()  # set while there are handshakes
         self._tasks = {self._loop.create_task(work) for work in (self._accept(), self._watch())}
 
-    def __len__(self) -> int:
-        """Return how many handshakes there are."""
-        return len(self._admission)
-
-    def free_descriptors(self) -> int:
-        """Return how many more connections fit into the limit of open files."""
-        return free_descriptors(self._listening.fileno())
+    def crowd(self, clients: int) -> str | None:
+        """Return why no client fits beside so many others, or None; report when that changes."""
+        reason = None
+        if clients >= self._limits.max_connections:
+            reason = f"the server has {clients} clients, which is its limit"
+        # Handshakes that are silent make way, so what they hold counts as free.
+        elif free_descriptors() + len(self._admission) < KEPT_FOR_HANDSHAKES:
+            reason = (
+                f"the server has {clients} clients, as many as fit into its limit of "
+                f"{file_limit()} open files; raise it for more (ulimit -n, LimitNOFILE)"
+            )
+        if (reason is not None) is not self._crowded:
+            self._crowded = reason is not None
+            self._report(RoomAgain() if reason is None else Crowded(reason))
+        return reason
 
     def close(self) -> None:
         """Accept nothing more, and end all handshakes."""
@@ -95,7 +109,7 @@ class Acceptor:
 
     async def _make_room(self) -> None:
         """Wait until a connection can be accepted; handshakes that are silent make way for it."""
-        while (tight := self.free_descriptors() < 1) or self._admission.full:
+        while (tight := free_descriptors() < 1) or self._admission.full:
             silent = self._admission.make_way(self._loop.time())
             if silent is not None:
                 self._end(silent, "the handshake was silent, and made way for others")
@@ -109,7 +123,7 @@ class Acceptor:
         while True:
             await self._some.wait()
             await asyncio.sleep(min(WATCH_S, self._limits.handshake_s / 4))
-            pressed = self.free_descriptors() < KEPT_FOR_HANDSHAKES
+            pressed = free_descriptors() < KEPT_FOR_HANDSHAKES
             patience_s = self._admission.patience_s(pressed=pressed)
             for late in self._admission.expire(self._loop.time(), pressed=pressed):
                 self._end(late, f"no step of the handshake within {patience_s:g} s")

@@ -29,19 +29,12 @@ from layers.network.transport.events import (
     CertificatesRefused,
     CertificatesRenewed,
     ConnectionRejected,
-    Crowded,
     Event,
     Joined,
     Left,
     Received,
-    RoomAgain,
 )
-from layers.network.transport.server_socket import (
-    KEPT_FOR_HANDSHAKES,
-    file_limit,
-    listen,
-    raise_file_limit,
-)
+from layers.network.transport.server_socket import listen, raise_file_limit
 from layers.network.trust.renewal import ServerTrust
 from layers.network.trust.tls import ServerTLS, common_name
 
@@ -90,7 +83,6 @@ class Listener(Endpoint):
         self._acceptor: Acceptor
         self._watching: asyncio.Task[None] | None = None
         self._peers: dict[str, Connection] = {}
-        self._crowded = False
 
     # The caller's side
 
@@ -273,32 +265,13 @@ class Listener(Endpoint):
                 "identity, or wait until that connection has ended"
             )
             connection.refuse(error)
-        elif older is None and (crowd := self._crowd()):
-            if not self._crowded:
-                self._crowded = True
-                self._events.put(Crowded(crowd))
+        elif older is None and (crowd := self._acceptor.crowd(len(self._peers))):
             connection.refuse(LimitExceeded(crowd))
         else:
-            if older is None and self._crowded:
-                self._crowded = False
-                self._events.put(RoomAgain())
             if older is not None:
                 older.leave(f"superseded by a newer connection, from {connection.address}", True)
             for event in session.admit():
                 self._take(connection, event)
-
-    def _crowd(self) -> str | None:
-        """Return why there is no room for another client, or None."""
-        has = f"{self.address} has {len(self._peers)} clients"
-        if len(self._peers) >= self._limits.max_connections:
-            return f"{has}, which is its limit"
-        # Handshakes that are silent make way, so what they hold counts as free.
-        if self._acceptor.free_descriptors() + len(self._acceptor) < KEPT_FOR_HANDSHAKES:
-            return (
-                f"{has}, as many as fit into its limit of {file_limit()} open files; raise it for "
-                "more (ulimit -n, LimitNOFILE)"
-            )
-        return None
 
     def _peer_of(self, connection: Connection) -> str | None:
         terms = connection.session.terms

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import os
 import resource
 import socket
 
@@ -59,16 +58,16 @@ def file_limit() -> int:
     return 1 << 30 if soft == resource.RLIM_INFINITY else soft
 
 
-def free_descriptors(descriptor: int) -> int:
+def free_descriptors() -> int:
     """Return how many connections can be accepted, if `KEPT_FILES` stay free; below 1: none.
 
-    The system gives a new file the lowest number that is free, so a copy of an open `descriptor`
-    tells what number the next connection would have.
+    The system gives a new socket the lowest number that is free, so one that is closed again tells
+    what number the next connection would have.
     """
     limit = file_limit()
     try:
-        lowest = os.dup(descriptor)
+        with socket.socket(socket.AF_UNIX) as probe:
+            lowest = probe.fileno()
     except OSError:
         return 0
-    os.close(lowest)
     return limit - min(KEPT_FILES, limit // 4) - lowest

@@ -69,8 +69,6 @@ class Transfers:
         if desk is not None:
             for stream in list(desk.incoming):
                 self._release(desk, stream)
-            for file in desk.reading.values():
-                file.close()
 
     def queue(self, peer: str, outgoing: Outgoing) -> None:
         """Send a file to a peer, now or when it is connected again."""
@@ -261,37 +259,20 @@ class Transfers:
     async def _send(self, connection: Connection, desk: Desk, accepted: FileAccepted) -> None:
         stream, outgoing = accepted.stream, desk.outgoing[accepted.stream]
         try:
-            file, offset = await _beside(lambda: outgoing.open_at(accepted.offset, accepted.sha256))
+            offset = await _beside(lambda: outgoing.start(accepted.offset, accepted.sha256))
         except TransferError as error:
             self.unreadable(connection, stream, str(error))
             connection.flush()
             return
         if connection not in self._desks or stream not in desk.outgoing:
-            file.close()
             return
-        previous = desk.reading.pop(stream, None)
-        if previous is not None:
-            previous.close()
-        desk.reading[stream] = file
-
-        def read(size: int) -> bytes:
-            try:
-                block: bytes = file.read(size)
-            except (OSError, ValueError) as error:
-                raise TransferError(f"{outgoing.path} cannot be read: {error}") from None
-            if len(block) != size:
-                raise TransferError(f"{outgoing.path} became shorter while it was being sent")
-            return block
-
-        connection.session.start_file(OutgoingFile(stream, outgoing.size - offset, read), offset)
+        file = OutgoingFile(stream, outgoing.size, offset, outgoing.read)
+        connection.session.start_file(file, offset)
         connection.flush()
 
     def _settle(self, desk: Desk, stream: int) -> Outgoing | None:
         """Forget and return a file that the peer has, or does not want."""
         outgoing = desk.outgoing.pop(stream, None)
-        file = desk.reading.pop(stream, None)
-        if file is not None:
-            file.close()
         waiting = self._pending.get(desk.peer, {})
         if outgoing is not None and waiting.get(outgoing.name) is outgoing:
             del waiting[outgoing.name]

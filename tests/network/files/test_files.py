@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -44,7 +45,7 @@ from layers.network.files.desk import Desk
 from layers.network.files.expected import MAX_WAITING
 from layers.network.files.folders import Incoming, Outgoing, check_name, remove_unfinished
 from layers.network.protocol.frames import FrameReader, Kind, frame
-from layers.network.protocol.handshake import CONTROL, FileOffer, FileStart, Hello
+from layers.network.protocol.handshake import CONTROL, FileAccept, FileOffer, FileStart, Hello
 from layers.network.protocol.session_events import FileOffered
 from layers.network.transport.transfers import Transfers
 from tests.network.conftest import Certificates
@@ -307,6 +308,30 @@ def test_a_file_that_shrinks_while_it_is_sent_is_given_up(tmp_path: Path, source
             assert "became shorter" in await_event(end, FileFailed).reason
         connector.send(Note("still open"))
         assert await_event(listener, Received).message == Note("still open")
+
+
+def test_a_file_on_its_way_to_a_client_holds_no_descriptor(tmp_path: Path, source: Path) -> None:
+    with Listener("127.0.0.1:0", CODEC) as listener:
+        raw = raw_connection(listener)
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 12)
+        hello = Hello(1, "slow", [], bytes(32), 1 << 30, 8, b"")
+        raw.sendall(frame(Kind.HELLO, 0, bytes(CONTROL.encode(hello))))
+        await_event(listener, Joined)
+        large = tmp_path / "large"
+        with large.open("wb") as file:
+            file.truncate(64 << 20)  # more than any socket takes at once
+        listener.send_file("slow", large)
+        reader = FrameReader()
+        wait_for(Kind.FILE_OFFER, raw, reader)
+        accept = FileAccept(0, hashlib.sha256().digest())
+        raw.sendall(frame(Kind.FILE_ACCEPT, 1, bytes(CONTROL.encode(accept))))
+        wait_for(Kind.FILE_START, raw, reader)
+        assert raw.recv(4096)  # its first bytes are here, and this end reads no more of them
+        ends = time.monotonic() + 20
+        while large in {link.resolve() for link in Path("/proc/self/fd").iterdir()}:
+            assert time.monotonic() < ends, "it is held open"
+            time.sleep(0.01)
+        raw.close()
 
 
 def test_a_disk_that_refuses_is_reported_and_ends_only_the_file(
