@@ -61,6 +61,8 @@ class Acceptor:
         self._report = report
         self._loop = asyncio.get_running_loop()
         self._admission: Admission[_Meeting] = Admission(limits)
+        # Counted once: handshakes that are silent make way, so what they hold is not lost.
+        self._room = max(free_descriptors() - KEPT_FOR_HANDSHAKES, 1)
         self._crowded = False
         self._some = asyncio.Event()  # set while there are handshakes
         self._tasks = {self._loop.create_task(work) for work in (self._accept(), self._watch())}
@@ -70,8 +72,7 @@ class Acceptor:
         reason = None
         if clients >= self._limits.max_connections:
             reason = f"the server has {clients} clients, which is its limit"
-        # Handshakes that are silent make way, so what they hold counts as free.
-        elif free_descriptors() + len(self._admission) < KEPT_FOR_HANDSHAKES:
+        elif clients >= self._room:
             reason = (
                 f"the server has {clients} clients, as many as fit into its limit of "
                 f"{file_limit()} open files; raise it for more (ulimit -n, LimitNOFILE)"

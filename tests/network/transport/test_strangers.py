@@ -167,32 +167,33 @@ def test_a_client_for_whom_no_descriptor_is_left_is_told_so_and_the_others_stay(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with contextlib.ExitStack() as stack:
-        listener = stack.enter_context(Listener("127.0.0.1:0", CODEC))
-        room_for(monkeypatch, KEPT_FOR_HANDSHAKES + 30)
-        inside: list[Connector] = []
-        while True:
-            number = len(inside)
-            connector = Connector(listener.address, f"client-{number}", CODEC, backoff=QUICK)
-            stack.enter_context(connector)
-            event = connector.next_event(30)
-            if not isinstance(event, Connected):
-                break
-            inside.append(connector)
-            assert len(inside) < 30
-        assert isinstance(event, Retrying)
-        assert "open files; raise it for more" in event.reason
-        crowded = await_event(listener, Crowded)
-        assert f"has {len(inside)} clients" in crowded.reason
+        with monkeypatch.context() as few:
+            room_for(few, KEPT_FOR_HANDSHAKES + 3)
+            listener = stack.enter_context(Listener("127.0.0.1:0", CODEC))
+
+        def client(number: int) -> Connector:
+            name = f"client-{number}"
+            return stack.enter_context(Connector(listener.address, name, CODEC, backoff=QUICK))
+
+        inside = [client(number) for number in range(3)]
+        for connector in inside:
+            await_event(connector, Connected)
+            await_event(listener, Joined)
+        late = client(3)
+        reason = await_event(late, Retrying).reason
+        assert "has 3 clients, as many as fit into its limit of" in reason
+        crowded = listener.next_event(20)
+        assert isinstance(crowded, Crowded)
+        assert crowded.reason in reason
         for _ in range(3):  # it says so once, however often the client comes
-            assert isinstance(connector.next_event(30), Retrying)
-            rejected = listener.next_event(30)
+            rejected = listener.next_event(20)
             assert isinstance(rejected, ConnectionRejected)
             assert rejected.crowded
-        assert listener.peers == {f"client-{number}" for number in range(len(inside))}
+        assert listener.peers == {"client-0", "client-1", "client-2"}
         inside[0].close()
         await_event(listener, Left)
         await_event(listener, RoomAgain)
-        assert await_event(listener, Joined).peer == f"client-{len(inside)}"
+        assert await_event(listener, Joined).peer == "client-3"
 
 
 def test_strangers_hold_no_descriptors_that_a_client_needs(
