@@ -26,7 +26,7 @@ from layers.network import (
 )
 from layers.network.protocol.limits import CLIENT_PATIENCE
 from layers.network.protocol.roles import ClientSession, ServerSession
-from layers.network.transport import server_socket
+from layers.network.transport import acceptor, server_socket
 from layers.network.transport.server_socket import KEPT_FOR_HANDSHAKES, free_descriptors
 from tests.network.conftest import Certificates
 from tests.network.protocol.wire_messages import CODEC, await_event
@@ -168,7 +168,7 @@ def test_a_client_for_whom_no_descriptor_is_left_is_told_so_and_the_others_stay(
 ) -> None:
     with contextlib.ExitStack() as stack:
         with monkeypatch.context() as few:
-            room_for(few, KEPT_FOR_HANDSHAKES + 3)
+            few.setattr(acceptor, "free_descriptors", lambda: KEPT_FOR_HANDSHAKES + 3)
             listener = stack.enter_context(Listener("127.0.0.1:0", CODEC))
 
         def client(number: int) -> Connector:
