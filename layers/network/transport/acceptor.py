@@ -86,6 +86,9 @@ class Acceptor:
         """Accept nothing more, and end all handshakes."""
         for task in list(self._tasks):
             task.cancel()
+        if self._listening.fileno() >= 0:
+            # A client may have knocked already: asyncio would accept it for a task that has ended.
+            self._loop.remove_reader(self._listening)
         self._listening.close()
 
     async def _accept(self) -> None:

@@ -135,6 +135,24 @@ def test_a_silent_connection_that_makes_way_is_reported(certificates: Certificat
                         pass
 
 
+def test_closing_while_clients_knock_is_no_fault(caplog: pytest.LogCaptureFixture) -> None:
+    def knock(address: str, over: threading.Event) -> None:
+        host, port = address.split(":")
+        while not over.is_set():
+            with contextlib.suppress(OSError):
+                socket.create_connection((host, int(port)), timeout=20).close()
+
+    for _ in range(20):
+        over = threading.Event()
+        with Listener("127.0.0.1:0", CODEC) as listener:
+            thread = threading.Thread(target=knock, args=(listener.address, over))
+            thread.start()
+            await_event(listener, ConnectionRejected)
+        over.set()
+        thread.join(30)
+    assert caplog.records == []
+
+
 def test_under_pressure_there_is_little_patience_with_each_step() -> None:
     limits = Limits(max_handshakes=4, handshake_s=3600)
     with Listener("127.0.0.1:0", CODEC, limits=limits) as listener:
