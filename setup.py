@@ -11,6 +11,7 @@ HERE = Path(__file__).resolve().parent
 README = HERE / "README.md"
 RAY = "ray>=2.40"
 ONNX = "onnx>=1.16"
+PROMETHEUS = "prometheus-client>=0.20"
 
 
 def version() -> str:
@@ -59,6 +60,7 @@ setup(
     extras_require={
         "export": [ONNX],
         "fuzz": ["atheris>=3"],
+        "metrics": [PROMETHEUS],
         "ray": [RAY],
         "test": [
             "pytest>=8",
@@ -71,6 +73,7 @@ setup(
             "types-PyYAML",
             RAY,
             ONNX,
+            PROMETHEUS,
             "onnxruntime>=1.18",
         ],
     },

@@ -13,7 +13,17 @@ from collections.abc import Sequence
 import typer
 from typer.exceptions import TyperException
 
-from fedmx.cli.commands import certs, client, data, explain, export, listing, report, server
+from fedmx.cli.commands import (
+    certs,
+    client,
+    data,
+    explain,
+    export,
+    listing,
+    report,
+    server,
+    status,
+)
 from fedmx.cli.commands import run as simulation
 from fedmx.cli.terminal.error_text import error_text, printable
 from fedmx.cli.terminal.exit_codes import INTERNAL_ERROR, INTERRUPTED, USER_ERROR
@@ -37,6 +47,7 @@ app.command("run")(simulation.run)
 app.command("resume")(simulation.resume)
 app.command("server")(server.server)
 app.command("client")(client.client)
+app.command("status")(status.status)
 app.command("report")(report.report)
 app.command("export")(export.export)
 app.command("list")(listing.show)

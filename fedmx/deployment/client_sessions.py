@@ -78,6 +78,7 @@ class ClientSessions:
         membership: which clients are ready, and which may still reconnect.
         byte_counter: counts the bytes of messages.
         rejections: the reasons of rejections, and each client's protocol violations.
+        refused_connections: how many were turned away, or ended for what they sent.
         memory_rounds: by client, the rounds after which it has its hooks' memory.
         outstanding: a view of the round's tasks of which an update may still come, by client.
         reconnected: the clients that have become ready without an outstanding task since the last
@@ -102,6 +103,7 @@ class ClientSessions:
         self.membership = Membership(rejoin_s)
         self.byte_counter = ByteCounter()
         self.rejections = Rejections(violations)
+        self.refused_connections = 0
         self.log = ClientLog(log, log_lines)
         self.memory_rounds: dict[int, set[int]] = {}
         self.outstanding: Mapping[int, Task] = {}
@@ -268,6 +270,7 @@ class ClientSessions:
 
     def _handle_rejected(self, event: ConnectionRejected) -> None:
         who = event.address if event.peer is None else f"{event.peer} at {event.address}"
+        self.refused_connections += 1
         # One allowance for a machine, whichever ports it connects from and names it claims.
         self._report(who, event.reason, log_as=event.address.rpartition(":")[0])
         client = self._client_of(event.peer or "")

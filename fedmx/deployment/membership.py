@@ -19,6 +19,7 @@ class Membership:
         ready: the clients that have sent `Ready` on their current connection.
         disconnected: the other clients in `samples`, with the monotonic times of leaving.
         barred: the clients that may not come back as they were, and are not waited for.
+        rejoined: how often a client has come back in time.
     """
 
     rejoin_s: float
@@ -26,11 +27,13 @@ class Membership:
     ready: set[int] = field(default_factory=set)
     disconnected: dict[int, float] = field(default_factory=dict)
     barred: set[int] = field(default_factory=set)
+    rejoined: int = 0
 
     def join(self, client: int, samples: int) -> int | None:
         """Record that a client is ready; return its earlier number of samples (None: new)."""
         before = self.samples.get(client)
         self.samples[client] = samples
+        self.rejoined += before is not None
         self.ready.add(client)
         self.disconnected.pop(client, None)
         self.barred.discard(client)

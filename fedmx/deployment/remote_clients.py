@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 import time
 import uuid
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any, TypeGuard, TypeVar
 
 from fedmx.assembly.asset_file import AssetFile
 from fedmx.deployment.client_sessions import (
@@ -23,6 +24,7 @@ from fedmx.deployment.membership import LogTimer, listing
 from fedmx.deployment.patience import PATIENCE, SILENT, Patience
 from fedmx.deployment.rejections import MOST_VIOLATIONS
 from fedmx.errors import FedmxError
+from fedmx.monitoring.clients_now import ClientsNow
 from fedmx.protocol.messages import Setup
 from fedmx.server.clients import Overhead
 from layers.logic import (
@@ -43,6 +45,7 @@ from layers.logic.clock import Clock, RealClock
 from layers.network import Listener
 
 log = logging.getLogger("fedmx.server")
+T = TypeVar("T")
 LOG_WAIT_S = 60.0  # seconds of a round after which the log says which clients are waited for
 
 
@@ -98,6 +101,7 @@ class RemoteClients:
         self._clock = RealClock()
         self._patience = Patience(patience, patience_s)
         self._timer_s = math.inf  # seconds since the round began
+        self._waiting = ("", 0.0)  # for what, and since when (seconds since 1970)
 
     def __enter__(self) -> RemoteClients:
         if self._entered == 0:
@@ -136,6 +140,7 @@ class RemoteClients:
         self._outstanding = self._sessions.outstanding = {}
         self._sessions.poll()
         log_timer = LogTimer(0.0)
+        self._waiting = ("clients", time.time())
         while True:
             for client in self._sessions.membership.expire():
                 log.warning("client %d is not back; going on without it", client)
@@ -163,6 +168,7 @@ class RemoteClients:
         membership, rejections = self._sessions.membership, self._sessions.rejections
         asked = self._sessions.questions = dict.fromkeys(clients, question)
         ends = math.inf if deadline_s is None else time.monotonic() + deadline_s
+        self._waiting = ("answers", time.time())
         log_timer = LogTimer(LOG_WAIT_S)
         for client in clients:
             membership.expect(client)  # it may have left since it was chosen
@@ -200,6 +206,7 @@ class RemoteClients:
         self._offered.clear()
         self._patience.begin_round(outstanding)
         self._outstanding = self._sessions.outstanding = outstanding
+        self._waiting = ("updates", time.time())
         self._clock.begin(deadline_s)
         self._timer_s = math.inf
         for client, task in outstanding.items():  # in flight since an earlier round
@@ -328,6 +335,38 @@ class RemoteClients:
             rejected_connections=self._sessions.rejections.take(),
         )
 
+    def now(self) -> ClientsNow:
+        """Return the clients at this moment; any thread may ask."""
+        sessions, (what, since) = self._sessions, self._waiting
+        membership, waited_for = sessions.membership, set[int]()
+        if what == "clients":
+            waited_for = set(range(sessions.clients or 0)) - set(_copy(membership.samples))
+        elif what == "answers":
+            waited_for = set(_copy(sessions.questions))
+        elif what == "updates":
+            waited_for = set(_copy(self._outstanding))
+        # The time of leaving is monotonic; an operator's clock is not.
+        ahead_s = time.time() - time.monotonic()
+        left = dict(_copy(membership.disconnected.items()))
+        traffic = sessions.listener.traffic()
+        return ClientsNow(
+            address=self.address,
+            number=sessions.clients,
+            ready=tuple(sorted(_copy(membership.ready))),
+            away={
+                client: max(since_s + ahead_s, 0.0)
+                for client, since_s in sorted(left.items())
+                if client not in membership.barred
+            },
+            waiting_for=what if waited_for else "",
+            waited_for=tuple(sorted(waited_for)),
+            since=since,
+            received_bytes=traffic.received_bytes,
+            sent_bytes=traffic.sent_bytes,
+            refused_connections=sessions.refused_connections,
+            reconnections=membership.rejoined,
+        )
+
     def keep_assets(self, folder: Path) -> None:
         """Keep the files of the assets in `folder`."""
         self._sessions.asset_sender.folder = folder
@@ -427,11 +466,20 @@ class RemoteClients:
 
     def _log_missing_clients(self, needed: int) -> None:
         ready, number = set(self._sessions.membership.samples), self._sessions.clients
-        text = f"waiting for clients: {len(ready)} of {needed} are ready"
-        if number is not None:
-            missing = set(range(number)) - ready
-            text += f"; missing: {listing(missing)}"
-        log.info("%s", text)
+        if number is None:
+            log.info("waiting for clients: %d of %d are ready", len(ready), needed)
+            return
+        missing = listing(set(range(number)) - ready)
+        log.info(
+            "waiting for clients: %d of %d are ready; missing: %s", len(ready), needed, missing
+        )
+
+
+def _copy(values: Iterable[T]) -> tuple[T, ...]:
+    """Return the values of a collection that the server's thread may change meanwhile."""
+    while True:
+        with contextlib.suppress(RuntimeError):  # it has changed: once more
+            return tuple(values)
 
 
 def _kind_of(event: ClientEvent) -> str:

@@ -6,6 +6,7 @@ from fedmx.assembly.assembly import Assembly
 from fedmx.deployment.remote_clients import RemoteClients
 from fedmx.deployment.token import read_token
 from fedmx.experiment import Experiment
+from fedmx.monitoring.monitor import Monitor, status_page
 from fedmx.protocol.messages import CODEC, Setup
 from fedmx.server.of_experiment import server_of
 from fedmx.server.server import Server
@@ -21,6 +22,7 @@ def serve(experiment: Experiment | Assembly, run: str) -> Server:
 
     Raises:
         ExperimentError: the experiment has parts that are objects, which cannot be sent by name.
+        FedmxError: `network.metrics` is given, and the package for it is not installed.
     """
     assembly = experiment if isinstance(experiment, Assembly) else Assembly(experiment)
     experiment = assembly.experiment
@@ -37,7 +39,9 @@ def serve(experiment: Experiment | Assembly, run: str) -> Server:
         limits=Limits(max_incoming_bytes=network.incoming_bytes),
     )
     # Clients need not know where this machine keeps its keys.
-    sent = experiment.with_overrides(["network.tls=null", "network.token_file=null"])
+    sent = experiment.with_overrides(
+        ["network.tls=null", "network.token_file=null", "network.metrics=null"]
+    )
     setup = Setup(
         run=run,
         experiment=sent.to_yaml(),
@@ -59,4 +63,13 @@ def serve(experiment: Experiment | Assembly, run: str) -> Server:
         patience=network.patience,
         patience_s=network.patience_s,
     )
-    return server_of(assembly, clients)
+    server = server_of(assembly, clients)
+    server.monitor = monitor = Monitor(run, experiment.rounds, clients.now)
+    if network.metrics is not None:
+        # Not at the top: only this setting needs an HTTP server and the library of Prometheus.
+        from fedmx.monitoring.endpoint import MetricsEndpoint
+        from fedmx.monitoring.prometheus import metrics_page
+
+        pages = {"/metrics": metrics_page(monitor), "/status": status_page(monitor)}
+        server.metrics = MetricsEndpoint(network.metrics, pages)
+    return server

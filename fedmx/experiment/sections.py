@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import ipaddress
 import os
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -53,6 +54,20 @@ def _check_address(value: str) -> str:
         raise ValueError(f"must be HOST:PORT, as 127.0.0.1:7070 or [::1]:7070, not {shown(value)}")
     if not (port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= 65535):
         raise ValueError(f"the port must be from 0 to 65535, not {shown(port)}")
+    return value
+
+
+def _check_loopback(value: str) -> str:
+    bare = _check_address(value).rpartition(":")[0].strip("[]")
+    try:
+        loopback = bare == "localhost" or ipaddress.ip_address(bare).is_loopback
+    except ValueError:
+        loopback = False
+    if not loopback:
+        raise ValueError(
+            f"must be an address of this machine alone, as 127.0.0.1:9109, not {shown(value)}; "
+            "a tunnel or a proxy with access control can bring it elsewhere"
+        )
     return value
 
 
@@ -194,6 +209,7 @@ class NetworkSection(Section):
     patience: Positive | None = 10.0
     patience_s: Positive | None = None
     incoming_mib: Count | None = None
+    metrics: Annotated[str, AfterValidator(_check_loopback)] | None = None
 
     @property
     def incoming_bytes(self) -> int | None:

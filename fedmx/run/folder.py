@@ -16,6 +16,7 @@
       words.json          the words of the data's tokens, if the model takes them
       assets/             of a server: NAME.safetensors, the files that it gives to every client
       report.html         the report
+      live.json           of a server: what it does now, or last did; renewed every second
       lock                the process that runs it holds this file
 
 Each record and each document has a checksum (see `checksum`). What is damaged is named, and the
@@ -102,6 +103,16 @@ class RunFolder:
     def assets_path(self) -> Path:
         """The folder of the files that a server gives to every client, if there are any."""
         return self.path / "assets"
+
+    @property
+    def live_path(self) -> Path:
+        """The file that a server renews while it runs: who is there, and who is waited for."""
+        return self.path / "live.json"
+
+    @property
+    def process(self) -> int | None:
+        """The id of the process that works in the folder; None: none does."""
+        return lock.holder(self.path / "lock")
 
     @property
     def report_path(self) -> Path:

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from fedmx.monitoring.live_file import LiveFile
 from fedmx.report import write_report
 from fedmx.run import RunError, RunFolder, export_weights
 from fedmx.run.events import EventLog
@@ -79,6 +80,8 @@ def recorded(
             stack.enter_context(server)
         folder.truncate_after(server.state.round)
         server.keep_assets(folder.assets_path)
+        if server.monitor is not None:
+            stack.enter_context(LiveFile(folder.live_path, server.monitor.status))
         events = stack.enter_context(EventLog(folder.events_path, server.state.round))
         server.recorder = FolderRecorder(folder, events, server.last_round, every, keep_last)
         try:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import InitVar, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
+from fedmx.monitoring.monitor import Monitor
 from fedmx.server.clients import Clients, SendsFiles
 from fedmx.server.evaluation import Evaluation, Rows, evaluate
 from fedmx.server.round import Round
@@ -79,6 +82,8 @@ class Server:
         scores: evaluates a model on the same samples elsewhere, where that is faster.
         stop: the conditions that end the run sooner.
         recorder: records rounds; None: nothing does.
+        monitor: tells an operator what the server does; None: nothing does.
+        metrics: shows the monitor while the server listens; None: nothing does.
         initial_state: the state before the first round; None: the initial model is drawn from the
             logic's seed.
         state: the state after the last round.
@@ -98,6 +103,8 @@ class Server:
     scores: Scorer | None = None
     stop: Stop = field(default_factory=Stop)
     recorder: Recorder | None = None
+    monitor: Monitor | None = None
+    metrics: AbstractContextManager[object] | None = None
     initial_state: InitVar[ServerState | None] = None
     state: ServerState = field(init=False)
     elapsed_s: float = 0.0
@@ -105,13 +112,24 @@ class Server:
     reason: str = ""
 
     def __post_init__(self, initial_state: ServerState | None) -> None:
+        self._entered = 0
         self.state = initial_state or ServerState(0, *self.compute.engine.initial(self.logic.seed))
 
     def __enter__(self) -> Server:
         self.network.__enter__()
+        self._entered += 1
+        if self.metrics is not None and self._entered == 1:
+            try:
+                self.metrics.__enter__()
+            except BaseException:
+                self.__exit__(*sys.exc_info())
+                raise
         return self
 
     def __exit__(self, *exc_info: object) -> None:
+        self._entered -= 1
+        if self.metrics is not None and self._entered == 0:
+            self.metrics.__exit__(*exc_info)
         self.network.__exit__(*exc_info)
 
     def __iter__(self) -> Iterator[Round]:
@@ -134,6 +152,8 @@ class Server:
         self.clock_s = checkpoint["clock_s"]
         self.reason = checkpoint["reason"]
         self.network.restore(checkpoint["clients"])
+        if self.monitor is not None:
+            self.monitor.goes_on_after(self.state.round)
 
     def rounds(self) -> Iterator[Round]:
         """Run and yield rounds until the last one, or until a condition of `stop` holds.
@@ -150,6 +170,8 @@ class Server:
             self.finish(self.reason)
         while not self.reason:
             self.network.population()  # the time of waiting for clients does not count
+            if self.monitor is not None:
+                self.monitor.begun(self.state.round + 1)
             began = time.monotonic()
             with one_blas_thread():
                 self.state, report = run_round(self.state, self.network, self.logic)
@@ -176,6 +198,8 @@ class Server:
                 self.reason = f"all {self.last_round} rounds were run"
             if self.recorder is not None:
                 self.recorder.record(round, self.checkpoint())
+            if self.monitor is not None:
+                self.monitor.concluded(round.record(), self.reason)
             if self.reason:
                 self.finish(self.reason)
             yield round

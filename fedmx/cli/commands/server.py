@@ -130,7 +130,9 @@ def check_network(network: NetworkSection) -> None:
     Raises:
         AddressError: the address cannot be used, or needs TLS.
         CertificateError: a certificate cannot be used.
+        FedmxError: the package for `network.metrics` is not installed.
     """
+    from fedmx.monitoring.prometheus import check_prometheus
     from layers.network import ServerTLS
     from layers.network.transport.address import Address
 
@@ -140,6 +142,8 @@ def check_network(network: NetworkSection) -> None:
         files = ServerTLS(tls.certificate, tls.key, tls.ca, crl=tls.crl)
         files.context()
         files.revoked()
+    if network.metrics is not None:
+        check_prometheus()
 
 
 def _path_override(key: str, path: Path) -> str:

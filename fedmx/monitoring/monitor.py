@@ -1,0 +1,149 @@
+"""The status of a server: what it does now, and what it has counted since its process began."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fedmx.monitoring.clients_now import ClientsNow
+from fedmx.monitoring.memory import resident_bytes
+
+FORMAT = 1
+BUCKETS_S = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 60.0, 180.0, 600.0, 1800.0, 3600.0, 14400.0)
+FATES = ("accepted", "rejected", "declined", "lost")
+
+
+@dataclass(frozen=True)
+class RoundCounts:
+    """The rounds that this process has concluded.
+
+    Attributes:
+        rounds: how many.
+        seconds: their durations together.
+        buckets: how many took at most the seconds of each of `BUCKETS_S`.
+        updates: how many updates had each of `FATES`.
+    """
+
+    rounds: int
+    seconds: float
+    buckets: tuple[int, ...]
+    updates: Mapping[str, int]
+
+
+class Monitor:
+    """Takes note of a server's rounds, and tells its status to any thread.
+
+    Args:
+        run: the run's name.
+        last_round: the number of the last round.
+        clients: returns the clients at this moment; called by any thread.
+    """
+
+    def __init__(self, run: str, last_round: int, clients: Callable[[], ClientsNow]) -> None:
+        self.run = run
+        self.last_round = last_round
+        self.clients = clients
+        self.started = time.time()
+        self._lock = threading.Lock()
+        self._under_way: int | None = None
+        self._done = 0
+        self._accuracy: float | None = None
+        self._loss: float | None = None
+        self._rounds = 0
+        self._seconds = 0.0
+        self._buckets = [0] * len(BUCKETS_S)
+        self._updates: Counter[str] = Counter()
+        self._reason = ""
+
+    def goes_on_after(self, round: int) -> None:
+        """Take note of the round after which this process goes on."""
+        with self._lock:
+            self._done = round
+
+    def begun(self, round: int) -> None:
+        """Take note that a round has begun."""
+        with self._lock:
+            self._under_way = round
+
+    def concluded(self, record: Mapping[str, Any], reason: str) -> None:
+        """Take note of a round by its record, and of why the run has ended (empty: it has not)."""
+        with self._lock:
+            self._under_way = None
+            self._done = record["round"]
+            self._reason = reason
+            self._rounds += 1
+            self._seconds += record["seconds"]
+            for number, limit in enumerate(BUCKETS_S):
+                self._buckets[number] += record["seconds"] <= limit
+            self._updates["accepted"] += len(record["participants"])
+            for fate in FATES[1:]:
+                self._updates[fate] += record[fate]
+            if record["accuracy"] is not None:
+                self._accuracy, self._loss = record["accuracy"], record["loss"]
+
+    def counts(self) -> RoundCounts:
+        """Return what was counted."""
+        with self._lock:
+            updates = {fate: self._updates[fate] for fate in FATES}
+            return RoundCounts(self._rounds, self._seconds, tuple(self._buckets), updates)
+
+    def status(self) -> dict[str, Any]:
+        """Return the status as values that JSON can hold; times are in UTC."""
+        now, counts = self.clients(), self.counts()
+        with self._lock:
+            under_way, done, reason = self._under_way, self._done, self._reason
+            accuracy, loss = self._accuracy, self._loss
+        waiting = None
+        if now.waiting_for and not reason:
+            waiting = {
+                "for": now.waiting_for,
+                "clients": list(now.waited_for),
+                "since": timestamp(now.since),
+            }
+        return {
+            "format": FORMAT,
+            "time": timestamp(time.time()),
+            "run": self.run,
+            "state": "running" if not reason else "done",
+            "reason": reason,
+            "round": under_way,
+            "rounds_done": done,
+            "last_round": self.last_round,
+            "accuracy": accuracy,
+            "loss": loss,
+            "clients": now.number,
+            "ready": list(now.ready),
+            "away": {str(client): timestamp(since) for client, since in now.away.items()},
+            "waiting": waiting,
+            "updates": dict(counts.updates),
+            "received_bytes": now.received_bytes,
+            "sent_bytes": now.sent_bytes,
+            "refused_connections": now.refused_connections,
+            "reconnections": now.reconnections,
+            "memory_bytes": resident_bytes(),
+            "address": now.address,
+            "started": timestamp(self.started),
+            "pid": os.getpid(),
+        }
+
+
+def status_page(monitor: Monitor) -> Callable[[str], tuple[str, bytes]]:
+    """Return what makes a page of the status, as JSON."""
+
+    def page(accept: str) -> tuple[str, bytes]:
+        return "application/json", json.dumps(monitor.status()).encode()
+
+    return page
+
+
+def timestamp(seconds: float) -> str:
+    """Return seconds since 1970 as text, in UTC (ISO 8601)."""
+    moment = datetime.datetime.fromtimestamp(seconds, datetime.timezone.utc)
+    return moment.isoformat(timespec="milliseconds")

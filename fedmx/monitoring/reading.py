@@ -1,0 +1,103 @@
+"""The status of a run folder, or of a live server by the address of its metrics."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from pathlib import Path
+from typing import Any
+
+from fedmx.errors import FedmxError
+from fedmx.experiment.reader import parse_text
+from fedmx.monitoring.memory import resident_bytes
+from fedmx.run import RunFolder
+
+PATIENCE_S = 10.0
+MOST_BYTES = 16 << 20
+
+
+def status_of_run(path: str | Path) -> dict[str, Any]:
+    """Return the status of a run folder, while its process works and afterwards.
+
+    What the records say is right at any time. Who is connected, and what is waited for, is from
+    the file that a server renews; of a process that was killed it is what it wrote last.
+
+    Raises:
+        RunError: it is no run folder, or it is damaged.
+    """
+    folder = RunFolder.open(path)
+    experiment, _ = parse_text(folder.experiment_yaml, str(folder.path / "experiment.yaml"), None)
+    records = folder.rounds()
+    measured = [record for record in records if record.get("accuracy") is not None]
+    state = folder.status
+    live = _live(folder) if folder.facts.get("mode") == "server" else {}
+    ended = state not in ("running", "interrupted")
+    if ended:
+        live = {}
+    pid = folder.process
+    return {
+        "format": 1,
+        "time": None,
+        "round": None,
+        "clients": None,
+        "ready": [],
+        "away": {},
+        "waiting": None,
+        "refused_connections": None,
+        "reconnections": None,
+        "address": folder.facts.get("address"),
+        "started": folder.facts.get("started"),
+        **live,
+        "run": str(folder.path),
+        "state": state,
+        "reason": folder.reason,
+        "rounds_done": records[-1]["round"] if records else 0,
+        "last_round": experiment["rounds"],
+        "accuracy": measured[-1]["accuracy"] if measured else None,
+        "loss": measured[-1]["loss"] if measured else None,
+        "updates": {
+            "accepted": sum(len(record["participants"]) for record in records),
+            **{
+                fate: sum(record[fate] for record in records)
+                for fate in ("rejected", "declined", "lost")
+            },
+        },
+        "received_bytes": live.get("received_bytes", sum(one["up_bytes"] for one in records)),
+        "sent_bytes": live.get("sent_bytes", sum(one["down_bytes"] for one in records)),
+        "memory_bytes": resident_bytes(pid) if pid is not None and state == "running" else None,
+        "pid": pid if state == "running" else None,
+    }
+
+
+def status_of_address(address: str) -> dict[str, Any]:
+    """Return the status of the live server whose metrics are at HOST:PORT.
+
+    Raises:
+        FedmxError: nobody answers there, or it is no such server.
+    """
+    host, _, port = address.rpartition(":")
+    connection = http.client.HTTPConnection(host.strip("[]"), int(port), timeout=PATIENCE_S)
+    hint = "give the address of network.metrics, from the machine of the server"
+    try:
+        connection.request("GET", "/status")
+        answer = connection.getresponse()
+        content = answer.read(MOST_BYTES)
+        found = json.loads(content) if answer.status == 200 else None
+    except OSError as error:
+        raise FedmxError(f"{address}: nobody answers ({error.strerror or error}); {hint}") from None
+    except (http.client.HTTPException, ValueError):
+        found = None
+    finally:
+        connection.close()
+    if not isinstance(found, dict) or found.get("format") != 1:
+        raise FedmxError(f"{address}: this is not the status of a fedmx server; {hint}")
+    return found
+
+
+def _live(folder: RunFolder) -> dict[str, Any]:
+    """Return what the server wrote last; nothing before its first second."""
+    try:
+        found = json.loads(folder.live_path.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) and found.get("format") == 1 else {}

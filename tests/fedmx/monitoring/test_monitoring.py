@@ -1,0 +1,311 @@
+"""What an operator sees of a real server: its status, its metrics, and what is left afterwards."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import os
+import signal
+import socket
+import threading
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.openmetrics.parser import (
+    text_string_to_metric_families as openmetrics_families,
+)
+from prometheus_client.parser import text_string_to_metric_families
+
+from fedmx.deployment.remote_clients import RemoteClients
+from fedmx.errors import FedmxError
+from fedmx.monitoring import endpoint as endpoint_module
+from fedmx.monitoring.endpoint import MetricsEndpoint
+from fedmx.monitoring.live_file import LiveFile
+from fedmx.monitoring.monitor import Monitor, status_page
+from fedmx.monitoring.prometheus import metrics_page
+from fedmx.monitoring.reading import status_of_address
+from fedmx.server.server import Server
+from tests.fedmx.command_line import fedmx
+from tests.fedmx.processes import Deployment, until
+from tests.fedmx.scripted import Scripted, fleet, honest, listening, update_of
+from tests.network.conftest import Certificates
+
+EXPERIMENT = """
+name: watched
+rounds: 2
+clients: 2
+compute:
+  model: 2nn
+  data: {name: synthetic, samples: 120}
+  train: {epochs: 1, batch_size: 20}
+network:
+  metrics: 127.0.0.1:0
+"""
+
+
+def watched(certificates: Certificates, **settings: Any) -> tuple[Server, MetricsEndpoint]:
+    server = listening(certificates, **settings)
+    assert isinstance(server.network, RemoteClients)
+    server.monitor = monitor = Monitor("a-run", server.last_round, server.network.now)
+    pages = {"/metrics": metrics_page(monitor), "/status": status_page(monitor)}
+    server.metrics = endpoint = MetricsEndpoint("127.0.0.1:0", pages)
+    return server, endpoint
+
+
+def get(address: str, path: str, **headers: str) -> tuple[str, str]:
+    request = urllib.request.Request(f"http://{address}{path}", headers=headers)
+    with urllib.request.urlopen(request, timeout=20) as answer:
+        return answer.headers["Content-Type"], answer.read().decode()
+
+
+def samples(address: str) -> dict[tuple[str, str], float]:
+    """The metrics as Prometheus reads them: by their names and their one label's value."""
+    _, text = get(address, "/metrics")
+    return {
+        (sample.name, "".join(sample.labels.values())): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def test_the_status_says_who_is_there_and_who_is_waited_for(certificates: Certificates) -> None:
+    server, endpoint = watched(certificates, wait_for=3)
+    go_on, left = threading.Event(), threading.Event()
+
+    def slow(client: Scripted) -> None:
+        client.task()
+        left.wait(60)
+        client.hang_up()
+        go_on.wait(60)
+        client.connect()
+        client.be_ready()
+        client.say(update_of(client.task()))
+        honest(client)
+
+    with server:
+        before = status_of_address(endpoint.address)
+        assert (before["ready"], before["round"], before["state"]) == ([], None, "running")
+        rounds: list[Any] = []
+        running = threading.Thread(target=lambda: rounds.extend(server.rounds()))
+        with fleet(server, certificates, {0: honest, 1: honest, 2: slow}):
+            running.start()
+
+            def status_when(**wanted: object) -> dict[str, Any]:
+                def look() -> dict[str, Any] | None:
+                    status = status_of_address(endpoint.address)
+                    return status if wanted.items() <= status.items() else None
+
+                return until(look, lambda: json.dumps(status_of_address(endpoint.address)))
+
+            until(
+                lambda: (
+                    (status_of_address(endpoint.address)["waiting"] or {}).get("clients") == [2]
+                ),
+                lambda: str(status_of_address(endpoint.address)),
+            )
+            status = status_when(ready=[0, 1, 2], round=1, rounds_done=0)
+            assert status["waiting"]["for"] == "updates"
+            assert status["waiting"]["since"] <= status["time"]
+            assert samples(endpoint.address)["fedmx_clients_waited_for", ""] == 1
+            left.set()
+            status = status_when(ready=[0, 1])
+            assert list(status["away"]) == ["2"]
+            assert status["away"]["2"] <= status["time"]
+            go_on.set()
+            status = status_when(rounds_done=1, waiting=None, round=None, state="done")
+            assert status["updates"] == {"accepted": 3, "rejected": 0, "declined": 0, "lost": 0}
+            assert status["reconnections"] == 1
+            assert status["received_bytes"] > 3 * 15 * 4
+            assert status["memory_bytes"] > 1 << 20
+            running.join(60)
+    with pytest.raises(FedmxError, match="nobody answers"):
+        status_of_address(endpoint.address)
+
+
+def test_prometheus_reads_the_metrics_of_a_running_server(certificates: Certificates) -> None:
+    server, endpoint = watched(certificates, last=2, wait_for=3)
+
+    def wrong_once(client: Scripted) -> None:
+        client.say(update_of(client.task(), samples=-5))
+        honest(client)
+
+    with server, fleet(server, certificates, {0: honest, 1: honest, 2: wrong_once}):
+        rounds = server.rounds()
+        first = next(rounds)
+        with (
+            contextlib.suppress(OSError),
+            socket.create_connection(
+                ("127.0.0.1", int(server.address.rpartition(":")[2]))
+            ) as stranger,
+        ):
+            stranger.sendall(b"GET / HTTP/1.0\r\n\r\n")
+            stranger.recv(1000)
+        second = next(rounds)
+        found = samples(endpoint.address)
+        assert found["fedmx_round", ""] == found["fedmx_last_round", ""] == 2
+        assert found["fedmx_clients_ready", ""] == 3
+        assert found["fedmx_updates_total", "accepted"] == 5
+        assert found["fedmx_updates_total", "rejected"] == 1
+        assert found["fedmx_refused_connections_total", ""] >= 1
+        assert found["fedmx_reconnections_total", ""] == 0
+        assert found["fedmx_accuracy_ratio", ""] == second.accuracy
+        assert found["fedmx_loss", ""] == pytest.approx(second.loss)
+        listener = server.network.listener  # type: ignore[attr-defined]
+        traffic = listener.traffic()
+        assert 0 < found["fedmx_received_bytes_total", ""] <= traffic.received_bytes
+        assert 0 < found["fedmx_sent_bytes_total", ""] <= traffic.sent_bytes
+        assert found["fedmx_round_duration_seconds_count", ""] == 2
+        assert found["fedmx_round_duration_seconds_bucket", "+Inf"] == 2
+        spent_s = first.seconds + second.seconds
+        assert found["fedmx_round_duration_seconds_sum", ""] == pytest.approx(spent_s)
+        buckets = [
+            (float(label), value)
+            for (name, label), value in found.items()
+            if name == "fedmx_round_duration_seconds_bucket"
+        ]
+        assert sorted(buckets) == buckets
+        assert [number for _, number in buckets] == sorted(number for _, number in buckets)
+        assert found["process_resident_memory_bytes", ""] > 1 << 20
+        kind, text = get(endpoint.address, "/metrics", Accept="application/openmetrics-text")
+        assert kind.startswith("application/openmetrics-text")
+        names = {family.name for family in openmetrics_families(text)}
+        assert {"fedmx", "fedmx_round", "fedmx_updates", "fedmx_round_duration_seconds"} <= names
+
+
+@contextlib.contextmanager
+def serving() -> Iterator[str]:
+    with MetricsEndpoint("127.0.0.1:0", {"/status": lambda accept: ("text/plain", b"x")}) as end:
+        yield end.address
+
+
+@pytest.mark.parametrize(
+    ("path", "host", "code"),
+    [
+        ("/status", "127.0.0.1:9109", 200),
+        ("/status?x=1", "localhost", 200),
+        ("/status", "[::1]:9109", 200),
+        ("/status", "evil.example.org", 403),
+        ("/status", "10.0.0.5:9109", 403),
+        ("/", "localhost", 404),
+        ("/../etc/passwd", "localhost", 404),
+    ],
+)
+def test_only_known_pages_are_read_and_only_by_names_of_this_machine(
+    path: str, host: str, code: int
+) -> None:
+    with serving() as address:
+        connection = http.client.HTTPConnection(address, timeout=20)
+        connection.request("GET", path, headers={"Host": host})
+        assert connection.getresponse().status == code
+        connection.close()
+
+
+def test_a_silent_or_slow_reader_delays_others_and_does_not_stop_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(endpoint_module, "PATIENCE_S", 0.1)
+    with serving() as address, contextlib.ExitStack() as stack:
+        host, port = address.split(":")
+        for number in range(10):
+            silent = stack.enter_context(socket.create_connection((host, int(port))))
+            if number % 2:
+                silent.sendall(b"GET /sta")
+        assert get(address, "/status") == ("text/plain", "x")
+
+
+def test_a_port_in_use_is_said_before_anything_runs(certificates: Certificates) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        server, _ = watched(certificates)
+        server.metrics = MetricsEndpoint(address, {})
+        with pytest.raises(FedmxError, match=r"network\.metrics: .*Address already in use"), server:
+            pass
+        assert server.network.listener._thread is None  # type: ignore[attr-defined]
+
+
+def test_a_status_that_cannot_be_written_is_said_once_and_ends_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with LiveFile(tmp_path / "gone" / "live.json", lambda: {"format": 1}):
+        pass
+    (record,) = [one for one in caplog.records if "cannot write the status" in one.getMessage()]
+    assert record.levelname == "WARNING"
+    with LiveFile(tmp_path / "live.json", lambda: {"format": 1}):
+        pass
+    assert json.loads((tmp_path / "live.json").read_text()) == {"format": 1}
+    assert [path.name for path in tmp_path.iterdir()] == ["live.json"]
+
+
+@pytest.mark.timeout(300)
+def test_the_command_tells_the_status_by_run_and_by_address_while_it_runs_and_afterwards(
+    tmp_path: Path, certificates: Certificates
+) -> None:
+    (tmp_path / "watched.yaml").write_text(EXPERIMENT)
+    deployment = Deployment(tmp_path, tmp_path / "watched.yaml", certificates)
+    try:
+        server = deployment.serve()
+        metrics = server.line("metrics at http://").split("http://")[1].split("/")[0]
+        server.line("run folder: ")
+        run = str(deployment.run.path)
+        until(lambda: (deployment.run.path / "live.json").exists(), lambda: server.output)
+        texts = [fedmx("status", where, cwd=tmp_path) for where in (run, metrics)]
+        for text in texts:
+            assert (text.code, text.err) == (0, "")
+            assert "0 of 2 are ready" in text.out
+            assert "for clients 0, 1, since " in text.out
+        found = json.loads(fedmx("status", run, "--json", cwd=tmp_path).out)
+        assert (found["state"], found["pid"]) == ("running", server.pid)
+        assert found["waiting"]["clients"] == [0, 1]
+        assert found["memory_bytes"] > 1 << 20
+        os.kill(server.pid, signal.SIGHUP)  # `systemctl reload`: it looks at its certificates
+        clients = [deployment.client(number, 2) for number in range(2)]
+        assert [one.code() for one in (*clients, server)] == [0, 0, 0]
+        done = json.loads(fedmx("status", run, "--json", cwd=tmp_path).out)
+        assert (done["state"], done["rounds_done"], done["last_round"]) == ("done", 2, 2)
+        assert done["updates"] == {"accepted": 4, "rejected": 0, "declined": 0, "lost": 0}
+        assert (done["waiting"], done["pid"], done["ready"]) == (None, None, [])
+        records = deployment.run.rounds()
+        assert done["received_bytes"] == sum(record["up_bytes"] for record in records)
+        assert done["accuracy"] == records[-1]["accuracy"]
+        assert "nobody answers" in fedmx("status", metrics, cwd=tmp_path).error_text
+    finally:
+        deployment.end()
+
+
+def test_the_status_of_what_is_no_run_is_one_line(tmp_path: Path) -> None:
+    assert "there is no such folder" in fedmx("status", "none", cwd=tmp_path).error_text
+    with socket.create_server(("127.0.0.1", 0)) as deaf:
+        deaf.listen()
+
+        def answer() -> None:
+            connection, _ = deaf.accept()
+            connection.sendall(b"fedmx\x00\x01 no http\r\n\r\n")
+            connection.close()
+
+        answering = threading.Thread(target=answer)
+        answering.start()
+        where = f"127.0.0.1:{deaf.getsockname()[1]}"
+        text = fedmx("status", where, cwd=tmp_path).error_text
+        assert "network.metrics" in text
+        answering.join()
+
+
+def test_metrics_are_for_this_machine_alone_and_need_their_package(tmp_path: Path) -> None:
+    (tmp_path / "watched.yaml").write_text(EXPERIMENT)
+    for address in ("0.0.0.0:9109", "10.0.0.5:9109", "example.org:9109"):
+        words = ["server", "watched.yaml", "--set", f"network.metrics={address}"]
+        assert "an address of this machine alone" in fedmx(*words, cwd=tmp_path).error_text
+    code = (
+        "import sys; sys.modules['prometheus_client'] = None\n"
+        "from importlib import util\n"
+        "find = util.find_spec\n"
+        "util.find_spec = lambda name, *more: None if name == 'prometheus_client' "
+        "else find(name, *more)\n"
+        "from fedmx.cli.start import main\nmain(sys.argv[1:])\n"
+    )
+    text = fedmx("server", "watched.yaml", cwd=tmp_path, code=code).error_text
+    assert 'pip install "fedmx[metrics]"' in text
