@@ -28,9 +28,11 @@ from fedmx.cli.commands import run as simulation
 from fedmx.cli.terminal.error_text import error_text, printable
 from fedmx.cli.terminal.exit_codes import INTERNAL_ERROR, INTERRUPTED, USER_ERROR
 from fedmx.cli.terminal.interrupts import Interrupted
+from fedmx.cli.terminal.json_lines import OPTION, is_json, line, take_format
 from fedmx.cli.terminal.options import show_help_without_command
 from fedmx.cli.terminal.plain_values import take_plainly
 from fedmx.components.renamed import new_option, renamed_text
+from fedmx.errors import FedmxError
 
 _ASCII = {"·": ".", "…": "...", "–": "-"}
 """What a terminal without Unicode shows for some characters; for all others it shows ``?``."""
@@ -61,6 +63,9 @@ def _common_options(
     context: typer.Context,
     version: bool = typer.Option(False, "--version", help="Print the version and end."),
     debug: bool = typer.Option(False, "--debug", help="Show the traceback of an error."),
+    log_format: str = typer.Option(
+        "text", OPTION, metavar="text|json", help="How stderr tells what happens."
+    ),
 ) -> None:
     if version:
         from fedmx.version import __version__
@@ -74,6 +79,10 @@ def run(arguments: Sequence[str]) -> int:
     """Run a command and return its exit code; an error is one line on stderr."""
     debug = "--debug" in arguments
     words = [word for word in arguments if word != "--debug"]
+    try:
+        words = take_format(words)
+    except FedmxError as error:
+        return _show_error(str(error), USER_ERROR, debug)
     logging.getLogger("matplotlib").setLevel(logging.ERROR)  # it logs that it builds its font cache
     codecs.register_error("fedmx", _ascii_substitutes)
     with contextlib.suppress(AttributeError, ValueError):
@@ -92,9 +101,9 @@ def run(arguments: Sequence[str]) -> int:
     except Exception as error:  # noqa: BLE001, the last place that can show it in one line
         text = error_text(error)
         if text is None:
-            traceback.print_exc()
-            message = "this is a fault of fedmx, or of your own code in the traceback above"
-            return _show_error(message, INTERNAL_ERROR, False)
+            where = "in the traceback" if is_json() else "in the traceback above"
+            message = f"this is a fault of fedmx, or of your own code {where}"
+            return _show_error(message, INTERNAL_ERROR, True)
         return _show_error(text, USER_ERROR, debug)
     finally:
         _start_mxnet()
@@ -126,10 +135,12 @@ def _usage_text(error: TyperException) -> str:
 
 def _show_error(message: str, code: int, debug: bool) -> int:
     """Write a message to stderr, after the traceback if ``debug`` is set, and return ``code``."""
-    if debug:
-        traceback.print_exc()
+    trace = traceback.format_exc() if debug else None
     sys.stdout.flush()
-    sys.stderr.write(f"fedmx: {message}\n")
+    if is_json():
+        sys.stderr.write(line("error", "error", message, {"code": code}, trace) + "\n")
+    else:
+        sys.stderr.write(f"{trace or ''}fedmx: {message}\n")
     return code
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedmx.cli.terminal.interrupts import Interrupted, on_hangup
+from fedmx.cli.terminal.json_lines import say
 from fedmx.cli.terminal.options import (
     CaFile,
     CertificateFile,
@@ -114,13 +115,15 @@ def client(
             give_up_s=give_up,
         )
         until = "until it answers" if give_up is None else f"for {give_up:g} s"
-        typer.echo(f"client {number}: looking for {address}, {until}", err=True)
+        text = f"client {number}: looking for {address}, {until}"
+        say("looking_for_server", text, client=number, address=address)
         try:
             # Certificates are read again at each connection: a service's reload has nothing to do.
             with joined, on_hangup(lambda: None):
                 _take_part(joined)
         except OtherInstructionsError:
-            typer.echo(f"client {number}: begins again on portable instructions", err=True)
+            text = f"client {number}: begins again on portable instructions"
+            say("other_instructions", text, client=number)
             restart_on(PORTABLE)
         except KeyboardInterrupt:
             raise Interrupted("interrupted; the same command takes part again") from None
@@ -136,10 +139,18 @@ def _take_part(joined: Client) -> None:
     for update in joined.updates():
         rounds += 1
         loss = update.metrics.get("loss")
-        size = mebibytes(wire_size(CODEC.encode(update).size))
+        size_bytes = wire_size(CODEC.encode(update).size)
         parts = [f"round {update.round}: {update.steps} steps on {update.samples:,} samples"]
         parts += [f"loss {loss:.4f}"] if loss is not None else []
-        typer.echo(", ".join([*parts, f"update of {size}"]), err=True)
+        say(
+            "round",
+            ", ".join([*parts, f"update of {mebibytes(size_bytes)}"]),
+            round=update.round,
+            steps=update.steps,
+            samples=update.samples,
+            loss=loss,
+            update_bytes=size_bytes,
+        )
     traffic = joined.network.traffic()
     typer.echo(
         f"the run is over: {joined.reason}; {rounds} updates from here, "

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from fedmx.cli.commands.server import check_network, run_deployed
+from fedmx.cli.terminal.json_lines import say
 from fedmx.cli.terminal.options import ExecutorName, ExperimentFile, Overrides, executor_override
 from fedmx.cli.terminal.permission import Modules, OwnModules, allowed_modules
 from fedmx.cli.terminal.restart import restart_on
@@ -135,8 +136,10 @@ def _tell_other_instructions(before: object) -> None:
 
     now = instructions()
     if isinstance(before, str) and before != now:
-        typer.echo(
+        say(
+            "other_instructions",
             f"the run began on the instructions {before}, and goes on here with {now}: the last "
             "bits of its result may differ (compute.bits: portable avoids it)",
-            err=True,
+            before=before,
+            now=now,
         )

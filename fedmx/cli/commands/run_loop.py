@@ -10,6 +10,7 @@ import typer
 
 from fedmx.cli.terminal.error_text import error_text
 from fedmx.cli.terminal.interrupts import Interrupted
+from fedmx.cli.terminal.json_lines import say
 from fedmx.cli.terminal.permission import options
 from fedmx.cli.terminal.progress import RoundProgress
 from fedmx.errors import FedmxError
@@ -44,7 +45,7 @@ def run_loop(
 
     def open_folder() -> RunFolder:
         opened.append(folder() if callable(folder) else folder)
-        typer.echo(f"run folder: {opened[0].path}", err=True)
+        say("run_folder", f"run folder: {opened[0].path}", path=str(opened[0].path))
         return opened[0]
 
     rounds = recorded(

@@ -6,6 +6,7 @@ import contextlib
 import sys
 from collections.abc import Iterator
 
+from fedmx.cli.terminal.json_lines import is_json, say
 from layers.compute.data.datasets import Files
 
 
@@ -25,7 +26,7 @@ def files_with_progress() -> Iterator[Files]:
         console=Console(stderr=True),
         transient=True,
     )
-    terminal = sys.stderr.isatty()
+    terminal = sys.stderr.isatty() and not is_json()
     tasks: dict[str, TaskID] = {}
 
     def show(name: str, done: int, total: int | None) -> None:
@@ -34,7 +35,7 @@ def files_with_progress() -> Iterator[Files]:
             if terminal:
                 bar.start()
             else:
-                sys.stderr.write(f"downloading {name}\n")
+                say("downloading", f"downloading {name}", name=name)
         bar.update(tasks[name], completed=done, total=total)
 
     try:

@@ -1,4 +1,4 @@
-"""The log of fedmx, as plain lines on stderr."""
+"""The log of fedmx on stderr, as plain lines or as JSON."""
 
 from __future__ import annotations
 
@@ -8,13 +8,16 @@ import textwrap
 from rich.console import Console
 
 from fedmx.cli.terminal.error_text import one_line, printable
+from fedmx.cli.terminal.json_lines import JsonLines, is_json
 
 
 class LogLines:
     """Shows log records while it is open, above the progress line if `console` has one."""
 
     def __init__(self, console: Console | None = None) -> None:
-        self._handler = _Lines(console or Console(stderr=True, highlight=False))
+        self._handler: logging.Handler = (
+            JsonLines() if is_json() else _Lines(console or Console(stderr=True, highlight=False))
+        )
         self._level = logging.NOTSET
 
     def __enter__(self) -> LogLines:

@@ -16,6 +16,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from fedmx.cli.terminal.json_lines import is_json, say
 from fedmx.cli.terminal.log_lines import LogLines
 from fedmx.report.records.quantities import duration, mebibytes, percent
 from fedmx.run import RunFolder
@@ -38,7 +39,7 @@ class RoundProgress:
         self._logs = LogLines(self._console)
         self._live: Live | None = None
         self._breakpoint = sys.breakpointhook
-        if sys.stderr.isatty() and not self._console.is_dumb_terminal:
+        if sys.stderr.isatty() and not is_json() and not self._console.is_dumb_terminal:
             self._live = Live(
                 self._line, console=self._console, refresh_per_second=4, transient=True
             )
@@ -65,13 +66,17 @@ class RoundProgress:
         """Show a round of the run that `folder` records."""
         self._line.add_round(round, folder)
         uncounted = _uncounted_text(round)
+        parts = [*self._line.parts(), uncounted]
+        text = "  ".join(part for part in parts if part)
+        if is_json():
+            say("round", text, **round.record())
+            return
         if self._live is not None:
             self._live.refresh()
             if uncounted:
                 self._console.print(f"round {round.round}: {uncounted}", soft_wrap=True)
             return
-        parts = [*self._line.parts(), uncounted]
-        self._console.print("  ".join(part for part in parts if part), soft_wrap=True)
+        self._console.print(text, soft_wrap=True)
 
     def _debug(self, *arguments: Any, **named: Any) -> Any:
         """Start a debugger; from now on the rounds are plain lines."""

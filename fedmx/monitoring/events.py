@@ -1,0 +1,63 @@
+"""The events of the log: for the text of each log line, its name and the names of its fields.
+
+The line that a person reads and the object that a program reads come from the same call: the text
+of that call stands here. A test holds that each text has its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+EVENTS: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    # a server
+    "listening on %s": ("listening", ("address",)),
+    "metrics at http://%s/metrics": ("metrics_listening", ("address",)),
+    "client %d %s with %d samples": ("client_ready", ("client", "how", "samples")),
+    "client %d had %d samples before": ("client_samples_changed", ("client", "samples")),
+    "client %d left: %s": ("client_left", ("client", "reason")),
+    "client %d is not back; going on without it": ("client_given_up", ("client",)),
+    "client %d: a %s before it was ready": ("client_not_ready", ("client", "message")),
+    "client %d, round %d: %s": ("client_failed", ("client", "round", "reason")),
+    "client %d is sent assets: %s": ("assets_sent", ("client", "assets")),
+    "client %d: %s": ("client_late", ("client", "what")),
+    "%s: %s": ("rejected", ("who", "reason")),
+    "waiting for clients: %d of %d are ready": ("waiting_for_clients", ("ready", "needed")),
+    "waiting for clients: %d of %d are ready; missing: %s": (
+        "waiting_for_clients",
+        ("ready", "needed", "missing"),
+    ),
+    "waiting for the answers of clients %s": ("waiting_for_answers", ("clients",)),
+    "round %d: waiting for clients %s": ("waiting_for_updates", ("round", "clients")),
+    "%s: cannot write the status (%s)": ("status_not_written", ("path", "reason")),
+    # either end
+    "the %s was read again and is used from now on": ("certificates_renewed", ("what",)),
+    "%s; the one from before stays in use": ("certificates_refused", ("reason",)),
+    # a client
+    "connected to %s": ("connected", ("address",)),
+    "disconnected: %s; reconnecting": ("disconnected", ("reason",)),
+    "%s; trying again in %.1f s": ("retrying", ("reason", "delay_s")),
+    "round %d: made an update of %d steps": ("update_made", ("round", "steps")),
+    "ignored a %s before the setup": ("message_ignored", ("message",)),
+    "waiting for the asset %s, %d bytes": ("waiting_for_asset", ("asset", "size_bytes")),
+    "the survey %r failed": ("survey_failed", ("survey",)),
+    "round %d has ended already": ("round_over", ("round",)),
+    "round %d failed": ("training_failed", ("round",)),
+    "round %d: the update was declined": ("update_declined", ("round",)),
+    "disconnected; the server will ask again when this client reconnects": (
+        "answer_not_sent",
+        (),
+    ),
+    "not connected; the server will ask again when this client reconnects": (
+        "answer_not_sent",
+        (),
+    ),
+    # a simulation's workers
+    "%s %s; another replaces it": ("worker_replaced", ("who", "how")),
+    "%s %s (job: %s); another worker repeats it": ("job_repeated", ("who", "how", "job")),
+    "no worker has a core of the Ray cluster yet, which has %g cores, %g of them free": (
+        "waiting_for_cores",
+        ("cores", "free"),
+    ),
+    # any
+    "%s": ("note", ("text",)),
+}

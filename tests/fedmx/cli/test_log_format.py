@@ -1,0 +1,157 @@
+"""``--log-format json``: each line of stderr is an object, from the same calls as the text."""
+
+from __future__ import annotations
+
+import ast
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedmx.cli.terminal import json_lines
+from fedmx.cli.terminal.log_lines import LogLines
+from fedmx.monitoring.events import EVENTS
+from tests.fedmx.command_line import fedmx
+from tests.fedmx.processes import Deployment
+from tests.network.conftest import Certificates
+
+ROOT = Path(__file__).resolve().parents[3]
+EXPERIMENT = """
+name: small
+rounds: 2
+clients: 1
+compute:
+  model: 2nn
+  data: {name: synthetic, samples: 60}
+  train: {epochs: 1, batch_size: 20}
+"""
+LEVELS = {"debug", "info", "warning", "error", "exception"}
+
+
+def texts_of_log_calls() -> set[str]:
+    """The text of every call of `log.info` and the like in fedmx."""
+    found = set()
+    for path in (ROOT / "fedmx").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_bytes())):
+            if (
+                isinstance(node, ast.Call)
+                and isinstance(node.func, ast.Attribute)
+                and isinstance(node.func.value, ast.Name)
+                and node.func.value.id == "log"
+                and node.func.attr in LEVELS - {"debug"}
+            ):
+                assert isinstance(node.args[0], ast.Constant), f"{path}:{node.lineno}"
+                found.add(str(node.args[0].value))
+    return found
+
+
+def test_the_text_of_every_log_line_has_the_name_of_its_event() -> None:
+    texts = texts_of_log_calls()
+    assert texts - EVENTS.keys() == set()
+    assert EVENTS.keys() - texts == set()
+    for text, (event, names) in EVENTS.items():
+        assert text.replace("%%", "").count("%") == len(names), text
+        assert event.replace("_", "").isalpha()
+
+
+def objects(text: str) -> list[dict[str, Any]]:
+    found = [json.loads(one) for one in text.splitlines()]
+    for one in found:
+        assert {"time", "level", "event", "fields", "text"} <= one.keys(), one
+    return found
+
+
+@pytest.mark.timeout(300)
+def test_every_line_of_a_run_is_an_object_with_the_text_of_the_line(tmp_path: Path) -> None:
+    (tmp_path / "small.yaml").write_text(EXPERIMENT)
+    result = fedmx("run", "small.yaml", "--log-format", "json", cwd=tmp_path)
+    folder, *rounds = objects(result.err)
+    assert (folder["event"], folder["level"]) == ("run_folder", "info")
+    assert (tmp_path / folder["fields"]["path"]).is_dir()
+    assert folder["text"] == f"run folder: {folder['fields']['path']}"
+    assert [one["event"] for one in rounds] == ["round", "round"]
+    assert [one["fields"]["round"] for one in rounds] == [1, 2]
+    records = [
+        json.loads(line)
+        for line in (tmp_path / folder["fields"]["path"] / "rounds.jsonl").read_text().splitlines()
+    ]
+    for shown, kept in zip(rounds, records, strict=True):
+        assert shown["fields"]["up_bytes"] == kept["up_bytes"]
+        assert shown["fields"]["accuracy"] == kept["accuracy"]
+        assert shown["text"].startswith(f"round {kept['round']}/2  accuracy ")
+
+
+@pytest.mark.timeout(300)
+def test_every_line_of_a_server_and_of_its_client_is_an_object(
+    tmp_path: Path, certificates: Certificates
+) -> None:
+    (tmp_path / "small.yaml").write_text(EXPERIMENT)
+    certificates.client("client-0")
+    deployment = Deployment(tmp_path, tmp_path / "small.yaml", certificates)
+    try:
+        words = ["server", "small.yaml", "--listen", "127.0.0.1:0", "--log-format=json"]
+        server = deployment._start("server", *words, *deployment._tls("server"))
+        deployment.address = json.loads(server.line('"listening"'))["fields"]["address"]
+        client = deployment.client(0, 1, "--log-format", "json")
+        assert (client.code(), server.code()) == (0, 0)
+        # What a command prints as its result goes to stdout, and is text.
+        of_server, of_client = (
+            objects("\n".join(one for one in end.output.splitlines() if one.startswith("{")))
+            for end in (server, client)
+        )
+        results = [
+            one
+            for end in (server, client)
+            for one in end.output.splitlines()
+            if not one.startswith("{")
+        ]
+        assert len(results) == 4, results
+        (ready,) = [one for one in of_server if one["event"] == "client_ready"]
+        assert ready["fields"]["client"] == 0
+        assert ready["text"].startswith("client 0 joined with ")
+        assert {"listening", "run_folder", "client_ready", "round"} <= {
+            one["event"] for one in of_server
+        }
+        names = [one["event"] for one in of_client]
+        assert [name for name in names if name != "retrying"][:2] == [
+            "looking_for_server",
+            "connected",
+        ]
+        (first, second) = [one for one in of_client if one["event"] == "round"]
+        assert (first["fields"]["round"], second["fields"]["round"]) == (1, 2)
+    finally:
+        deployment.end()
+
+
+def test_an_error_is_an_object_with_its_exit_code(tmp_path: Path) -> None:
+    result = fedmx("--log-format", "json", "run", "none.yaml", cwd=tmp_path)
+    (error,) = objects(result.err)
+    assert (result.code, error["event"], error["level"]) == (2, "error", "error")
+    assert error["fields"] == {"code": 2}
+    assert "none.yaml: there is no such file" in error["text"]
+    text = fedmx("run", "none.yaml", "--log-format", "xml", cwd=tmp_path).error_text
+    assert text == "--log-format 'xml': must be text or json"
+
+
+def test_what_a_peer_writes_stays_in_its_field(capsys: pytest.CaptureFixture[str]) -> None:
+    json_lines.take_format(["--log-format", "json"])
+    try:
+        with LogLines():
+            forged = 'gone\n{"event": "client_left"}\x1b[2J'
+            logging.getLogger("fedmx.server").info("client %d left: %s", 3, forged)
+            try:
+                raise ValueError("mine")
+            except ValueError:
+                logging.getLogger("fedmx.client").exception("round %d failed", 4)
+    finally:
+        json_lines.take_format([])
+    left, failed = objects(capsys.readouterr().err)
+    assert left["event"] == "client_left"
+    assert left["fields"] == {"client": 3, "reason": forged}
+    assert (failed["event"], failed["fields"]) == ("training_failed", {"round": 4})
+    assert failed["traceback"].endswith("ValueError: mine")
+    assert json.loads(json_lines.line("info", "round", "", {"loss": float("nan")}))["fields"] == {
+        "loss": None
+    }
