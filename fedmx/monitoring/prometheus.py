@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
 from fedmx.errors import FedmxError
 from fedmx.monitoring.monitor import BUCKETS_S, Monitor
+
+if TYPE_CHECKING:
+    from prometheus_client.metrics_core import Metric
 
 
 def check_prometheus() -> None:
@@ -48,7 +52,7 @@ class _Collector:
     def __init__(self, monitor: Monitor) -> None:
         self._monitor = monitor
 
-    def collect(self) -> Iterator[object]:
+    def collect(self) -> Iterator[Metric]:
         from prometheus_client.core import (
             CounterMetricFamily,
             GaugeMetricFamily,

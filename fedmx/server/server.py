@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import InitVar, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
@@ -113,6 +113,7 @@ class Server:
 
     def __post_init__(self, initial_state: ServerState | None) -> None:
         self._entered = 0
+        self._shown = ExitStack()
         self.state = initial_state or ServerState(0, *self.compute.engine.initial(self.logic.seed))
 
     def __enter__(self) -> Server:
@@ -120,7 +121,7 @@ class Server:
         self._entered += 1
         if self.metrics is not None and self._entered == 1:
             try:
-                self.metrics.__enter__()
+                self._shown.enter_context(self.metrics)
             except BaseException:
                 self.__exit__(*sys.exc_info())
                 raise
@@ -128,8 +129,8 @@ class Server:
 
     def __exit__(self, *exc_info: object) -> None:
         self._entered -= 1
-        if self.metrics is not None and self._entered == 0:
-            self.metrics.__exit__(*exc_info)
+        if self._entered == 0:
+            self._shown.close()
         self.network.__exit__(*exc_info)
 
     def __iter__(self) -> Iterator[Round]:

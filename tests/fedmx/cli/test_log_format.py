@@ -24,8 +24,9 @@ rounds: 2
 clients: 1
 compute:
   model: 2nn
-  data: {name: synthetic, samples: 60}
-  train: {epochs: 1, batch_size: 20}
+  data: digits
+  normalise: {scale: 16}
+  train: {epochs: 1, batch_size: 100}
 """
 LEVELS = {"debug", "info", "warning", "error", "exception"}
 

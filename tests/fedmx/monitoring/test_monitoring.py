@@ -40,8 +40,9 @@ rounds: 2
 clients: 2
 compute:
   model: 2nn
-  data: {name: synthetic, samples: 120}
-  train: {epochs: 1, batch_size: 20}
+  data: digits
+  normalise: {scale: 16}
+  train: {epochs: 1, batch_size: 100}
 network:
   metrics: 127.0.0.1:0
 """
@@ -136,14 +137,10 @@ def test_prometheus_reads_the_metrics_of_a_running_server(certificates: Certific
     with server, fleet(server, certificates, {0: honest, 1: honest, 2: wrong_once}):
         rounds = server.rounds()
         first = next(rounds)
-        with (
-            contextlib.suppress(OSError),
-            socket.create_connection(
-                ("127.0.0.1", int(server.address.rpartition(":")[2]))
-            ) as stranger,
-        ):
-            stranger.sendall(b"GET / HTTP/1.0\r\n\r\n")
-            stranger.recv(1000)
+        sessions = server.network._sessions  # type: ignore[attr-defined]
+        with socket.create_connection(("127.0.0.1", int(server.address.rpartition(":")[2]))) as no:
+            no.sendall(b"GET / HTTP/1.0\r\n\r\n")
+        until(lambda: sessions.poll() or sessions.refused_connections, lambda: "nobody was refused")
         second = next(rounds)
         found = samples(endpoint.address)
         assert found["fedmx_round", ""] == found["fedmx_last_round", ""] == 2
