@@ -239,6 +239,7 @@ class RunSection(Section):
 
     folder: PathText = Path("runs")
     checkpoint: CheckpointSection = CheckpointSection()
+    fold_memory_mb: Count | None = None
 
 
 class RaySection(Section):

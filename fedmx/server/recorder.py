@@ -80,6 +80,7 @@ def recorded(
             stack.enter_context(server)
         folder.truncate_after(server.state.round)
         server.keep_assets(folder.assets_path)
+        server.keep_updates(folder.path)
         if server.monitor is not None:
             stack.enter_context(LiveFile(folder.live_path, server.monitor.status))
         events = stack.enter_context(EventLog(folder.events_path, server.state.round))

@@ -20,6 +20,7 @@ from layers.compute.blas import one_blas_thread
 from layers.compute.engines.compute import Compute
 from layers.compute.scores import Scores
 from layers.logic import Logic, ServerState, run_round
+from layers.logic.storage.update_store import UpdateStore
 
 Scorer: TypeAlias = "Callable[[np.ndarray, np.ndarray, int], Scores | None]"
 """Evaluates weights and buffers on the server's samples with a batch size; or returns None."""
@@ -84,6 +85,7 @@ class Server:
         recorder: records rounds; None: nothing does.
         monitor: tells an operator what the server does; None: nothing does.
         metrics: shows the monitor while the server listens; None: nothing does.
+        store: keeps updates on disk until they are folded; None: they are in memory.
         initial_state: the state before the first round; None: the initial model is drawn from the
             logic's seed.
         state: the state after the last round.
@@ -105,6 +107,7 @@ class Server:
     recorder: Recorder | None = None
     monitor: Monitor | None = None
     metrics: AbstractContextManager[object] | None = None
+    store: UpdateStore | None = None
     initial_state: InitVar[ServerState | None] = None
     state: ServerState = field(init=False)
     elapsed_s: float = 0.0
@@ -132,6 +135,8 @@ class Server:
         if self._entered == 0:
             self._shown.close()
         self.network.__exit__(*exc_info)
+        if self.store is not None:
+            self.store.close()
 
     def __iter__(self) -> Iterator[Round]:
         return self.rounds()
@@ -175,7 +180,7 @@ class Server:
                 self.monitor.begun(self.state.round + 1)
             began = time.monotonic()
             with one_blas_thread():
-                self.state, report = run_round(self.state, self.network, self.logic)
+                self.state, report = run_round(self.state, self.network, self.logic, self.store)
             found: Evaluation | None = None
             if report.round % self.evaluate_every == 0 or report.round == self.last_round:
                 found = self.evaluation()
@@ -214,6 +219,16 @@ class Server:
         """Keep the files of the assets in `folder`, if the clients receive files."""
         if isinstance(self.network, SendsFiles):
             self.network.keep_assets(folder)
+
+    def keep_updates(self, folder: Path) -> None:
+        """Keep updates in `folder`, if they are folded from disk.
+
+        Raises:
+            LogicError: the folder does not take them.
+        """
+        if self.store is not None:
+            self.store.folder = folder
+            self.store.open()
 
     def evaluate(self) -> tuple[float, float]:
         """Return the accuracy and the mean loss of the global model on the server's samples."""

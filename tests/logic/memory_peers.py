@@ -31,6 +31,7 @@ from layers.logic import (
 )
 from layers.logic.core.messages import Event
 from layers.logic.core.plan import Plan, Population
+from layers.logic.storage.update_store import UpdateStore
 from tests.logic.quadratic import Quadratic, QuadraticEngine, layout
 
 Forge = Callable[[Update], Iterable[Event]]
@@ -212,11 +213,11 @@ def a_state(logic: Logic, weights: Sequence[float] | None = None) -> ServerState
 
 
 def run_rounds(
-    rounds: int, state: ServerState, peers: MemoryPeers
+    rounds: int, state: ServerState, peers: MemoryPeers, store: UpdateStore | None = None
 ) -> tuple[ServerState, list[RoundReport]]:
     reports = []
     for _ in range(rounds):
-        state, report = run_round(state, peers, peers.logic)
+        state, report = run_round(state, peers, peers.logic, store)
         reports.append(report)
     return state, reports
 

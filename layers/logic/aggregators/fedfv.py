@@ -83,7 +83,7 @@ class FedFV(Aggregator):
         """Keep one update."""
         (update,) = contribution.updates
         total.buffers.add(contribution)
-        total.deltas.append(contribution.delta)
+        total.deltas.append(np.asarray(contribution.delta))
         total.losses.append(float(update.metrics["loss"]))
         total.clients.append(update.client)
         return total

@@ -48,6 +48,7 @@ class FedNova(Aggregator):
     effective: Literal["auto", "a", "steps"] = "auto"
 
     each_client = True
+    by_slices = True
 
     def __post_init__(self) -> None:
         if not 0 <= self.mu < math.inf:

@@ -69,7 +69,8 @@ class GeometricMedian(Aggregator):
     def finish(self, total: StoredUpdates, state: ServerState) -> ServerState:
         """Return the state with the geometric median applied."""
         shares = np.array(total.samples if self.weights == "samples" else [1.0] * len(total.deltas))
-        z = geometric_median(total.deltas, shares / shares.sum(), self.iterations)
+        vectors = [np.asarray(delta) for delta in total.deltas]
+        z = geometric_median(vectors, shares / shares.sum(), self.iterations)
         return total.applied(z, state)
 
 

@@ -8,18 +8,20 @@ from dataclasses import dataclass
 import numpy as np
 
 from layers.logic.aggregators.stored_updates import StoredUpdates, blocks
+from layers.logic.aggregators.sums import add_scaled
 from layers.logic.core.aggregator import Aggregator, Contribution
 from layers.logic.core.parts import Parts
 from layers.logic.core.state import ServerState
 from layers.logic.errors import LogicError
+from layers.logic.storage.stored_vector import Vector
 
 
 @dataclass(frozen=True)
 class Krum(Aggregator):
     """w + the update with the least score, the sum of squared distances to its nearest neighbours.
 
-    Of m updates the m - f - 2 nearest count as neighbours. All updates are held in memory; time
-    grows with m^2. Numbers of samples do not count; buffers are averaged as in FedAvg.
+    Of m updates the m - f - 2 nearest count as neighbours. All updates are held, in memory or on
+    disk; time grows with m^2. Numbers of samples do not count; buffers are averaged as in FedAvg.
 
     Attributes:
         byzantine: f, how many clients of a round may be arbitrary; `logic.min_updates` must be
@@ -29,6 +31,7 @@ class Krum(Aggregator):
     byzantine: int = 1
 
     each_client = True
+    by_slices = True
 
     def __post_init__(self) -> None:
         _check_number(self.byzantine)
@@ -48,7 +51,7 @@ class Krum(Aggregator):
     def finish(self, total: StoredUpdates, state: ServerState) -> ServerState:
         """Return the state with the update of the least score applied."""
         best = int(np.argmin(scores(total.deltas, self.byzantine)))
-        return total.applied(total.deltas[best], state)
+        return total.applied(np.asarray(total.deltas[best]), state)
 
 
 @dataclass(frozen=True)
@@ -65,6 +68,7 @@ class MultiKrum(Aggregator):
     keep: int | None = None
 
     each_client = True
+    by_slices = True
 
     def __post_init__(self) -> None:
         _check_number(self.byzantine)
@@ -90,11 +94,11 @@ class MultiKrum(Aggregator):
         best = np.argsort(scores(total.deltas, self.byzantine), kind="stable")[:number]
         mean = np.zeros(state.weights.size)
         for place in sorted(best):
-            mean += total.deltas[place]
+            add_scaled(mean, total.deltas[place], 1.0)
         return total.applied(mean / number, state)
 
 
-def scores(vectors: Sequence[np.ndarray], byzantine: int) -> np.ndarray:
+def scores(vectors: Sequence[Vector], byzantine: int) -> np.ndarray:
     """Return float64 (m,): the sum of each vector's m - f - 2 least squared distances."""
     distances = np.zeros((len(vectors), len(vectors)))
     for _, block in blocks(vectors):

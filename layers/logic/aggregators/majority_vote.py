@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from layers.logic.aggregators.sums import add_scaled
+from layers.logic.aggregators.sums import BLOCK, add_scaled
 from layers.logic.core.aggregator import Aggregator, Contribution
 from layers.logic.core.state import ServerState
 from layers.logic.errors import LogicError
@@ -32,6 +32,8 @@ class MajorityVote(Aggregator):
 
     step: float | None = None
 
+    by_slices = True
+
     def __post_init__(self) -> None:
         if self.step is not None and not self.step > 0:
             raise LogicError(f"step must be greater than 0, not {self.step}")
@@ -43,9 +45,12 @@ class MajorityVote(Aggregator):
 
     def add(self, total: _Votes, contribution: Contribution) -> _Votes:
         """Add one client's votes."""
-        total.sign += np.sign(contribution.delta).astype(np.int8)
-        if self.step is None:
-            add_scaled(total.size, np.abs(contribution.delta), 1.0)
+        for start in range(0, total.sign.size, BLOCK):
+            part = slice(start, start + BLOCK)
+            values = contribution.delta[part]
+            total.sign[part] += np.sign(values).astype(np.int8)
+            if self.step is None:
+                total.size[part] += np.abs(values)
         add_scaled(total.buffers, contribution.buffers, float(contribution.samples))
         total.voters += 1
         total.samples += contribution.samples

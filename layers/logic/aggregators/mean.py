@@ -35,6 +35,8 @@ class Mean(Aggregator):
 
     weights: Literal["samples", "uniform", "plan"] = "samples"
 
+    by_slices = True
+
     def init(self, state: ServerState) -> _Sum:
         """Start with nothing."""
         return _Sum(np.zeros(state.weights.size), BufferMean(state))

@@ -10,6 +10,7 @@ import numpy as np
 from layers.logic.aggregators.stored_updates import StoredUpdates, blocks
 from layers.logic.core.aggregator import Aggregator, Contribution
 from layers.logic.core.state import ServerState
+from layers.logic.storage.stored_vector import Vector
 
 
 @dataclass(frozen=True)
@@ -17,11 +18,12 @@ class Median(Aggregator):
     """w + the coordinate-wise median of the updates; all clients have the same weight.
 
     While fewer than half of the clients are arbitrary, every coordinate lies between those of two
-    honest clients. All updates are held in memory. Numbers of samples, which a client may invent,
-    do not count; buffers are averaged as in FedAvg.
+    honest clients. All updates are held, in memory or on disk. Numbers of samples, which a client
+    may invent, do not count; buffers are averaged as in FedAvg.
     """
 
     each_client = True
+    by_slices = True
 
     def init(self, state: ServerState) -> StoredUpdates:
         """Start with nothing."""
@@ -36,12 +38,12 @@ class Median(Aggregator):
         return total.applied(coordinate_median(total.deltas), state)
 
 
-def coordinate_median(vectors: Sequence[np.ndarray]) -> np.ndarray:
+def coordinate_median(vectors: Sequence[Vector]) -> np.ndarray:
     """Return float64 (d,), the median of each coordinate of float32 (d,) vectors."""
     return mean_of_sorted(vectors, (len(vectors) - 1) // 2)
 
 
-def mean_of_sorted(vectors: Sequence[np.ndarray], cut: int) -> np.ndarray:
+def mean_of_sorted(vectors: Sequence[Vector], cut: int) -> np.ndarray:
     """Return float64 (d,): the mean of each coordinate without `cut` lowest and highest values."""
     mean = np.empty(vectors[0].size)
     for part, block in blocks(vectors):

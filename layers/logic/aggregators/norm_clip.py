@@ -39,6 +39,7 @@ class NormClip(Aggregator):
     weights: Literal["samples", "uniform"] = "samples"
 
     each_client = True
+    by_slices = True
 
     def __post_init__(self) -> None:
         if not 0 < self.norm < math.inf:

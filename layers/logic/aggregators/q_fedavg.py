@@ -44,6 +44,7 @@ class QFedAvg(Aggregator):
 
     received_loss = True
     each_client = True
+    by_slices = True
 
     def __post_init__(self) -> None:
         if not 0 <= self.q < math.inf:

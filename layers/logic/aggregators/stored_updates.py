@@ -11,13 +11,15 @@ from layers.logic.aggregators.buffers import BufferMean
 from layers.logic.aggregators.sums import stepped
 from layers.logic.core.aggregator import Contribution
 from layers.logic.core.state import ServerState
+from layers.logic.storage.stored_vector import StoredVector, Vector
 
 BLOCK = 1 << 12  # values of each update at a time, so that some dozens stay in the cache
+WORK_BYTES = 24 * BLOCK  # what a rule takes for each update while it works on a block, at most
 
 
 @dataclass
 class StoredUpdates:
-    """The fold of a rule that cannot work on a sum: it holds all updates in memory.
+    """The fold of a rule that cannot work on a sum: it holds all updates, in memory or on disk.
 
     Attributes:
         buffers: the mean of the non-trainable state.
@@ -26,7 +28,7 @@ class StoredUpdates:
     """
 
     buffers: BufferMean
-    deltas: list[np.ndarray] = field(default_factory=list)
+    deltas: list[Vector] = field(default_factory=list)
     samples: list[int] = field(default_factory=list)
 
     @classmethod
@@ -46,8 +48,25 @@ class StoredUpdates:
         return stepped(state, delta, self.buffers.mean())
 
 
-def blocks(vectors: Sequence[np.ndarray]) -> Iterator[tuple[slice, np.ndarray]]:
-    """Yield parts of the vectors side by side, float32 (m, at most BLOCK), each after its place."""
-    for start in range(0, vectors[0].size, BLOCK):
-        part = slice(start, start + BLOCK)
-        yield part, np.stack([vector[part] for vector in vectors])
+def blocks(vectors: Sequence[Vector]) -> Iterator[tuple[slice, np.ndarray]]:
+    """Yield parts of the vectors side by side, float32 (m, at most BLOCK), each after its place.
+
+    The parts are the same whether the vectors are in memory or on disk, and so are sums over them.
+    """
+    values = _values_at_once(vectors)
+    for start in range(0, vectors[0].size, values):
+        slices = [vector[start : start + values] for vector in vectors]
+        for inner in range(0, slices[0].size, BLOCK):
+            part = slice(start + inner, start + inner + BLOCK)
+            yield part, np.stack([one[inner : inner + BLOCK] for one in slices])
+        del slices  # before the next ones are read
+
+
+def _values_at_once(vectors: Sequence[Vector]) -> int:
+    """Return how many values of each vector are read at a time, a multiple of BLOCK."""
+    first = vectors[0]
+    if not isinstance(first, StoredVector):
+        return max(first.size, 1)
+    left = first.memory_bytes // len(vectors) - WORK_BYTES
+    fitting = left // first.dtype.itemsize
+    return max(fitting // BLOCK, 1) * BLOCK

@@ -7,11 +7,12 @@ from dataclasses import replace
 import numpy as np
 
 from layers.logic.core.state import ServerState, frozen
+from layers.logic.storage.stored_vector import Vector
 
 BLOCK = 1 << 16  # values at a time, so that the products stay in the processor's cache
 
 
-def add_scaled(total: np.ndarray, vector: np.ndarray, weight: float) -> None:
+def add_scaled(total: np.ndarray, vector: Vector, weight: float) -> None:
     """Add ``weight * vector`` to the float64 `total` in place, block by block."""
     for start in range(0, total.size, BLOCK):
         part = slice(start, start + BLOCK)

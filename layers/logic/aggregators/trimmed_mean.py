@@ -16,9 +16,9 @@ class TrimmedMean(Aggregator):
     """w + the mean of each coordinate without the share `trim` of lowest and of highest values.
 
     Of m updates floor(trim m) are left out at each end. While no more clients than that are
-    arbitrary, every coordinate lies between those of two honest clients. All updates are held in
-    memory. Numbers of samples, which a client may invent, do not count; buffers are averaged as in
-    FedAvg.
+    arbitrary, every coordinate lies between those of two honest clients. All updates are held, in
+    memory or on disk. Numbers of samples, which a client may invent, do not count; buffers are
+    averaged as in FedAvg.
 
     Attributes:
         trim: beta, at least 0 (the plain mean) and below 0.5.
@@ -27,6 +27,7 @@ class TrimmedMean(Aggregator):
     trim: float = 0.1
 
     each_client = True
+    by_slices = True
 
     def __post_init__(self) -> None:
         if not 0 <= self.trim < 0.5:

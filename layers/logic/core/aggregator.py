@@ -11,6 +11,7 @@ import numpy as np
 from layers.logic.core.messages import Training, Update
 from layers.logic.core.parts import Parts
 from layers.logic.core.state import ServerState
+from layers.logic.storage.stored_vector import Vector
 
 AGGREGATE = "aggregator"
 """The key of an aggregator's memory in `ServerState.memory`."""
@@ -23,10 +24,11 @@ class Contribution:
     Attributes:
         lane: place of the lane in the plan.
         samples: number of samples of all accepted clients of the lane.
-        delta: float32 (d,), the last returned weights minus the weights that the lane started from.
+        delta: float32 (d,), the last returned weights minus the weights that the lane started from;
+            on disk if updates are kept there, which only an aggregator with `by_slices` allows.
         buffers: float32 (b,), returned by the last client of the lane.
         updates: the decoded updates of the accepted clients, in order; without their deltas if the
-            lane has several clients.
+            lane has several clients or is on disk.
         training: how the clients of this round train.
         group: group of the lane (see `Plan.groups`).
         weight: weight of the lane in the mean, if the plan gives weights.
@@ -36,7 +38,7 @@ class Contribution:
 
     lane: int
     samples: int
-    delta: np.ndarray
+    delta: Vector
     buffers: np.ndarray
     updates: tuple[Update, ...]
     training: Training = field(default_factory=Training)
@@ -56,6 +58,9 @@ class Aggregator(ABC):
 
     each_client: bool = False
     """Whether it uses single clients' updates, so that each lane must have one client only."""
+
+    by_slices: bool = False
+    """Whether it reads each contribution's delta slice by slice, so that deltas may be on disk."""
 
     def check(self, logic: Parts) -> None:  # noqa: B027 (nothing to check, as a rule)
         """Check that this aggregator can work with the other parts; called before anything runs.

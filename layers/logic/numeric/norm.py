@@ -7,11 +7,12 @@ import math
 import numpy as np
 
 from layers.arithmetic import total
+from layers.logic.storage.stored_vector import Vector
 
 BLOCK = 1 << 14  # values at a time, so that their squares stay in the processor's cache
 
 
-def norm(vector: np.ndarray) -> float:
+def norm(vector: Vector) -> float:
     """Return the Euclidean norm of a float32 (d,) vector, summed in float64.
 
     `numpy.linalg.norm` leaves the sum to BLAS, which splits it among its threads; and in float32

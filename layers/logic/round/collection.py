@@ -240,6 +240,7 @@ class Collection:
         tasks = self.expect(self.dispatch.next(lane))
         if not tasks and lane.updates:
             self._returned_lanes += 1
+            self.fold.keep(lane)
         self.fold.advance(self.outcomes)
         return tasks
 

@@ -8,8 +8,10 @@ from typing import Any
 from layers.logic.core.aggregator import Aggregator
 from layers.logic.core.messages import Training
 from layers.logic.core.state import ServerState
+from layers.logic.errors import LogicError
 from layers.logic.round.lane import Lane
 from layers.logic.round.pipeline import ServerPipeline
+from layers.logic.storage.update_store import UpdateStore
 
 
 class Fold:
@@ -22,6 +24,10 @@ class Fold:
         pipeline: the server halves, which process each accepted update.
         training: how the clients of this round train.
         wait: whether no lane is folded before `rest`, since a hook asks the clients first.
+        store: where the lanes' vectors are until they are folded; None: in memory.
+
+    Raises:
+        LogicError: `store` is given, and the aggregator needs whole updates.
     """
 
     def __init__(
@@ -32,15 +38,28 @@ class Fold:
         pipeline: ServerPipeline,
         training: Training,
         wait: bool = False,
+        store: UpdateStore | None = None,
     ) -> None:
         self._lanes = lanes
         self._aggregator = aggregator
         self._pipeline = pipeline
         self._training = training
         self._wait = wait
+        self._store = store
+        if store is not None:
+            check_by_slices(aggregator)
         self._total: Any = aggregator.init(state)
         self._next = 0  # place of the lane to fold next
         self._contributions = 0
+
+    def keep(self, lane: Lane) -> None:
+        """Move the vectors of an ended lane to disk, if they are to wait there.
+
+        Raises:
+            LogicError: the disk does not take them.
+        """
+        if self._store is not None:
+            lane.store(self._store)
 
     def advance(self, ended: Container[int]) -> None:
         """Fold the lanes whose clients have all ended, up to the first lane with another client."""
@@ -65,7 +84,23 @@ class Fold:
     def _fold(self, lane: Lane) -> None:
         if not lane.updates:
             return
-        for update in lane.updates:
-            self._pipeline.on_accepted(update)
+        self.keep(lane)
+        if self._pipeline.notes_accepted:
+            for update in lane.accepted():
+                self._pipeline.on_accepted(update)
         self._total = self._aggregator.add(self._total, lane.contribution(self._training))
         self._contributions += 1
+
+
+def check_by_slices(aggregator: Aggregator) -> None:
+    """Check that an aggregator can fold updates that are on disk.
+
+    Raises:
+        LogicError: it needs whole updates.
+    """
+    if not aggregator.by_slices:
+        raise LogicError(
+            f"{type(aggregator).__name__} needs all updates of a round in memory, and "
+            "run.fold_memory_mb has them folded slice by slice from disk; set it to null, or use "
+            "an aggregator that reads slices, such as mean, trimmed-mean, median or krum"
+        )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -10,6 +11,9 @@ import numpy as np
 from layers.logic.core.aggregator import Contribution
 from layers.logic.core.messages import EMPTY, Training, Update
 from layers.logic.core.state import frozen
+from layers.logic.storage.stored_slots import StoredSlots
+from layers.logic.storage.stored_vector import Vector
+from layers.logic.storage.update_store import UpdateStore
 
 
 @dataclass(eq=False)
@@ -45,7 +49,8 @@ class Lane:
     def __post_init__(self) -> None:
         self.waiting = deque(self.clients * self.passes)
         self.weights = self.start  # float32 (d,), the weights that the next client starts from
-        self._delta = EMPTY
+        self._delta: Vector = EMPTY
+        self._on_disk: list[StoredSlots] = []  # the slots of each update, once they are there
 
     @property
     def several(self) -> bool:
@@ -70,13 +75,41 @@ class Lane:
             self._delta = update.delta
         self.updates.append(update)
 
+    def store(self, store: UpdateStore) -> None:
+        """Move the vectors of the ended lane to disk, if they are not there.
+
+        Raises:
+            LogicError: the disk does not take them.
+        """
+        if self._on_disk:
+            return
+        self._delta = store.put(np.asarray(self._change()))
+        self._on_disk = [StoredSlots.of(update.slots, store) for update in self.updates]
+        self.updates = [
+            replace(update, delta=EMPTY, slots=kept.small)
+            for update, kept in zip(self.updates, self._on_disk, strict=True)
+        ]
+        self.weights = EMPTY
+
+    def accepted(self) -> Iterator[Update]:
+        """Yield the decoded updates with all that they have, one after the other."""
+        if not self._on_disk:
+            yield from self.updates
+            return
+        for update, kept in zip(self.updates, self._on_disk, strict=True):
+            delta = EMPTY if self.several else np.asarray(self._delta)
+            yield replace(update, delta=delta, slots=kept.loaded())
+
+    def _change(self) -> Vector:
+        return self.weights - self.start if self.several and not self._on_disk else self._delta
+
     def contribution(self, training: Training) -> Contribution:
         """Return the contribution of the lane, and drop its vectors here."""
         samples = {update.client: update.samples for update in self.updates}
         contribution = Contribution(
             lane=self.place,
             samples=sum(samples.values()),
-            delta=self.weights - self.start if self.several else self._delta,
+            delta=self._change(),
             buffers=self.buffers,
             updates=tuple(self.updates),
             training=training,
@@ -85,4 +118,5 @@ class Lane:
             staleness=self.staleness,
         )
         self._delta, self.weights, self.buffers, self.updates = EMPTY, EMPTY, EMPTY, []
+        self._on_disk = []
         return contribution

@@ -121,6 +121,13 @@ class ServerPipeline:
                 mine = {one: given[key] for one, given in sorted(answers.items()) if key in given}
                 half.on_answers(moment, mine, self._context(key, None, writable=False))
 
+    @property
+    def notes_accepted(self) -> bool:
+        """Whether any half processes accepted updates."""
+        return any(
+            type(half).on_accepted is not ServerHalf.on_accepted for half in self._halves.values()
+        )
+
     def on_accepted(self, update: Update) -> None:
         """Let every half process an accepted update."""
         for key, half in self._halves.items():

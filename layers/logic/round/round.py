@@ -32,12 +32,22 @@ from layers.logic.round.hook_questions import ask_cohort, ask_hooks
 from layers.logic.round.logic import Logic
 from layers.logic.round.offers import OfferBook
 from layers.logic.round.warm_up import warmed_up
+from layers.logic.storage.update_store import UpdateStore
 
 NO_ASSETS: Mapping[str, Data] = MappingProxyType({})
 
 
-def run_round(state: ServerState, peers: Peers, logic: Logic) -> tuple[ServerState, RoundReport]:
+def run_round(
+    state: ServerState, peers: Peers, logic: Logic, store: UpdateStore | None = None
+) -> tuple[ServerState, RoundReport]:
     """Run the round after `state`: choose the cohort, dispatch, collect, fold, conclude.
+
+    Args:
+        state: the state after the round before.
+        peers: carries tasks to the clients.
+        logic: the logic of the experiment.
+        store: keeps updates on disk until they are folded, if the aggregator reads them by slices;
+            None: they are in memory.
 
     Returns:
         The next state, and the report of the round.
@@ -54,7 +64,8 @@ def run_round(state: ServerState, peers: Peers, logic: Logic) -> tuple[ServerSta
     dispatch = Dispatch(state, plan, pipeline, logic, peers.remembers, excluded)
     offers = OfferBook(logic.selector, population, state, simulated=not peers.foreign)
     wait = pipeline.asks("returned")
-    fold = Fold(dispatch.lanes, state, logic.aggregator, pipeline, population.training, wait)
+    training = population.training
+    fold = Fold(dispatch.lanes, state, logic.aggregator, pipeline, training, wait, store)
     collection = Collection(plan, dispatch, offers, fold, pipeline, logic, peers)
     collection.note_lost(excluded)
     peers.begin(state.round + 1, plan, dispatch.outstanding, logic.deadline_s)

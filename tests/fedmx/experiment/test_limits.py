@@ -85,7 +85,10 @@ LIMITS = {
         "token_file": (None, ("", "a\0b"), (Path("token"),)),
     },
     "CheckpointSection": {"every": (1, *COUNT), "keep": (2, *COUNT)},
-    "RunSection": {"folder": (Path("runs"), ("", "a\0b"), (Path("elsewhere"),))},
+    "RunSection": {
+        "folder": (Path("runs"), ("", "a\0b"), (Path("elsewhere"),)),
+        "fold_memory_mb": (None, *COUNT),
+    },
     "RaySection": {"address": (None, (True,), ("auto",)), "workers": (None, *COUNT)},
     "ExecutorSection": {"processes": (None, *COUNT_OR_ALL)},
 }

@@ -95,6 +95,7 @@ class FedAim(Aggregator):
     sync_back: bool = True
 
     received_loss = True
+    by_slices = True
 
     def __post_init__(self) -> None:
         for name in ("divergence", "tolerance", "steepness"):

@@ -47,6 +47,8 @@ class Stratified(Aggregator):
 
     mean: Literal["stratified", "literal"] = "stratified"
 
+    by_slices = True
+
     def __post_init__(self) -> None:
         if self.mean not in ("stratified", "literal"):
             raise LogicError(f"stratified: mean must be stratified or literal, not {self.mean!r}")

@@ -1,0 +1,208 @@
+"""Updates that wait on disk and are folded slice by slice: the same bits, in bounded memory."""
+
+from __future__ import annotations
+
+import resource
+import tracemalloc
+from contextlib import closing
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from layers.logic import (
+    AGGREGATORS,
+    HOOKS,
+    Contribution,
+    LogicError,
+    ServerState,
+    Training,
+    Update,
+    run_round,
+)
+from layers.logic.aggregators.stored_updates import BLOCK, WORK_BYTES
+from layers.logic.storage.update_store import UpdateStore
+from tests.logic.given_updates import peers_of
+from tests.logic.memory_peers import Fixed, MemoryPeers, a_logic, a_state, run_rounds, same_bits
+from tests.logic.quadratic import bowls
+
+BY_SLICES = [name for name, make in AGGREGATORS.items() if make.by_slices]
+WHOLE = [name for name in AGGREGATORS if name not in BY_SLICES]
+MB = 1_000_000
+
+
+def contribution(k: int, delta) -> Contribution:
+    update = Update(1, k, k + 1, k + 2, np.zeros(0), np.zeros(0), {"loss": 1.0 / (1 + k)})
+    buffers = np.full(2, k, np.float32)
+    return Contribution(k, k + 1, delta, buffers, (update,), Training())
+
+
+def folded(name: str, deltas) -> ServerState:
+    """Return the state after a fold of the deltas by an aggregator with its default settings."""
+    deltas = iter(deltas)
+    first = next(deltas)
+    rule, state = AGGREGATORS[name](), ServerState(0, np.ones(first.size, np.float32), np.ones(2))
+    total = rule.add(rule.init(state), contribution(0, first))
+    del first
+    for k, delta in enumerate(deltas, 1):
+        total = rule.add(total, contribution(k, delta))
+        del delta
+    return rule.finish(total, state)
+
+
+def drawn(size: int, number: int, seed: int = 0):
+    rng = np.random.default_rng(seed)
+    for _ in range(number):
+        yield rng.standard_normal(size, np.float32)
+
+
+@pytest.mark.parametrize("name", BY_SLICES)
+@settings(max_examples=25)
+@given(
+    size=st.one_of(
+        st.integers(1, 40),
+        st.builds(
+            lambda blocks, more: blocks * BLOCK + more, st.integers(1, 5), st.integers(-2, 2)
+        ),
+        st.sampled_from([1 << 14, (1 << 16) - 1, (1 << 16) + 1]),
+    ),
+    number=st.integers(5, 9),
+    memory_bytes=st.sampled_from([1, 100_000, 300_000, 1_000_000, 1 << 40]),
+    seed=st.integers(0, 99),
+)
+def test_a_fold_from_disk_has_the_bits_of_the_fold_in_memory(
+    name, size, number, memory_bytes, seed
+) -> None:
+    expected = folded(name, drawn(size, number, seed))
+    with closing(UpdateStore(memory_bytes)) as store:
+        found = folded(name, (store.put(delta) for delta in drawn(size, number, seed)))
+        assert same_bits(found.weights, expected.weights)
+        assert same_bits(found.buffers, expected.buffers)
+        assert same_bits(found.change, expected.change)
+        assert store.file_bytes == 0
+
+
+@pytest.mark.parametrize("name", BY_SLICES)
+@settings(max_examples=5)
+@given(order=st.permutations(range(6)))
+def test_a_round_from_disk_has_the_bits_of_the_round_in_memory(name, order) -> None:
+    logic = a_logic(
+        Fixed(tuple((client,) for client in (3, 0, 5, 1, 2, 4))),
+        aggregator=AGGREGATORS[name](),
+        training=Training(steps=2),
+        min_updates=5,
+    )
+    clients = bowls(6, noise=0.3)
+    expected, _ = run_rounds(2, a_state(logic), MemoryPeers(logic, clients))
+    with closing(UpdateStore(MB)) as store:
+        found, _ = run_rounds(2, a_state(logic), MemoryPeers(logic, clients, order=order), store)
+        assert same_bits(found.weights, expected.weights)
+        assert same_bits(found.buffers, expected.buffers)
+        assert store.file_bytes == 0
+
+
+@pytest.mark.parametrize("lost", [(), (1,), (0, 1)])
+def test_lanes_of_several_clients_wait_on_disk_with_the_same_bits(lost) -> None:
+    logic = a_logic(Fixed(((0, 1), (2, 3, 4), (5,))), training=Training(steps=2))
+    clients = bowls(6, noise=0.3)
+    expected, _ = run_rounds(2, a_state(logic), MemoryPeers(logic, clients, lost=lost))
+    with closing(UpdateStore(MB)) as store:
+        peers = MemoryPeers(logic, clients, order=(5, 2, 3, 4, 0), lost=lost)
+        found, _ = run_rounds(2, a_state(logic), peers, store)
+        assert same_bits(found.weights, expected.weights)
+
+
+@pytest.mark.parametrize("hook", ["scaffold", "stc", "top-k", "fedavgm"])
+def test_hooks_see_accepted_updates_with_all_their_slots(hook) -> None:
+    """Large values of slots wait on disk as well, and come back as they were."""
+    size = 40_000
+    deltas = {
+        (round, client): np.random.default_rng([round, client]).standard_normal(size, np.float32)
+        for round in (1, 2)
+        for client in range(4)
+    }
+    sent = []
+
+    def result(store):
+        peers = peers_of(HOOKS[hook](), deltas, (size,))
+        state = ServerState(0, np.zeros(size, np.float32), np.zeros(1, np.float32))
+        state, _ = run_rounds(2, state, peers, store)
+        sent.append(len(peers.tasks))
+        return state
+
+    expected = result(None)
+    with closing(UpdateStore(MB)) as store:
+        found = result(store)
+    assert sent == [8, 8]
+    assert same_bits(found.weights, expected.weights)
+    np.testing.assert_equal(dict(found.memory), dict(expected.memory))
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_a_rule_that_needs_whole_updates_says_so_in_one_line(name) -> None:
+    logic = a_logic(Fixed(((0,), (1,))), aggregator=AGGREGATORS[name]())
+    peers = MemoryPeers(logic, bowls(2))
+    with closing(UpdateStore(MB)) as store, pytest.raises(LogicError, match="fold_memory_mb") as no:
+        run_round(a_state(logic), peers, logic, store)
+    assert "\n" not in str(no.value)
+    assert type(logic.aggregator).__name__ in str(no.value)
+    assert not peers.tasks
+
+
+@pytest.mark.parametrize("name", BY_SLICES)
+def test_memory_is_that_of_the_result_and_the_slices(name) -> None:
+    """What numpy allocates at the most; all updates together take eight times that."""
+    size, number, memory_bytes = 500_000, 12, 3 * MB
+    equal = np.zeros(size, np.float32)
+    with closing(UpdateStore(memory_bytes)) as store:
+        deltas = [store.put(delta) for delta in drawn(size, number)]
+        result = _peak_bytes(lambda: folded(name, [equal] * 5))
+        peak = _peak_bytes(lambda: folded(name, deltas))
+    if name == "krum":  # its result is one of the updates, which above were there before
+        result += equal.nbytes
+    assert peak <= result + max(memory_bytes, (WORK_BYTES + 4 * BLOCK) * number)
+
+
+def _peak_bytes(work) -> int:
+    tracemalloc.start()
+    try:
+        work()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def test_the_file_has_no_name_and_no_more_room_than_what_waits(tmp_path) -> None:
+    with closing(UpdateStore(MB, tmp_path)) as store:
+        for value in range(20):
+            kept = [store.put(np.full(5000, value, np.float32)) for _ in range(3)]
+            assert all(np.array_equal(one, np.full(5000, value)) for one in kept)
+            assert list(tmp_path.iterdir()) == []
+            assert store.file_bytes <= 3 * 6 * 4096
+            kept.pop(1)
+            again = store.put(np.arange(5000))
+            assert np.array_equal(kept[0], kept[1])
+            assert np.array_equal(again, np.arange(5000))
+            assert np.array_equal(again[10:20], np.arange(10, 20))
+            del kept, again
+            assert store.file_bytes == 0
+
+
+def test_a_full_disk_is_one_line_that_says_where(tmp_path) -> None:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with closing(UpdateStore(MB, tmp_path)) as store:
+        first = store.put(np.ones(1000, np.float32))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (8192, before[1]))
+        try:
+            with pytest.raises(LogicError, match=str(tmp_path)) as full:
+                store.put(np.ones(100_000, np.float32))
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        assert "\n" not in str(full.value)
+        assert np.array_equal(first, np.ones(1000))
+
+
+def test_a_folder_that_is_not_there_is_one_line_that_names_it(tmp_path) -> None:
+    with pytest.raises(LogicError, match="missing"):
+        UpdateStore(MB, tmp_path / "missing").open()
