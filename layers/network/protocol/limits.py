@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from layers.network.errors import AuthenticationFailed, LimitExceeded, NetworkError
 
 HEARTBEAT_S = (0.1, 3600.0)  # the least and the most; the handshake refuses any other
-HEARTBEATS_TO_TIMEOUT = 100  # the most heartbeats until a silent peer is lost
+MOST_HEARTBEATS_TO_TIMEOUT = 100  # the most heartbeats until a silent peer is lost
 CLIENT_PATIENCE = 4  # how many times as long as a server a client waits for a handshake
 
 
@@ -66,10 +66,10 @@ def check_heartbeat(heartbeat_s: float, heartbeat_timeout_s: float) -> None:
         raise AuthenticationFailed(
             f"the server's heartbeat is {heartbeat_s:g} s; it must be {least:g} to {most:g} s"
         )
-    if not heartbeat_s < heartbeat_timeout_s <= HEARTBEATS_TO_TIMEOUT * heartbeat_s:
+    if not heartbeat_s < heartbeat_timeout_s <= MOST_HEARTBEATS_TO_TIMEOUT * heartbeat_s:
         raise AuthenticationFailed(
             f"the server's heartbeat times out after {heartbeat_timeout_s:g} s; it must be more "
-            f"than one and at most {HEARTBEATS_TO_TIMEOUT} heartbeats of {heartbeat_s:g} s"
+            f"than one and at most {MOST_HEARTBEATS_TO_TIMEOUT} heartbeats of {heartbeat_s:g} s"
         )
 
 

@@ -7,6 +7,7 @@ import socket
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from layers.network.errors import ProtocolError
 from layers.network.protocol.admission import GRACE_S, Admission
@@ -96,20 +97,23 @@ class Acceptor:
         while True:
             await self._make_room()
             try:
-                accepted, where = await self._loop.sock_accept(self._listening)
+                # Nothing here keeps what was accepted: a connection that is over leaves no memory.
+                self._begin(*await self._loop.sock_accept(self._listening))
             except OSError:
                 # The client has gone, or the whole system is out of descriptors: both pass.
                 await asyncio.sleep(0.05)
                 continue
-            meeting = _Meeting(Address(where[0], where[1]))
-            self._admission.arrive(meeting, where[0], self._loop.time())
-            self._some.set()
-            meeting.task = self._loop.create_task(self._meet(meeting, accepted))
-            self._tasks.add(meeting.task)
-            meeting.task.add_done_callback(self._tasks.discard)
             accepts += 1
             if accepts % ACCEPTS_A_TURN == 0:
                 await asyncio.sleep(0)  # `sock_accept` does not wait while others knock
+
+    def _begin(self, accepted: socket.socket, where: tuple[Any, ...]) -> None:
+        meeting = _Meeting(Address(where[0], where[1]))
+        self._admission.arrive(meeting, where[0], self._loop.time())
+        self._some.set()
+        meeting.task = self._loop.create_task(self._meet(meeting, accepted))
+        self._tasks.add(meeting.task)
+        meeting.task.add_done_callback(self._tasks.discard)
 
     async def _make_room(self) -> None:
         """Wait until a connection can be accepted; handshakes that are silent make way for it."""
@@ -127,12 +131,15 @@ class Acceptor:
         while True:
             await self._some.wait()
             await asyncio.sleep(min(WATCH_S, self._limits.handshake_s / 4))
-            pressed = free_descriptors() < KEPT_FOR_HANDSHAKES
-            patience_s = self._admission.patience_s(pressed=pressed)
-            for late in self._admission.expire(self._loop.time(), pressed=pressed):
-                self._end(late, f"no step of the handshake within {patience_s:g} s")
-            if not len(self._admission):
-                self._some.clear()
+            self._expire()
+
+    def _expire(self) -> None:
+        pressed = free_descriptors() < KEPT_FOR_HANDSHAKES
+        patience_s = self._admission.patience_s(pressed=pressed)
+        for late in self._admission.expire(self._loop.time(), pressed=pressed):
+            self._end(late, f"no step of the handshake within {patience_s:g} s")
+        if not len(self._admission):
+            self._some.clear()
 
     async def _meet(self, meeting: _Meeting, accepted: socket.socket) -> None:
         """Wait for the first byte, then do TLS and the handshake."""

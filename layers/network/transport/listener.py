@@ -163,16 +163,15 @@ class Listener(Endpoint):
     # The loop's side
 
     async def _open(self, listening: socket.socket) -> None:
-        trust = self._trust
         self._acceptor = Acceptor(
             listening,
             self._limits,
-            (lambda: None) if trust is None else (lambda: trust.context),
+            lambda: None if self._trust is None else self._trust.context,
             lambda: self._connection(self._session),
             self._events.put,
         )
-        if trust is not None:
-            self._watching = self._loop.create_task(self._watch(trust))
+        if self._trust is not None:
+            self._watching = self._loop.create_task(self._watch(self._trust))
 
     async def _watch(self, trust: ServerTrust) -> None:
         while True:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import socket
 import ssl
 import threading
+import time
+import weakref
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -224,11 +227,13 @@ def test_strangers_hold_no_descriptors_that_a_client_needs(
         contextlib.ExitStack() as stack,
     ):
         host, port = listener.address.split(":")
-        room_for(monkeypatch, 3 * KEPT_FOR_HANDSHAKES)
-        for _ in range(4 * KEPT_FOR_HANDSHAKES):
+        for _ in range(20):
             stack.enter_context(socket.create_connection((host, int(port)), timeout=20))
-        # This process holds the strangers' ends, too; a real one has room for more.
-        room_for(monkeypatch, 0)
+        ends = time.monotonic() + 20
+        while len(listener._acceptor._admission) < 20:
+            assert time.monotonic() < ends
+            time.sleep(0.01)
+        room_for(monkeypatch, 0)  # they hold the last descriptors that there are
         await_in(listener, certificates, True)
 
 
@@ -240,3 +245,16 @@ def test_a_limit_of_open_files_keeps_some_for_the_rest_of_the_process(
     for limit, kept in ((256, 64), (1024, 64), (100, 25)):
         monkeypatch.setattr(server_socket, "file_limit", lambda limit=limit: limit)
         assert free_descriptors() == limit - kept - used
+
+
+def test_a_connection_that_is_over_leaves_nothing_with_who_accepted_it() -> None:
+    with Listener("127.0.0.1:0", CODEC) as listener:
+        with Connector(listener.address, "client-1", CODEC):
+            await_event(listener, Joined)
+            (kept,) = map(weakref.ref, listener._connections)
+        await_event(listener, Left)
+        ends = time.monotonic() + 20
+        while kept() is not None:  # though no other connection comes
+            assert time.monotonic() < ends
+            gc.collect()
+            time.sleep(0.01)
