@@ -170,6 +170,7 @@ class Acceptor:
             self._report(ConnectionRejected(str(meeting.address), None, reason))
         finally:
             self._admission.leave(meeting)
+            meeting.connection = meeting.task = None  # nothing may outlive its connection
 
     async def _first_byte(self, accepted: socket.socket) -> None:
         """Wait until there is something to read, or the peer has closed."""
