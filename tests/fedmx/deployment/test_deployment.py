@@ -35,7 +35,7 @@ logic:
 
 def simulated(folder: Path, file: Path) -> RunFolder:
     """Simulate an experiment in this process, and record it."""
-    experiment = Experiment.read(file)
+    experiment = Experiment.read(file, modules=None)
     facts = gather_facts(seed=experiment.seed, mode="simulation", digest=experiment.digest())
     run = RunFolder.create(folder, experiment.name, experiment.to_yaml(), facts)
     for _ in recorded(simulate(experiment), run):

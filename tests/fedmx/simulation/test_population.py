@@ -140,7 +140,7 @@ def own_file(folder: Path, settings: str = "") -> Path:
 
 
 def test_a_class_of_the_users_own_gets_the_clients_and_a_seed(tmp_path: Path) -> None:
-    given = Experiment.read(own_file(tmp_path))
+    given = Experiment.read(own_file(tmp_path), modules=None)
     with simulate(given) as simulation:
         rounds = list(simulation)
     samples = {one.client: one.samples for a_round in rounds for one in a_round.report.clients}
@@ -152,7 +152,7 @@ def test_a_class_of_the_users_own_gets_the_clients_and_a_seed(tmp_path: Path) ->
 
 
 def test_samples_that_are_not_as_announced_end_the_run_with_the_client(tmp_path: Path) -> None:
-    given = Experiment.read(own_file(tmp_path, ", wrong: true"))
+    given = Experiment.read(own_file(tmp_path, ", wrong: true"), modules=None)
     with (
         pytest.raises(ClientFailed, match=r"client \d+: has \d samples .* sizes\(\) says"),
         simulate(given) as simulation,
