@@ -24,13 +24,13 @@ class ClientLog:
         self._left_out: Counter[str] = Counter()
         self._ends = time.monotonic() + WINDOW_S
 
-    def info(self, who: str, text: str) -> None:
-        """Log an event that is expected."""
-        self._write(logging.INFO, who, text)
+    def info(self, who: str, text: str, *values: object) -> None:
+        """Log an event that is expected: a text with the places of its values, as `logging`."""
+        self._write(logging.INFO, who, text, values)
 
-    def warning(self, who: str, text: str) -> None:
-        """Log an event that somebody should look at."""
-        self._write(logging.WARNING, who, text)
+    def warning(self, who: str, text: str, *values: object) -> None:
+        """Log an event that somebody should look at; see `info`."""
+        self._write(logging.WARNING, who, text, values)
 
     def flush(self, *, now: bool = False) -> None:
         """Log how many lines were left out, if the time is over or `now` is set."""
@@ -42,11 +42,11 @@ class ClientLog:
         self._left_out.clear()
         self._ends = time.monotonic() + WINDOW_S
 
-    def _write(self, level: int, who: str, text: str) -> None:
+    def _write(self, level: int, who: str, text: str, values: tuple[object, ...]) -> None:
         self.flush()
         name = who if who in self._written or len(self._written) < MOST_NAMES else OTHERS
         self._written[name] += 1
         if self._written[name] <= self._lines:
-            self._log.log(level, "%s", text)
+            self._log.log(level, text, *values)
         else:
             self._left_out[name] += 1

@@ -260,7 +260,7 @@ class ClientSessions:
         closing = self._closing.pop(client, None)
         rejected = closing is not None and closing.reason == event.reason
         if self.membership.leave(client) and self._end_reason is None:
-            self.log.info(f"client {client}", f"client {client} left: {event.reason}")
+            self.log.info(f"client {client}", "client %d left: %s", client, event.reason)
         if rejected:
             # The listener closed the connection for what the client sent: do not wait for it.
             if closing is not None and closing.final:  # its certificate was revoked
@@ -303,8 +303,8 @@ class ClientSessions:
             self._add_lost(client, reason)
         elif isinstance(message, Failed):
             reason = message.reason[:REASON_LENGTH]
-            text = f"client {client}, round {message.round}: {reason}"
-            self.log.warning(f"client {client}", text)
+            who = f"client {client}"
+            self.log.warning(who, "client %d, round %d: %s", client, message.round, reason)
             trace = message.traceback[-TRACEBACK_LENGTH:]
             self._events.append(ClientLost(message.round, client, reason, trace))
         else:
@@ -355,9 +355,9 @@ class ClientSessions:
         before = self.membership.join(client, ready.samples)
         what = "joined" if before is None else "is back"
         who = f"client {client}"
-        self.log.info(who, f"{who} {what} with {ready.samples} samples")
+        self.log.info(who, "client %d %s with %d samples", client, what, ready.samples)
         if before not in (None, ready.samples):
-            self.log.warning(who, f"{who} had {before} samples before")
+            self.log.warning(who, "client %d had %d samples before", client, before)
         self.memory_rounds[client] = set(ready.kept)
         if client in self.questions:
             self.send(client, self.questions[client])
@@ -378,11 +378,11 @@ class ClientSessions:
         """Report a rejection; `log_as`: whose line it is, if not that of `who`."""
         reason = reason[:REASON_LENGTH]
         self.rejections.add(f"{who}: {reason}")
-        self.log.warning(log_as or who, f"{who}: {reason}")
+        self.log.warning(log_as or who, "%s: %s", who, reason)
 
     def note_out_of_place(self, client: int, what: str) -> None:
         """Note a message that an honest client may send, but not often."""
-        self.log.info(f"client {client}", f"client {client}: {what}")
+        self.log.info(f"client {client}", "client %d: %s", client, what)
         if self.rejections.count_out_of_place(client):
             self._expel(client, what)
 

@@ -301,7 +301,8 @@ class RemoteClients:
     def _give_up(self, client: int, reason: str) -> None:
         """Disconnect a silent client; it takes part again when it is back and ready."""
         self._sessions.rejections.add(f"client {client}: {reason}")
-        self._sessions.log.warning(f"client {client}", f"client {client}: {reason}; it is given up")
+        who = f"client {client}"
+        self._sessions.log.warning(who, "client %d: %s; it is given up", client, reason)
         self._sessions.listener.disconnect(identity(client), reason, final=False)
 
     @property
@@ -440,7 +441,7 @@ class RemoteClients:
             # Slow clients send these, and clients that were asked again when they reconnected.
             what = f"its {what} of round {event.round} came too late, or again"
             who = f"client {event.client}"
-            self._sessions.log.info(who, f"{who}: {what}")
+            self._sessions.log.info(who, "client %d: %s", event.client, what)
             self._sessions.rejections.add(f"{who}: {what}")
             if self._sessions.rejections.count_violation(event.client):
                 self._sessions.report_violation(

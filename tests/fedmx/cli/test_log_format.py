@@ -28,23 +28,25 @@ compute:
   normalise: {scale: 16}
   train: {epochs: 1, batch_size: 100}
 """
-LEVELS = {"debug", "info", "warning", "error", "exception"}
+LEVELS = {"info", "warning", "error", "exception"}
 
 
 def texts_of_log_calls() -> set[str]:
-    """The text of every call of `log.info` and the like in fedmx."""
+    """The text of every call of `log.info` and the like in fedmx.
+
+    `self.log` takes whom the line is about before its text; see `fedmx.deployment.client_log`.
+    """
     found = set()
     for path in (ROOT / "fedmx").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_bytes())):
-            if (
-                isinstance(node, ast.Call)
-                and isinstance(node.func, ast.Attribute)
-                and isinstance(node.func.value, ast.Name)
-                and node.func.value.id == "log"
-                and node.func.attr in LEVELS - {"debug"}
-            ):
-                assert isinstance(node.args[0], ast.Constant), f"{path}:{node.lineno}"
-                found.add(str(node.args[0].value))
+            if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+                continue
+            of = node.func.value
+            name = of.id if isinstance(of, ast.Name) else getattr(of, "attr", "")
+            if name in ("log", "_log") and node.func.attr in LEVELS:
+                text = node.args[1 if name == "log" and isinstance(of, ast.Attribute) else 0]
+                assert isinstance(text, ast.Constant), f"{path}:{node.lineno}: a text made before"
+                found.add(str(text.value))
     return found
 
 

@@ -98,18 +98,15 @@ def test_the_status_says_who_is_there_and_who_is_waited_for(certificates: Certif
             def status_when(**wanted: object) -> dict[str, Any]:
                 def look() -> dict[str, Any] | None:
                     status = status_of_address(endpoint.address)
-                    return status if wanted.items() <= status.items() else None
+                    waiting = status["waiting"] or {"for": None, "clients": []}
+                    status |= {"for": waiting["for"], "waited_for": waiting["clients"]}
+                    fits = all(status[key] == value for key, value in wanted.items())
+                    return status if fits else None
 
                 return until(look, lambda: json.dumps(status_of_address(endpoint.address)))
 
-            until(
-                lambda: (
-                    (status_of_address(endpoint.address)["waiting"] or {}).get("clients") == [2]
-                ),
-                lambda: str(status_of_address(endpoint.address)),
-            )
-            status = status_when(ready=[0, 1, 2], round=1, rounds_done=0)
-            assert status["waiting"]["for"] == "updates"
+            status = status_when(**{"for": "updates", "waited_for": [2], "ready": [0, 1, 2]})
+            assert (status["round"], status["rounds_done"]) == (1, 0)
             assert status["waiting"]["since"] <= status["time"]
             assert samples(endpoint.address)["fedmx_clients_waited_for", ""] == 1
             left.set()
