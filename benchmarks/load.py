@@ -49,10 +49,14 @@ LIMIT_S = 1200
 HIDDEN = [480, 450]  # 252,160 parameters on digits: 1.01 MB
 
 
-def light_client(number: int, address: str, folder: Path) -> None:
-    """Answer every task of a server until the run is over; print a line for what happens."""
-    name = f"client-{number}"
-    tls = ClientTLS(folder / f"{name}.pem", folder / f"{name}.key", folder / "ca.pem")
+def light_client(number: int, address: str, folder: Path | None) -> None:
+    """Answer every task of a server until the run is over; print a line for what happens.
+
+    `folder` has the certificates; None: without TLS.
+    """
+    name, tls = f"client-{number}", None
+    if folder is not None:
+        tls = ClientTLS(folder / f"{name}.pem", folder / f"{name}.key", folder / "ca.pem")
     with Connector(address, name, CODEC, tls=tls) as connector:
         while True:
             event = connector.next_event(None)
@@ -81,7 +85,7 @@ def say(number: int, what: str) -> None:
     os.write(1, f"{json.dumps([number, what])}\n".encode())  # at once, whole lines
 
 
-def clients_process(first: int, last: int, address: str, folder: Path) -> None:
+def clients_process(first: int, last: int, address: str, folder: Path | None) -> None:
     threads = [
         threading.Thread(target=light_client, args=(number, address, folder))
         for number in range(first, last)
@@ -255,7 +259,8 @@ def main() -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     if given.address:
-        clients_process(int(given.first), int(given.last), given.address, Path(given.folder))
+        folder = Path(given.folder) if given.folder else None
+        clients_process(int(given.first), int(given.last), given.address, folder)
     else:
         found = measure(given.clients, given.rounds, given.processes, not given.no_kill)
         print(json.dumps(found, indent=2))
