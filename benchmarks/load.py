@@ -45,7 +45,7 @@ from layers.network import (
 
 MIB = 2**20
 SAMPLES = 10
-LIMIT_S = 1200
+LIMIT_S = 840
 HIDDEN = [480, 450]  # 252,160 parameters on digits: 1.01 MB
 
 
