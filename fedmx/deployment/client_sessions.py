@@ -114,6 +114,7 @@ class ClientSessions:
         self._events: deque[ClientEvent] = deque()
         self._closing: dict[int, ConnectionRejected] = {}  # connections that will be closed
         self._end_reason: str | None = None  # why the run has ended; None: it has not
+        self._addresses: dict[str, str] = {}  # by client, of its connection so far as handled
         self._notified: set[int] = set()  # the clients that were sent `Finished`
 
     def open(self) -> None:
@@ -162,7 +163,8 @@ class ClientSessions:
         if client not in self.membership.ready:
             return
         try:
-            size = self.listener.send(identity(client), message)
+            peer = identity(client)
+            size = self.listener.send(peer, message, self._addresses.get(peer))
         except NotConnected:
             return  # its `Left` event follows; it gets the message when it reconnects
         except LimitExceeded as error:  # the client announced a smaller limit
@@ -244,10 +246,12 @@ class ClientSessions:
         elif self._end_reason is not None:
             self._send_finished(event.peer)
         else:
+            self._addresses[event.peer] = event.address
+            setup = dataclasses.replace(self._setup, client=client)
             try:
-                self.listener.send(event.peer, dataclasses.replace(self._setup, client=client))
+                self.listener.send(event.peer, setup, event.address)
             except NotConnected:
-                pass  # it left again; its `Left` event follows
+                pass  # it left again, or has another connection by now; their events follow
             except LimitExceeded as error:  # the client announced a smaller limit
                 self._report(event.peer, str(error))
                 self.listener.disconnect(event.peer, str(error), final=True)

@@ -107,6 +107,6 @@ def drawn(seed: int, quiet: bool = False) -> Plan:
         train_s=draw.choice((0.01, 0.3, 3.0)),
         rejoin_s=draw.choice((1e9, 5.0, 30.0)) if losing else 1e9,
         remembers=not losing or draw.random() < 0.7,
-        repeats=0.0 if quiet else draw.choice((0.0, 0.0, 0.5)),
+        repeats=0.0 if quiet or algorithm == "offers" else draw.choice((0.0, 0.0, 0.5)),
         faults=tuple(sorted(faults, key=lambda fault: fault.at_s)),
     )

@@ -6,7 +6,7 @@ state              frames that may come                                    left 
 AWAIT_GREETING     GREETING, REFUSAL                                       GREETING (client)
 AWAIT_WELCOME      WELCOME, REFUSAL                                        WELCOME (client)
 AWAIT_HELLO        HELLO, REFUSAL                                          HELLO (server)
-DECIDING           none                                                    admit, refuse (server)
+DECIDING           REFUSAL                                                 admit, refuse (server)
 OPEN               PING, PONG, MESSAGE, DATA, FILE_*, GOODBYE, REFUSAL     GOODBYE, REFUSAL
 CLOSING            any; none is read                                       the connection's end
 =================  ======================================================  =====================
@@ -83,7 +83,7 @@ ALLOWED: dict[State, frozenset[Kind]] = {
     State.AWAIT_GREETING: frozenset({Kind.GREETING, Kind.REFUSAL}),
     State.AWAIT_WELCOME: frozenset({Kind.WELCOME, Kind.REFUSAL}),
     State.AWAIT_HELLO: frozenset({Kind.HELLO, Kind.REFUSAL}),
-    State.DECIDING: frozenset(),
+    State.DECIDING: frozenset({Kind.REFUSAL}),
     State.OPEN: frozenset(
         {Kind.PING, Kind.PONG, Kind.MESSAGE, Kind.DATA, Kind.GOODBYE, Kind.REFUSAL}
     )
@@ -148,10 +148,10 @@ class Session(ABC):
                     self.unread = len(data) - self._reader.consumed
                     break
         except NetworkError as error:
-            # A client that has ended its session waits for no decision any more.
-            events = [event for event in events if not isinstance(event, Verified)]
             events += self.refuse(error, blamed=True)
         self.meter.received_total(len(data) - self.unread)
+        if self.ended:  # a client that has ended its session waits for no decision any more
+            events = [event for event in events if not isinstance(event, Verified)]
         return events
 
     def receive_buffer(self) -> memoryview | None:

@@ -109,19 +109,20 @@ class Listener(Endpoint):
         raise_file_limit()
         self._begin("fedmx-listener").run(self._open(listening))
 
-    def send(self, peer: str, message: object) -> int:
+    def send(self, peer: str, message: object, address: str | None = None) -> int:
         """Queue a message, or a `Payload` of the codec; return its bytes on the wire.
 
         Arrays are not copied: they must not change until the `Sent` event. What is queued is
-        dropped when the client leaves.
+        dropped when the client leaves. With `address`, the message is only for the connection from
+        there (`Joined.address`), not for one that the client has opened since.
 
         Raises:
-            NotConnected: there is no such client.
+            NotConnected: there is no such client, or it has another connection.
             MessageTypeError: the message cannot be encoded.
             LimitExceeded: it is larger than the client allows.
         """
         connection = self._peers.get(peer)
-        if connection is None:
+        if connection is None or address not in (None, connection.address):
             raise NotConnected(f"{peer!r} is not connected to {self.address}")
         return self._send(connection, message)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import deque
 from typing import Any
 
@@ -58,6 +59,7 @@ class NoNetwork:
         self.closed: list[tuple[str, str, bool]] = []
         self.peers: set[str] = set()
         self.refuses: Exception | None = None
+        self.connected_from = "1.2.3.4:5"
 
     def next_event(self, timeout_s: float, last: int | None = None) -> Any:
         return self.events.popleft() if self.events else None
@@ -65,9 +67,11 @@ class NoNetwork:
     def last_event(self) -> int:
         return len(self.events)
 
-    def send(self, peer: str, message: Any) -> int:
+    def send(self, peer: str, message: Any, address: str | None = None) -> int:
         if self.refuses is not None:
             raise self.refuses
+        if address not in (None, self.connected_from):
+            raise NotConnected(peer)
         self.sent.append((peer, message))
         return MESSAGE_BYTES
 
@@ -113,6 +117,22 @@ class Sessions(ClientSessions):
     @property
     def messages(self) -> list[tuple[str, type]]:
         return [(peer, type(message)) for peer, message in self.network.sent]
+
+
+def test_a_client_that_has_come_back_twice_gets_one_setup(sessions: Sessions) -> None:
+    sessions.network.connected_from = "1.2.3.4:7"
+    for port in (5, 6, 7):  # the server handles them when the last connection is open already
+        event = dataclasses.replace(joined("client-1"), address=f"1.2.3.4:{port}")
+        sessions.take(event, *([Left("client-1", "superseded")] if port < 7 else []))
+    assert sessions.messages == [("client-1", Setup)]
+
+
+def test_a_task_does_not_go_to_a_connection_that_is_not_ready(sessions: Sessions) -> None:
+    sessions.enter(1)
+    sessions.network.connected_from = "1.2.3.4:6"  # and its events are not handled yet
+    sessions.send(1, Verdict(1, 1, granted=True))
+    assert sessions.messages == []
+    assert sessions.byte_counter.take() == {}
 
 
 @pytest.fixture

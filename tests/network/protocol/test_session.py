@@ -236,6 +236,17 @@ def test_a_client_that_does_not_wait_for_its_welcome_is_not_to_be_decided_on(mor
         assert only_end(events).blamed
 
 
+def test_a_client_that_gives_up_before_it_is_decided_on_is_not_blamed() -> None:
+    client, server = ClientSession("client-7", CODEC, 0.0), ServerSession(CODEC, 0.0)
+    client.receive_data(drained(server), 0.0)
+    hello = drained(client)
+    client.tick(1e9)  # it has no more patience
+    (ended,) = server.receive_data(hello + drained(client), 0.0)
+    assert isinstance(ended, Ended)
+    assert "no complete handshake" in ended.reason
+    assert not ended.blamed
+
+
 def in_state(state: State) -> Session:
     """A session that stands in `state`."""
     client, server = ClientSession("client-7", CODEC, 0.0), ServerSession(CODEC, 0.0)
@@ -261,7 +272,7 @@ MAY_COME = {
     State.AWAIT_GREETING: {"GREETING", "REFUSAL"},
     State.AWAIT_WELCOME: {"WELCOME", "REFUSAL"},
     State.AWAIT_HELLO: {"HELLO", "REFUSAL"},
-    State.DECIDING: set(),
+    State.DECIDING: {"REFUSAL"},
     State.OPEN: {
         *("PING", "PONG", "MESSAGE", "DATA", "GOODBYE", "REFUSAL"),
         *("FILE_OFFER", "FILE_ACCEPT", "FILE_START", "FILE_DATA", "FILE_DONE"),

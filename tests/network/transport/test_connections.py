@@ -456,6 +456,20 @@ def test_a_name_with_proof_takes_over_from_the_older_connection() -> None:
             assert await_event(second, Received).message == Note("hello")
 
 
+def test_a_message_for_one_connection_does_not_go_to_the_next_one() -> None:
+    with Listener("127.0.0.1:0", CODEC, token=b"secret") as listener:
+        with Connector(listener.address, "client-1", CODEC, token=b"secret") as first:
+            await_event(first, Connected)
+            older = await_event(listener, Joined)
+        with Connector(listener.address, "client-1", CODEC, token=b"secret") as second:
+            await_event(second, Connected)
+            newer = await_event(listener, Joined)
+            with pytest.raises(NotConnected):
+                listener.send("client-1", Note("late"), older.address)
+            listener.send("client-1", Note("in time"), newer.address)
+            assert await_event(second, Received).message == Note("in time")
+
+
 def test_closing_sends_what_is_queued() -> None:
     weights = np.ones(3_000_000, np.float32)
     with Listener("127.0.0.1:0", CODEC) as listener:
