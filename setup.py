@@ -67,6 +67,7 @@ setup(
             "pytest-timeout",
             "pytest-xdist>=3.7",
             "hypothesis",
+            "greenlet",
             "psutil",
             "ruff",
             "mypy",

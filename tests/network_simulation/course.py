@@ -51,7 +51,11 @@ class Course:
                 seen.people,
                 accepted,
                 seen.began,
-                {c.client: f"{c.status}: {c.reason}" for c in report.clients if c.client not in accepted},
+                {
+                    c.client: f"{c.status}: {c.reason}"
+                    for c in report.clients
+                    if c.client not in accepted
+                },
             )
             return after, report
 

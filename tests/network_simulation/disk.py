@@ -74,7 +74,9 @@ class Disk:
         """Leave a folder as it was at some moment since it was last synced."""
         draw = self._scheduler.draw
         known = self._folders[folder]
-        contents = {path.stat().st_ino: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+        contents = {
+            path.stat().st_ino: path.read_bytes() for path in folder.iterdir() if path.is_file()
+        }
         left = draw.choice(known.listings)
         for path in sorted(folder.iterdir()):
             if path.is_file():

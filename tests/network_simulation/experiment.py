@@ -1,4 +1,4 @@
-"""What a simulated deployment runs: a tiny model in numpy, and algorithms with memory at both ends."""
+"""What a simulated deployment runs: a tiny model, and algorithms with memory at both ends."""
 
 from __future__ import annotations
 

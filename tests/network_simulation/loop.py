@@ -61,7 +61,10 @@ class Loop(asyncio.AbstractEventLoop):
         for task in asyncio.all_tasks(self):
             task._log_destroy_pending = False  # type: ignore[attr-defined]
             work = task.get_coro()
-            if inspect.iscoroutine(work) and inspect.getcoroutinestate(work) == inspect.CORO_CREATED:
+            if (
+                inspect.iscoroutine(work)
+                and inspect.getcoroutinestate(work) == inspect.CORO_CREATED
+            ):
                 work.close()
 
     # Time and turns

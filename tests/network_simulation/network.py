@@ -385,9 +385,7 @@ class Network:
         when_s = self.arrival_s(receiver.peer, 1)
         self._after(when_s, receiver.peer, "reset", receiver.break_off)
 
-    def _after(
-        self, when_s: float, sender: Socket, label: str, call: Callable[[], None]
-    ) -> None:
+    def _after(self, when_s: float, sender: Socket, label: str, call: Callable[[], None]) -> None:
         """Let something arrive, after all that this end has sent before."""
         sender.line.append(call)
 

@@ -10,6 +10,7 @@ from tests.network_simulation.experiment import ALGORITHMS, LOSSES, Experiment
 HORIZON_S = 60.0  # there are no new faults after this time
 KINDS = (
     "cut",
+    "cut",
     "cut at a byte",
     "outage",
     "slow line",
@@ -51,6 +52,7 @@ class Plan:
         rejoin_s: how long the server waits for a client that has left.
         remembers: whether clients keep their memory on disk.
         repeats: how often a client that is back sends its last update again.
+        breaks: how often a connection is cut within a second after an update was sent on it.
         faults: in the order of time.
     """
 
@@ -61,6 +63,7 @@ class Plan:
     rejoin_s: float
     remembers: bool
     repeats: float
+    breaks: float
     faults: tuple[Fault, ...]
 
     @property
@@ -104,9 +107,10 @@ def drawn(seed: int, quiet: bool = False) -> Plan:
         experiment,
         heartbeat_s=draw.choice((0.5, 2.0, 5.0)),
         delay_s=draw.choice((0.001, 0.02, 0.3)),
-        train_s=draw.choice((0.01, 0.3, 3.0)),
+        train_s=draw.choice((0.01, 0.3, 3.0, 15.0)),
         rejoin_s=draw.choice((1e9, 5.0, 30.0)) if losing else 1e9,
         remembers=not losing or draw.random() < 0.7,
-        repeats=0.0 if quiet or algorithm == "offers" else draw.choice((0.0, 0.0, 0.5)),
+        repeats=0.0 if quiet or algorithm == "offers" else draw.choice((0.0, 0.5, 1.0)),
+        breaks=0.0 if quiet else draw.choice((0.0, 0.0, 0.3)),
         faults=tuple(sorted(faults, key=lambda fault: fault.at_s)),
     )

@@ -43,7 +43,7 @@ from tests.network_simulation.experiment import compute
 from tests.network_simulation.loop import Numbered, SimulatedLoopThread
 from tests.network_simulation.network import Host, Network
 from tests.network_simulation.plan import HORIZON_S, Fault, Plan, drawn
-from tests.network_simulation.scheduler import Condition, Killed, Process, Scheduler, Stuck
+from tests.network_simulation.scheduler import Condition, Process, Scheduler, Stuck
 
 ADDRESS = "127.0.0.1:9000"
 LIMIT_S = 4000.0
@@ -82,13 +82,15 @@ class Outcome:
 class RepeatingClient(Client):
     """A client that sends its last update again when it is back, as a careless one might."""
 
-    repeats: Callable[[], bool] = staticmethod(lambda: False)
+    repeats: Callable[[], bool]
+    sends: Callable[[], None]
     last_sent: Update | None = None
 
     def _send(self, message: object) -> None:
         super()._send(message)
         if isinstance(message, Update):
             self.last_sent = message
+            self.sends()
         if isinstance(message, Ready) and self.last_sent is not None and self.repeats():
             super()._send(self.last_sent)
 
@@ -201,11 +203,22 @@ class World:
             client = RepeatingClient(
                 connector, self.plan.experiment.logic(), compute(number, self._busy), memory=memory
             )
-            client.repeats = lambda: self.scheduler.draw.random() < self.plan.repeats
+            client.repeats = lambda: self._draw.random() < self.plan.repeats
+            client.sends = lambda: self._break_off(identity(number))
             with client:
                 return client.run()
 
         return take_part
+
+    def _break_off(self, name: str) -> None:
+        """Cut the connection of a client that has sent an update, perhaps."""
+        if self._draw.random() < self.plan.breaks:
+            ends = self.network.current(name)
+            at_s = self.scheduler.now_s + self._draw.random()
+            if ends and at_s < HORIZON_S:
+                last = ends[-1]
+                label = f"cut of {name} after its update"
+                self.scheduler.at(at_s, None, label, lambda: self.network.cut(last))
 
     def _busy(self) -> None:
         if self.scheduler.thread is not None:
@@ -249,7 +262,10 @@ class World:
         elif fault.kind == "full disk":
             self.disk.full.add(fault.target)
             self.scheduler.at(
-                now_s + 10 * draw.random(), None, "room", lambda: self.disk.full.discard(fault.target)
+                now_s + 10 * draw.random(),
+                None,
+                "room",
+                lambda: self.disk.full.discard(fault.target),
             )
 
     # The run
@@ -261,7 +277,12 @@ class World:
             Stuck: that does not happen.
         """
         for name in self.network.hosts:
-            self.scheduler.at(self.scheduler.draw.random(), None, f"start {name}", lambda name=name: self.start(name))
+            self.scheduler.at(
+                self.scheduler.draw.random(),
+                None,
+                f"start {name}",
+                lambda name=name: self.start(name),
+            )
         self._plan_faults()
         with self._installed():
             self.scheduler.run(lambda: "server" in self.done, LIMIT_S, MOST_STEPS)
@@ -276,7 +297,7 @@ class World:
             self._end_everything()
 
     def _end_everything(self) -> None:
-        """End the clients that were not told that the run is over: nothing is left for the check."""
+        """End the clients that were not told that the run is over, so that nothing is left."""
         self.left = sorted(set(self.network.hosts) - set(self.done))
         for process in self.scheduler.processes:
             process.on_kill.clear()
@@ -318,9 +339,9 @@ class World:
                 (
                     socket,
                     "create_server",
-                    lambda address, **more: network.listen(address)
-                    if mine()
-                    else create_server(address, **more),
+                    lambda address, **more: (
+                        network.listen(address) if mine() else create_server(address, **more)
+                    ),
                 ),
                 (
                     transport.endpoint,
@@ -331,7 +352,11 @@ class World:
                 (Connection, "__hash__", Numbered.__hash__),
                 (Connection, "__init__", made),
                 (fedmx.server.recorder, "write_report", lambda folders, path: None),
-                (fedmx.server.server, "run_round", self.course.watch(fedmx.server.server.run_round)),
+                (
+                    fedmx.server.server,
+                    "run_round",
+                    self.course.watch(fedmx.server.server.run_round),
+                ),
             ):
                 stack.enter_context(patch.object(target, name, value))
             stack.enter_context(patch.object(Connection, "_number", None, create=True))

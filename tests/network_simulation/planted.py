@@ -1,0 +1,101 @@
+"""Bugs on purpose, each of which the simulation must find: what it says is worth what it finds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+from unittest.mock import patch
+
+from fedmx.client.memory import ClientMemory
+from fedmx.server.recorder import FolderRecorder
+from layers.logic import ClientLedger, Contribution, Update
+from layers.logic.round.collection import Collection
+from layers.logic.round.fold import Fold
+from layers.logic.round.lane import Lane
+
+
+@contextmanager
+def acknowledges_before_the_write() -> Iterator[None]:
+    """The server sends the next tasks, and only then writes the checkpoint of the round before."""
+    waiting: dict[int, tuple[Any, Any]] = {}
+    write = FolderRecorder.record
+
+    def record(recorder: FolderRecorder, round: Any, checkpoint: Any) -> None:
+        key = id(recorder)
+        if key in waiting:
+            write(recorder, *waiting.pop(key))
+        if round.round == recorder.last_round:
+            write(recorder, round, checkpoint)
+        else:
+            waiting[key] = round, checkpoint
+
+    with patch.object(FolderRecorder, "record", record):
+        yield
+
+
+@contextmanager
+def sends_before_the_write() -> Iterator[None]:
+    """A client sends its update, and writes its ledger when it trains the next time."""
+    write = ClientMemory.keep
+
+    def keep(memory: ClientMemory, ledger: ClientLedger) -> None:
+        before = memory._kept
+        if before is not None:
+            write(memory, before)
+        memory._kept = ledger
+
+    with patch.object(ClientMemory, "keep", keep):
+        yield
+
+
+@contextmanager
+def counts_a_repeated_update() -> Iterator[None]:
+    """An update that comes once more in its round is added once more."""
+    take, fold = Collection.on_update, Fold._fold
+
+    def folded(self: Fold, lane: Lane) -> None:
+        contributions = []
+        make = lane.contribution
+
+        def contribution(training: Any) -> Contribution:
+            contributions.append(make(training))
+            return contributions[0]
+
+        lane.contribution = contribution  # type: ignore[method-assign]
+        fold(self, lane)
+        lane.folded = contributions  # type: ignore[attr-defined]
+
+    def on_update(collection: Collection, update: Update) -> Any:
+        known = collection.outcomes.get(update.client)
+        if known is not None and known.status == "accepted":
+            lane, total = collection.dispatch.lane_of(update.client), collection.fold
+            for contribution in getattr(lane, "folded", ()):
+                total._total = total._aggregator.add(total._total, contribution)
+        return take(collection, update)
+
+    with patch.object(Collection, "on_update", on_update), patch.object(Fold, "_fold", folded):
+        yield
+
+
+@contextmanager
+def forgets_a_residual() -> Iterator[None]:
+    """A client that starts again knows its rounds, and not what its hooks had kept."""
+    read = ClientLedger.of_tree
+
+    def of_tree(tree: Mapping[str, Any]) -> ClientLedger:
+        ledger = read(tree)
+        pending = ledger.pending
+        return replace(ledger, pending=pending and replace(pending, memory={}))
+
+    with patch.object(ClientLedger, "of_tree", staticmethod(of_tree)):
+        yield
+
+
+PLANTED: Mapping[str, Callable[[], Any]] = {
+    "acknowledges-before-the-write": acknowledges_before_the_write,
+    "sends-before-the-write": sends_before_the_write,
+    "counts-a-repeated-update": counts_a_repeated_update,
+    "forgets-a-residual": forgets_a_residual,
+}
