@@ -42,9 +42,11 @@ class Course:
     def watch(self, run: Callable[..., Any]) -> Callable[..., Any]:
         """Return `run_round`, watched."""
 
-        def watched(state: ServerState, peers: Any, logic: Any) -> tuple[ServerState, RoundReport]:
+        def watched(
+            state: ServerState, peers: Any, logic: Any, *more: Any
+        ) -> tuple[ServerState, RoundReport]:
             seen = Watched(peers)
-            after, report = run(state, seen, logic)
+            after, report = run(state, seen, logic, *more)
             accepted = report.of("accepted")
             self.repeated += report.round in self.rounds
             self.rounds[report.round] = Recorded(

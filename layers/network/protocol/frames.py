@@ -14,6 +14,7 @@ HEADER_BYTES = HEADER.size
 CHUNK_BYTES = 256 * 1024
 MAX_CONTROL_BYTES = 64 * 1024
 SIZE = struct.Struct("!Q")  # what a MESSAGE frame announces
+PART = struct.Struct("!QQ32s")  # size of a message, bytes of it that came, SHA-256 of these
 
 
 class Kind(enum.IntEnum):
@@ -28,6 +29,8 @@ class Kind(enum.IntEnum):
     GOODBYE = 7
     MESSAGE = 16
     DATA = 17
+    PARTIAL = 18
+    CONTINUE = 19
     FILE_OFFER = 32
     FILE_ACCEPT = 33
     FILE_START = 34
@@ -39,7 +42,7 @@ class Kind(enum.IntEnum):
 
 KINDS = {int(kind): kind for kind in Kind}
 CHUNKED = frozenset({Kind.DATA, Kind.FILE_DATA})
-MESSAGE_KINDS = frozenset({Kind.MESSAGE, Kind.DATA})
+MESSAGE_KINDS = frozenset({Kind.MESSAGE, Kind.DATA, Kind.CONTINUE})
 FILE_KINDS = frozenset(kind for kind in Kind if kind >= Kind.FILE_OFFER)
 
 

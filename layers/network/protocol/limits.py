@@ -27,6 +27,9 @@ class Limits:
             of the machine's memory.
         stall_s: while messages wait for memory, a peer whose unfinished message does not go on for
             so long is disconnected.
+        max_kept_bytes: bytes of messages that broke off, of all peers, which wait for the next
+            connection; and how much of a message is compared with what a peer says that it has.
+        keep_s: how long they wait.
         max_file_bytes: size of one received file.
         max_connections: number of open sessions of a listener.
         max_handshakes: number of unfinished handshakes of a listener; when there are as many, the
@@ -42,6 +45,8 @@ class Limits:
     max_queued_events: int = 64
     max_incoming_bytes: int | None = None
     stall_s: float = 30.0
+    max_kept_bytes: int = 256 << 20
+    keep_s: float = 60.0
     max_file_bytes: int = 1 << 36
     max_connections: int = 10_000
     max_handshakes: int = 2048

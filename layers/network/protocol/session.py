@@ -7,7 +7,8 @@ AWAIT_GREETING     GREETING, REFUSAL                                       GREET
 AWAIT_WELCOME      WELCOME, REFUSAL                                        WELCOME (client)
 AWAIT_HELLO        HELLO, REFUSAL                                          HELLO (server)
 DECIDING           REFUSAL                                                 admit, refuse (server)
-OPEN               PING, PONG, MESSAGE, DATA, FILE_*, GOODBYE, REFUSAL     GOODBYE, REFUSAL
+OPEN               PING, PONG, MESSAGE, DATA, PARTIAL, CONTINUE,           GOODBYE, REFUSAL
+                   FILE_*, GOODBYE, REFUSAL
 CLOSING            any; none is read                                       the connection's end
 =================  ======================================================  =====================
 
@@ -29,6 +30,8 @@ from layers.network.protocol.frames import (
     CHUNK_BYTES,
     FILE_KINDS,
     HEADER_BYTES,
+    MESSAGE_KINDS,
+    PART,
     ChunkStart,
     Frame,
     FrameReader,
@@ -48,6 +51,8 @@ from layers.network.protocol.handshake import (
 )
 from layers.network.protocol.limits import Limits
 from layers.network.protocol.memory_budget import Account
+from layers.network.protocol.outgoing import OutgoingFile, OutgoingMessage
+from layers.network.protocol.partial_messages import FEATURE, PartialMessage
 from layers.network.protocol.session_events import (
     Arrived,
     Ended,
@@ -62,7 +67,7 @@ from layers.network.protocol.session_events import (
     SessionEvent,
     Verified,
 )
-from layers.network.protocol.streams import Inbox, Outbox, OutgoingFile, OutgoingMessage
+from layers.network.protocol.streams import Inbox, Outbox
 from layers.network.protocol.traffic import Meter
 
 T = TypeVar("T")
@@ -84,9 +89,8 @@ ALLOWED: dict[State, frozenset[Kind]] = {
     State.AWAIT_WELCOME: frozenset({Kind.WELCOME, Kind.REFUSAL}),
     State.AWAIT_HELLO: frozenset({Kind.HELLO, Kind.REFUSAL}),
     State.DECIDING: frozenset({Kind.REFUSAL}),
-    State.OPEN: frozenset(
-        {Kind.PING, Kind.PONG, Kind.MESSAGE, Kind.DATA, Kind.GOODBYE, Kind.REFUSAL}
-    )
+    State.OPEN: frozenset({Kind.PING, Kind.PONG, Kind.GOODBYE, Kind.REFUSAL, Kind.PARTIAL})
+    | MESSAGE_KINDS
     | FILE_KINDS,
 }
 EMPTY_KINDS = frozenset({Kind.PING, Kind.PONG, Kind.FILE_DONE})
@@ -118,6 +122,7 @@ class Session(ABC):
         self._reader = FrameReader()
         self._inbox = Inbox(limits, codec.check_head)
         self._outbox = Outbox(self.meter)
+        self._max_kept_bytes = limits.max_kept_bytes
         self._handshake_s = handshake_s
         self._handshake_ends = now + handshake_s
         self._heartbeat_s = 0.0
@@ -126,6 +131,7 @@ class Session(ABC):
         self._sent_at = now
         self._ping_waits = False
         self._farewell: Goodbye | None = None
+        self.unfinished: list[PartialMessage] = []  # what came of messages, when it has ended
 
     # What comes in
 
@@ -250,9 +256,13 @@ class Session(ABC):
             case Kind.PONG:
                 pass
             case Kind.MESSAGE:
-                size = self._inbox.announce(frame.stream, frame.payload)
-                if self.memory is not None:
-                    self.memory.reserve(size)
+                self._reserve(self._inbox.announce(frame.stream, frame.payload))
+            case Kind.CONTINUE if self._continues:
+                self._reserve(self._inbox.go_on(frame.stream, frame.payload))
+            case Kind.PARTIAL if self._continues:
+                self._receiver_has(frame)
+            case Kind.CONTINUE | Kind.PARTIAL:
+                raise ProtocolError(f"a {frame.kind.name} frame, which was not agreed on")
             case Kind.GOODBYE:
                 words = self._control(frame, Goodbye)
                 self.peer_left = True
@@ -265,6 +275,23 @@ class Session(ABC):
                 yield from self._handshake(frame)
             case _:
                 yield self._file(frame)
+
+    def _reserve(self, size: int) -> None:
+        if self.memory is not None:
+            self.memory.reserve(size)
+
+    @property
+    def _continues(self) -> bool:
+        return self.terms is not None and FEATURE in self.terms.features
+
+    def _receiver_has(self, frame: Frame) -> None:
+        if len(frame.payload) != PART.size or frame.stream:
+            raise ProtocolError("a PARTIAL frame of a wrong size, or on a stream")
+        size, offset, _ = PART.unpack(frame.payload)
+        if not 0 < offset < size:
+            raise ProtocolError(f"a part of {offset} bytes of a message of {size} bytes")
+        if offset <= self._max_kept_bytes:  # what it costs to compare is limited, too
+            self._outbox.receiver_has(frame.payload)
 
     @abstractmethod
     def _handshake(self, frame: Frame) -> Iterator[SessionEvent]: ...
@@ -320,6 +347,16 @@ class Session(ABC):
         """Queue a message and return its stream; messages and files take turns chunk by chunk."""
         return self._outbox.message(payload)
 
+    def expect(self, partials: list[PartialMessage]) -> None:
+        """Tell the peer what came of its messages before; what is used is removed from the list."""
+        if not self._continues:
+            partials.clear()
+        if self.ended:
+            return
+        self._inbox.expect(partials)
+        for partial in partials:
+            self._outbox.control(Kind.PARTIAL, 0, partial.words)
+
     def offer_file(self, name: str, size: int, sha256: bytes) -> int:
         """Offer a file and return its stream."""
         stream = self._outbox.new_stream()
@@ -364,11 +401,11 @@ class Session(ABC):
         self._say(Kind.REFUSAL, 0, words)
         return ended
 
-    def leave(self, reason: str, final: bool) -> list[SessionEvent]:
+    def leave(self, reason: str, final: bool, code: str = "goodbye") -> list[SessionEvent]:
         """Say goodbye at once, and drop what is queued; return the events."""
         if self.ended:
             return []
-        ended = self._end(Ended(reason, "goodbye", final))
+        ended = self._end(Ended(reason, code, final))
         self._say(Kind.GOODBYE, 0, Goodbye(reason[:500], final))
         return ended
 
@@ -378,6 +415,8 @@ class Session(ABC):
     def _end(self, ended: Ended) -> list[SessionEvent]:
         self.state = State.CLOSING
         self._outbox.drop()
+        if self._continues:
+            self.unfinished = self._inbox.unfinished()
         self._inbox.drop()
         if self.memory is not None:
             self.memory.close()

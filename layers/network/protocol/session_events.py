@@ -103,7 +103,7 @@ class Ended:
 
     Attributes:
         reason: one line.
-        code: "goodbye", "lost", or a refusal's.
+        code: "goodbye", "lost", "superseded" by a newer connection, or a refusal's.
         final: whether it is pointless to connect again.
         blamed: whether the peer broke a rule.
     """

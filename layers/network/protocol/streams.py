@@ -15,67 +15,21 @@ from layers.network.protocol.frames import (
     CHUNK_BYTES,
     HEADER,
     HEADER_BYTES,
+    PART,
     SIZE,
     Kind,
     frame,
-    wire_size,
 )
 from layers.network.protocol.limits import Limits
+from layers.network.protocol.outgoing import OutgoingFile, OutgoingMessage
+from layers.network.protocol.partial_messages import (
+    LEAST_BYTES,
+    PartialMessage,
+    part_of,
+)
 from layers.network.protocol.traffic import Meter
 
 MAPPED_BYTES = 1 << 20
-
-
-class OutgoingMessage:
-    """A message that is being sent; its arrays are not copied."""
-
-    kind = Kind.DATA
-
-    def __init__(self, stream: int, payload: Payload) -> None:
-        self.stream = stream
-        self.payload = payload
-        self.left = payload.size
-        self.wire_bytes = wire_size(payload.size)
-        self._buffers = deque(payload.buffers)
-        self._offset = 0
-
-    def take(self, size: int) -> list[memoryview]:
-        """Return the next `size` bytes as views."""
-        pieces = []
-        self.left -= size
-        while size:
-            rest = self._buffers[0][self._offset :]
-            piece = rest[:size]
-            pieces.append(piece)
-            size -= len(piece)
-            self._offset += len(piece)
-            if len(piece) == len(rest):
-                self._buffers.popleft()
-                self._offset = 0
-        return pieces
-
-
-class OutgoingFile:
-    """A file of `size` bytes that is being sent from `offset` on.
-
-    `read` returns the bytes at an offset, so many, or raises TransferError.
-    """
-
-    kind = Kind.FILE_DATA
-
-    def __init__(
-        self, stream: int, size: int, offset: int, read: Callable[[int, int], bytes]
-    ) -> None:
-        self.stream = stream
-        self.left = size - offset
-        self._size = size
-        self._read = read
-
-    def take(self, size: int) -> list[memoryview]:
-        """Return the next `size` bytes."""
-        offset = self._size - self.left
-        self.left -= size
-        return [memoryview(self._read(offset, size))]
 
 
 class Outbox:
@@ -92,6 +46,7 @@ class Outbox:
         self._open_bytes = 0
         self._open_messages = 0
         self._last_stream = 0
+        self._partials: list[bytes] = []  # what the receiver has of messages, in its words
         self.finished: list[OutgoingMessage] = []
         self.unreadable: list[tuple[int, str]] = []
 
@@ -184,11 +139,36 @@ class Outbox:
             self._open_messages += 1
             self._open_bytes += message.payload.size
             self._turns.append(message)
-            whole = frame(Kind.MESSAGE, message.stream, SIZE.pack(message.payload.size))
-            self._meter.sent(Kind.MESSAGE, len(whole))
+            kind, words = self._announcement(message)
+            whole = frame(kind, message.stream, words)
+            self._meter.sent(kind, len(whole))
             pieces.append(whole)
             announced += len(whole)
         return announced
+
+    def receiver_has(self, words: bytes) -> None:
+        """Take note of what a PARTIAL frame says that the receiver has of a message.
+
+        Raises:
+            LimitExceeded: there were too many.
+        """
+        if len(self._partials) >= self.max_streams:
+            raise LimitExceeded(f"parts of more than {self.max_streams} messages are there")
+        self._partials.append(words)
+
+    def _announcement(self, message: OutgoingMessage) -> tuple[Kind, bytes]:
+        """Return the frame that announces a message; skip what the receiver has of it."""
+        size = message.payload.size
+        parts = {words: PART.unpack(words) for words in self._partials}
+        same = {(has, sha256): words for words, (all, has, sha256) in parts.items() if all == size}
+        found = part_of(message.payload.buffers, same.keys()) if same else None
+        if found is not None:
+            self._partials.remove(same[found])
+            message.take(found[0])
+            return Kind.CONTINUE, same[found]
+        if size >= LEAST_BYTES:
+            self._partials.clear()  # so does the receiver
+        return Kind.MESSAGE, SIZE.pack(size)
 
 
 class Inbox:
@@ -208,6 +188,7 @@ class Inbox:
         self._open: dict[int, tuple[memoryview, int]] = {}
         self._open_bytes = 0
         self._last_stream = 0
+        self._partials: list[PartialMessage] = []
 
     def announce(self, stream: int, payload: bytes) -> int:
         """Take note of a message that will come, and return its size.
@@ -221,6 +202,36 @@ class Inbox:
         (size,) = SIZE.unpack(payload)
         if size < 1:
             raise ProtocolError("a message of no bytes was announced")
+        if size >= LEAST_BYTES:
+            self._partials.clear()  # the sender has begun anew
+        return self._begin(stream, size, None)
+
+    def expect(self, partials: list[PartialMessage]) -> None:
+        """Take note of what came of messages before; what is used is removed from the list."""
+        self._partials = partials
+
+    def go_on(self, stream: int, payload: bytes) -> int:
+        """Go on with a message of which a part came earlier, and return its whole size.
+
+        Raises:
+            ProtocolError: the stream was used before, or there is no such part.
+            LimitExceeded: the message is too large, or there are too many at a time.
+        """
+        if stream <= self._last_stream:
+            raise ProtocolError(f"a message was continued wrongly on stream {stream}")
+        for partial in self._partials:
+            if partial.words == payload:
+                size = self._begin(stream, partial.size, partial)
+                self._partials.remove(partial)
+                return size
+        raise ProtocolError("a message was continued of which no such part is here")
+
+    def unfinished(self) -> list[PartialMessage]:
+        """Return what has come of messages that are not complete, on this connection or before."""
+        broken = [PartialMessage(buffer, filled) for buffer, filled in self._open.values()]
+        return [*broken, *self._partials]
+
+    def _begin(self, stream: int, size: int, partial: PartialMessage | None) -> int:
         if size > self._limits.max_message_bytes - self._open_bytes:
             raise LimitExceeded(
                 f"a message of {size} bytes was announced; max_message_bytes is "
@@ -229,7 +240,10 @@ class Inbox:
         if len(self._open) + len(self._announced) >= self._limits.max_streams:
             raise LimitExceeded(f"more than {self._limits.max_streams} messages at a time")
         self._last_stream = stream
-        self._announced[stream] = size
+        if partial is None:
+            self._announced[stream] = size
+        else:
+            self._open[stream] = (partial.buffer, partial.filled)
         self._open_bytes += size
         return int(size)
 

@@ -11,9 +11,9 @@ from typing import Any, Protocol, cast
 from layers.network.encoding.payload import Payload
 from layers.network.errors import NetworkError
 from layers.network.protocol.frames import CHUNK_BYTES, HEADER_BYTES
+from layers.network.protocol.outgoing import OutgoingMessage
 from layers.network.protocol.session import Session, State
 from layers.network.protocol.session_events import SessionEvent
-from layers.network.protocol.streams import OutgoingMessage
 from layers.network.transport.address import Address
 from layers.network.trust.tls import explain, is_final
 
@@ -176,9 +176,9 @@ class Connection(asyncio.BufferedProtocol):
         self.session.finish(reason, final)
         self.flush()
 
-    def leave(self, reason: str, final: bool) -> None:
+    def leave(self, reason: str, final: bool, code: str = "goodbye") -> None:
         """Say goodbye now, then close."""
-        self._handle(self.session.leave(reason, final))
+        self._handle(self.session.leave(reason, final, code))
 
     def refuse(self, error: NetworkError, blamed: bool = False) -> None:
         """Tell the peer why this end refuses it, then close; `blamed`: the peer is at fault."""

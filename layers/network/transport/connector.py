@@ -16,6 +16,7 @@ from layers.network.files.expected import ExpectedFile
 from layers.network.files.folders import Outgoing
 from layers.network.protocol.handshake import check_identity
 from layers.network.protocol.limits import CLIENT_PATIENCE, Limits
+from layers.network.protocol.partial_messages import FEATURE
 from layers.network.protocol.roles import ClientSession
 from layers.network.protocol.session_events import Arrived, Ended, Opened, SessionEvent
 from layers.network.transport.address import Address
@@ -215,7 +216,7 @@ class Connector(Endpoint):
             self._codec,
             self._loop.time(),
             limits=self._limits,
-            features=self._features,
+            features=self._features | {FEATURE},
             token=self._token,
             certified=self._trust is not None,
         )

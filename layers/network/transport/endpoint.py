@@ -16,6 +16,8 @@ from layers.network.errors import LimitExceeded, NetworkError, NotConnected
 from layers.network.protocol.frames import CHUNK_BYTES, wire_size
 from layers.network.protocol.limits import Limits
 from layers.network.protocol.memory_budget import MemoryBudget
+from layers.network.protocol.outgoing import OutgoingMessage
+from layers.network.protocol.partial_messages import PartialMessages
 from layers.network.protocol.session import Session
 from layers.network.protocol.session_events import (
     Ended,
@@ -26,9 +28,9 @@ from layers.network.protocol.session_events import (
     FileOffered,
     FileRefused,
     FileStarted,
+    Opened,
     SessionEvent,
 )
-from layers.network.protocol.streams import OutgoingMessage
 from layers.network.protocol.traffic import ConnectionTraffic
 from layers.network.transport.connection import Connection, Hold, new_scratch
 from layers.network.transport.event_queue import EVERYBODY, NOBODY, EventQueue
@@ -69,6 +71,7 @@ class Endpoint(ABC):
         self._scratch = new_scratch()
         self._files = files
         self._transfers = Transfers(self._limits, self._report)
+        self._partials = PartialMessages(self._limits.max_kept_bytes, self._limits.keep_s)
 
     # The caller's side
 
@@ -247,7 +250,30 @@ class Endpoint(ABC):
             case _:
                 if isinstance(event, Ended):
                     self._transfers.ended(connection)
+                    self._keep_partials(connection, event)
                 self._take(connection, event)
+                if isinstance(event, Opened):
+                    self._expect_partials(connection)
+
+    def _keep_partials(self, connection: Connection, ended: Ended) -> None:
+        """Keep what came of messages for the peer's next connection, if this one was cut."""
+        partials, connection.session.unfinished = connection.session.unfinished, []
+        peer = self._peer_of(connection)
+        if peer is None or connection.session.terms is None:
+            return  # it never was open
+        if ended.code not in ("lost", "superseded"):
+            self._partials.drop(peer)
+        else:
+            self._partials.keep(peer, partials, self._loop.time())
+            self._loop.call_later(
+                self._limits.keep_s, lambda: self._partials.expire(self._loop.time())
+            )
+
+    def _expect_partials(self, connection: Connection) -> None:
+        """Tell a peer that is back what came of its messages before."""
+        peer = self._peer_of(connection)
+        if peer is not None:
+            connection.session.expect(self._partials.offered(peer, self._loop.time()))
 
     def unreadable(self, connection: Connection, stream: int, reason: str) -> None:
         """Give up a file whose reading failed."""

@@ -18,6 +18,7 @@ from layers.network.files.desk import Desk
 from layers.network.files.folders import Outgoing
 from layers.network.protocol.handshake import Terms
 from layers.network.protocol.limits import HEARTBEAT_S, Limits
+from layers.network.protocol.partial_messages import FEATURE
 from layers.network.protocol.roles import ServerSession
 from layers.network.protocol.session_events import Arrived, Ended, Opened, SessionEvent, Verified
 from layers.network.transport.acceptor import Acceptor
@@ -207,7 +208,7 @@ class Listener(Endpoint):
             self._codec,
             self._loop.time(),
             limits=self._limits,
-            features=self._features,
+            features=self._features | {FEATURE},
             token=self._token,
             certified=certified,
             heartbeat_s=self._heartbeat_s,
@@ -269,9 +270,10 @@ class Listener(Endpoint):
             connection.refuse(LimitExceeded(crowd))
         else:
             if older is not None:
-                older.leave(f"superseded by a newer connection, from {connection.address}", True)
+                reason = f"superseded by a newer connection, from {connection.address}"
+                older.leave(reason, True, "superseded")
             for event in session.admit():
-                self._take(connection, event)
+                self.happened(connection, event)
 
     def _peer_of(self, connection: Connection) -> str | None:
         terms = connection.session.terms

@@ -13,6 +13,7 @@ from layers.network.files.desk import Desk
 from layers.network.files.expected import ExpectedFile, ExpectedFiles
 from layers.network.files.folders import Incoming, Outgoing
 from layers.network.protocol.limits import Limits
+from layers.network.protocol.outgoing import OutgoingFile
 from layers.network.protocol.session_events import (
     FileAccepted,
     FileCancelled,
@@ -23,7 +24,6 @@ from layers.network.protocol.session_events import (
     FileRefused,
     FileStarted,
 )
-from layers.network.protocol.streams import OutgoingFile
 from layers.network.transport.connection import Connection
 from layers.network.transport.events import Event, FileFailed, FileReceived, FileSent
 

@@ -96,17 +96,17 @@ def _answer(session: Session, event: SessionEvent) -> None:
             session.offer_file("known", len(KNOWN_FILE), bytes(32))
             session.send_message(PARTING)
         case FileAccepted(stream, _, _):
-            session.start_file(OutgoingFile(stream, len(KNOWN_FILE), _known), 0)
+            session.start_file(OutgoingFile(stream, len(KNOWN_FILE), 0, _known), 0)
         case Arrived(message, wire_bytes):
             assert wire_bytes > CODEC.encode(message).size
         case _:
             pass
 
 
-def _known(size: int) -> bytes:
-    if size > len(KNOWN_FILE):
+def _known(offset: int, size: int) -> bytes:
+    if offset + size > len(KNOWN_FILE):
         raise TransferError("the file has become shorter")
-    return KNOWN_FILE[:size]
+    return KNOWN_FILE[offset : offset + size]
 
 
 def _drain(session: Session, now: float) -> int:

@@ -412,6 +412,8 @@ def test_every_limit_is_above_zero_and_has_its_documented_default() -> None:
         "max_queued_bytes": 256 * 1024**2,
         "max_queued_events": 64,
         "stall_s": 30.0,
+        "max_kept_bytes": 256 * 1024**2,
+        "keep_s": 60.0,
         "max_file_bytes": 64 * 1024**3,
         "max_connections": 10_000,
         "max_handshakes": 2048,
