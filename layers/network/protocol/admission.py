@@ -77,16 +77,19 @@ class Admission(Generic[K]):
         return len(self._all) >= self._most
 
     def make_way(self, now: float) -> K | None:
-        """Take out a handshake that makes way for a new one, and return it; None: all are busy."""
+        """Take out a handshake that makes way for a new one, and return it.
+
+        None: the party with the most handshakes is busy; no other one makes way in its place.
+        """
         chosen: K | None = None
         most = (0, 0.0)
         for party in self._parties.values():
             key, oldest = next(iter(party.items()))
-            silent_s = now - oldest.stepped_at
-            if silent_s >= GRACE_S and (len(party), silent_s) > most:
-                chosen, most = key, (len(party), silent_s)
-        if chosen is not None:
-            self._pop(chosen)
+            if (len(party), now - oldest.stepped_at) > most:
+                chosen, most = key, (len(party), now - oldest.stepped_at)
+        if chosen is None or most[1] < GRACE_S:
+            return None
+        self._pop(chosen)
         return chosen
 
     def expire(self, now: float, *, pressed: bool = False) -> list[K]:

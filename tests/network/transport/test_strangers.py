@@ -145,7 +145,7 @@ def test_closing_while_clients_knock_is_no_fault(caplog: pytest.LogCaptureFixtur
             with contextlib.suppress(OSError):
                 socket.create_connection((host, int(port)), timeout=20).close()
 
-    for _ in range(20):
+    for _ in range(6):
         over = threading.Event()
         with Listener("127.0.0.1:0", CODEC) as listener:
             thread = threading.Thread(target=knock, args=(listener.address, over))
