@@ -21,6 +21,7 @@ WRITE_BUFFER_BYTES = 64 * 1024
 CHUNKS_A_TURN = 4
 SLICE_BYTES = 4096  # of small frames that are handled before it is asked again who must wait
 SLICES_A_TURN = 4
+LINGER_BYTES = 16 << 20  # that a peer may send after the last message to it, until it is cut off
 UNREAD_BYTES = 64 * 1024  # of control frames that a peer has not read; beyond it, it is not read
 
 
@@ -97,6 +98,7 @@ class Connection(asyncio.BufferedProtocol):
         self._unread = b""  # received and not yet handled
         self._flush_planned = False
         self._closing = False
+        self._ignored_bytes = 0  # since the last message to the peer
         self._direct: memoryview | None = None
         self.closed: asyncio.Future[None] = self._loop.create_future()
         self.settled = asyncio.Event()  # set when the handshake has succeeded or failed
@@ -123,6 +125,8 @@ class Connection(asyncio.BufferedProtocol):
             self._direct = None
             # Most often this is the middle of a message: then there is nothing else to do.
             self._handle_if_any(self.session.buffer_filled(nbytes, self._loop.time()))
+        elif self._closing:
+            self._ignore(self._scratch[:nbytes])
         elif self._holds:  # TLS had more than it was asked for
             self._unread += self._scratch[:nbytes]
         else:
@@ -233,6 +237,8 @@ class Connection(asyncio.BufferedProtocol):
             if self.session.memory is not None and self.session.memory.waits:
                 self._hold(Hold.MEMORY)
             self._handle_if_any(events)
+            if self._closing:
+                self._ignore(data)
             if not data or self._closing:
                 return
             if self._holds:
@@ -241,6 +247,13 @@ class Connection(asyncio.BufferedProtocol):
             self._hold(Hold.TURN)
             self._loop.call_soon(self.release, Hold.TURN)
         self._unread = bytes(data)
+
+    def _ignore(self, data: bytes | memoryview) -> None:
+        """Count what comes behind the end; cut off a peer that does not stop."""
+        self.session.receive_data(data, self._loop.time())
+        self._ignored_bytes += len(data)
+        if self._ignored_bytes > LINGER_BYTES:
+            self.abort()
 
     def _read_on(self) -> None:
         data, self._unread = self._unread, b""
@@ -315,6 +328,7 @@ class Connection(asyncio.BufferedProtocol):
             if self._timer is not None:
                 self._timer.cancel()
             self._timer = self._loop.call_later(self._linger_s, self.abort)
+            self._ignore(self._unread)
             self._unread = b""
             if self._holds:
                 self._holds = Hold.NOTHING

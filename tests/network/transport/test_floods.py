@@ -7,10 +7,18 @@ import threading
 import time
 from collections.abc import Callable
 
+import pytest
+
 from layers.network import Connector, FileFailed, Joined, Left, Limits, Listener, Received
 from layers.network.protocol.frames import HEADER_BYTES, SIZE, Kind, frame
 from layers.network.protocol.handshake import CONTROL, FileOffer, Hello
-from layers.network.transport.connection import SLICE_BYTES, UNREAD_BYTES, Connection, Hold
+from layers.network.transport.connection import (
+    LINGER_BYTES,
+    SLICE_BYTES,
+    UNREAD_BYTES,
+    Connection,
+    Hold,
+)
 from tests.network.protocol.wire_messages import CODEC, Note, await_event
 
 DEADLINE_S = 60.0  # only to fail
@@ -136,3 +144,16 @@ def test_offers_of_files_that_nobody_takes_are_as_bounded_as_messages() -> None:
             assert await_event(listener, FileFailed).peer == "raw"
         thread.join(DEADLINE_S)
         raw.close()
+
+
+def test_a_peer_that_was_sent_away_and_goes_on_sending_is_cut_off() -> None:
+    limits = Limits(linger_s=3600)
+    with Listener("127.0.0.1:0", CODEC, limits=limits) as listener:
+        raw = raw_session(listener)
+        listener.disconnect("raw", "enough", final=True)
+        assert await_event(listener, Left).reason == "enough"
+        with pytest.raises(OSError, match=r"reset|[Bb]roken pipe"):
+            raw.sendall(bytes(16 * LINGER_BYTES))
+        raw.close()
+        until(lambda: not listener._connections)
+        assert listener.traffic("raw").received_bytes > LINGER_BYTES
