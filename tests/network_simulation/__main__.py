@@ -8,8 +8,8 @@ import sys
 import time
 from collections import Counter
 
+from tests.network_simulation.outcome import simulated
 from tests.network_simulation.planted import PLANTED
-from tests.network_simulation.world import simulated
 
 
 def main() -> int:

@@ -94,7 +94,8 @@ class Disk:
     def _damage(self, synced: bytes, now: bytes) -> tuple[str, bytes]:
         """Return what is left of bytes of which some were not synced."""
         draw = self._scheduler.draw
-        same = len(os.path.commonprefix([synced, now]))
+        same = next((at for at, (a, b) in enumerate(zip(synced, now, strict=False)) if a != b), -1)
+        same = min(len(synced), len(now)) if same < 0 else same
         how = draw.choice(("kept", "lost", "short", "damaged"))
         if how == "kept" or same == len(now):
             return how, now

@@ -14,10 +14,10 @@ from fedmx.run.json_lines import JsonLines
 from tests.network_simulation.checks import model_of
 from tests.network_simulation.disk import Disk
 from tests.network_simulation.experiment import ALGORITHMS, Experiment
+from tests.network_simulation.outcome import simulated
 from tests.network_simulation.plan import drawn
 from tests.network_simulation.planted import PLANTED
 from tests.network_simulation.scheduler import Scheduler
-from tests.network_simulation.world import simulated
 
 ROOT = Path(__file__).resolve().parents[2]
 SEEDS = 300

@@ -1,33 +1,14 @@
-"""One run of one seed: a server and its clients, what happens to them, and what came of it."""
+"""The world of one run: a server and its clients, and what happens to them."""
 
 from __future__ import annotations
 
-import contextlib
-import gc
-import logging
-import os
 import random
-import secrets
 import shutil
-import socket
 import tempfile
-import threading
-import time
 import weakref
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
-from unittest.mock import patch
 
-import numpy as np
-
-import fedmx.server.recorder
-import fedmx.server.server
-import layers.network.transport.endpoint
-import layers.network.transport.event_queue
 from fedmx import Client, RemoteClients, RunFolder, Server, recorded
 from fedmx.deployment.client_sessions import identity
 from fedmx.errors import FedmxError
@@ -36,47 +17,19 @@ from fedmx.run import RunError
 from layers.logic import TooFewUpdates
 from layers.network import Backoff, Connector, Listener
 from layers.network.transport.connection import Connection
-from tests.network_simulation import loop as loops
 from tests.network_simulation.course import Course
 from tests.network_simulation.disk import Disk
 from tests.network_simulation.experiment import compute
-from tests.network_simulation.loop import Numbered, SimulatedLoopThread
+from tests.network_simulation.machine import installed
 from tests.network_simulation.network import Host, Network
-from tests.network_simulation.plan import HORIZON_S, Fault, Plan, drawn
-from tests.network_simulation.scheduler import Condition, Process, Scheduler, Stuck
+from tests.network_simulation.plan import HORIZON_S, Fault, Plan
+from tests.network_simulation.scheduler import Process, Scheduler
 
 ADDRESS = "127.0.0.1:9000"
 LIMIT_S = 4000.0
 MOST_STEPS = 2_000_000
 TOKEN = b"a token of the simulation"
 MEMORY = Path("/dev/shm")
-
-
-@dataclass
-class Outcome:
-    """What came of a seed.
-
-    Attributes:
-        seed: the seed.
-        plan: what it drew.
-        wrong: what must not have happened; empty: nothing.
-        trace: the SHA-256 of the trace.
-        steps: of the scheduler.
-        seconds_s: of virtual time.
-        kills: how many processes were killed.
-        weights: the final model.
-        lines: the trace, if it was asked for.
-    """
-
-    seed: int
-    plan: Plan
-    wrong: list[str] = field(default_factory=list)
-    trace: str = ""
-    steps: int = 0
-    seconds_s: float = 0.0
-    kills: int = 0
-    weights: np.ndarray | None = None
-    lines: list[str] = field(default_factory=list)
 
 
 class RepeatingClient(Client):
@@ -111,7 +64,7 @@ class World:
         self.server: Server | None = None
         self.kills = 0
         self.connections: list[weakref.ref[Connection]] = []
-        self._nonces = random.Random(f"{seed}/nonces")
+        self.nonces = random.Random(f"{seed}/nonces")
         self._draw = random.Random(f"{seed}/faults")
         names = ["server", *(identity(one) for one in range(plan.experiment.clients))]
         for name in names:
@@ -284,7 +237,7 @@ class World:
                 lambda name=name: self.start(name),
             )
         self._plan_faults()
-        with self._installed():
+        with installed(self):
             self.scheduler.run(lambda: "server" in self.done, LIMIT_S, MOST_STEPS)
             ends_s = self.scheduler.now_s + 30.0
             self.scheduler.at(ends_s, None, "end", lambda: None)
@@ -307,112 +260,6 @@ class World:
             socket_.die()
         self.scheduler.forget()
 
-    @contextlib.contextmanager
-    def _installed(self) -> Iterator[None]:
-        """Put the simulated parts in the place of the machine's."""
-        scheduler, network = self.scheduler, self.network
-        here = threading.get_ident()
-        real_monotonic, real_time, real_pid = time.monotonic, time.time, os.getpid
-        create_server = socket.create_server
-        seen = self.connections
-
-        def mine() -> bool:
-            return threading.get_ident() == here and scheduler.process is not None
-
-        def made(connection: Connection, *args: Any, **settings: Any) -> None:
-            seen.append(weakref.ref(connection))
-            make(connection, *args, **settings)
-
-        make = Connection.__init__
-        transport = layers.network.transport
-        queue_threads = SimpleNamespace(Condition=lambda: Condition(scheduler), Lock=threading.Lock)
-        handler = _Warnings(self.warnings, scheduler)
-        loggers = [logging.getLogger(name) for name in ("fedmx", "asyncio")]
-        levels = [(one.propagate, one.level) for one in loggers]
-        loops.NUMBERS = loops.itertools.count()
-        with ExitStack() as stack:
-            for target, name, value in (
-                (time, "monotonic", lambda: scheduler.monotonic() if mine() else real_monotonic()),
-                (time, "time", lambda: scheduler.wall() if mine() else real_time()),
-                (os, "getpid", lambda: scheduler.process.pid if mine() else real_pid()),
-                (secrets, "token_bytes", lambda size=32: self._nonces.randbytes(size)),
-                (
-                    socket,
-                    "create_server",
-                    lambda address, **more: (
-                        network.listen(address) if mine() else create_server(address, **more)
-                    ),
-                ),
-                (
-                    transport.endpoint,
-                    "LoopThread",
-                    lambda name: SimulatedLoopThread(scheduler, network),
-                ),
-                (transport.event_queue, "threading", queue_threads),
-                (Connection, "__hash__", Numbered.__hash__),
-                (Connection, "__init__", made),
-                (fedmx.server.recorder, "write_report", lambda folders, path: None),
-                (
-                    fedmx.server.server,
-                    "run_round",
-                    self.course.watch(fedmx.server.server.run_round),
-                ),
-            ):
-                stack.enter_context(patch.object(target, name, value))
-            stack.enter_context(patch.object(Connection, "_number", None, create=True))
-            stack.enter_context(self.disk.installed())
-            for one in loggers:
-                one.addHandler(handler)
-                one.propagate = False
-                stack.callback(one.removeHandler, handler)
-            gc.disable()
-            try:
-                yield
-            finally:
-                gc.enable()
-                for one, (propagate, _) in zip(loggers, levels, strict=True):
-                    one.propagate = propagate
-
     def close(self) -> None:
         """Remove the files."""
         shutil.rmtree(self.root, ignore_errors=True)
-
-
-class _Warnings(logging.Handler):
-    """Keeps what the ends log as a warning or an error."""
-
-    def __init__(self, lines: list[str], scheduler: Scheduler) -> None:
-        super().__init__(logging.WARNING)
-        self._lines = lines
-        self._scheduler = scheduler
-
-    def emit(self, record: logging.LogRecord) -> None:
-        process = self._scheduler.process
-        if process is not None and process.alive:
-            self._scheduler.note(f"{process.name} logs {record.levelname}")
-            self._lines.append(f"{process.name}: {record.getMessage()}")
-
-
-def simulated(seed: int, *, quiet: bool = False, verbose: bool = False) -> Outcome:
-    """Run a seed and check what came of it."""
-    from tests.network_simulation.checks import check
-
-    plan = drawn(seed, quiet)
-    outcome = Outcome(seed, plan)
-    gc.freeze()  # what was there before is not looked through for what the run has left
-    world = World(seed, plan, verbose)
-    try:
-        try:
-            world.simulate()
-        except Stuck as stuck:
-            outcome.wrong.append(f"{stuck}; done: {sorted(world.done)}")
-        outcome.wrong += check(world)
-    finally:
-        world.close()
-        gc.unfreeze()
-    outcome.trace, outcome.steps = world.scheduler.trace, world.scheduler.steps
-    outcome.seconds_s, outcome.kills = world.scheduler.now_s, world.kills
-    outcome.lines = world.scheduler.lines
-    if world.server is not None:
-        outcome.weights = world.server.weights
-    return outcome

@@ -1,0 +1,63 @@
+"""What came of a seed."""
+
+from __future__ import annotations
+
+import gc
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tests.network_simulation.checks import check
+from tests.network_simulation.plan import Plan, drawn
+from tests.network_simulation.scheduler import Stuck
+from tests.network_simulation.world import World
+
+
+@dataclass
+class Outcome:
+    """What came of a seed.
+
+    Attributes:
+        seed: the seed.
+        plan: what it drew.
+        wrong: what must not have happened; empty: nothing.
+        trace: the SHA-256 of the trace.
+        steps: of the scheduler.
+        seconds_s: of virtual time.
+        kills: how many processes were killed.
+        weights: the final model.
+        lines: the trace, if it was asked for.
+    """
+
+    seed: int
+    plan: Plan
+    wrong: list[str] = field(default_factory=list)
+    trace: str = ""
+    steps: int = 0
+    seconds_s: float = 0.0
+    kills: int = 0
+    weights: np.ndarray | None = None
+    lines: list[str] = field(default_factory=list)
+
+
+def simulated(seed: int, *, quiet: bool = False, verbose: bool = False) -> Outcome:
+    """Run a seed and check what came of it."""
+    plan = drawn(seed, quiet)
+    outcome = Outcome(seed, plan)
+    gc.freeze()  # what was there before is not looked through for what the run has left
+    world = World(seed, plan, verbose)
+    try:
+        try:
+            world.simulate()
+        except Stuck as stuck:
+            outcome.wrong.append(f"{stuck}; done: {sorted(world.done)}")
+        outcome.wrong += check(world)
+    finally:
+        world.close()
+        gc.unfreeze()
+    outcome.trace, outcome.steps = world.scheduler.trace, world.scheduler.steps
+    outcome.seconds_s, outcome.kills = world.scheduler.now_s, world.kills
+    outcome.lines = world.scheduler.lines
+    if world.server is not None:
+        outcome.weights = world.server.weights
+    return outcome
