@@ -23,6 +23,7 @@ class Network:
         self.sockets: list[Socket] = []
         self.transports: list[Socket] = []
         self._ports = 0
+        self._made = 0
 
     def listen(self, address: tuple[str, int]) -> ListeningSocket:
         """Listen for the process that runs.
@@ -58,7 +59,7 @@ class Network:
         there = self.listening.get(address)
         if there is None or not there.process.alive:
             raise ConnectionRefusedError(111, "Connection refused")
-        number = len(self.sockets) // 2
+        number, self._made = self._made, self._made + 1
         port = 50_000 + number % 10_000
         place = f"10.0.{list(self.hosts).index(here.name)}.1"
         mine = Socket(self, loop.process, here, f"{here.name}/{number}", (place, port))

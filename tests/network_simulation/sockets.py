@@ -113,11 +113,10 @@ class Socket(asyncio.Transport):
 
     # asyncio's transport
 
-    def setblocking(self, flag: bool) -> None:
-        """Do nothing."""
-
     def setsockopt(self, *option: object) -> None:
         """Do nothing."""
+
+    setblocking = setsockopt
 
     def attach(self, loop: Loop, protocol: asyncio.BaseProtocol) -> None:
         """Give the socket to a loop."""
