@@ -34,6 +34,8 @@ def main() -> int:
                 print(line)
             if given.digests:
                 print(seed, outcome.trace, flush=True)
+            if counts["runs"] % 500 == 0:
+                print(f"... {counts['runs']} seeds, {failed} failed", flush=True)
             if outcome.wrong:
                 failed += 1
                 print(f"seed {seed} fails: {outcome.plan.experiment}")

@@ -104,6 +104,10 @@ def _left_over(world: World) -> list[str]:
     left = [ref() for ref in world.connections]
     alive = [one for one in left if one is not None]
     wrong = [f"{len(alive)} connections are still in memory"] if alive else []
+    if world.server is not None and "server" in world.done:
+        listener = world.server.network.listener  # type: ignore[attr-defined]
+        if not len(listener._events) and (held := listener._budget.used):
+            wrong.append(f"{held} bytes of incoming messages are still reserved")
     if world.network.listening:
         wrong.append("a socket still listens")
     return wrong

@@ -12,7 +12,7 @@ from fedmx import Server, SimulatedClients
 from fedmx.simulation.executors import SerialExecutor
 from layers.logic import RoundReport, ServerState, Task, run_round
 from tests.logic.memory_peers import MemoryPeers
-from tests.network_simulation.experiment import SIZE, Engine, Experiment, compute, samples_of
+from tests.network_simulation.experiment import Engine, Experiment, compute, samples_of
 
 
 @dataclass(frozen=True)
@@ -96,10 +96,11 @@ class Again(MemoryPeers):
 
 def undisturbed(experiment: Experiment) -> np.ndarray:
     """Return the final weights of the plain serial simulation."""
-    logic = experiment.logic()
-    numbers = {client: len(samples_of(client)) for client in range(experiment.clients)}
-    executor = SerialExecutor(logic, Engine(SIZE), samples_of)  # type: ignore[arg-type]
-    server = Server(SimulatedClients(executor, numbers), logic, compute(0), experiment.rounds)
+    logic, size = experiment.logic(), experiment.size
+    samples = {client: samples_of(client, size) for client in range(experiment.clients)}
+    executor = SerialExecutor(logic, Engine(size), samples.__getitem__)  # type: ignore[arg-type]
+    clients = SimulatedClients(executor, {client: len(own) for client, own in samples.items()})
+    server = Server(clients, logic, compute(0, size), experiment.rounds)
     with server:
         for _ in server:
             pass
@@ -109,10 +110,12 @@ def undisturbed(experiment: Experiment) -> np.ndarray:
 def simulated_again(experiment: Experiment, course: Course) -> tuple[np.ndarray, list[str]]:
     """Return the final weights of a recorded course, and what about it cannot have been so."""
     logic = replace(experiment.logic(), deadline_s=None)
-    peers = Again(logic, {client: samples_of(client) for client in range(experiment.clients)})
-    peers.engine = Engine(SIZE)
+    size = experiment.size
+    samples = {client: samples_of(client, size) for client in range(experiment.clients)}
+    peers = Again(logic, samples)
+    peers.engine = Engine(size)
     peers.foreign = True
-    state = ServerState(0, *Engine(SIZE).initial(experiment.seed))
+    state = ServerState(0, *Engine(size).initial(experiment.seed))
     wrong: list[str] = []
     for number in range(1, experiment.rounds + 1):
         recorded = course.rounds.get(number)

@@ -19,9 +19,9 @@ from layers.logic.hooks.fedavgm import FedAvgM
 from layers.logic.hooks.top_k import TopK
 from layers.logic.selectors.uniform import Uniform
 from tests.fedmx.scripted import Least
-from tests.logic.quadratic import Quadratic, QuadraticEngine, Tensor, bowl, layout
+from tests.logic.quadratic import Measured, Quadratic, QuadraticEngine, Tensor, layout
 
-SIZE = 6
+SMALL, LARGE = 6, 70_000  # parameters; an update of a large model takes more than one chunk
 ALGORITHMS = ("plain", "top-k", "scaffold", "momentum", "offers", "in turn", "survey")
 LOSSES = ("plain", "top-k", "scaffold", "momentum")  # those that may also lose clients
 
@@ -35,6 +35,13 @@ class Engine(QuadraticEngine):
     def train(self, samples: Quadratic, plan: Training, seed: int, gradient: Any = None) -> Any:
         self.busy()
         return super().train(samples, plan, seed, gradient)
+
+    def gradient(self, samples: Quadratic) -> np.ndarray:
+        return (self.weights - samples.b).astype(np.float32)
+
+    def evaluate(self, samples: Quadratic) -> Measured:
+        away = self.weights - samples.b
+        return Measured(float(0.5 * away @ away), 0.0, samples.n)
 
     def initial(self, seed: int) -> tuple[np.ndarray, np.ndarray]:
         return np.zeros(self.size, np.float32), np.zeros(self.buffer_size, np.float32)
@@ -66,17 +73,17 @@ class Asking(Uniform):
 
 
 @cache
-def samples_of(client: int) -> Quadratic:
-    """Return a client's samples."""
-    target = np.random.default_rng(client).normal(size=SIZE)
+def samples_of(client: int, size: int) -> Quadratic:
+    """Return a client's samples, which pull the weights to a point of its own."""
+    target = np.random.default_rng(client).normal(size=size)
     number = 10 + 3 * client
     labels = [label % 3 for label in range(number)]
-    return bowl(target, number, noise=0.1, steps_per_epoch=1, labels=labels)
+    return Quadratic(np.ones((1, 1)), target, number, noise=0.1, labels=labels)
 
 
-def compute(client: int, busy: Callable[[], None] = lambda: None) -> Compute:
+def compute(client: int, size: int, busy: Callable[[], None] = lambda: None) -> Compute:
     """Return a client's engine and samples."""
-    return Compute(Engine(SIZE, busy=busy), samples_of(client))  # type: ignore[arg-type]
+    return Compute(Engine(size, busy=busy), samples_of(client, size))  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
@@ -90,6 +97,7 @@ class Experiment:
         fraction: of the clients in a round.
         deadline_s: of a round.
         seed: of the experiment.
+        size: parameters of the model.
     """
 
     algorithm: str
@@ -98,6 +106,7 @@ class Experiment:
     fraction: float = 1.0
     deadline_s: float | None = None
     seed: int = 11
+    size: int = SMALL
 
     def logic(self) -> Logic:
         """Return the logic of one end."""
@@ -112,7 +121,7 @@ class Experiment:
             "survey": Asking(self.fraction),
         }
         return Logic(
-            layout(SIZE),
+            layout(self.size),
             selector=selectors.get(self.algorithm, Uniform(self.fraction)),
             hooks=hooks.get(self.algorithm, []),
             training=Training(steps=2, batch_size=4, learning_rate=0.1),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from tests.network_simulation.experiment import ALGORITHMS, LOSSES, Experiment
+from tests.network_simulation.experiment import ALGORITHMS, LARGE, LOSSES, SMALL, Experiment
 
 HORIZON_S = 60.0  # there are no new faults after this time
 KINDS = (
@@ -67,6 +67,11 @@ class Plan:
     faults: tuple[Fault, ...]
 
     @property
+    def large(self) -> bool:
+        """Whether the model is large."""
+        return self.experiment.size == LARGE
+
+    @property
     def may_lose(self) -> bool:
         """Whether an update may be lost for good: then the recorded course is simulated again."""
         full = any(fault.kind == "full disk" and fault.target != "server" for fault in self.faults)
@@ -93,6 +98,7 @@ def drawn(seed: int, quiet: bool = False) -> Plan:
         fraction=draw.choice((1.0, 1.0, 0.5)),
         deadline_s=draw.choice((None, 3.0, 20.0)) if losing else None,
         seed=draw.randint(0, 3),
+        size=LARGE if clients < 5 and draw.random() < 0.04 else SMALL,
     )
     names = ["server", *(f"client-{number}" for number in range(clients))]
     faults = []

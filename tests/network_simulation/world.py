@@ -141,7 +141,7 @@ class World:
             at_least=1,
             rejoin_s=plan.rejoin_s,
         )
-        server = Server(clients, experiment.logic(), compute(0), experiment.rounds)
+        server = Server(clients, experiment.logic(), compute(0, experiment.size), experiment.rounds)
         self.server = server
         for _ in recorded(server, RunFolder.open(self.run)):
             pass
@@ -154,7 +154,10 @@ class World:
             )
             memory = self.root / identity(number) if self.plan.remembers else None
             client = RepeatingClient(
-                connector, self.plan.experiment.logic(), compute(number, self._busy), memory=memory
+                connector,
+                self.plan.experiment.logic(),
+                compute(number, self.plan.experiment.size, self._busy),
+                memory=memory,
             )
             client.repeats = lambda: self._draw.random() < self.plan.repeats
             client.sends = lambda: self._break_off(identity(number))
@@ -196,11 +199,13 @@ class World:
             if ends and fault.kind == "cut":
                 self.network.cut(draw.choice(ends))
             elif ends:
-                draw.choice(ends).cut_after = int(1 + fault.amount * 600)
+                draw.choice(ends).cut_after = int(
+                    1 + fault.amount * (3e5 if self.plan.large else 600)
+                )
         elif fault.kind == "outage":
             host.away_until_s = now_s + draw.choice((0.5, 5.0, 40.0)) * fault.amount
         elif fault.kind == "slow line":
-            host.bytes_per_s = 100 + 5000 * fault.amount
+            host.bytes_per_s = (100 + 5000 * fault.amount) * (50 if self.plan.large else 1)
             self.scheduler.at(
                 now_s + 20 * draw.random(), None, "line", lambda: setattr(host, "bytes_per_s", 1e7)
             )
