@@ -16,7 +16,7 @@ from fedmx.run import RunFolder as RunFolder
 from fedmx.server.recorder import recorded as recorded
 from fedmx.server.round import Round as Round
 from fedmx.server.server import Server as Server
-from fedmx.server.server import Stop as Stop
+from fedmx.server.stop import Stop as Stop
 from fedmx.simulation.simulate import simulate as simulate
 from fedmx.simulation.simulated_clients import SimulatedClients as SimulatedClients
 from fedmx.version import __version__ as __version__

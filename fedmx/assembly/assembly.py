@@ -289,6 +289,7 @@ class Assembly:
                 min_updates=section.min_updates,
                 deadline_s=experiment.clock.deadline_s,
                 over_select=section.over_select,
+                max_update=section.max_update,
             )
         except LogicError as error:
             raise ExperimentError(f"logic: {error}") from error

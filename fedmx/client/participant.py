@@ -50,6 +50,8 @@ class Participant:
         update, after = answer(
             task, ledger.start, compute.engine, compute.samples, self.logic, self.assets
         )
+        if update.cannot_train:  # the server may step back to a round whose memory is still here
+            return update
         ledger = ledger.trained(after)
         self.keep(ledger)
         self.ledger = ledger

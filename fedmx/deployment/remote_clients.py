@@ -95,6 +95,7 @@ class RemoteClients:
         self._entered = 0
         self._assembled = False
         self._ended_rounds: dict[int, int] = {}  # by client, the last round of which its task ended
+        self._late: set[int] = set()  # clients whose task has ended, and that may still answer it
         self._round = 0
         self._offered: set[int] = set()  # the clients that have offered in this round
         self._outstanding: Mapping[int, Task] = {}  # a view of the round's tasks
@@ -388,6 +389,16 @@ class RemoteClients:
         self._ended_rounds = dict(tree["over"])
         self._patience.restore(tree.get("answer_s"))
 
+    def go_back(self, reason: str) -> None:
+        """Have the clients reconnect that may still work on a task of an earlier round.
+
+        What they send for it belongs to their old connection, and is not read any more.
+        """
+        self._sessions.poll()
+        for client in sorted(self._late):
+            self._sessions.listener.disconnect(identity(client), reason)
+        self._late.clear()
+
     def finish(self, reason: str) -> None:
         """Tell every client that the run is over, also those that will reconnect soon."""
         # Not assembled: an earlier process ran the last round, and clients may not know its end.
@@ -407,7 +418,7 @@ class RemoteClients:
             if isinstance(event, Update) and event.pass_number < task.pass_number:
                 self._report_unexpected(event)  # of a pass before, sent again
                 return None
-            if isinstance(event, Offer | Update):
+            if isinstance(event, Offer | Update) and not _says_nothing(event):
                 rounds = {task.last_accepted_round, task.round}
                 if task.pass_number > 1:  # it also keeps the memory before this round
                     rounds |= self._sessions.memory_rounds.get(client, set())
@@ -439,6 +450,7 @@ class RemoteClients:
         what = _kind_of(event)
         if not isinstance(event, Answer) and event.round == self._ended_rounds.get(event.client):
             # Slow clients send these, and clients that were asked again when they reconnected.
+            self._late.discard(event.client)
             what = f"its {what} of round {event.round} came too late, or again"
             who = f"client {event.client}"
             self._sessions.log.info(who, "client %d: %s", event.client, what)
@@ -464,6 +476,7 @@ class RemoteClients:
         """End all outstanding tasks; updates that still come for this round are too late."""
         for client in self._outstanding:
             self._end_task(client)
+            self._late.add(client)
 
     def _log_missing_clients(self, needed: int) -> None:
         ready, number = set(self._sessions.membership.samples), self._sessions.clients
@@ -481,6 +494,11 @@ def _copy(values: Iterable[T]) -> tuple[T, ...]:
     while True:
         with contextlib.suppress(RuntimeError):  # it has changed: once more
             return tuple(values)
+
+
+def _says_nothing(event: Offer | Update) -> bool:
+    """Return whether the client has not trained, so that its memory is as before."""
+    return math.isnan(event.norm) if isinstance(event, Offer) else event.cannot_train
 
 
 def _kind_of(event: ClientEvent) -> str:

@@ -171,6 +171,7 @@ class LogicSection(Section):
     ] = ()
     min_updates: WholeNumber = 1
     over_select: Annotated[float, Field(ge=1, le=100)] = 1.0
+    max_update: Positive | None = 1000.0
 
 
 class ClockSection(Section):
@@ -231,7 +232,7 @@ class CheckpointSection(Section):
     """After how many rounds a checkpoint is written, and how many of the newest are kept."""
 
     every: Count = 1
-    keep: Count = 2
+    keep: Count = 5
 
 
 class RunSection(Section):

@@ -59,9 +59,17 @@ class EventLog:
         except OSError as error:
             raise RunError(f"{folder}: cannot write events ({error.strerror})") from None
         self._writer = RecordWriter(self._file)
+        self._start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
         self._write(self._event(wall_time=time.time(), file_version="brain.Event:2"))
-        start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
-        self._write(self._event(wall_time=time.time(), step=after_round + 1, session_log=start))
+        self.begin_after(after_round)
+
+    def begin_after(self, round: int) -> None:
+        """Go on after a round; TensorBoard drops what was said of later ones.
+
+        Raises:
+            RunError: the file cannot be written.
+        """
+        self._write(self._event(wall_time=time.time(), step=round + 1, session_log=self._start))
 
     def add_round(self, record: Mapping[str, Any], of_hooks: Mapping[str, Any] = {}) -> None:
         """Add the numbers of a round's record; a list counts as its length, and null is left out.

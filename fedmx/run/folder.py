@@ -9,7 +9,7 @@
       status.json         how the run ended, and why
       rounds.jsonl        one object for each round
       clients.jsonl       one object for each client and round
-      checkpoints/        round-000012.safetensors; the newest two are kept
+      checkpoints/        round-000012.safetensors; the newest ones are kept
       events/             TensorBoard's event files
       model.safetensors   the final weights
       start.safetensors   the weights of before round 1, if the experiment gives a file of them
@@ -262,7 +262,7 @@ class RunFolder:
 
     # Checkpoints
 
-    def save_checkpoint(self, round: int, state: Mapping[Any, Any], keep: int = 2) -> Path:
+    def save_checkpoint(self, round: int, state: Mapping[Any, Any], keep: int = 5) -> Path:
         """Write a checkpoint, and remove all but the newest.
 
         The records up to this round reach the disk first.
@@ -316,6 +316,19 @@ class RunFolder:
                 f"{self.path}: no checkpoint can be used; run the experiment again: "
                 + "; ".join(warnings)
             )
+        return None
+
+    @property
+    def checkpoint_rounds(self) -> list[int]:
+        """The rounds of which there are checkpoints, the newest first."""
+        return [number for number, _ in checkpoints_in(self.checkpoints_path)]
+
+    def checkpoint_before(self, round: int) -> Checkpoint | None:
+        """Return the newest whole checkpoint of an earlier round; None: there is none."""
+        for number, path in checkpoints_in(self.checkpoints_path):
+            if number < round:
+                with contextlib.suppress(CheckpointError):
+                    return read_checkpoint(path)
         return None
 
     def truncate_after(self, round: int) -> None:

@@ -54,6 +54,14 @@ class Clients(Peers, Protocol):
 
 
 @runtime_checkable
+class GoesBack(Protocol):
+    """Clients that may still work on tasks of rounds that the server forgets."""
+
+    def go_back(self, reason: str) -> None:
+        """Make sure that no update comes that was asked for before now."""
+
+
+@runtime_checkable
 class SendsFiles(Protocol):
     """Clients that receive the assets as files."""
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from fedmx.assembly.assembly import Assembly
 from fedmx.errors import ExperimentError
 from fedmx.server.clients import Clients
-from fedmx.server.server import Scorer, Server, Stop
+from fedmx.server.server import Scorer, Server
+from fedmx.server.stop import Stop
 from layers.logic import Aggregator, LogicError, ServerState
 from layers.logic.round.fold import check_by_slices
 from layers.logic.storage.update_store import UpdateStore

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -17,7 +17,8 @@ from fedmx.run import RunError, RunFolder, export_weights
 from fedmx.run.events import EventLog
 from fedmx.server.round import Round
 from fedmx.server.server import Server
-from layers.logic import TooFewUpdates
+from fedmx.server.step_back import summary
+from layers.logic import BrokenModel, TooFewUpdates
 
 log = logging.getLogger("fedmx.run")
 
@@ -38,7 +39,7 @@ class FolderRecorder:
     events: EventLog
     last_round: int
     every: int = 1
-    keep_last: int = 2
+    keep_last: int = 5
 
     def record(self, round: Round, checkpoint: Mapping[str, Any]) -> None:
         """Write one round, and a checkpoint if one is due."""
@@ -49,13 +50,33 @@ class FolderRecorder:
         if round.round % self.every == 0 or round.round == self.last_round:
             self.folder.save_checkpoint(round.round, checkpoint, self.keep_last)
 
+    @property
+    def checkpoint_rounds(self) -> Sequence[int]:
+        """The rounds of which there are checkpoints."""
+        return self.folder.checkpoint_rounds
+
+    def earlier(self, round: int) -> Mapping[str, Any] | None:
+        """Return the newest whole checkpoint that was written before a round, if there is one."""
+        checkpoint = self.folder.checkpoint_before(round)
+        return None if checkpoint is None else checkpoint.state
+
+    def step_back(self, round: int, checkpoint: Mapping[str, Any]) -> None:
+        """Forget what came after `round`; the run goes on from this checkpoint of it.
+
+        The checkpoint is written first. Whoever resumes in between finds the newer one, fails in
+        the same round, and steps back to the same state.
+        """
+        self.folder.save_checkpoint(round, checkpoint, self.keep_last + 1)
+        self.folder.truncate_after(round)
+        self.events.begin_after(round)
+
 
 def recorded(
     server: Server,
     folder: RunFolder | Callable[[], RunFolder],
     *,
     every: int = 1,
-    keep_last: int = 2,
+    keep_last: int = 5,
 ) -> Generator[Round, None, None]:
     """Run `server` from the last checkpoint in its folder, and record it; yield each round.
 
@@ -94,14 +115,16 @@ def recorded(
         except KeyboardInterrupt:
             _end(folder, "interrupted", f"interrupted after round {server.state.round}")
             raise
-        except TooFewUpdates as error:
+        except (TooFewUpdates, BrokenModel) as error:
             _explain(folder, error)
             _end(folder, "failed", f"{type(error).__name__}: {error}")
             raise
         except BaseException as error:
             _end(folder, "failed", f"{type(error).__name__}: {error}")
             raise
-        folder.finish("done", server.reason or f"all {server.last_round} rounds were run")
+        reason = server.reason or f"all {server.last_round} rounds were run"
+        stepped = summary(server.steps_back.steps)
+        folder.finish("done", f"{reason}; {stepped}" if stepped else reason)
         write_report([folder], folder.report_path)
 
 
@@ -122,7 +145,7 @@ def export_model(server: Server, folder: RunFolder) -> None:
     export_weights(folder.model_path, layout, vector)
 
 
-def _explain(folder: RunFolder, error: TooFewUpdates) -> None:
+def _explain(folder: RunFolder, error: TooFewUpdates | BrokenModel) -> None:
     """Record why each client's update is missing; a resumed run removes these records."""
     if error.report is not None:
         round = Round(error.report, accuracy=None, loss=None, seconds=0.0, elapsed_s=0.0)

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from fedmx.server.clients import Overhead
+from fedmx.server.step_back import StepBack
 from layers.logic import RoundReport
 
 
@@ -27,6 +28,7 @@ class Round:
         client_accuracy_mean: mean over clients of the accuracy on a client's own test samples; None
             where it was not evaluated.
         client_accuracy_variance: variance of these accuracies; None where it was not evaluated.
+        stepped_back: the steps back after which this round was run.
     """
 
     report: RoundReport
@@ -39,6 +41,7 @@ class Round:
     overhead: Overhead = field(default_factory=Overhead)
     client_accuracy_mean: float | None = None
     client_accuracy_variance: float | None = None
+    stepped_back: tuple[StepBack, ...] = ()
 
     @property
     def round(self) -> int:
@@ -92,6 +95,7 @@ class Round:
 
     def record(self) -> dict[str, Any]:
         """Return the round's line of rounds.jsonl."""
+        steps = [step.record() for step in self.stepped_back]
         return {
             **self.report.numbers,  # first, so that hooks' names replace no others
             "round": self.round,
@@ -118,6 +122,7 @@ class Round:
             "clock_elapsed_s": self.clock_elapsed_s,
             "virtual": self.virtual,
             "learning_rate": self.report.learning_rate,
+            **({"stepped_back": steps} if steps else {}),
         }
 
     def client_records(self) -> list[dict[str, Any]]:

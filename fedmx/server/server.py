@@ -6,65 +6,39 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import InitVar, dataclass, field
+from dataclasses import InitVar, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
 from fedmx.monitoring.monitor import Monitor
-from fedmx.server.clients import Clients, SendsFiles
+from fedmx.server.clients import Clients, GoesBack, SendsFiles
 from fedmx.server.evaluation import Evaluation, Rows, evaluate
+from fedmx.server.last_good import Checkpoints, last_good
 from fedmx.server.round import Round
+from fedmx.server.step_back import StepsBack
+from fedmx.server.stop import Stop
+from fedmx.server.trial import trains
 from layers.compute.blas import one_blas_thread
 from layers.compute.engines.compute import Compute
 from layers.compute.scores import Scores
-from layers.logic import Logic, ServerState, run_round
+from layers.logic import BrokenModel, Logic, ServerState, run_round
 from layers.logic.storage.update_store import UpdateStore
 
 Scorer: TypeAlias = "Callable[[np.ndarray, np.ndarray, int], Scores | None]"
 """Evaluates weights and buffers on the server's samples with a batch size; or returns None."""
 
 
-class Recorder(Protocol):
+class Recorder(Checkpoints, Protocol):
     """Records every round before the next one begins."""
 
     def record(self, round: Round, checkpoint: Mapping[str, Any]) -> None:
         """Record a round and the checkpoint after it; an exception from here ends the run."""
 
-
-@dataclass(frozen=True)
-class Stop:
-    """When a run ends before its last round; the first condition that holds ends it.
-
-    Attributes:
-        accuracy: least accuracy of the global model, from 0 to 1.
-        loss: greatest loss of the global model.
-        seconds: duration of the run.
-        client_accuracy: least mean over clients of the accuracy on a client's own test samples.
-        clock_s: duration in seconds by the clients' clock, which may be virtual.
-    """
-
-    accuracy: float | None = None
-    loss: float | None = None
-    seconds: float | None = None
-    client_accuracy: float | None = None
-    clock_s: float | None = None
-
-    def reason(self, round: Round) -> str | None:
-        """Return why the run ends after `round`, or None."""
-        if self.accuracy is not None and (round.accuracy or 0.0) >= self.accuracy:
-            return f"accuracy {round.accuracy:.4f} reached {self.accuracy}"
-        mean = round.client_accuracy_mean
-        if self.client_accuracy is not None and (mean or 0.0) >= self.client_accuracy:
-            return f"mean accuracy over clients {mean:.4f} reached {self.client_accuracy}"
-        if self.loss is not None and round.loss is not None and round.loss <= self.loss:
-            return f"loss {round.loss:.4f} reached {self.loss}"
-        if self.seconds is not None and round.elapsed_s >= self.seconds:
-            return f"{round.elapsed_s:.0f} s passed the limit of {self.seconds:g} s"
-        if self.clock_s is not None and round.clock_elapsed_s >= self.clock_s:
-            return f"{round.clock_elapsed_s:.0f} s passed the clock's limit of {self.clock_s:g} s"
-        return None
+    def step_back(self, round: int, checkpoint: Mapping[str, Any]) -> None:
+        """Forget what came after `round`; the run goes on from this checkpoint of it."""
 
 
 @dataclass
@@ -93,6 +67,7 @@ class Server:
         clock_s: their duration by the clients' clock, which may be virtual, with the time between
             them in which no client was available.
         reason: why the run has ended; empty: it has not.
+        steps_back: how often the run has stepped back to an earlier model, and why.
     """
 
     network: Clients
@@ -113,11 +88,18 @@ class Server:
     elapsed_s: float = 0.0
     clock_s: float = 0.0
     reason: str = ""
+    steps_back: StepsBack = field(default_factory=StepsBack)
 
     def __post_init__(self, initial_state: ServerState | None) -> None:
         self._entered = 0
         self._shown = ExitStack()
-        self.state = initial_state or ServerState(0, *self.compute.engine.initial(self.logic.seed))
+        self._given_state = initial_state
+        self.state = self._first_state()
+
+    def _first_state(self) -> ServerState:
+        if self._given_state is not None:
+            return self._given_state
+        return ServerState(0, *self.compute.engine.initial(self.logic.seed))
 
     def __enter__(self) -> Server:
         self.network.__enter__()
@@ -157,6 +139,8 @@ class Server:
         self.elapsed_s = checkpoint["elapsed_s"]
         self.clock_s = checkpoint["clock_s"]
         self.reason = checkpoint["reason"]
+        if "steps_back" in checkpoint:
+            self.steps_back = StepsBack.of_tree(checkpoint["steps_back"])
         self.network.restore(checkpoint["clients"])
         if self.monitor is not None:
             self.monitor.goes_on_after(self.state.round)
@@ -167,20 +151,32 @@ class Server:
         While a round is yielded, `state` is the state after it. If the caller leaves the loop, the
         clients wait for the next round; call `finish` to end the run for them.
 
+        After a round that ends with a `BrokenModel` the server steps back to an earlier state, and
+        yields the rounds after it again.
+
         Raises:
+            BrokenModel: the server has stepped back too often, or has no earlier state.
             TooFewUpdates: too few updates were accepted; `state` is the state before the round.
         """
         if not self.reason and self.state.round >= self.last_round:
             self.reason = f"all {self.last_round} rounds were run"
         if self.reason:  # resumed after its last round: the clients may not know it
             self.finish(self.reason)
+        logic = replace(self.logic, trains=partial(trains, self.compute))
         while not self.reason:
             self.network.population()  # the time of waiting for clients does not count
             if self.monitor is not None:
                 self.monitor.begun(self.state.round + 1)
             began = time.monotonic()
-            with one_blas_thread():
-                self.state, report = run_round(self.state, self.network, self.logic, self.store)
+            try:
+                with one_blas_thread():
+                    self.state, report = run_round(self.state, self.network, logic, self.store)
+            except BrokenModel as error:
+                self.elapsed_s += time.monotonic() - began
+                self.clock_s += self.network.clock.waited_s + error.report.took_s
+                self._step_back(error)
+                continue
+            self.steps_back.note(report)
             found: Evaluation | None = None
             if report.round % self.evaluate_every == 0 or report.round == self.last_round:
                 found = self.evaluation()
@@ -198,6 +194,7 @@ class Server:
                 overhead=self.network.overhead(),
                 client_accuracy_mean=found.client_accuracy_mean if found else None,
                 client_accuracy_variance=found.client_accuracy_variance if found else None,
+                stepped_back=self.steps_back.leading_to(report.round),
             )
             self.reason = self.stop.reason(round) or ""
             if not self.reason and self.state.round >= self.last_round:
@@ -209,6 +206,19 @@ class Server:
             if self.reason:
                 self.finish(self.reason)
             yield round
+
+    def _step_back(self, error: BrokenModel) -> None:
+        """Go back to the last good state, without the client that is suspected first.
+
+        Raises:
+            BrokenModel: it has been done too often, or there is no earlier state.
+        """
+        steps, kept = self.steps_back, self.recorder
+        self.state = last_good(error, self.state, steps, self.logic, kept, self._first_state)
+        if isinstance(self.network, GoesBack):
+            self.network.go_back(f"the run steps back to round {self.state.round}")
+        if kept is not None:
+            kept.step_back(self.state.round, self.checkpoint())
 
     def finish(self, reason: str) -> None:
         """Tell the clients that the run is over, so that they end as well."""
@@ -255,4 +265,5 @@ class Server:
             "elapsed_s": self.elapsed_s,
             "clock_s": self.clock_s,
             "reason": self.reason,
+            "steps_back": self.steps_back.tree(),
         }

@@ -23,7 +23,14 @@ from layers.logic.core.messages import (
 from layers.logic.core.parts import Parts
 from layers.logic.core.peers import Peers
 from layers.logic.core.plan import Plan, Population, single_lanes
-from layers.logic.core.report import ClientReport, RoundReport, Times, TooFewUpdates, Traffic
+from layers.logic.core.report import (
+    BrokenModel,
+    ClientReport,
+    RoundReport,
+    Times,
+    TooFewUpdates,
+    Traffic,
+)
 from layers.logic.core.selector import SELECT, SURVEY, Inquiry, PendingOffers, Selector
 from layers.logic.core.state import ClientLedger, ClientState, ServerState
 from layers.logic.core.survey import Answer, Question
@@ -42,6 +49,7 @@ __all__ = [
     "Aggregator",
     "Answer",
     "Asset",
+    "BrokenModel",
     "PendingOffers",
     "ClientFailed",
     "ClientHalf",

@@ -11,6 +11,14 @@ class Rejected(LogicError):
     """One update or task is rejected; it is reported, and the round continues without it."""
 
 
+class CannotTrain(Rejected):
+    """A client cannot train on the model that it was sent, as it says or its update shows."""
+
+
+class NotUsable(LogicError):
+    """A model that nobody can go on with: it is not finite, or a round moved it too far."""
+
+
 class ClientFailed(LogicError):
     """A client's own code failed; the message names the client and the round."""
 

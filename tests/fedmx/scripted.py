@@ -255,6 +255,7 @@ def listening(certificates: Certificates, *, last: int = 1, **settings: Any) -> 
         "min_updates": 1,
         "seed": 7,
         "deadline_s": None,
+        "max_update": 1000.0,
     }
     logic = {name: settings.pop(name, value) for name, value in of_logic.items()}
     names = ("wait_for", "rejoin_s", "violations", "log_lines", "patience", "patience_s")

@@ -203,7 +203,8 @@ def alone(*clients: int) -> Fixed:
 
 
 def a_logic(selector: Selector, size: int = 3, **settings) -> Logic:
-    return Logic(layout=layout(size), selector=selector, **settings)
+    # A toy model has no scale, so that any update may be as large as it likes.
+    return Logic(layout=layout(size), selector=selector, **{"max_update": None, **settings})
 
 
 def a_state(logic: Logic, weights: Sequence[float] | None = None) -> ServerState:

@@ -23,7 +23,7 @@ from layers.logic.compression.upload import payload_of
 from layers.logic.core.hook import Context
 from layers.logic.core.messages import EMPTY, Task, Update
 from layers.logic.core.state import ServerState, frozen
-from layers.logic.errors import LogicError, Rejected
+from layers.logic.errors import LogicError, NotUsable, Rejected
 
 MISSED = "missed"
 
@@ -71,7 +71,7 @@ class ServerDownload:
         """Return the state with the model that the clients will have.
 
         Raises:
-            LogicError: the aggregated model is not finite.
+            NotUsable: the aggregated model is not finite.
         """
         if state.weights is context.start:
             return self._keep(state, context, np.zeros(0, np.uint8))  # no update was accepted
@@ -79,7 +79,7 @@ class ServerDownload:
         if "residual" in context.memory:
             change += context.memory["residual"]
         if not np.isfinite(change).all():
-            raise LogicError(
+            raise NotUsable(
                 f"round {context.round}: the aggregated model is not finite, so its change cannot "
                 "be encoded; lower the learning rate, or clip the updates"
             )

@@ -27,6 +27,11 @@ TrainsOnAsset: TypeAlias = Callable[
 buffers (b,), how to train, and a seed, and returns the weights (d,) and buffers (b,) after it."""
 
 
+Trains: TypeAlias = Callable[[np.ndarray, np.ndarray, Training, int], bool]
+"""A function that says whether a model can be trained on samples of the server: it takes weights
+(d,), buffers (b,), how to train, and a seed."""
+
+
 class Stage(IntEnum):
     """Where a hook stands among the others, in the order in which the server sends.
 
@@ -79,6 +84,8 @@ class Context:
             client; they are not checked.
         numbers: the numbers that `record` has added to the round's record.
         asset_sizes: on a server with assets, the number of samples of each, by name.
+        max_update: on the server, the largest norm of an update as a multiple of that of the model
+            plus 1; None: no bound.
     """
 
     round: int
@@ -99,6 +106,7 @@ class Context:
     answers: Mapping[str, Mapping[int, Slot]] = field(default_factory=dict)
     numbers: dict[str, float] = field(default_factory=dict)
     asset_sizes: Mapping[str, int] = field(default_factory=dict)
+    max_update: float | None = None
 
     def rng(self, purpose: str = "") -> np.random.Generator:
         """Return a generator for one purpose; each call starts the same draws again."""

@@ -5,6 +5,7 @@ They are frozen and hold only numbers, text and arrays, so they can be sent as t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Protocol, TypeAlias
@@ -20,6 +21,12 @@ PASS = "pass"
 """The key of the slot that numbers the pass of a lane, in tasks and updates from the second on."""
 
 NUMBER = "number"
+
+FAILURE = "failure"
+"""The key of the slot of an update that says by a code why the client made none."""
+
+CODE = "code"
+CANNOT_TRAIN = "cannot-train"  # on the model that it was sent: its loss or its update is not finite
 
 MOST_SAMPLES = 1 << 53  # of one client: exact in float64, and no weighted sum overflows
 
@@ -199,6 +206,11 @@ class Update:
         """The pass of the client's lane that it belongs to, from 1; 0: of none that there is."""
         return _pass_number(self.slots)
 
+    @property
+    def cannot_train(self) -> bool:
+        """Whether the client says that it cannot train on the model that it was sent."""
+        return self.slots.get(FAILURE, {}).get(CODE) == CANNOT_TRAIN
+
 
 @dataclass(frozen=True)
 class ClientLost:
@@ -233,6 +245,17 @@ class StateLost:
 @dataclass(frozen=True)
 class TimerFired:
     """The timer that the server's half of the round set has fired."""
+
+
+def no_update(task: Task, samples: int) -> Update:
+    """Return the answer to a task on whose model the client, with so many samples, cannot train.
+
+    An offer of it has a norm that is no number.
+    """
+    slots: dict[str, Slot] = {FAILURE: {CODE: CANNOT_TRAIN}}
+    metrics = {"norm": math.nan} if task.offer else {}
+    slots = in_pass(slots, task.pass_number)
+    return Update(task.round, task.client, samples, 0, EMPTY, EMPTY, metrics, slots)
 
 
 def in_pass(slots: Mapping[str, Slot], number: int) -> dict[str, Slot]:

@@ -60,6 +60,8 @@ class ClientReport:
         traffic: bytes of its messages in this round.
         times: its times; None for a client outside of the plan.
         offer: its offer, whatever the verdict; None without an offer.
+        code: ``"cannot-train"`` if it could not train on the model that it was sent; else empty.
+        peak: the largest absolute value of its accepted update.
     """
 
     client: int
@@ -72,6 +74,8 @@ class ClientReport:
     traffic: Traffic = field(default_factory=Traffic)
     times: Times | None = field(default=None, compare=False)
     offer: Offer | None = field(default=None, compare=False)
+    code: str = ""
+    peak: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -112,6 +116,22 @@ class RoundReport:
         if not losses:
             return None
         return sum(loss * n for loss, n in losses) / sum(n for _, n in losses)
+
+
+class BrokenModel(LogicError):
+    """A round cannot be concluded: clients cannot train on its model, or it made a broken one.
+
+    The state before the round is unchanged.
+
+    Attributes:
+        report: the report of the round.
+        at_start: whether the model that the round began with is broken, so that the state before it
+            is no good, either; otherwise the round made the broken model.
+    """
+
+    def __init__(self, why: str, report: RoundReport, at_start: bool) -> None:
+        self.report, self.at_start = report, at_start
+        super().__init__(why)
 
 
 class TooFewUpdates(LogicError):

@@ -10,6 +10,9 @@ import numpy as np
 
 from layers.logic.core.messages import EMPTY, Task
 
+EXCLUDED = "excluded"
+"""The key of the clients that are not asked any more, each with the reason, in a state's memory."""
+
 Memory: TypeAlias = "dict[str, Any]"
 """Named arrays, numbers, text, and mappings of them; a hook's half may keep these."""
 

@@ -1,14 +1,16 @@
-"""The Euclidean norm of a flat vector, with the same bits for any number of threads."""
+"""The Euclidean norm of a flat vector, with the same bits for any number of threads; its bound."""
 
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
 from layers.arithmetic import total
 from layers.logic.storage.stored_vector import Vector
 
+LARGEST = float(np.finfo(np.float32).max)
 BLOCK = 1 << 14  # values at a time, so that their squares stay in the processor's cache
 
 
@@ -18,9 +20,70 @@ def norm(vector: Vector) -> float:
     `numpy.linalg.norm` leaves the sum to BLAS, which splits it among its threads; and in float32
     the squares of large values overflow.
     """
+    return distance(vector, None)
+
+
+def distance(vector: Vector, other: np.ndarray | None) -> float:
+    """Return the norm of ``vector - other``, both float32 (d,), summed in float64; None is zero."""
     squares = 0.0
     for start in range(0, vector.size, BLOCK):
         part = vector[start : start + BLOCK].astype(np.float64)
+        if other is not None:
+            part -= other[start : start + BLOCK]
         np.multiply(part, part, out=part)
         squares += total(part)
     return math.sqrt(squares)
+
+
+def largest(vector: np.ndarray) -> float:
+    """Return the largest absolute value, or inf or NaN if there is one, without a copy."""
+    with np.errstate(invalid="ignore"):
+        return max(abs(float(vector.min(initial=0))), abs(float(vector.max(initial=0))))
+
+
+class Excess(NamedTuple):
+    """A norm that is above its bound.
+
+    Attributes:
+        norm: the norm.
+        bound: the bound.
+    """
+
+    norm: float
+    bound: float
+
+
+def excess(
+    vector: np.ndarray,
+    like: np.ndarray,
+    most: float | None,
+    *,
+    since: np.ndarray | None = None,
+    peak: float | None = None,
+    like_peak: float | None = None,
+) -> Excess | None:
+    """Return the norm of a vector if it is more than `most` times that of `like` plus 1.
+
+    No norm is computed where the largest absolute values show that it is not: the norm of d values
+    is at most sqrt(d) times the largest of them, and at least the largest.
+
+    Args:
+        vector: float32 (d,), finite.
+        like: float32 (any,), finite, to whose norm it is compared.
+        most: the factor, above 0; None: there is no bound. A norm must also be a float32 number.
+        since: float32 (d,), finite, which is first subtracted from the vector; None: nothing is.
+        peak: `largest` of the vector; None: it is not known yet.
+        like_peak: `largest` of `like`; None: it is not known yet.
+    """
+    if most is None:
+        return None
+    peak = largest(vector) if peak is None else peak
+    like_peak = largest(like) if like_peak is None else like_peak
+    if since is not None:
+        peak += like_peak if since is like else largest(since)
+    reach = peak * math.sqrt(vector.size)
+    if reach <= min(most * (like_peak + 1), LARGEST):
+        return None
+    bound = min(most * (norm(like) + 1), LARGEST)
+    found = distance(vector, since)
+    return Excess(found, bound) if found > bound else None

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
 
 from layers.logic.core.messages import Slot
 from layers.logic.core.peers import Peers
 from layers.logic.core.plan import Plan, Population
 from layers.logic.core.selector import SELECT, SURVEY
-from layers.logic.core.state import ServerState
+from layers.logic.core.state import EXCLUDED, ServerState
 from layers.logic.core.survey import ABOUT_MODEL, Question
 from layers.logic.errors import LogicError
+from layers.logic.population.client_sizes import ClientSizes
 from layers.logic.round.logic import Logic
 from layers.logic.seeds import derive, generator
 
@@ -49,12 +53,13 @@ def choose_cohort(state: ServerState, peers: Peers, logic: Logic) -> tuple[Serve
 
 def _survey(state: ServerState, peers: Peers, logic: Logic) -> tuple[ServerState, Population]:
     """Ask the clients that have not answered the surveys yet; return the state with the answers."""
+    excluded = set[Any](state.memory.get(EXCLUDED, ()))
     population = Population(
-        peers.population(),
+        _available(state, peers),
         training=logic.training_of(state.round + 1),
         deadline_s=logic.deadline_s,
         over_select=logic.over_select,
-        in_flight=tuple(state.in_flight),
+        in_flight=tuple(one for one in state.in_flight if one not in excluded),
         total=logic.clients,
     )
     questions = logic.selector.surveys()
@@ -75,7 +80,7 @@ def _survey(state: ServerState, peers: Peers, logic: Logic) -> tuple[ServerState
         )
         answers = state.memory[SURVEY]
     # A client that has left in the meantime cannot be selected.
-    return state, replace(population, samples=peers.population(), answers=answers)
+    return state, replace(population, samples=_available(state, peers), answers=answers)
 
 
 def _inquire(state: ServerState, population: Population, peers: Peers, logic: Logic) -> Population:
@@ -90,10 +95,20 @@ def _inquire(state: ServerState, population: Population, peers: Peers, logic: Lo
         given = answers.setdefault(question.name, {})
         given.update(_ask(question, clients, state, peers, logic))
     # A client that has left in the meantime cannot be selected, whatever it answered.
-    population = replace(population, samples=peers.population())
+    population = replace(population, samples=_available(state, peers))
     for name in {question.name for question, _ in inquiries}:
         answers[name] = {one: reply for one, reply in answers[name].items() if population.has(one)}
     return replace(population, answers=answers)
+
+
+def _available(state: ServerState, peers: Peers) -> Mapping[int, int]:
+    """Return the clients that can be asked and are not excluded, with their numbers of samples."""
+    samples, excluded = peers.population(), state.memory.get(EXCLUDED)
+    if not excluded:
+        return samples
+    sizes = ClientSizes.of(samples)
+    ids = np.fromiter(sizes, np.int64, len(sizes))
+    return sizes.only(ids[~np.isin(ids, list(excluded))])
 
 
 def _ask(

@@ -7,11 +7,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Literal
 
-from layers.logic.core.messages import ClientLost, Offer, StateLost, Task, Update, Verdict
+from layers.logic.core.messages import (
+    CANNOT_TRAIN,
+    ClientLost,
+    Offer,
+    StateLost,
+    Task,
+    Update,
+    Verdict,
+)
 from layers.logic.core.peers import Peers
 from layers.logic.core.plan import Plan
 from layers.logic.core.report import ClientReport
-from layers.logic.errors import Rejected
+from layers.logic.errors import CannotTrain, Rejected
 from layers.logic.round.dispatch import Dispatch
 from layers.logic.round.fold import Fold
 from layers.logic.round.lane import Lane
@@ -63,6 +71,7 @@ class Collection:
         self.fold = fold
         self._pipeline = pipeline
         self._aggregator, self._mask = logic.aggregator, logic.mask
+        self._max_update = logic.max_update
         self._foreign, self._samples_of = peers.foreign, peers.samples_of
         self._returned_lanes = 0  # number of lanes that have ended with an update
         self.outcomes: dict[int, ClientReport] = {}
@@ -107,7 +116,7 @@ class Collection:
         try:
             check_offer(offer, *self._samples(client))
         except Rejected as rejection:
-            self._drop(ClientReport(client, "rejected", str(rejection)))
+            self._drop(_rejected(client, rejection))
             return [Verdict(task.round, client, granted=False)]
         self._offers.add(offer)
         return self._settle(self._offers.verdicts(now_s))
@@ -126,9 +135,9 @@ class Collection:
             return []
         lane = self.dispatch.lane_of(update.client)
         try:
-            decoded = self._decode(update, task, lane)
+            decoded, peak = self._decode(update, task, lane)
         except Rejected as rejection:
-            return self._drop(ClientReport(update.client, "rejected", str(rejection)))
+            return self._drop(_rejected(update.client, rejection))
         except Exception as error:
             if not self._foreign:
                 raise
@@ -141,6 +150,7 @@ class Collection:
             samples=update.samples,
             steps=update.steps,
             metrics={**decoded.metrics, **self._offered_norm(update.client)},
+            peak=peak,
         )
         lane.add(decoded)
         return self._end(report)
@@ -188,8 +198,8 @@ class Collection:
         for client, reason in reasons.items():
             self.outcomes[client] = ClientReport(client, "lost", reason)
 
-    def _decode(self, update: Update, task: Task, lane: Lane) -> Update:
-        """Return an update, checked and decoded.
+    def _decode(self, update: Update, task: Task, lane: Lane) -> tuple[Update, float]:
+        """Return an update, checked and decoded, and its largest absolute value.
 
         Raises:
             Rejected: it fails a check.
@@ -200,11 +210,11 @@ class Collection:
         if self._mask is not None:
             update = replace(update, delta=self._mask.expand(update.delta))
         decoded = self._pipeline.receive(update)
-        check_content(decoded, lane.weights, lane.buffers)
+        peak = check_content(decoded, lane.weights, lane.buffers, self._max_update)
         if self._mask is not None:
             decoded = replace(decoded, delta=self._mask.travelling(decoded.delta))
         self._aggregator.inspect(decoded)
-        return decoded
+        return decoded, peak
 
     def _samples(self, client: int) -> tuple[int, int]:
         """Return how many samples a client announced, and how many hooks can make of them."""
@@ -286,3 +296,8 @@ class Collection:
                 report = ClientReport(client, "declined", reason or DECLINED, metrics=metrics)
                 self._drop(replace(report, samples=offer.samples))
         return given
+
+
+def _rejected(client: int, rejection: Rejected) -> ClientReport:
+    code = CANNOT_TRAIN if isinstance(rejection, CannotTrain) else ""
+    return ClientReport(client, "rejected", str(rejection), code=code)

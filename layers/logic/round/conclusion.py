@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from layers.logic.core.messages import CANNOT_TRAIN
 from layers.logic.core.peers import Peers
-from layers.logic.core.report import RoundReport, TooFewUpdates, Traffic
+from layers.logic.core.report import BrokenModel, RoundReport, TooFewUpdates, Traffic
 from layers.logic.core.selector import SELECT
 from layers.logic.core.state import ServerState, frozen
+from layers.logic.errors import NotUsable
 from layers.logic.round.collection import Collection
 from layers.logic.round.logic import Logic
 from layers.logic.round.pipeline import ServerPipeline
 from layers.logic.round.validation import check_model
+from layers.logic.seeds import derive
 
 
 def conclude(
@@ -25,16 +28,24 @@ def conclude(
 
     Raises:
         TooFewUpdates: fewer updates were accepted than the experiment asks for.
-        LogicError: the next model has values that are not finite.
+        BrokenModel: clients cannot train on the model of this round, or the next one has values
+            that are not finite, or is too far from this one.
     """
     round, plan, fold = state.round + 1, collection.plan, collection.fold
     fold.rest(collection.outcomes)
     report = _report(round, collection, peers, logic)
     accepted = report.of("accepted")
+    _check_trainable(state, report, logic)
     if len(accepted) < logic.min_updates:
         raise TooFewUpdates(len(accepted), logic.min_updates, report)
-    after = pipeline.conclude(fold.finish(state))
-    check_model(after, logic)
+    try:
+        aggregated = fold.finish(state)
+        check_model(aggregated, logic, state)  # so that no server optimiser keeps a broken one
+        after = pipeline.conclude(aggregated)
+        if after.weights is not aggregated.weights:
+            check_model(after, logic, state)
+    except NotUsable as error:
+        raise BrokenModel(str(error), report, at_start=False) from error
     kept = logic.selector.on_round_end(after.memory.get(SELECT, {}), report)
     memory = {**after.memory, **pipeline.memory, SELECT: dict(kept)}
     # A client knows its memory by the round of its task, which may have been an earlier one.
@@ -52,6 +63,32 @@ def conclude(
         in_flight=collection.dispatch.in_flight(),
     )
     return after, replace(report, numbers=pipeline.numbers)
+
+
+def _check_trainable(state: ServerState, report: RoundReport, logic: Logic) -> None:
+    """Check that it is not the model's fault if clients could not train.
+
+    What clients say is believed only if they are more than those whose updates were accepted, and
+    if the server cannot train either or they are more than half of all clients: a few attackers
+    cannot undo the work of the others by a word.
+
+    Raises:
+        BrokenModel: it is the model's fault.
+    """
+    saying = [one.client for one in report.clients if one.code == CANNOT_TRAIN]
+    if len(saying) <= len(report.of("accepted")):
+        return
+    if 2 * len(saying) <= (logic.clients or report.selected):
+        seed = derive(logic.seed, "trial", report.round)
+        training = logic.training_of(report.round)
+        if logic.trains is None or logic.trains(state.weights, state.buffers, training, seed):
+            return
+    raise BrokenModel(
+        f"round {report.round}: {len(saying)} of {report.selected} clients cannot train on the "
+        f"model after round {state.round}, since losses or updates are not finite",
+        report,
+        at_start=True,
+    )
 
 
 def _report(round: int, collection: Collection, peers: Peers, logic: Logic) -> RoundReport:

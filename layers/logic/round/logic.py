@@ -11,7 +11,7 @@ from layers.logic.aggregators.mean import Mean
 from layers.logic.core.aggregator import Aggregator
 from layers.logic.core.asset import Asset, assets_of, declared_assets
 from layers.logic.core.engine import Data
-from layers.logic.core.hook import Auxiliary, Hook, TrainsOnAsset
+from layers.logic.core.hook import Auxiliary, Hook, Trains, TrainsOnAsset
 from layers.logic.core.mask import Mask
 from layers.logic.core.messages import Layout, Task, Training
 from layers.logic.core.selector import Selector
@@ -45,6 +45,9 @@ class Logic:
             update that has not arrived by then is lost.
         over_select: factor by which more clients are asked than are needed, of which the first are
             accepted. It has no effect on a selector whose plan is for certain clients.
+        max_update: the largest norm of an update, and of what a round makes of the updates, as a
+            multiple of the norm of the model plus 1; a larger update is rejected. For buffers it is
+            the square of this multiple. None: no bound.
         trainer: how a client makes its update from the received model.
         mask: which tensors are sent; None: all.
         auxiliary: on a server with samples of its own, trains a model on them: it takes weights
@@ -52,6 +55,8 @@ class Logic:
         train_on_asset: on a server with assets, trains a model on one of them: it takes the asset's
             name before these, and returns the weights (d,) and buffers (b,) afterwards.
         asset_sizes: on a server with assets, the number of samples of each, by name.
+        trains: on a server, whether a model can be trained on samples of its own: it takes weights
+            (d,), buffers (b,), how to train, and a seed; None: only clients can tell.
 
     Raises:
         LogicError: a setting is wrong, or the parts do not fit together.
@@ -68,11 +73,13 @@ class Logic:
     min_updates: int = 1
     deadline_s: float | None = None
     over_select: float = 1.0
+    max_update: float | None = 1000.0
     trainer: Trainer = field(default_factory=LocalSgd)
     mask: Mask | None = None
     auxiliary: Auxiliary | None = field(default=None, compare=False)
     train_on_asset: TrainsOnAsset | None = field(default=None, compare=False)
     asset_sizes: Mapping[str, int] = field(default_factory=dict, compare=False)
+    trains: Trains | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         if isinstance(self.hooks, Hook):
@@ -94,6 +101,8 @@ class Logic:
             raise LogicError(f"deadline_s must be above 0, not {self.deadline_s}")
         if not 1 <= self.over_select < np.inf:
             raise LogicError(f"over_select must be 1 or more, not {self.over_select}")
+        if self.max_update is not None and not 0 < self.max_update < np.inf:
+            raise LogicError(f"max_update must be above 0 or null, not {self.max_update}")
         object.__setattr__(self, "hooks", in_order(self.hooks))
         coding = [type(hook).__name__ for hook in self.hooks if hook.encodes_model]
         if self.mask is not None and coding:
@@ -174,6 +183,7 @@ class Logic:
             self.auxiliary,
             self.train_on_asset,
             self.asset_sizes,
+            self.max_update,
         )
 
     def client_pipeline(

@@ -41,6 +41,7 @@ class ServerPipeline:
         auxiliary: Auxiliary | None = None,
         train_on_asset: TrainsOnAsset | None = None,
         asset_sizes: Mapping[str, int] = MappingProxyType({}),
+        max_update: float | None = None,
     ) -> None:
         self._halves = halves
         self._state = state
@@ -48,6 +49,7 @@ class ServerPipeline:
         self._auxiliary = auxiliary
         self._train_on_asset = train_on_asset
         self._asset_sizes = asset_sizes
+        self._max_update = max_update
         self._training = training
         self._layout = layout
         self._seed = seed
@@ -171,6 +173,7 @@ class ServerPipeline:
             auxiliary=self._auxiliary,
             train_on_asset=self._train_on_asset,
             asset_sizes=self._asset_sizes,
+            max_update=self._max_update,
             answers=self._state.memory.get(SURVEY, {}),
         )
 

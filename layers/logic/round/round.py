@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import replace
@@ -16,13 +17,14 @@ from layers.logic.core.messages import (
     TimerFired,
     Update,
     in_pass,
+    no_update,
 )
 from layers.logic.core.peers import Peers
 from layers.logic.core.report import RoundReport
 from layers.logic.core.state import ClientState, ServerState
 from layers.logic.core.survey import HOOKS, Answer, Question, answer_survey
 from layers.logic.core.trainer import TRAINER
-from layers.logic.numeric.norm import norm
+from layers.logic.numeric.norm import largest, norm
 from layers.logic.round.cohort import choose_cohort
 from layers.logic.round.collection import Collection
 from layers.logic.round.conclusion import conclude
@@ -54,7 +56,9 @@ def run_round(
 
     Raises:
         TooFewUpdates: fewer updates were accepted than `logic.min_updates`; `state` stays valid.
-        LogicError: the plan cannot be carried out, or the new model is not finite.
+        BrokenModel: clients cannot train on the model, or the round made one that is not finite or
+            too far from it; `state` stays valid.
+        LogicError: the plan cannot be carried out.
     """
     state, cohort = choose_cohort(warmed_up(state, logic), peers, logic)
     plan, population = cohort.plan, cohort.population
@@ -108,6 +112,9 @@ def answer(
 
     It depends on its arguments alone, and is the same in a simulation and in a deployed client.
 
+    On a model with which neither losses nor updates are finite, the update says so instead
+    (`Update.cannot_train`), and the memory is unchanged.
+
     Args:
         task: the task from the server.
         memory: the memory of the client's hooks and trainer.
@@ -140,6 +147,8 @@ def answer(
     if logic.selector.rms_loss and report.steps:
         metrics["rms_loss"] = report.rms_loss
     delta = engine.weights - received.weights
+    if not math.isfinite(largest(delta)) or not all(map(math.isfinite, metrics.values())):
+        return no_update(task, len(data)), memory
     kept: Mapping[str, dict[str, object]] = {}
     if mask is not None:
         delta, kept = mask.keep(delta, engine.weights)

@@ -11,7 +11,8 @@ import numpy as np
 
 from layers.logic.core.messages import MOST_SAMPLES, Offer, Task, Update
 from layers.logic.core.state import ServerState
-from layers.logic.errors import LogicError, Rejected
+from layers.logic.errors import CannotTrain, NotUsable, Rejected
+from layers.logic.numeric.norm import LARGEST, Excess, excess, largest
 from layers.logic.round.logic import Logic
 
 MOST = 1e200  # for numbers from clients: no sum of them, weighted by samples, overflows
@@ -34,6 +35,8 @@ def check_envelope(update: Update, task: Task, announced: int, most: int) -> Non
         raise Rejected(f"an update of round {update.round} in round {task.round}")
     if update.pass_number != task.pass_number:
         raise Rejected(f"an update of another pass than the {task.pass_number}. of its lane")
+    if update.cannot_train:
+        raise CannotTrain("it cannot train: its loss or its update is not finite")
     _check_samples(update.samples, announced, most)
     _check_count("number of local steps", update.steps, least=0)
 
@@ -52,6 +55,8 @@ def check_offer(offer: Offer, announced: int, most: int) -> None:
             have.
     """
     _check_samples(offer.samples, announced, most)
+    if math.isnan(offer.norm):
+        raise CannotTrain("an offer of norm nan: it cannot train")
     if not 0 <= offer.norm <= MOST:
         raise Rejected(f"an offer of norm {offer.norm}; it must be from 0 to 1e200")
     if not 0 <= offer.upload_s <= MOST:
@@ -59,14 +64,27 @@ def check_offer(offer: Offer, announced: int, most: int) -> None:
     _check_metrics(offer.metrics)
 
 
-def check_content(update: Update, weights: np.ndarray, buffers: np.ndarray) -> None:
+def check_content(
+    update: Update, weights: np.ndarray, buffers: np.ndarray, most: float | None
+) -> float:
     """Check the decoded vectors against those of the global model, and the metrics.
 
+    Returns:
+        The largest absolute value of the update.
+
+    Args:
+        update: the decoded update.
+        weights: float32 (d,), the weights that its client started from.
+        buffers: float32 (b,), the buffers that its client started from.
+        most: the largest norm of an update, as a multiple of that of the weights plus 1; None: no
+            bound (see `Logic.max_update`).
+
     Raises:
-        Rejected: a vector has a wrong length or type or a value that is not finite, the sum of
-            weights and update is not finite, or a metric is not finite or above 1e200.
+        Rejected: a vector has a wrong length or type, a value that is not finite or a norm above
+            its bound, the sum of weights and update is not finite, or a metric is not finite or
+            above 1e200.
     """
-    largest: dict[str, float] = {}
+    peaks: dict[str, float] = {}
     for name, vector, like in (
         ("update", update.delta, weights),
         ("buffers", update.buffers, buffers),
@@ -75,29 +93,50 @@ def check_content(update: Update, weights: np.ndarray, buffers: np.ndarray) -> N
             raise Rejected(f"{name} of shape {vector.shape}; the model's is {like.shape}")
         if vector.dtype != np.float32:
             raise Rejected(f"{name} of type {vector.dtype}; it must be float32")
-        largest[name] = _largest(vector)
-        if not math.isfinite(largest[name]):
-            raise Rejected(f"{name} with {int((~np.isfinite(vector)).sum())} values not finite")
-    if largest["update"] + _largest(weights) > float(np.finfo(np.float32).max):
+        peaks[name] = largest(vector)
+        if not math.isfinite(peaks[name]):
+            raise CannotTrain(f"{name} with {int((~np.isfinite(vector)).sum())} values not finite")
+    peak, peak_before = peaks["update"], largest(weights)
+    if above := excess(update.delta, weights, most, peak=peak, like_peak=peak_before):
+        raise Rejected(f"update of norm {above.norm:.3g}; {_bound(above, most)}")
+    # Buffers hold variances, which grow with the square of what the model computes.
+    square, peak_buffers = most and most**2, peaks["buffers"]
+    if above := excess(update.buffers, buffers, square, since=buffers, peak=peak_buffers):
+        raise Rejected(f"buffers that moved by {above.norm:.3g}; {_bound(above, most)}")
+    if peak + peak_before > LARGEST:
         with np.errstate(over="ignore"):
             if not np.isfinite(weights + update.delta).all():
                 raise Rejected("update that is finite, but makes a model that is not")
     _check_metrics(update.metrics)
+    return peak
 
 
-def check_model(state: ServerState, logic: Logic) -> None:
+def check_model(state: ServerState, logic: Logic, before: ServerState | None = None) -> None:
     """Check the next global model, so that a broken one is never sent or kept.
 
+    Args:
+        state: the state with the next model.
+        logic: logic of the experiment.
+        before: the state before the round; None: the model may be anything that is finite.
+
     Raises:
-        LogicError: a value is not finite; the state before the round stays valid.
+        NotUsable: a value is not finite, or the round moved the model farther than an update may
+            (see `Logic.max_update`); the state before the round stays valid.
     """
-    if not math.isfinite(_largest(state.weights)) or not math.isfinite(_largest(state.buffers)):
-        hooks = "".join(f", {type(hook).__name__}" for hook in logic.hooks)
-        raise LogicError(
-            f"round {state.round + 1}: {type(logic.aggregator).__name__}{hooks} made a model with "
-            "values that are not finite; the model before this round is kept; lower the learning "
-            "rate (the server's, too) or clip"
-        )
+    parts = [type(part).__name__ for part in (logic.aggregator, *logic.hooks)]
+    who = f"round {state.round + 1}: {', '.join(parts)}"
+    advice = (
+        "the model before this round is kept; lower the learning rate (the server's, too) or clip"
+    )
+    peak = largest(state.weights)
+    if not math.isfinite(peak) or not math.isfinite(largest(state.buffers)):
+        raise NotUsable(f"{who} made a model with values that are not finite; {advice}")
+    if before is None or state.weights is before.weights:
+        return
+    most = logic.max_update
+    if above := excess(state.weights, before.weights, most, since=before.weights, peak=peak):
+        moved = f"moved the model by {above.norm:.3g}"
+        raise NotUsable(f"{who} {moved}; {_bound(above, most)}; {advice}")
 
 
 def _check_samples(samples: Any, announced: int, most: int) -> None:
@@ -116,10 +155,10 @@ def _check_count(name: str, count: Any, least: int) -> None:
 def _check_metrics(metrics: Mapping[str, Any]) -> None:
     for name, value in metrics.items():
         if not isinstance(value, (int, float)) or not abs(value) <= MOST:
-            raise Rejected(f"a metric {name!r} of {value}; it must be a number up to 1e200")
+            broken = isinstance(value, float) and not math.isfinite(value)
+            kind = CannotTrain if broken else Rejected
+            raise kind(f"a metric {name!r} of {value}; it must be a number up to 1e200")
 
 
-def _largest(vector: np.ndarray) -> float:
-    """Return the largest absolute value, or inf or NaN if there is one, without a copy."""
-    with np.errstate(invalid="ignore"):
-        return max(abs(float(vector.min(initial=0))), abs(float(vector.max(initial=0))))
+def _bound(above: Excess, most: float | None) -> str:
+    return f"with logic.max_update {most:g} it may be {above.bound:.3g}"

@@ -55,6 +55,7 @@ LIMITS = {
     "LogicSection": {
         "min_updates": (1, *WHOLE),
         "over_select": (1.0, (BELOW_1, math.nextafter(100, 101), *NOT_FINITE), (1.0, 100.0)),
+        "max_update": (1000.0, (0, -1, *NOT_FINITE), (1e-3, 1e30)),
     },
     "ClockSection": {
         "deadline_s": (None, *POSITIVE),
@@ -84,7 +85,7 @@ LIMITS = {
         "incoming_mib": (None, *COUNT),
         "token_file": (None, ("", "a\0b"), (Path("token"),)),
     },
-    "CheckpointSection": {"every": (1, *COUNT), "keep": (2, *COUNT)},
+    "CheckpointSection": {"every": (1, *COUNT), "keep": (5, *COUNT)},
     "RunSection": {
         "folder": (Path("runs"), ("", "a\0b"), (Path("elsewhere"),)),
         "fold_memory_mb": (None, *COUNT),

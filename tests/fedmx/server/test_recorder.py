@@ -57,5 +57,5 @@ def test_the_checkpoint_is_never_ahead_of_the_records() -> None:
         ("round", 1),
         ("clients", [4, 2]),
         ("events", 1, {"epsilon": 0.5}),
-        ("checkpoint", 1, {"at": 1}, 2),
+        ("checkpoint", 1, {"at": 1}, 5),
     ]

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from layers.logic import Contribution, Logic, Training, Update, run_round
+from layers.logic import Contribution, Training, Update, run_round
 from layers.logic.aggregators.fednova import FedNova
 from layers.logic.aggregators.mean import Mean
 from layers.logic.aggregators.norm_clip import NormClip
@@ -25,7 +25,7 @@ from tests.logic.memory_peers import (
     alone,
     same_bits,
 )
-from tests.logic.quadratic import bowl, bowls, layout
+from tests.logic.quadratic import bowl, bowls
 
 CLIENTS = bowls(6, noise=0.3)
 floats = st.floats(-(2.0**100), 2.0**100, width=32)
@@ -122,7 +122,7 @@ class Stream:
 )
 def test_a_fold_holds_one_update_and_the_sum_not_all_updates(aggregator) -> None:
     clients, size = 50, 500_000
-    logic = Logic(layout=layout(size), selector=alone(*range(clients)), aggregator=aggregator)
+    logic = a_logic(alone(*range(clients)), size, aggregator=aggregator)
     state = replace(a_state(logic), buffers=EMPTY)
     tracemalloc.start()
     try:

@@ -15,6 +15,7 @@ from layers.logic.core.state import ServerState
 from layers.logic.errors import LogicError, Rejected
 from layers.logic.hooks.gradient_reply import GradientReply
 from layers.logic.numeric.accumulation import accumulation
+from layers.logic.numeric.norm import excess
 
 VARIATE = "variate"  # c, on its way down
 CHANGE = "change"  # c_i+ - c_i, on its way up
@@ -111,7 +112,13 @@ class _Server(ServerHalf):
         return task
 
     def receive(self, update: Update, context: Context) -> Update:
-        _checked(context.slot.get(CHANGE), context)
+        change, most = _checked(context.slot.get(CHANGE), context), context.max_update
+        rate = context.training.learning_rate  # a variate is a gradient, and an update is eta of it
+        above = excess(change, context.start, None if most is None else most / rate)
+        if above is not None:
+            raise Rejected(
+                f"a control variate that moved by {above.norm:.3g}; it may by {above.bound:.3g}"
+            )
         return update
 
     def on_accepted(self, update: Update, context: Context) -> None:

@@ -1,0 +1,104 @@
+"""The state from which a run goes on after a round that ended with a broken model."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Protocol
+
+from fedmx.server.step_back import MOST_IN_A_ROW, MOST_ROUNDS, StepBack, StepsBack
+from layers.logic import BrokenModel, Logic, ServerState
+from layers.logic.core.state import EXCLUDED
+
+log = logging.getLogger("fedmx.server")
+
+
+class Checkpoints(Protocol):
+    """The checkpoints that a run has kept."""
+
+    @property
+    def checkpoint_rounds(self) -> Sequence[int]:
+        """The rounds of which there are checkpoints."""
+
+    def earlier(self, round: int) -> Mapping[str, Any] | None:
+        """Return the newest checkpoint that was recorded before a round; None: there is none."""
+
+
+def last_good(
+    error: BrokenModel,
+    state: ServerState,
+    steps: StepsBack,
+    logic: Logic,
+    kept: Checkpoints | None,
+    first: Callable[[], ServerState],
+) -> ServerState:
+    """Return the state to go on from, without the client that is suspected first.
+
+    Args:
+        error: how the round after `state` ended.
+        state: the present state.
+        steps: the steps back so far; the new one is added.
+        logic: logic of the experiment.
+        kept: the checkpoints; None: there are none.
+        first: makes the state before the first round.
+
+    Raises:
+        BrokenModel: the run has stepped back too often, or there is no earlier state.
+    """
+    report = error.report
+    if steps.in_a_row(report.round) >= MOST_IN_A_ROW:
+        raise _ended(error, f"stepping back {MOST_IN_A_ROW} times did not help")
+    if not error.at_start:
+        steps.note(report)
+    good = _before_the_worst(error, state, steps, kept, first)
+    suspects = steps.suspects(good.round)
+    excluded: dict[Any, str] = dict(state.memory.get(EXCLUDED, {}))
+    new = tuple(one for one in suspects[:1] if one not in excluded)
+    left = (logic.clients or report.selected) - len(excluded) - len(new)
+    if left < max(logic.min_updates, 1):
+        new = ()
+    excluded.update(dict.fromkeys(new, f"suspected in round {report.round}"))
+    step = StepBack(report.round, good.round, str(error), suspects, new)
+    steps.forget_after(good.round)
+    steps.steps.append(step)
+    log.warning("round %d: %s", step.round, step)
+    return replace(good, memory={**good.memory, EXCLUDED: excluded}) if excluded else good
+
+
+def _before_the_worst(
+    error: BrokenModel,
+    state: ServerState,
+    steps: StepsBack,
+    kept: Checkpoints | None,
+    first: Callable[[], ServerState],
+) -> ServerState:
+    """Return the newest state from before the round with the largest of all known updates.
+
+    A model that clients can just train on may be as bad as the one that they cannot.
+
+    Raises:
+        BrokenModel: the present one is the first, or nothing has kept the earlier ones.
+    """
+    failed = error.report.round
+    from_start = state.round <= MOST_ROUNDS  # after more, too much would be lost
+    rounds = () if kept is None else kept.checkpoint_rounds
+    worst = steps.worst_round(0 if from_start else min(rounds, default=state.round))
+    if not error.at_start and worst == failed and not steps.retried(failed):
+        return state
+    before = state.round if worst is None else min(worst, state.round)
+    checkpoint = None if kept is None else kept.earlier(before)
+    if checkpoint is not None:
+        return ServerState.of_tree(checkpoint["server"])
+    if not state.round or not from_start:
+        raise _ended(error, "no earlier model is kept to go on from")
+    return first()
+
+
+def _ended(error: BrokenModel, why: str) -> BrokenModel:
+    return BrokenModel(
+        f"{error}; {why}; lower the learning rate, use an aggregator that tolerates bad updates, "
+        "or keep more checkpoints",
+        error.report,
+        error.at_start,
+    )

@@ -1,0 +1,41 @@
+"""When a run ends before its last round."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fedmx.server.round import Round
+
+
+@dataclass(frozen=True)
+class Stop:
+    """When a run ends before its last round; the first condition that holds ends it.
+
+    Attributes:
+        accuracy: least accuracy of the global model, from 0 to 1.
+        loss: greatest loss of the global model.
+        seconds: duration of the run.
+        client_accuracy: least mean over clients of the accuracy on a client's own test samples.
+        clock_s: duration in seconds by the clients' clock, which may be virtual.
+    """
+
+    accuracy: float | None = None
+    loss: float | None = None
+    seconds: float | None = None
+    client_accuracy: float | None = None
+    clock_s: float | None = None
+
+    def reason(self, round: Round) -> str | None:
+        """Return why the run ends after `round`, or None."""
+        if self.accuracy is not None and (round.accuracy or 0.0) >= self.accuracy:
+            return f"accuracy {round.accuracy:.4f} reached {self.accuracy}"
+        mean = round.client_accuracy_mean
+        if self.client_accuracy is not None and (mean or 0.0) >= self.client_accuracy:
+            return f"mean accuracy over clients {mean:.4f} reached {self.client_accuracy}"
+        if self.loss is not None and round.loss is not None and round.loss <= self.loss:
+            return f"loss {round.loss:.4f} reached {self.loss}"
+        if self.seconds is not None and round.elapsed_s >= self.seconds:
+            return f"{round.elapsed_s:.0f} s passed the limit of {self.seconds:g} s"
+        if self.clock_s is not None and round.clock_elapsed_s >= self.clock_s:
+            return f"{round.clock_elapsed_s:.0f} s passed the clock's limit of {self.clock_s:g} s"
+        return None

@@ -1,0 +1,39 @@
+"""A trial: whether a model can be trained, on samples of the server."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+
+from layers.compute.data.samples import Samples
+from layers.compute.engines.compute import Compute
+from layers.logic import Training
+
+MOST_SAMPLES = 1000
+MOST_STEPS = 200
+
+
+def trains(
+    compute: Compute, weights: np.ndarray, buffers: np.ndarray, training: Training, seed: int
+) -> bool:
+    """Return whether the loss and the weights are finite after training as a client does.
+
+    Args:
+        compute: the engine, and the samples, of which the first 1000 are used.
+        weights: float32 (d,), the model.
+        buffers: float32 (b,), its non-trainable state.
+        training: how clients train; at most 200 steps are taken.
+        seed: seed of every random draw.
+    """
+    samples, engine = compute.samples, compute.engine
+    few = Samples(samples.x[:MOST_SAMPLES], samples.y[:MOST_SAMPLES])
+    batch = min(training.batch_size, len(few)) or len(few)
+    steps = training.steps
+    if steps is None:
+        steps = training.epochs * -(-len(few) // batch)
+    plan = dataclasses.replace(training, steps=min(max(steps, 1), MOST_STEPS), loss="running")
+    engine.load(weights, buffers)
+    report = engine.train(few, plan, seed)
+    return math.isfinite(report.loss) and bool(np.isfinite(engine.weights).all())
