@@ -256,6 +256,7 @@ def listening(certificates: Certificates, *, last: int = 1, **settings: Any) -> 
         "seed": 7,
         "deadline_s": None,
         "max_update": 1000.0,
+        "clients": None,
     }
     logic = {name: settings.pop(name, value) for name, value in of_logic.items()}
     names = ("wait_for", "rejoin_s", "violations", "log_lines", "patience", "patience_s")

@@ -78,7 +78,7 @@ def _check_trainable(state: ServerState, report: RoundReport, logic: Logic) -> N
     saying = [one.client for one in report.clients if one.code == CANNOT_TRAIN]
     if len(saying) <= len(report.of("accepted")):
         return
-    if 2 * len(saying) <= (logic.clients or report.selected):
+    if logic.clients is None or 2 * len(saying) <= logic.clients:
         seed = derive(logic.seed, "trial", report.round)
         training = logic.training_of(report.round)
         if logic.trains is None or logic.trains(state.weights, state.buffers, training, seed):

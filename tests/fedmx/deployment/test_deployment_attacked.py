@@ -48,7 +48,8 @@ HOOKS: dict[str, tuple[Hook, ...]] = {"fedavg": (), "fedavgm": (FedAvgM(),)}
 
 
 def server_of(certificates: Certificates, name: str, **settings: Any) -> Any:
-    return listening(certificates, last=ROUNDS, wait_for=4, hooks=HOOKS[name], **settings)
+    settings = {"wait_for": 4, "clients": 4, "hooks": HOOKS[name], **settings}
+    return listening(certificates, last=ROUNDS, **settings)
 
 
 def a_folder(parent: Path) -> RunFolder:
