@@ -29,6 +29,7 @@ EVENTS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     ),
     "waiting for the answers of clients %s %s": ("waiting_for_answers", ("clients", "since")),
     "round %d: waiting for clients %s %s": ("waiting_for_updates", ("round", "clients", "since")),
+    "round %d: %s": ("round_stepped_back", ("round", "reason")),
     "%s: cannot write the status (%s)": ("status_not_written", ("path", "reason")),
     # either end
     "the %s was read again and is used from now on": ("certificates_renewed", ("what",)),

@@ -245,7 +245,11 @@ def test_the_command_tells_the_status_by_run_and_by_address_while_it_runs_and_af
         metrics = server.line("metrics at http://").split("http://")[1].split("/")[0]
         server.line("run folder: ")
         run = str(deployment.run.path)
-        until(lambda: (deployment.run.path / "live.json").exists(), lambda: server.output)
+        server.line("waiting for clients: 0 of 2 are ready")
+        live = deployment.run.path / "live.json"
+        until(
+            lambda: live.exists() and json.loads(live.read_text())["waiting"], lambda: server.output
+        )
         texts = [fedmx("status", where, cwd=tmp_path) for where in (run, metrics)]
         for text in texts:
             assert (text.code, text.err) == (0, "")
@@ -260,7 +264,8 @@ def test_the_command_tells_the_status_by_run_and_by_address_while_it_runs_and_af
         assert [one.code() for one in (*clients, server)] == [0, 0, 0]
         done = json.loads(fedmx("status", run, "--json", cwd=tmp_path).out)
         assert (done["state"], done["rounds_done"], done["last_round"]) == ("done", 2, 2)
-        assert done["updates"] == {"accepted": 4, "rejected": 0, "declined": 0, "lost": 0}
+        # One client a round: the default fraction is a tenth.
+        assert done["updates"] == {"accepted": 2, "rejected": 0, "declined": 0, "lost": 0}
         assert (done["waiting"], done["pid"], done["ready"]) == (None, None, [])
         records = deployment.run.rounds()
         assert done["received_bytes"] == sum(record["up_bytes"] for record in records)
