@@ -47,6 +47,7 @@ class Outbox:
         self._open_messages = 0
         self._last_stream = 0
         self._partials: list[bytes] = []  # what the receiver has of messages, in its words
+        self._begun_anew = False  # and the receiver forgets what it has
         self.finished: list[OutgoingMessage] = []
         self.unreadable: list[tuple[int, str]] = []
 
@@ -152,6 +153,8 @@ class Outbox:
         Raises:
             LimitExceeded: there were too many.
         """
+        if self._begun_anew:  # before this frame came
+            return
         if len(self._partials) >= self.max_streams:
             raise LimitExceeded(f"parts of more than {self.max_streams} messages are there")
         self._partials.append(words)
@@ -167,7 +170,8 @@ class Outbox:
             message.take(found[0])
             return Kind.CONTINUE, same[found]
         if size >= LEAST_BYTES:
-            self._partials.clear()  # so does the receiver
+            self._begun_anew = True
+            self._partials.clear()
         return Kind.MESSAGE, SIZE.pack(size)
 
 

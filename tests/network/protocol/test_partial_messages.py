@@ -157,6 +157,19 @@ def test_a_part_is_continued_once_and_not_after_another_large_message() -> None:
         assert ended.code == "protocol-error"
 
 
+def test_what_a_receiver_has_is_not_heeded_after_a_large_message_began() -> None:
+    """The receiver forgets it when it sees that message, whichever of the two frames came first."""
+    payload = CODEC.encode(message(3, 2 << 20))
+    client, server = sessions()
+    crossing = PART.pack(payload.size, 1 << 20, hashlib.sha256(bytes(payload)[: 1 << 20]).digest())
+    for _ in range(2):
+        client.send_message(payload)
+        wire = drained(client)
+        client.receive_data(frame(Kind.PARTIAL, 0, crossing), 0.0)
+        (event,) = server.receive_data(wire, 0.0)
+        assert isinstance(event, Arrived)
+
+
 def test_a_peer_that_says_it_has_parts_of_many_messages_is_refused() -> None:
     _, server = sessions()
     words = frame(Kind.PARTIAL, 0, PART.pack(2 << 20, 1 << 20, bytes(32)))

@@ -274,7 +274,7 @@ MAY_COME = {
     State.AWAIT_HELLO: {"HELLO", "REFUSAL"},
     State.DECIDING: {"REFUSAL"},
     State.OPEN: {
-        *("PING", "PONG", "MESSAGE", "DATA", "GOODBYE", "REFUSAL"),
+        *("PING", "PONG", "MESSAGE", "DATA", "PARTIAL", "CONTINUE", "GOODBYE", "REFUSAL"),
         *("FILE_OFFER", "FILE_ACCEPT", "FILE_START", "FILE_DATA", "FILE_DONE"),
         *("FILE_REFUSED", "FILE_CANCELLED"),
     },

@@ -26,6 +26,7 @@ from tests.network.cutting_proxy import CuttingProxy
 from tests.network.protocol.wire_messages import CODEC, Note, Task, await_event
 
 QUICK = Backoff(first_s=0.01, longest_s=0.05)
+SLOW = Backoff(first_s=60, longest_s=60)
 WEIGHTS = np.random.default_rng(1).standard_normal(1_500_000).astype(np.float32)
 WHOLE = wire_size(CODEC.encode(Task(1, WEIGHTS)).size)
 REST = 4096  # at most, of a connection's bytes besides the message: handshake, PARTIAL, headers
@@ -40,8 +41,12 @@ class Ends:
         self.receiver = self.listener if way == "up" else connector
 
     def opened(self) -> None:
+        """Wait until both ends are there; the client speaks first, as one of `fedmx` does."""
         await_event(self.listener, Joined)
         await_event(self.connector, Connected)
+        if self.way == "down":
+            self.connector.send(Note("ready"))
+            await_event(self.listener, Received)
 
     def cut(self) -> None:
         await_event(self.connector, Disconnected)
@@ -155,6 +160,21 @@ def test_another_message_of_the_same_size_begins_anew(way: str) -> None:
     run(way, [3_000_000], test)
 
 
+def test_a_server_that_does_not_wait_for_its_client_begins_anew() -> None:
+    """What the client has comes too late then, and is not heeded for later messages either."""
+
+    def test(ends: Ends) -> None:
+        ends.opened()
+        ends.send(Task(1, WEIGHTS))
+        ends.cut()
+        await_event(ends.listener, Joined)
+        for _ in range(2):
+            ends.send(Task(1, WEIGHTS))
+            assert np.array_equal(await_event(ends.connector, Received).message.weights, WEIGHTS)
+
+    run("down", [3_000_000], test)
+
+
 def test_a_small_message_in_between_changes_nothing() -> None:
     def test(ends: Ends) -> None:
         ends.opened()
@@ -209,7 +229,9 @@ def test_what_is_not_continued_gives_its_memory_back() -> None:
     with Listener("127.0.0.1:0", CODEC, limits=Limits(keep_s=0.2)) as listener:
         with (
             CuttingProxy(listener, [("up", 3_000_000)]) as proxy,
-            Connector(proxy.address, "client-1", CODEC, backoff=Backoff(first_s=60)) as connector,
+            Connector(
+                proxy.address, "client-1", CODEC, backoff=Backoff(first_s=60, longest_s=60)
+            ) as connector,
         ):
             await_event(connector, Connected)
             connector.send(Task(1, WEIGHTS))
