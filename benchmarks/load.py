@@ -1,6 +1,6 @@
 """A server under load: a thousand clients over mutual TLS on real sockets, and a kill -9 half way.
 
-    python benchmarks/load.py [--clients 1000] [--rounds 10] [--processes 8] [--no-kill]
+    python benchmarks/load.py [--clients 1000] [--rounds 10] [--no-kill] [--set KEY=VALUE ...]
 
 `fedmx server` with a model of 1 MB, and light clients, which answer every task with an update of
 the model's size and train nothing: each has a certificate, a connection and a session of its own,
@@ -203,11 +203,14 @@ def certificates(clients: int) -> Iterator[Path]:
         yield folder
 
 
-def measure(clients: int, rounds: int, processes: int, kill: bool) -> dict[str, object]:
+def measure(
+    clients: int, rounds: int, processes: int, kill: bool, overrides: list[str]
+) -> dict[str, object]:
     with certificates(clients) as folder:
         path = experiment(folder, rounds, clients)
         address = json.loads(path.read_text())["network"]["address"]
-        servers = [ServerProcess(["server", str(path)], folder)]
+        options = [word for override in overrides for word in ("--set", override)]
+        servers = [ServerProcess(["server", str(path), *options], folder)]
         begun = time.monotonic()
         crowd = Crowd(clients, processes, address, folder)
         killed: float | None = None
@@ -253,6 +256,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--processes", type=int, default=8, help="that the clients share")
     parser.add_argument("--no-kill", action="store_true")
+    parser.add_argument("--set", action="append", default=[], help="as of `fedmx server`")
     for hidden in ("--address", "--folder", "--first", "--last"):
         parser.add_argument(hidden, help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -262,7 +266,7 @@ def main() -> None:
         folder = Path(given.folder) if given.folder else None
         clients_process(int(given.first), int(given.last), given.address, folder)
     else:
-        found = measure(given.clients, given.rounds, given.processes, not given.no_kill)
+        found = measure(given.clients, given.rounds, given.processes, not given.no_kill, given.set)
         print(json.dumps(found, indent=2))
 
 
