@@ -81,13 +81,13 @@ def _message(stream: int, name: str) -> bytes:
 
 
 def _client_says() -> dict[str, bytes]:
-    hello = Hello(1, "client-7", ["files"], SHA256, 1 << 30, 8, b"")
+    hello = Hello(1, "client-7", sorted(sessions.FEATURES), SHA256, 1 << 30, 8, b"")
     return _afterwards(_word(Kind.HELLO, 0, hello), ("ready", "update", "offer", "failed"))
 
 
 def _server_says() -> dict[str, bytes]:
     greeting = _word(Kind.GREETING, 0, Greeting(1, 1, SHA256, False))
-    welcome = _word(Kind.WELCOME, 0, Welcome(["files"], 5.0, 20.0, 1 << 30, 8, b""))
+    welcome = _word(Kind.WELCOME, 0, Welcome(sorted(sessions.FEATURES), 5.0, 20.0, 1 << 30, 8, b""))
     return _afterwards(greeting + welcome, ("setup", "task", "verdict", "finished"))
 
 
@@ -120,7 +120,11 @@ def _afterwards(opening: bytes, names: tuple[str, ...]) -> dict[str, bytes]:
             _word(Kind.FILE_REFUSED, 1, CONTROL_WORDS["file-reason"]),
         )
     )
+    broken = sessions.broken_off()
+    rest = bytes(broken.buffer[broken.filled :])
+    continued = frame(Kind.CONTINUE, 1, broken.words) + frame(Kind.DATA, 1, rest)
     return {
+        "continued": opening + frame(Kind.PARTIAL, 0, broken.words) + continued + goodbye,
         "messages": opening + messages + goodbye,
         "interleaved": opening + interleaved + goodbye,
         "files": opening + sending + receiving + goodbye,
@@ -134,6 +138,7 @@ def _conversations(said: dict[str, bytes]) -> dict[str, bytes]:
     """Return inputs: each conversation whole, the longest also in pieces and read in place."""
     found = {name: b"\x00" + stream for name, stream in said.items()}
     found["pieces"] = b"\x02" + said["messages"]
+    found["continued"] = b"\x03" + said["continued"]  # after the answer, not with the welcome
     found["in-place"] = bytes([sessions.IN_PLACE | 4]) + said["messages"]
     return found
 

@@ -11,6 +11,7 @@ from fedmx.protocol.messages import CODEC, Finished
 from layers.network.errors import TransferError
 from layers.network.protocol.frames import HEADER_BYTES, FrameReader
 from layers.network.protocol.limits import Limits
+from layers.network.protocol.partial_messages import FEATURE, PartialMessage
 from layers.network.protocol.roles import ClientSession, ServerSession
 from layers.network.protocol.session import Session, State
 from layers.network.protocol.session_events import (
@@ -27,7 +28,9 @@ from tests.fuzz.target import MIB, Target
 AT_ONCE, IN_PLACE = 64, 128
 LIMITS = Limits(max_message_bytes=MIB, max_streams=4)
 PIECES = (1 << 30, 1, 7, 10, 64, 999)
+FEATURES = frozenset({"files", FEATURE})
 PARTING = CODEC.encode(Finished("the run is over"))
+BROKEN_AT = 9  # bytes of the same message have come on an earlier connection
 KNOWN_FILE = b"\x00" * 3000
 
 
@@ -37,13 +40,13 @@ class Refused(Exception):
 
 def read_as_server(data: bytes) -> None:
     """Give the bytes of a client to a server's session."""
-    session = ServerSession(CODEC, 0.0, limits=LIMITS, features=frozenset({"files"}))
+    session = ServerSession(CODEC, 0.0, limits=LIMITS, features=FEATURES)
     _drive(session, data)
 
 
 def read_as_client(data: bytes) -> None:
     """Give the bytes of a server to a client's session."""
-    session = ClientSession("client-7", CODEC, 0.0, limits=LIMITS, features=frozenset({"files"}))
+    session = ClientSession("client-7", CODEC, 0.0, limits=LIMITS, features=FEATURES)
     _drive(session, data)
 
 
@@ -93,6 +96,7 @@ def _answer(session: Session, event: SessionEvent) -> None:
                 for opened in session.admit():
                     _answer(session, opened)
         case Opened():
+            session.expect([broken_off()])
             session.offer_file("known", len(KNOWN_FILE), bytes(32))
             session.send_message(PARTING)
         case FileAccepted(stream, _, _):
@@ -101,6 +105,11 @@ def _answer(session: Session, event: SessionEvent) -> None:
             assert wire_bytes > CODEC.encode(message).size
         case _:
             pass
+
+
+def broken_off() -> PartialMessage:
+    """Return what came of a message before this session."""
+    return PartialMessage(memoryview(bytearray(bytes(PARTING))), BROKEN_AT)
 
 
 def _known(offset: int, size: int) -> bytes:
