@@ -21,7 +21,7 @@ from layers.logic.selectors.uniform import Uniform
 from tests.fedmx.scripted import Least
 from tests.logic.quadratic import Measured, Quadratic, QuadraticEngine, Tensor, layout
 
-SMALL, LARGE = 6, 70_000  # parameters; an update of a large model takes more than one chunk
+SMALL, LARGE = 6, 280_000  # parameters; a message with a large model goes on if it breaks off
 ALGORITHMS = ("plain", "top-k", "scaffold", "momentum", "offers", "in turn", "survey")
 LOSSES = ("plain", "top-k", "scaffold", "momentum")  # those that may also lose clients
 

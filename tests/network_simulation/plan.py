@@ -98,7 +98,7 @@ def drawn(seed: int, quiet: bool = False) -> Plan:
         fraction=draw.choice((1.0, 1.0, 0.5)),
         deadline_s=draw.choice((None, 3.0, 20.0)) if losing else None,
         seed=draw.randint(0, 3),
-        size=LARGE if clients < 5 and draw.random() < 0.04 else SMALL,
+        size=LARGE if clients < 4 and draw.random() < 0.04 else SMALL,
     )
     names = ["server", *(f"client-{number}" for number in range(clients))]
     faults = []

@@ -200,12 +200,12 @@ class World:
                 self.network.cut(draw.choice(ends))
             elif ends:
                 draw.choice(ends).cut_after = int(
-                    1 + fault.amount * (3e5 if self.plan.large else 600)
+                    1 + fault.amount * (2e6 if self.plan.large else 600)
                 )
         elif fault.kind == "outage":
             host.away_until_s = now_s + draw.choice((0.5, 5.0, 40.0)) * fault.amount
         elif fault.kind == "slow line":
-            host.bytes_per_s = (100 + 5000 * fault.amount) * (50 if self.plan.large else 1)
+            host.bytes_per_s = (100 + 5000 * fault.amount) * (200 if self.plan.large else 1)
             self.scheduler.at(
                 now_s + 20 * draw.random(), None, "line", lambda: setattr(host, "bytes_per_s", 1e7)
             )
