@@ -241,8 +241,10 @@ class Disk:
             def write_bytes(path: Path, content: bytes) -> int:
                 return disk.write_bytes(path, content)
 
-            def glob(path: Path, pattern: str) -> Iterator[Path]:
-                return iter(sorted(_glob(path, pattern)))  # whatever the file system's order
+            def glob(path: Path, pattern: str, **more: Any) -> Iterator[Path]:
+                return iter(
+                    sorted(_glob(path, pattern, **more))
+                )  # whatever the file system's order
 
             stack.enter_context(patch.object(Path, "write_bytes", write_bytes))
             stack.enter_context(patch.object(Path, "glob", glob))

@@ -142,9 +142,6 @@ class Socket(asyncio.Transport):
         top = 64 * 1024 if high is None else high
         self._pause = (top, top // 4 if low is None else low)
 
-    def get_write_buffer_size(self) -> int:
-        return len(self._out)
-
     def write(self, data: Any) -> None:
         if self._closing or not self.opened:
             return

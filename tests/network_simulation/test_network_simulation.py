@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -72,7 +72,7 @@ def test_a_seed_is_the_same_course_in_every_process() -> None:
 
 
 @pytest.mark.parametrize("name", PLANTED)
-def test_a_planted_bug_is_found(name: str, record_property: pytest.RecordProperty) -> None:
+def test_a_planted_bug_is_found(name: str, record_property: Callable[[str, object], None]) -> None:
     for seed in range(ENOUGH):
         model_of(drawn(seed).experiment)  # without the bug
         with PLANTED[name]():
