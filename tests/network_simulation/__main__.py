@@ -34,7 +34,7 @@ def main() -> int:
                 print(line)
             if given.digests:
                 print(seed, outcome.trace, flush=True)
-            if counts["runs"] % 500 == 0:
+            if counts["runs"] % 100 == 0 and not given.digests:
                 print(f"... {counts['runs']} seeds, {failed} failed", flush=True)
             if outcome.wrong:
                 failed += 1

@@ -83,6 +83,7 @@ class Loop(asyncio.AbstractEventLoop):
 
     def close(self) -> None:
         self._closed = True
+        self._ready.clear()
 
     def stop(self) -> None:
         """Do nothing: a loop without calls takes no turns."""
@@ -233,7 +234,11 @@ class Loop(asyncio.AbstractEventLoop):
         assert ssl is None, "TLS is not simulated"
         protocol = protocol_factory()
         sock.attach(self, protocol)
-        await asyncio.sleep(0)
+        try:
+            await asyncio.sleep(0)
+        except BaseException:
+            sock.close()
+            raise
         return sock, protocol
 
 

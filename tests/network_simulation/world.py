@@ -100,13 +100,22 @@ class World:
             self.scheduler.error(f"{name}: {type(error).__name__}: {error}")
             self._restart(name)
             return
+        self._exited(process)
         if left := self.disk.open_files(process):
             self.scheduler.error(f"{name} has left files open: {left}")
+
+    def _exited(self, process: Process) -> None:
+        """Close the sockets of a process that has ended, as the system does."""
+        for socket in self.network.sockets:
+            if socket.process is process:
+                socket.die()
 
     def _failed(self, name: str, error: Exception) -> None:
         """An error with a message for the operator, who starts the process again."""
         text = f"{type(error).__name__}: {error}".replace(str(self.root), "")
         self.scheduler.note(f"{name} fails: {text}")
+        assert self.scheduler.process is not None
+        self._exited(self.scheduler.process)
         if name != "server" and "the run is over" in text:
             self.done[name] = text
             return
