@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -45,13 +46,15 @@ def simulated(seed: int, *, quiet: bool = False, verbose: bool = False) -> Outco
     plan = drawn(seed, quiet)
     outcome = Outcome(seed, plan)
     gc.freeze()  # what was there before is not looked through for what the run has left
-    world = World(seed, plan, verbose)
+    world, files = World(seed, plan, verbose), _open_files()
     try:
         try:
             world.simulate()
         except Stuck as stuck:
             outcome.wrong.append(f"{stuck}; done: {sorted(world.done)}")
         outcome.wrong += check(world)
+        if (left := _open_files()) != files:
+            outcome.wrong.append(f"{left} files are open, and were {files}")
     finally:
         world.close()
         gc.unfreeze()
@@ -61,3 +64,8 @@ def simulated(seed: int, *, quiet: bool = False, verbose: bool = False) -> Outco
     if world.server is not None:
         outcome.weights = world.server.weights
     return outcome
+
+
+def _open_files() -> int:
+    """Return how many files this process has open."""
+    return len(os.listdir("/proc/self/fd"))

@@ -84,7 +84,9 @@ def test_a_planted_bug_is_found(name: str, record_property: Callable[[str, objec
     pytest.fail(f"{name} was not found in {ENOUGH} seeds")
 
 
-def test_without_a_planted_bug_the_same_checks_find_nothing_wrong_with_a_lost_memory() -> None:
+def test_a_client_that_has_lost_its_memory_begins_anew_and_the_model_is_that_of_the_course() -> (
+    None
+):
     seed = next(seed for seed in range(1000) if not drawn(seed).remembers and drawn(seed).faults)
     assert simulated(seed).wrong == []
 
