@@ -43,7 +43,7 @@ def explain(
     ],
     set_: Overrides = None,
 ) -> None:
-    """Explain a name of an experiment file, or whose code a whole file would run."""
+    """Explain a name of a file, or whose code a file would run."""
     file = Path(name)
     named_file = file.suffix in (".yaml", ".yml") or file.is_file()
     for line in whose_code(file, set_ or ()) if named_file else explanation(name):

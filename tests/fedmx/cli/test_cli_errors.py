@@ -228,7 +228,7 @@ fedmx.cli.main()
 """
 FAULTY = """
 import fedmx.experiment, fedmx.cli
-def read(*arguments):
+def read(*arguments, **named):
     raise RuntimeError("unforeseen")
 fedmx.experiment.Experiment.read = read
 fedmx.cli.main()
@@ -357,7 +357,7 @@ def test_certificates_for_many_are_made_in_a_few_lines_and_never_replaced(folder
     assert len(result.out.splitlines()) < 12
     assert "fedmx client HOST:PORT --id I --ca ca.pem" in result.out
     made = {path.name: path.read_bytes() for path in (folder / "pki").iterdir()}
-    assert len(made) == 2 * 22
+    assert len(made) == 2 * 22 + 1  # pairs of certificate and key, and the list of the revoked
     assert "stays as it is" in fedmx(*words, cwd=folder).error_text
     assert "exists already" in fedmx("certs", "client", "pki", "7", cwd=folder).error_text
     assert {path.name: path.read_bytes() for path in (folder / "pki").iterdir()} == made
