@@ -79,7 +79,10 @@ def revoke_(
         typer.Argument(metavar="CLIENT", help="Clients' numbers, or their certificates (.pem)."),
     ],
 ) -> None:
-    """Revoke certificates of clients; a server that watches the list ends their sessions."""
+    """Revoke certificates of clients.
+
+    A server that watches the list ends their sessions at once.
+    """
     from fedmx.deployment.client_sessions import identity
     from layers.network import revoke
 
@@ -127,7 +130,10 @@ ca.pem, client-I.pem and client-I.key go to the machine of client I:
 def show(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A certificate or list (.pem).")],
 ) -> None:
-    """Show whose a certificate is, for which names, and until when; or what a list revokes."""
+    """Show whose a certificate is, for which names, until when.
+
+    Of a list of revoked certificates it shows these.
+    """
     from fedmx.cli.commands.certificate import describe
     from fedmx.cli.terminal.error_text import printable
 
