@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tests.network_simulation.experiment import ALGORITHMS, LARGE, LOSSES, SMALL, Experiment
 
@@ -100,6 +100,8 @@ def drawn(seed: int, quiet: bool = False) -> Plan:
         seed=draw.randint(0, 3),
         size=LARGE if clients < 4 and draw.random() < 0.04 else SMALL,
     )
+    if experiment.size == LARGE and experiment.deadline_s is not None:
+        experiment = replace(experiment, deadline_s=120.0)  # its updates need more than seconds
     names = ["server", *(f"client-{number}" for number in range(clients))]
     faults = []
     for _ in range(0 if quiet else draw.choice((0, 1, 2, 3, 4, 6, 8, 12))):
