@@ -16,7 +16,10 @@ from fedmx.experiment.reader import Dumper
 
 _NOT_IN_DIGEST = ("name", "executor", "network", "run")
 # With these values a digest is that of before there were these keys.
-_LATER_COMPUTE_KEYS = {"start": None, "bits": "native"}
+_LATER_KEYS: dict[str, dict[str, Any]] = {
+    "compute": {"start": None, "bits": "native"},
+    "logic": {"max_update": 1000.0},
+}
 
 
 def tree_of(section: BaseModel, spell: Callable[[Component], Any]) -> dict[str, Any]:
@@ -74,8 +77,9 @@ def digest(experiment: BaseModel) -> str:
     tree = tree_of(experiment, Component.reference)
     for key in _NOT_IN_DIGEST:
         del tree[key]
-    for key, default in _LATER_COMPUTE_KEYS.items():
-        if tree["compute"].get(key, default) == default:
-            tree["compute"].pop(key, None)
+    for section, keys in _LATER_KEYS.items():
+        for key, default in keys.items():
+            if tree[section].get(key, default) == default:
+                tree[section].pop(key, None)
     text = json.dumps(tree, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(b"fedmx experiment 1\n" + text.encode("ascii")).hexdigest()

@@ -163,7 +163,9 @@ def test_patience_is_for_deployed_clients_and_more_than_nothing(
         (tmp_path / name).write_bytes((run_in(whole[1]) / name).read_bytes())
     facts = (tmp_path / "run.json").read_text()
     for seconds, text in ((5, "--patience is for a deployed run"), (0, "network.patience_s")):
-        error = fedmx("resume", tmp_path, "--patience", seconds, cwd=tmp_path).error_text
+        error = fedmx(
+            "resume", tmp_path, "--own-modules", "--patience", seconds, cwd=tmp_path
+        ).error_text
         assert text in error
     assert (tmp_path / "run.json").read_text() == facts
 
@@ -195,7 +197,8 @@ def test_an_interrupted_run_says_how_to_go_on_and_ends_in_the_same_bytes(
     assert result.code == 130
     assert result.out == ""
     assert result.err.splitlines()[-1] == (
-        f"fedmx: interrupted after round 2; go on with: fedmx resume {run.relative_to(folder)}"
+        "fedmx: interrupted after round 2; "
+        f"go on with: fedmx resume {run.relative_to(folder)} --own-modules"
     )
     assert len(result.err.splitlines()) == 4  # the folder, two rounds, the end
     assert RunFolder.open(run).status == "interrupted"
@@ -217,7 +220,7 @@ def test_a_full_disk_costs_neither_the_last_checkpoint_nor_the_run(
     assert len(result.err.splitlines()) == 4
     error = result.err.splitlines()[-1]
     assert str(run.relative_to(folder)) in error
-    assert error.endswith(f"; go on with: fedmx resume {run.relative_to(folder)}")
+    assert error.endswith(f"; go on with: fedmx resume {run.relative_to(folder)} --own-modules")
     checkpoint = RunFolder.open(run).latest_checkpoint()
     assert checkpoint is not None
     assert (checkpoint.round, checkpoint.warnings) == (2, ())
@@ -242,7 +245,8 @@ def test_a_hook_that_raises_is_named_with_its_line(folder: Path) -> None:
     assert result.code == 2
     assert re.search(
         rf"^fedmx: client \d, round 1: ZeroDivisionError: on purpose \({folder}/gate.py:{line}\); "
-        rf"--debug shows the traceback; go on with: fedmx resume {run.relative_to(folder)}$",
+        r"--debug shows the traceback; "
+        rf"go on with: fedmx resume {run.relative_to(folder)} --own-modules$",
         result.err.splitlines()[-1],
     )
     assert RunFolder.open(run).status == "failed"
@@ -277,7 +281,8 @@ def test_server_and_client_say_what_happens_and_end_at_a_signal(folder: Path) ->
         result = ended(server)
     assert (result.code, result.out) == (130, "")
     assert result.err.splitlines()[-1] == (
-        f"fedmx: interrupted after round 2; go on with: fedmx resume {run.relative_to(folder)}"
+        "fedmx: interrupted after round 2; "
+        f"go on with: fedmx resume {run.relative_to(folder)} --own-modules"
     )
     assert RunFolder.open(run).status == "interrupted"
     assert RunFolder.open(run).facts["address"] == address

@@ -95,12 +95,12 @@ def test_a_run_that_was_killed_with_offers_open_goes_on_as_if_it_had_not_been(
     undisturbed = simulated(tmp_path / "undisturbed", file)
 
     armed.touch()
-    killed = Process(tmp_path, "killed", "run", str(file))
+    killed = Process(tmp_path, "killed", "run", str(file), "--own-modules")
     assert killed.code() == -9, killed.output
     (facts,) = (tmp_path / "runs").glob("*/run.json")
     run = RunFolder.open(facts.parent)
     assert [record["round"] for record in run.rounds()] == [1, 2]
-    resumed = Process(tmp_path, "resumed", "resume", str(run.path))
+    resumed = Process(tmp_path, "resumed", "resume", str(run.path), "--own-modules")
     assert resumed.code() == 0, resumed.output
 
     assert run.model_path.read_bytes() == undisturbed.model_path.read_bytes()

@@ -17,7 +17,7 @@ from fedmx.run.checkpoint import METADATA_KEY, _digest, read_checkpoint
 from fedmx.run.errors import CheckpointError
 from tests.fuzz.target import Target, in_memory
 
-FILE = in_memory() / f"fedmx-fuzz-checkpoint-{os.getpid()}"
+FILE = in_memory() / f"fuzz-checkpoint-{os.getpid()}"
 
 
 def read(data: bytes) -> None:

@@ -10,7 +10,7 @@ from fedmx.run.errors import RunError
 from fedmx.run.json_lines import JsonLines
 from tests.fuzz.target import Target, in_memory
 
-FILE = in_memory() / f"fedmx-fuzz-records-{os.getpid()}"
+FILE = in_memory() / f"fuzz-records-{os.getpid()}"
 
 
 def read_records(data: bytes) -> None:

@@ -242,7 +242,7 @@ class Exploding(Aggregator):
 
 def test_a_model_that_is_not_finite_is_not_hidden_by_its_encoding() -> None:
     peers, _ = a_run(Stc(), [lane_of_its_own(0)], aggregator=Exploding())
-    with pytest.raises(LogicError, match="the aggregated model is not finite"):
+    with pytest.raises(LogicError, match="made a model with values that are not finite"):
         run_round(a_state(peers.logic), peers, peers.logic)
 
 
