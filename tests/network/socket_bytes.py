@@ -30,8 +30,12 @@ class _CountedTransport:
     """A transport that counts what is written to it."""
 
     def __init__(self, transport: asyncio.BaseTransport, owner: object) -> None:
-        self._transport = transport
+        self._transport: Any = transport
         self._owner = owner
+
+    def write(self, piece: bytes | memoryview) -> None:
+        _SENT[self._owner] = _SENT.get(self._owner, 0) + len(piece)
+        self._transport.write(piece)
 
     def writelines(self, pieces: Iterable[bytes | memoryview]) -> None:
         pieces = list(pieces)

@@ -29,7 +29,7 @@ from layers.network.protocol.partial_messages import (
 )
 from layers.network.protocol.traffic import Meter
 
-MAPPED_BYTES = 1 << 20
+MAPPED_BYTES = 1 << 18  # such a message's memory goes back to the system when it is dropped
 
 
 class Outbox:
