@@ -85,8 +85,10 @@ class Lane:
             return
         self._delta = store.put(np.asarray(self._change()))
         self._on_disk = [StoredSlots.of(update.slots, store) for update in self.updates]
+        # A view of the message, however small, would keep all of its memory.
+        self.buffers = frozen(self.buffers.copy())
         self.updates = [
-            replace(update, delta=EMPTY, slots=kept.small)
+            replace(update, delta=EMPTY, buffers=frozen(update.buffers.copy()), slots=kept.small)
             for update, kept in zip(self.updates, self._on_disk, strict=True)
         ]
         self.weights = EMPTY

@@ -41,6 +41,8 @@ class StoredSlots:
                 elif isinstance(value, bytes) and len(value) >= LEAST_BYTES:
                     array = np.frombuffer(value, np.uint8)
                     large[key][name] = _Stored(store.put(array), is_bytes=True)
+                elif isinstance(value, np.ndarray):
+                    small[key][name] = value.copy()  # a view would keep the whole message
                 else:
                     small[key][name] = value
         return cls(small, large)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import mmap
 import resource
 import tracemalloc
+import weakref
 from contextlib import closing
 
 import numpy as np
@@ -22,6 +24,7 @@ from layers.logic import (
     run_round,
 )
 from layers.logic.aggregators.stored_updates import BLOCK, WORK_BYTES
+from layers.logic.round.lane import Lane
 from layers.logic.storage.update_store import UpdateStore
 from tests.logic.given_updates import peers_of
 from tests.logic.memory_peers import Fixed, MemoryPeers, a_logic, a_state, run_rounds, same_bits
@@ -206,3 +209,20 @@ def test_a_full_disk_is_one_line_that_says_where(tmp_path) -> None:
 def test_a_folder_that_is_not_there_is_one_line_that_names_it(tmp_path) -> None:
     with pytest.raises(LogicError, match="missing"):
         UpdateStore(MB, tmp_path / "missing").open()
+
+
+def test_nothing_of_a_message_stays_in_memory_when_its_update_is_on_disk(tmp_path) -> None:
+    message = mmap.mmap(-1, 1 << 20)
+    gone = weakref.ref(message)
+    values = np.frombuffer(message, np.float32)
+    slots = {"hook": {"scale": values[1200:1201], "rows": values[1300:1310]}}
+    lane = Lane(0, (7,), np.zeros(1000, np.float32), np.zeros(3, np.float32))
+    with closing(UpdateStore(1 << 20, tmp_path)) as store:
+        lane.waiting.clear()
+        lane.add(Update(1, 7, 10, 10, values[:1000], values[1000:1003], slots=slots))
+        lane.store(store)
+        del message, values, slots
+        assert gone() is None
+        (update,) = lane.accepted()
+        assert update.delta.size == 1000
+        assert update.slots["hook"]["rows"].size == 10
