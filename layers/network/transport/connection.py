@@ -6,6 +6,7 @@ import asyncio
 import asyncio.sslproto
 import enum
 import ssl
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, cast
 
@@ -19,7 +20,8 @@ from layers.network.transport.address import Address
 from layers.network.trust.tls import explain, is_final
 
 WRITE_BUFFER_BYTES = 64 * 1024
-TLS_BUFFER_BYTES = 64 * 1024
+WRITE_BYTES = 128 * 1024  # at a time: TLS's buffer is as large ever after
+READ_BYTES = 128 * 1024  # at a time, with TLS
 CHUNKS_A_TURN = 4
 SLICE_BYTES = 4096  # of small frames that are handled before it is asked again who must wait
 SLICES_A_TURN = 4
@@ -27,9 +29,9 @@ LINGER_BYTES = 16 << 20  # that a peer may send after the last message to it, un
 UNREAD_BYTES = 64 * 1024  # of control frames that a peer has not read; beyond it, it is not read
 
 
-# asyncio has two buffers of this size for each connection with TLS. Of its own 256 KiB, 1,000
-# connections take 500 MiB.
-asyncio.sslproto.SSLProtocol.max_size = TLS_BUFFER_BYTES  # type: ignore[attr-defined]
+# With TLS, asyncio has two buffers of this size for each connection, of 256 KiB if nobody says so:
+# 500 MiB for 1,000 connections. It has no other way to say so.
+asyncio.sslproto.SSLProtocol.max_size = READ_BYTES  # type: ignore[attr-defined]
 
 
 class Hold(enum.Flag):
@@ -101,6 +103,7 @@ class Connection(asyncio.BufferedProtocol):
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._writing_paused = False
+        self._taken: deque[memoryview] = deque()  # from the session, and not yet written
         self._holds = Hold.NOTHING
         self._unread = b""  # received and not yet handled
         self._flush_planned = False
@@ -165,6 +168,7 @@ class Connection(asyncio.BufferedProtocol):
         # Nothing may keep what was received until Python's collector of cycles comes by.
         self.session.memory = None
         self._transport = CLOSED
+        self._taken.clear()
         self._unread = b""
 
     def pause_writing(self) -> None:  # noqa: D102
@@ -287,14 +291,17 @@ class Connection(asyncio.BufferedProtocol):
         for _ in range(CHUNKS_A_TURN):
             if self._writing_paused or self._transport.is_closing():
                 break
-            pieces = self.session.data_to_send(CHUNK_BYTES, self._loop.time())
-            unreadable = self.session.unreadable_files()
+            unreadable: Sequence[tuple[int, str]] = ()
+            if not self._taken:
+                pieces = self.session.data_to_send(CHUNK_BYTES, self._loop.time())
+                self._taken.extend(map(memoryview, pieces))
+                unreadable = self.session.unreadable_files()
             for stream, reason in unreadable:
                 self._owner.unreadable(self, stream, reason)
-            if not pieces and not unreadable:
+            if not self._taken and not unreadable:
                 break
-            self._write(pieces)
-            for message in self.session.sent_messages():
+            self._write()
+            for message in () if self._taken else self.session.sent_messages():
                 self._owner.sent(self, message)
         else:
             # Other connections get their turn before this one goes on.
@@ -313,14 +320,18 @@ class Connection(asyncio.BufferedProtocol):
         ):
             self.release(Hold.ANSWERS)
 
-    def _write(self, pieces: Sequence[bytes | memoryview]) -> None:
-        """Write to the transport; with TLS not much at a time, as its buffer never shrinks."""
-        if self._transport.get_extra_info("sslcontext") is None:
-            self._transport.writelines(pieces)
-            return
-        for piece in pieces:
-            for start in range(0, len(piece), TLS_BUFFER_BYTES):
-                self._transport.write(piece[start : start + TLS_BUFFER_BYTES])
+    def _write(self) -> None:
+        """Write what was taken from the session, as far as the transport takes it."""
+        while self._taken and not self._writing_paused:
+            batch: list[memoryview] = []
+            room = WRITE_BYTES
+            while self._taken and room:
+                piece = self._taken.popleft()
+                batch.append(piece[:room])
+                if len(piece) > room:
+                    self._taken.appendleft(piece[room:])
+                room -= len(batch[-1])
+            self._transport.writelines(batch)
 
     def _arm(self) -> None:
         due = self.session.deadline()

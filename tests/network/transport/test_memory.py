@@ -26,7 +26,7 @@ from layers.network import (
 )
 from layers.network.protocol.frames import CHUNK_BYTES, SIZE, Kind, frame
 from layers.network.protocol.handshake import CONTROL, Hello
-from layers.network.transport.connection import Hold
+from layers.network.transport.connection import WRITE_BUFFER_BYTES, WRITE_BYTES, Hold
 from layers.network.transport.machine_memory import usable_memory_bytes
 from tests.network.conftest import Certificates
 from tests.network.protocol.wire_messages import CODEC, Task, await_event
@@ -264,3 +264,21 @@ def test_the_memory_that_may_be_used_is_the_least_of_machine_and_control_groups(
     old.mkdir(parents=True)
     (old / "memory.limit_in_bytes").write_text(f"{16 * MIB}\n")
     assert usable_memory_bytes(tmp_path / "groups", own) == 16 * MIB
+
+
+@pytest.mark.parametrize("secure", [False, True], ids=["plain", "tls"])
+def test_little_of_a_message_waits_for_a_peer_that_does_not_read(
+    certificates: Certificates, secure: bool
+) -> None:
+    server_tls = certificates.server if secure else None
+    with Listener("127.0.0.1:0", CODEC, tls=server_tls, heartbeat_s=60) as listener:
+        if secure:
+            raw: socket.socket = tls_session(listener, certificates.client("client-1"), "client-1")
+        else:
+            raw = raw_session(listener, "client-1")
+        (connection,) = listener._connections
+        listener.send("client-1", Task(1, np.ones(16 * MIB, np.float32)))
+        until(lambda: connection._writing_paused)
+        assert connection._taken
+        assert connection._transport.get_write_buffer_size() <= WRITE_BUFFER_BYTES + WRITE_BYTES
+        raw.close()
