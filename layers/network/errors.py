@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+BOTH_OR_NEITHER = "give both ends certificates, or neither"
+"""What to do when one end has TLS and the other does not."""
+
 
 class NetworkError(Exception):
     """Any error of the network layer; the message is one line.

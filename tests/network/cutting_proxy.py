@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import socket
+import termios
 import threading
+import time
 from dataclasses import dataclass, field
 
 from layers.network import Listener
@@ -80,10 +83,18 @@ class CuttingProxy:
                 target.sendall(data)
                 setattr(passed, way, getattr(passed, way) + len(data))
                 if left == 0:
+                    _await_arrival(target)
                     break
         _end(near)
         if not (self.silent and left == 0):
             _end(far)
+
+
+def _await_arrival(one: socket.socket) -> None:
+    """Wait until the other end's kernel has all that was sent on a connection."""
+    waiting = bytes(4)
+    while any(waiting := fcntl.ioctl(one, termios.TIOCOUTQ, waiting)):
+        time.sleep(0.001)
 
 
 def _end(one: socket.socket) -> None:

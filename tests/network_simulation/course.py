@@ -1,137 +1,73 @@
-"""The course of a run: who took part in each round; and the same run again, one thing at a time."""
+"""A run once more: without its disturbances, and as its course says that it went."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+import json
 
 import numpy as np
 
-from fedmx import Server, SimulatedClients
+from fedmx import RunFolder, Server, SimulatedClients
+from fedmx.course.chain import CHAIN, START, chained
+from fedmx.course.course import Course
+from fedmx.course.course_round import CourseRound
+from fedmx.course.errors import CourseError
+from fedmx.simulation.course_clients import CourseClients
 from fedmx.simulation.executors import SerialExecutor
-from layers.logic import RoundReport, ServerState, Task, run_round
-from tests.logic.memory_peers import MemoryPeers
+from fedmx.simulation.simulate_course import follow
 from tests.network_simulation.experiment import Engine, Experiment, compute, samples_of
-
-
-@dataclass(frozen=True)
-class Recorded:
-    """One concluded round.
-
-    Attributes:
-        population: the clients that could be asked, with their numbers of samples.
-        accepted: the clients whose updates count.
-        began: by client, the round of the memory that its last task told it to begin from.
-        lost: the other clients of the plan, with the reasons.
-    """
-
-    population: Mapping[int, int]
-    accepted: tuple[int, ...]
-    began: Mapping[int, int]
-    lost: Mapping[int, str]
-
-
-@dataclass
-class Course:
-    """The rounds of a run by number; a round that is run again replaces the one before."""
-
-    rounds: dict[int, Recorded] = field(default_factory=dict)
-    repeated: int = 0
-
-    def watch(self, run: Callable[..., Any]) -> Callable[..., Any]:
-        """Return `run_round`, watched."""
-
-        def watched(
-            state: ServerState, peers: Any, logic: Any, *more: Any
-        ) -> tuple[ServerState, RoundReport]:
-            seen = Watched(peers)
-            after, report = run(state, seen, logic, *more)
-            accepted = report.of("accepted")
-            self.repeated += report.round in self.rounds
-            self.rounds[report.round] = Recorded(
-                seen.people,
-                accepted,
-                seen.began,
-                {
-                    c.client: f"{c.status}: {c.reason}"
-                    for c in report.clients
-                    if c.client not in accepted
-                },
-            )
-            return after, report
-
-        return watched
-
-
-class Watched:
-    """Peers of which it is noted who was there, and which memory each task asked for."""
-
-    def __init__(self, peers: Any) -> None:
-        self._peers = peers
-        self.people: Mapping[int, int] = {}
-        self.began: dict[int, int] = {}
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._peers, name)
-
-    def population(self) -> Mapping[int, int]:
-        self.people = self._peers.population()
-        return self.people
-
-    def send(self, tasks: Sequence[Task]) -> None:
-        self.began.update({task.client: task.last_accepted_round for task in tasks})
-        self._peers.send(tasks)
-
-
-class Again(MemoryPeers):
-    """Clients of which those take part that took part before."""
-
-    population_then: Mapping[int, int] = {}
-
-    def population(self) -> Mapping[int, int]:
-        super().population()
-        return self.population_then
 
 
 def undisturbed(experiment: Experiment) -> np.ndarray:
     """Return the final weights of the plain serial simulation."""
-    logic, size = experiment.logic(), experiment.size
-    samples = {client: samples_of(client, size) for client in range(experiment.clients)}
-    executor = SerialExecutor(logic, Engine(size), samples.__getitem__)  # type: ignore[arg-type]
-    clients = SimulatedClients(executor, {client: len(own) for client, own in samples.items()})
-    server = Server(clients, logic, compute(0, size), experiment.rounds)
+    sizes = {client: len(samples_of(client, experiment.size)) for client in _clients(experiment)}
+    clients = SimulatedClients(_executor(experiment), sizes)
+    server = Server(clients, experiment.logic(), compute(0, experiment.size), experiment.rounds)
     with server:
         for _ in server:
             pass
     return server.weights
 
 
-def simulated_again(experiment: Experiment, course: Course) -> tuple[np.ndarray, list[str]]:
-    """Return the final weights of a recorded course, and what about it cannot have been so."""
-    logic = replace(experiment.logic(), deadline_s=None)
-    size = experiment.size
-    samples = {client: samples_of(client, size) for client in range(experiment.clients)}
-    peers = Again(logic, samples)
-    peers.engine = Engine(size)
-    peers.foreign = True
-    state = ServerState(0, *Engine(size).initial(experiment.seed))
+def simulated_again(experiment: Experiment, folder: RunFolder) -> tuple[np.ndarray, list[str]]:
+    """Return the final weights of a run's course, and where it parts from the run."""
+    course = Course.of(folder.course(), "course.jsonl")
+    clients = CourseClients(_executor(experiment), course)
+    server = Server(clients, experiment.logic(), compute(0, experiment.size), experiment.rounds)
+    follow(server, course, experiment.rounds)
+    then = {record["round"]: record for record in folder.rounds()}
     wrong: list[str] = []
-    for number in range(1, experiment.rounds + 1):
-        recorded = course.rounds.get(number)
-        if recorded is None:
-            return state.weights, [*wrong, f"round {number} is missing"]
-        for client, began in recorded.began.items():
-            last = state.last_accepted.get(client, 0)
-            if began == 0 and last:
-                peers.ledgers.pop(client, None)  # it had lost its memory
-            elif began != last:
-                wrong.append(f"round {number}: client {client} began from {began}, not from {last}")
-        peers.population_then = recorded.population
-        peers.lost = () if experiment.algorithm == "offers" else tuple(recorded.lost)
-        state, report = run_round(state, peers, logic)
-        if sorted(report.of("accepted")) != sorted(recorded.accepted):
-            wrong.append(
-                f"round {number}: {recorded.accepted} counted, again {report.of('accepted')}"
-            )
-    return state.weights, wrong
+    link = START
+    try:
+        for round in server:
+            record = then.get(round.round, {})
+            updates = [one for sent in round.update_sha256.values() for one in sent]
+            link = chained(link, round.record(), updates, round.model_sha256)
+            if round.model_sha256 != record.get("model_sha256"):
+                wrong.append(f"round {round.round}: another model is made again")
+            if link != record.get(CHAIN):
+                wrong.append(f"round {round.round}: another record is made again")
+            if _text(round.course) != _text(course.rounds[round.round]):
+                wrong.append(f"round {round.round}: another course is made again")
+    except CourseError as error:
+        wrong.append(str(error))
+    return server.weights, wrong
+
+
+def _clients(experiment: Experiment) -> range:
+    return range(experiment.clients)
+
+
+def _executor(experiment: Experiment) -> SerialExecutor:
+    size = experiment.size
+    samples = {client: samples_of(client, size) for client in _clients(experiment)}
+    return SerialExecutor(experiment.logic(), Engine(size), samples.__getitem__)  # type: ignore[arg-type]
+
+
+def _text(round: CourseRound | None) -> str:
+    """Return all of a round's course but what an update was that the server rejected."""
+    record = {} if round is None else round.record(None)
+    for event in record.get("events", ()):
+        if event.get("rejected"):
+            for key in ("event", "sha256", "reason", "rejected"):
+                event.pop(key, None)
+    return json.dumps(record)

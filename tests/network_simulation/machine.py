@@ -76,11 +76,6 @@ def installed(world: World) -> Iterator[None]:
             (Connection, "__hash__", Numbered.__hash__),
             (Connection, "__init__", made),
             (fedmx.server.recorder, "write_report", lambda folders, path: None),
-            (
-                fedmx.server.server,
-                "run_round",
-                world.course.watch(fedmx.server.server.run_round),
-            ),
         ):
             stack.enter_context(patch.object(target, name, value))
         stack.enter_context(patch.object(Connection, "_number", None, create=True))

@@ -17,7 +17,6 @@ from fedmx.run import RunError
 from layers.logic import TooFewUpdates
 from layers.network import Backoff, Connector, Listener
 from layers.network.transport.connection import Connection
-from tests.network_simulation.course import Course
 from tests.network_simulation.disk import Disk
 from tests.network_simulation.experiment import compute
 from tests.network_simulation.machine import installed
@@ -57,7 +56,6 @@ class World:
         self.network = Network(self.scheduler)
         self.root = Path(tempfile.mkdtemp(dir=MEMORY if MEMORY.is_dir() else None))
         self.disk = Disk(self.root, self.scheduler)
-        self.course = Course()
         self.warnings: list[str] = []
         self.processes: dict[str, Process] = {}
         self.done: dict[str, str] = {}  # by process, why the run is over

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from layers.network.files.folders import Incoming, Outgoing
-from layers.network.protocol.session_events import FileOffered
+from layers.network.session.session_events import FileOffered
 
 
 @dataclass
@@ -20,6 +21,7 @@ class Desk:
         waiting: offers of which it is not known yet whether they are expected.
         incoming: files that are being received.
         outgoing: files that are offered or sent.
+        accepted: how often the peer has accepted each of them.
     """
 
     peer: str
@@ -28,3 +30,4 @@ class Desk:
     waiting: list[FileOffered] = field(default_factory=list)
     incoming: dict[int, Incoming] = field(default_factory=dict)
     outgoing: dict[int, Outgoing] = field(default_factory=dict)
+    accepted: Counter[int] = field(default_factory=Counter)

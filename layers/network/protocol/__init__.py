@@ -1,4 +1,4 @@
-"""The protocol without any I/O: frames, handshake, sessions and streams.
+"""The protocol without any I/O: frames, the words of the handshake, messages in chunks, limits.
 
-No socket, thread or clock comes in: time is an argument.
+No socket, thread or clock comes in, and nothing of the session.
 """

@@ -7,12 +7,13 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from layers.network.errors import MalformedFrame
+from layers.network.errors import BOTH_OR_NEITHER, MalformedFrame
 
 HEADER = struct.Struct("!BBII")  # kind, flags (0), stream, length of what follows
 HEADER_BYTES = HEADER.size
 CHUNK_BYTES = 256 * 1024
 MAX_CONTROL_BYTES = 64 * 1024
+TLS_HANDSHAKE = (22, 3)  # where kind and flags stand, if the peer begins TLS
 SIZE = struct.Struct("!Q")  # what a MESSAGE frame announces
 PART = struct.Struct("!QQ32s")  # size of a message, bytes of it that came, SHA-256 of these
 
@@ -155,6 +156,8 @@ class FrameReader:
     def _header(self) -> tuple[Kind, int, int]:
         number, flags, stream, length = HEADER.unpack_from(self._pending)
         kind = KINDS.get(number)
+        if (number, flags) == TLS_HANDSHAKE:
+            raise MalformedFrame(f"this is TLS, and this end has none: {BOTH_OR_NEITHER}")
         if kind is None or flags:
             raise MalformedFrame(f"no frame of this protocol: kind {number}, flags {flags}")
         if kind in CHUNKED and not 0 < length <= CHUNK_BYTES:

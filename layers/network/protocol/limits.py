@@ -23,12 +23,13 @@ class Limits:
         max_queued_events: events of one peer that the caller has not taken yet; beyond it this peer
             is not read from.
         max_incoming_bytes: memory of the unfinished messages of all peers, and of those that the
-            caller has not taken yet; beyond it a message waits until there is room. None: a quarter
-            of the machine's memory.
+            caller has not taken yet; beyond it a message waits until there is room. None: 64 MiB,
+            and up to a quarter of the machine's memory while the senders are what is slow.
         stall_s: while messages wait for memory, a peer whose unfinished message does not go on for
             so long is disconnected.
         max_kept_bytes: bytes of messages that broke off, of all peers, which wait for the next
-            connection; and how much of a message is compared with what a peer says that it has.
+            connection, a quarter of `max_incoming_bytes` at the most; and how much of a message is
+            compared with what a peer says that it has.
         keep_s: how long they wait.
         max_file_bytes: size of one received file.
         max_connections: number of open sessions of a listener.

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from layers.network.errors import ProtocolError
+from layers.network.errors import BOTH_OR_NEITHER, ProtocolError
 from layers.network.protocol.admission import GRACE_S, Admission
 from layers.network.protocol.limits import Limits
 from layers.network.transport.address import Address
@@ -33,6 +33,7 @@ class _Meeting:
     address: Address
     task: asyncio.Task[None] | None = None
     connection: Connection | None = None  # since TLS is done
+    silent: bool = False  # TLS is to begin, and nothing was received
 
 
 class Acceptor:
@@ -149,7 +150,9 @@ class Acceptor:
         FAILURES.set(failures)
         try:
             if self._tls() is not None:  # then the client speaks first; TLS takes memory
+                meeting.silent = True
                 await self._first_byte(accepted)
+                meeting.silent = False
                 self._admission.step(meeting, self._loop.time())
             context = self._tls()
             transport, meeting.connection = await self._loop.connect_accepted_socket(
@@ -190,4 +193,6 @@ class Acceptor:
                 meeting.connection.refuse(ProtocolError(reason))
                 meeting.connection.abort()
         elif meeting.task is not None and meeting.task.cancel():
+            if meeting.silent:  # as a client without TLS is, which waits for the server
+                reason += f"; this server has TLS, and the client began none: {BOTH_OR_NEITHER}"
             self._report(ConnectionRejected(str(meeting.address), None, reason))

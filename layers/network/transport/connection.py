@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import asyncio.sslproto
 import enum
 import ssl
 from collections import deque
@@ -14,24 +13,20 @@ from layers.network.encoding.payload import Payload
 from layers.network.errors import NetworkError
 from layers.network.protocol.frames import CHUNK_BYTES, HEADER_BYTES
 from layers.network.protocol.outgoing import OutgoingMessage
-from layers.network.protocol.session import Session, State
-from layers.network.protocol.session_events import SessionEvent
+from layers.network.session.session import Session
+from layers.network.session.session_events import SessionEvent
+from layers.network.session.states import State
 from layers.network.transport.address import Address
+from layers.network.transport.tls_buffers import MOST_BYTES, share
 from layers.network.trust.tls import explain, is_final
 
 WRITE_BUFFER_BYTES = 64 * 1024
-WRITE_BYTES = 128 * 1024  # at a time: TLS's buffer is as large ever after
-READ_BYTES = 128 * 1024  # at a time, with TLS
 CHUNKS_A_TURN = 4
 SLICE_BYTES = 4096  # of small frames that are handled before it is asked again who must wait
 SLICES_A_TURN = 4
 LINGER_BYTES = 16 << 20  # that a peer may send after the last message to it, until it is cut off
+CATCH_UP_TURNS = 64  # of the loop, for what has come on a connection that another one follows
 UNREAD_BYTES = 64 * 1024  # of control frames that a peer has not read; beyond it, it is not read
-
-
-# With TLS, asyncio has two buffers of this size for each connection, of 256 KiB if nobody says so:
-# 500 MiB for 1,000 connections. It has no other way to say so.
-asyncio.sslproto.SSLProtocol.max_size = READ_BYTES  # type: ignore[attr-defined]
 
 
 class Hold(enum.Flag):
@@ -102,6 +97,7 @@ class Connection(asyncio.BufferedProtocol):
         self._linger_s = linger_s
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
+        self._at_a_time = MOST_BYTES
         self._writing_paused = False
         self._taken: deque[memoryview] = deque()  # from the session, and not yet written
         self._holds = Hold.NOTHING
@@ -120,6 +116,7 @@ class Connection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:  # noqa: D102
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
+        self.resize(MOST_BYTES)
         host, port = (self._transport.get_extra_info("peername") or ("?", 0))[:2]
         self.address = str(Address(host, port))
         self.session = self._make_session(self._transport)
@@ -147,7 +144,7 @@ class Connection(asyncio.BufferedProtocol):
         while self._unread and not self._holds:
             self._read_on()
             self._holds &= ~Hold.TURN
-        self._handle(self.session.receive_eof())
+        self.handle(self.session.receive_eof())
         return False
 
     def connection_lost(self, error: Exception | None) -> None:  # noqa: D102
@@ -193,11 +190,30 @@ class Connection(asyncio.BufferedProtocol):
 
     def leave(self, reason: str, final: bool, code: str = "goodbye") -> None:
         """Say goodbye now, then close."""
-        self._handle(self.session.leave(reason, final, code))
+        self.handle(self.session.leave(reason, final, code))
 
     def refuse(self, error: NetworkError, blamed: bool = False) -> None:
         """Tell the peer why this end refuses it, then close; `blamed`: the peer is at fault."""
-        self._handle(self.session.refuse(error, blamed))
+        self.handle(self.session.refuse(error, blamed))
+
+    def resize(self, at_a_time: int) -> None:
+        """Read and write so many bytes at a time from now on (see `bytes_at_a_time`)."""
+        self._at_a_time = at_a_time
+        share(self._transport, self._scratch[:at_a_time])
+
+    def catch_up(
+        self, then: Callable[[], object], turns: int = CATCH_UP_TURNS, read: int = -1
+    ) -> None:
+        """Call `then` when all that has come is read, or this end reads nothing at the moment.
+
+        A peer that goes on sending is waited for no longer than some turns of the loop.
+        """
+        read_now = self.session.meter.read().received_bytes
+        if read_now == read or not turns:
+            then()
+        else:
+            # In the loop's next turn, behind the sockets: timers that are due come last.
+            self._loop.call_later(0, self.catch_up, then, turns - 1, read_now)
 
     @property
     def certificate(self) -> Any:
@@ -213,6 +229,12 @@ class Connection(asyncio.BufferedProtocol):
     def held_bytes(self) -> int:
         """Bytes of memory that are reserved for its unfinished messages."""
         return 0 if self.session.memory is None else self.session.memory.held
+
+    @property
+    def fileno(self) -> int | None:
+        """The descriptor of its socket; None: it is closed."""
+        socket = self._transport.get_extra_info("socket")
+        return None if socket is None or socket.fileno() < 0 else int(socket.fileno())
 
     @property
     def waits(self) -> bool:
@@ -272,13 +294,14 @@ class Connection(asyncio.BufferedProtocol):
 
     def _handle_if_any(self, events: list[SessionEvent]) -> None:
         if events or self.session.urgent:
-            self._handle(events)
+            self.handle(events)
             if self._owner.must_pause(self):
                 self._hold(Hold.CALLER)
             if self.session.answers_bytes > UNREAD_BYTES:
                 self._hold(Hold.ANSWERS)
 
-    def _handle(self, events: list[SessionEvent]) -> None:
+    def handle(self, events: list[SessionEvent]) -> None:
+        """Give the owner what the session has seen, and send what it has to say."""
         for event in events:
             self._owner.happened(self, event)
         if self.session.state is State.OPEN:
@@ -324,7 +347,7 @@ class Connection(asyncio.BufferedProtocol):
         """Write what was taken from the session, as far as the transport takes it."""
         while self._taken and not self._writing_paused:
             batch: list[memoryview] = []
-            room = WRITE_BYTES
+            room = self._at_a_time
             while self._taken and room:
                 piece = self._taken.popleft()
                 batch.append(piece[:room])
@@ -346,7 +369,7 @@ class Connection(asyncio.BufferedProtocol):
         now = self._loop.time()
         if self._holds and Hold.ANSWERS not in self._holds:
             self.session.excuse(now)
-        self._handle(self.session.tick(now))
+        self.handle(self.session.tick(now))
 
     def _close(self) -> None:
         """Wait until the peer has read the last message and closed, but at most `linger_s`."""

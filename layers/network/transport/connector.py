@@ -7,18 +7,19 @@ import os
 import socket
 import ssl
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 from layers.network.encoding.codec import MessageCodec
-from layers.network.errors import CertificateError, NotConnected
+from layers.network.errors import BOTH_OR_NEITHER, CertificateError, NotConnected
 from layers.network.files.desk import Desk
 from layers.network.files.expected import ExpectedFile
 from layers.network.files.folders import Outgoing
 from layers.network.protocol.handshake import check_identity
 from layers.network.protocol.limits import CLIENT_PATIENCE, Limits
 from layers.network.protocol.partial_messages import FEATURE
-from layers.network.protocol.roles import ClientSession
-from layers.network.protocol.session_events import Arrived, Ended, Opened, SessionEvent
+from layers.network.session.roles import ClientSession
+from layers.network.session.session_events import Arrived, Ended, Opened, SessionEvent
 from layers.network.transport.address import Address
 from layers.network.transport.backoff import Backoff
 from layers.network.transport.connection import Connection
@@ -199,7 +200,11 @@ class Connector(Endpoint):
             )
         # Shielded: when this task is cancelled, others still wait for the connection's end.
         await asyncio.shield(connection.closed)
-        return self._ended or Ended("this end closed the connection", "goodbye", final=False)
+        ended = self._ended or Ended("this end closed the connection", "goodbye", final=False)
+        if self._trust is None and not connection.session.meter.read().received_bytes:
+            hint = "a server with TLS says nothing to a client without"
+            return replace(ended, reason=f"{ended.reason}; {hint}: {BOTH_OR_NEITHER}")
+        return ended
 
     def _renewed(self, trust: ClientTrust) -> ssl.SSLContext:
         """Return the TLS context for an attempt, from the files as they are now if they changed."""

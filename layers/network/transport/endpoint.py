@@ -13,13 +13,13 @@ from typing import TypeVar
 from layers.network.encoding.codec import MessageCodec
 from layers.network.encoding.payload import Payload
 from layers.network.errors import LimitExceeded, NetworkError, NotConnected
-from layers.network.protocol.frames import CHUNK_BYTES, wire_size
+from layers.network.protocol.frames import wire_size
 from layers.network.protocol.limits import Limits
-from layers.network.protocol.memory_budget import MemoryBudget
 from layers.network.protocol.outgoing import OutgoingMessage
 from layers.network.protocol.partial_messages import PartialMessages
-from layers.network.protocol.session import Session
-from layers.network.protocol.session_events import (
+from layers.network.protocol.traffic import ConnectionTraffic
+from layers.network.session.session import Session
+from layers.network.session.session_events import (
     Ended,
     FileAccepted,
     FileCancelled,
@@ -31,17 +31,15 @@ from layers.network.protocol.session_events import (
     Opened,
     SessionEvent,
 )
-from layers.network.protocol.traffic import ConnectionTraffic
 from layers.network.transport.connection import Connection, Hold, new_scratch
 from layers.network.transport.event_queue import EVERYBODY, NOBODY, EventQueue
 from layers.network.transport.events import Event, Sent
+from layers.network.transport.incoming_memory import IncomingMemory
 from layers.network.transport.loop_thread import LoopThread
-from layers.network.transport.machine_memory import usable_memory_bytes
+from layers.network.transport.tls_buffers import MOST_BYTES, bytes_at_a_time
 from layers.network.transport.transfers import Transfers
 
 E = TypeVar("E", bound="Endpoint")
-LEAST_PROGRESS_BYTES = CHUNK_BYTES // 4  # of a message in `stall_s`, while others wait for memory
-WINDOWS_A_MESSAGE = 60  # the most times `stall_s` that a message may take then
 
 
 class Endpoint(ABC):
@@ -57,21 +55,17 @@ class Endpoint(ABC):
         self._token = token
         self._thread: LoopThread | None = None
         self._loop: asyncio.AbstractEventLoop
-        self._budget = MemoryBudget(
-            self._limits.max_incoming_bytes or usable_memory_bytes() // 4,
-            lambda: self._soon(self._budget.grant),
-            self._watch_memory,
-        )
-        self._stalls: asyncio.TimerHandle | None = None
-        self._progress: dict[Connection, int] = {}
-        self._events = EventQueue(self._limits, self._room, self._budget.release)
         self._connections: set[Connection] = set()
+        self._memory = IncomingMemory(self._limits, self._connections, self._soon)
+        self._events = EventQueue(self._limits, self._room, self._memory.budget.release)
         self._past: dict[str | None, ConnectionTraffic] = {}
         self._books = threading.Lock()
         self._scratch = new_scratch()
+        self._at_a_time = MOST_BYTES
         self._files = files
         self._transfers = Transfers(self._limits, self._report)
-        self._partials = PartialMessages(self._limits.max_kept_bytes, self._limits.keep_s)
+        kept_bytes = min(self._limits.max_kept_bytes, self._memory.budget.most // 4)
+        self._partials = PartialMessages(kept_bytes, self._limits.keep_s)
 
     # The caller's side
 
@@ -168,35 +162,6 @@ class Endpoint(ABC):
             if not self.must_pause(connection):
                 connection.release(Hold.CALLER)
 
-    def _watch_memory(self) -> None:
-        """Look, while messages wait for memory, whether those that have it go on."""
-        if self._stalls is None:
-            self._progress = self._unfinished()
-            self._stalls = self._loop.call_later(self._limits.stall_s, self._end_stalled)
-
-    def _unfinished(self) -> dict[Connection, int]:
-        """Return the connections that are read and hold memory, with the bytes received so far."""
-        return {
-            connection: connection.session.meter.read().message_bytes_received
-            for connection in self._connections
-            if connection.held_bytes and not connection.waits
-        }
-
-    def _end_stalled(self) -> None:
-        self._stalls = None
-        for connection, received in self._unfinished().items():
-            before = self._progress.get(connection)
-            needed = max(LEAST_PROGRESS_BYTES, connection.held_bytes // WINDOWS_A_MESSAGE)
-            if before is not None and received - before < needed:
-                connection.refuse(
-                    LimitExceeded(
-                        "others wait for the memory of a message that comes too slowly: less than "
-                        f"{needed} bytes in {self._limits.stall_s:g} s"
-                    )
-                )
-        if self._budget.waiting:
-            self._watch_memory()
-
     async def _drain(self, drain_s: float, reason: str, final: bool) -> None:
         """End all connections with a last message, within a time."""
         ends = self._loop.time() + drain_s
@@ -236,9 +201,19 @@ class Endpoint(ABC):
 
     def made(self, connection: Connection) -> None:
         """Take note of a new connection."""
-        connection.session.memory = self._budget.account(lambda: connection.release(Hold.MEMORY))
+        self._memory.serve(connection)
         with self._books:
             self._connections.add(connection)
+        self._resize(connection)
+
+    def _resize(self, new: Connection | None = None) -> None:
+        """Let connections read and write as much at a time as their number allows."""
+        before, self._at_a_time = self._at_a_time, bytes_at_a_time(len(self._connections))
+        if self._at_a_time != before:
+            for connection in self._connections:
+                connection.resize(self._at_a_time)
+        elif new is not None:
+            new.resize(self._at_a_time)
 
     def happened(self, connection: Connection, event: SessionEvent) -> None:
         """Handle a session's event, or turn it into one for the caller."""
@@ -292,6 +267,7 @@ class Endpoint(ABC):
             done = connection.session.meter.read()
             self._past[peer] = self._past.get(peer, ConnectionTraffic()) + done
             self._connections.discard(connection)
-        self._progress.pop(connection, None)
+        self._resize()
+        self._memory.forget(connection)
         self._transfers.ended(connection)
         self._closed(connection)

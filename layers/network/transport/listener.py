@@ -19,8 +19,8 @@ from layers.network.files.folders import Outgoing
 from layers.network.protocol.handshake import Terms
 from layers.network.protocol.limits import HEARTBEAT_S, Limits
 from layers.network.protocol.partial_messages import FEATURE
-from layers.network.protocol.roles import ServerSession
-from layers.network.protocol.session_events import Arrived, Ended, Opened, SessionEvent, Verified
+from layers.network.session.roles import ServerSession
+from layers.network.session.session_events import Arrived, Ended, Opened, SessionEvent, Verified
 from layers.network.transport.acceptor import Acceptor
 from layers.network.transport.address import Address
 from layers.network.transport.connection import Connection, peer_certificate
@@ -224,7 +224,12 @@ class Listener(Endpoint):
     def _take(self, connection: Connection, event: SessionEvent) -> None:
         match event:
             case Verified(terms):
-                self._decide(connection, terms)
+                older = self._peers.get(terms.identity)
+                if older is None or not terms.authenticated:
+                    self._decide(connection, terms)
+                else:
+                    # What has come on the older connection is kept, also if it was not read yet.
+                    older.catch_up(lambda: self._decide(connection, terms))
             case Opened(terms):
                 peer = terms.identity
                 self._peers[peer] = connection
@@ -237,7 +242,7 @@ class Listener(Endpoint):
                     peer = self._peer_of(connection) or ""
                     self._events.put(Received(peer, message, wire_bytes), peer, reserved)
                 else:
-                    self._budget.release(reserved)
+                    self._memory.budget.release(reserved)
             case Ended(reason=reason):
                 peer_known = self._peer_of(connection)
                 if event.blamed or peer_known is None:
@@ -258,6 +263,8 @@ class Listener(Endpoint):
         older = self._peers.get(terms.identity)
         session = connection.session
         assert isinstance(session, ServerSession)
+        if session.ended:  # it did not wait for the decision
+            return
         if self._trust is not None and self._trust.is_revoked(connection.certificate):
             connection.refuse(_revoked())
         elif older is not None and not terms.authenticated:
@@ -272,8 +279,7 @@ class Listener(Endpoint):
             if older is not None:
                 reason = f"superseded by a newer connection, from {connection.address}"
                 older.leave(reason, True, "superseded")
-            for event in session.admit():
-                self.happened(connection, event)
+            connection.handle(session.admit())
 
     def _peer_of(self, connection: Connection) -> str | None:
         terms = connection.session.terms

@@ -14,7 +14,7 @@ from layers.network.files.expected import ExpectedFile, ExpectedFiles
 from layers.network.files.folders import Incoming, Outgoing
 from layers.network.protocol.limits import Limits
 from layers.network.protocol.outgoing import OutgoingFile
-from layers.network.protocol.session_events import (
+from layers.network.session.session_events import (
     FileAccepted,
     FileCancelled,
     FileChunk,
@@ -28,6 +28,7 @@ from layers.network.transport.connection import Connection
 from layers.network.transport.events import Event, FileFailed, FileReceived, FileSent
 
 T = TypeVar("T")
+MOST_ACCEPTED = 2  # times a file on one connection: again after what was kept had proved wrong
 
 
 class Transfers:
@@ -98,8 +99,12 @@ class Transfers:
                 self._guard(connection, desk, stream, lambda file: file.write(data))
             case FileCancelled(stream, reason):
                 self._fail_incoming(desk, stream, reason)
-            case FileAccepted() if event.stream in desk.outgoing:
-                self._spawn(self._send(connection, desk, event))
+            case FileAccepted(stream) if stream in desk.outgoing:
+                desk.accepted[stream] += 1
+                if desk.accepted[stream] <= MOST_ACCEPTED:
+                    self._spawn(self._send(connection, desk, event))
+                else:  # the file is read through each time
+                    self.unreadable(connection, stream, "it was accepted too often")
             case FileDone(stream):
                 outgoing = self._settle(desk, stream)
                 if outgoing is not None:

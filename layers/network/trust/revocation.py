@@ -6,8 +6,9 @@ import contextlib
 import datetime
 import fcntl
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
@@ -18,6 +19,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from layers.network.errors import CertificateError
 from layers.network.trust.certificates import BACKDATE, authority_of
 
+T = TypeVar("T")
 CRL_NAME = "crl.pem"
 
 
@@ -78,14 +80,8 @@ def read_crl(path: Path, authorities: Sequence[x509.Certificate]) -> frozenset[i
 def _verified(
     path: Path, authorities: Sequence[x509.Certificate]
 ) -> x509.CertificateRevocationList:
-    try:
-        crl = x509.load_pem_x509_crl(path.read_bytes())
-    except OSError as error:
-        raise CertificateError(
-            f"{path} cannot be read ({error.strerror}): make it with fedmx certs crl"
-        ) from None
-    except ValueError:
-        raise CertificateError(f"{path} is not a revocation list (CRL) in PEM format") from None
+    kind, what_to_do = "a revocation list (CRL)", "make it with fedmx certs crl"
+    crl = _loaded(path, x509.load_pem_x509_crl, kind, what_to_do)
     for authority in authorities:
         key = authority.public_key()
         with contextlib.suppress(TypeError, ValueError, InvalidSignature):
@@ -94,15 +90,18 @@ def _verified(
     raise CertificateError(f"{path} was not signed by the CA: make it with that CA's key")
 
 
-def _serial_of(path: Path, authority: x509.Certificate) -> int:
+def _loaded(path: Path, load: Callable[[bytes], T], kind: str, what_to_do: str) -> T:
     try:
-        certificate = x509.load_pem_x509_certificate(path.read_bytes())
+        return load(path.read_bytes())
     except OSError as error:
-        raise CertificateError(
-            f"{path} cannot be read ({error.strerror}): give the certificate that is to be revoked"
-        ) from None
+        raise CertificateError(f"{path} cannot be read ({error.strerror}): {what_to_do}") from None
     except ValueError:
-        raise CertificateError(f"{path} is not a certificate in PEM format") from None
+        raise CertificateError(f"{path} is not {kind} in PEM format") from None
+
+
+def _serial_of(path: Path, authority: x509.Certificate) -> int:
+    kind, what_to_do = "a certificate", "give the certificate that is to be revoked"
+    certificate = _loaded(path, x509.load_pem_x509_certificate, kind, what_to_do)
     try:
         certificate.verify_directly_issued_by(authority)
     except (ValueError, TypeError, InvalidSignature):

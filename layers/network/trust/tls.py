@@ -12,7 +12,7 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-from layers.network.errors import CertificateError
+from layers.network.errors import BOTH_OR_NEITHER, CertificateError
 from layers.network.trust.revocation import read_crl
 
 
@@ -121,7 +121,7 @@ def explain(error: ssl.SSLError, where: str) -> str:
         if sign in text:
             return f"{where}: the certificate shown {meaning}"
     if "wrong_version_number" in text or "http_request" in text or "wrong version" in text:
-        return f"{where} does not speak TLS: give both ends certificates, or neither"
+        return f"{where} does not speak TLS: {BOTH_OR_NEITHER}"
     return f"{where}: TLS failed ({error.reason or error})"
 
 

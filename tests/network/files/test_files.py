@@ -46,7 +46,7 @@ from layers.network.files.expected import MAX_WAITING
 from layers.network.files.folders import Incoming, Outgoing, check_name, remove_unfinished
 from layers.network.protocol.frames import FrameReader, Kind, frame
 from layers.network.protocol.handshake import CONTROL, FileAccept, FileOffer, FileStart, Hello
-from layers.network.protocol.session_events import FileOffered
+from layers.network.session.session_events import FileOffered
 from layers.network.transport.transfers import Transfers
 from tests.network.conftest import Certificates
 from tests.network.protocol.wire_messages import CODEC, Note, await_event, raw_connection

@@ -23,7 +23,7 @@ from layers.network.protocol.frames import (
     Kind,
     Piece,
 )
-from layers.network.protocol.streams import Outbox
+from layers.network.protocol.outbox import Outbox
 from layers.network.protocol.traffic import Meter
 
 frames = st.lists(

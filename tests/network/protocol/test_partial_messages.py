@@ -19,9 +19,9 @@ from layers.network.protocol.partial_messages import (
     PartialMessages,
     part_of,
 )
-from layers.network.protocol.roles import ClientSession, ServerSession
-from layers.network.protocol.session import State
-from layers.network.protocol.session_events import Arrived, Ended
+from layers.network.session.roles import ClientSession, ServerSession
+from layers.network.session.session_events import Arrived, Ended
+from layers.network.session.states import State
 from tests.network.protocol.wire_messages import CODEC, Task, drained, exchange
 
 HERE = hashlib.sha256(bytes(1 << 20)).digest()  # of a part of zeros

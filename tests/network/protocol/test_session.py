@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from layers.network import CHUNK_BYTES, LimitExceeded, Limits, MessageCodec, wire_size
 from layers.network.protocol.frames import HEADER, HEADER_BYTES, SIZE, FrameReader, Kind, frame
 from layers.network.protocol.handshake import CONTROL, Goodbye, Greeting, Hello, Welcome
-from layers.network.protocol.roles import ClientSession, ServerSession
-from layers.network.protocol.session import Session, State
-from layers.network.protocol.session_events import Arrived, Ended, Opened, Verified
+from layers.network.session.roles import ClientSession, ServerSession
+from layers.network.session.session import Session
+from layers.network.session.session_events import Arrived, Ended, Opened, Verified
+from layers.network.session.states import State
 from tests.network.protocol.wire_messages import CODEC, Note, Task, drained, exchange
 
 

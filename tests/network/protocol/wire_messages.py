@@ -10,9 +10,9 @@ from typing import TypeVar, Union
 import numpy as np
 
 from layers.network import Connector, Event, Listener, MessageCodec
-from layers.network.protocol.roles import ClientSession, ServerSession
-from layers.network.protocol.session import Session
-from layers.network.protocol.session_events import SessionEvent, Verified
+from layers.network.session.roles import ClientSession, ServerSession
+from layers.network.session.session import Session
+from layers.network.session.session_events import SessionEvent, Verified
 
 Value = Union[None, bool, int, float, str, bytes, np.ndarray, "dict[str, Value]"]
 

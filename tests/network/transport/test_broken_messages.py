@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
+import threading
 import time
 from collections.abc import Callable
 
@@ -20,10 +23,13 @@ from layers.network import (
     Received,
     wire_size,
 )
-from layers.network.protocol.partial_messages import LEAST_FILLED_BYTES
+from layers.network.protocol.partial_messages import FEATURE, LEAST_FILLED_BYTES
+from layers.network.session.roles import ClientSession
+from layers.network.session.session_events import Arrived, SessionEvent
+from layers.network.transport.tls_buffers import MOST_BYTES
 from tests.network.conftest import Certificates
 from tests.network.cutting_proxy import CuttingProxy
-from tests.network.protocol.wire_messages import CODEC, Note, Task, await_event
+from tests.network.protocol.wire_messages import CODEC, Note, Task, await_event, drained
 
 QUICK = Backoff(first_s=0.01, longest_s=0.05)
 SLOW = Backoff(first_s=60, longest_s=60)
@@ -59,6 +65,13 @@ class Ends:
         else:
             self.listener.send("client-1", message)
 
+    def break_off(self) -> None:
+        """Send a message that is cut, and connect again."""
+        self.opened()
+        self.send(Task(1, WEIGHTS))
+        self.cut()
+        self.opened()
+
     def passed(self, connection: int) -> int:
         return int(getattr(self.proxy.connections[connection], self.way))
 
@@ -89,10 +102,7 @@ def run(
 )
 def test_only_the_rest_of_it_is_sent_again(way: str, cut: int) -> None:
     def test(ends: Ends) -> None:
-        ends.opened()
-        ends.send(Task(1, WEIGHTS))
-        ends.cut()
-        ends.opened()
+        ends.break_off()
         ends.send(Task(1, WEIGHTS))
         arrived = await_event(ends.receiver, Received)
         assert np.array_equal(arrived.message.weights, WEIGHTS)
@@ -142,16 +152,55 @@ def test_it_goes_on_if_the_server_has_not_seen_the_cut() -> None:
     run("up", [3_000_000], test, silent=True)
 
 
+def raw_session(listener: Listener) -> tuple[socket.socket, ClientSession]:
+    """A bare socket, and the session of a client that is about to say who it is."""
+    session = ClientSession("client-1", CODEC, 0.0, token=b"secret", features=frozenset({FEATURE}))
+    host, port = listener.address.rsplit(":", 1)
+    raw = socket.create_connection((host, int(port)), timeout=20)
+    session.receive_data(raw.recv(1 << 16), 0.0)
+    return raw, session
+
+
+def test_what_came_on_the_older_connection_counts_even_if_it_was_not_read_yet() -> None:
+    """A busy server sees the newer connection before it has read all of the older one."""
+    with contextlib.ExitStack() as stack:
+        listener = stack.enter_context(Listener("127.0.0.1:0", CODEC, token=b"secret"))
+        older, session = raw_session(listener)
+        stack.callback(older.close)
+        older.sendall(drained(session))
+        session.receive_data(older.recv(1 << 16), 0.0)
+        await_event(listener, Joined)
+        newer, next_session = raw_session(listener)
+        stack.callback(newer.close)
+        busy, over = threading.Event(), threading.Event()
+        stack.callback(over.set)
+        listener._soon(lambda: (busy.set(), over.wait(20)))
+        assert busy.wait(20)
+        session.send_message(CODEC.encode(Task(1, WEIGHTS)))
+        older.setblocking(False)
+        sent = older.send(drained(session)[:1_500_000])
+        assert sent > 2 * MOST_BYTES  # more than is read of it at a time
+        newer.sendall(drained(next_session))
+        over.set()
+        await_event(listener, Joined)
+        listener.send("client-1", Note("go on"))
+        events: list[SessionEvent] = []
+        while not any(isinstance(event, Arrived) for event in events):
+            events = next_session.receive_data(newer.recv(1 << 16), 0.0)
+        next_session.send_message(CODEC.encode(Task(1, WEIGHTS)))
+        rest = drained(next_session)
+        assert len(rest) <= WHOLE - sent + REST
+        newer.sendall(rest)
+        assert np.array_equal(await_event(listener, Received).message.weights, WEIGHTS)
+
+
 @pytest.mark.parametrize("way", ["up", "down"])
 def test_another_message_of_the_same_size_begins_anew(way: str) -> None:
     other = WEIGHTS.copy()
     other[1000] += 1
 
     def test(ends: Ends) -> None:
-        ends.opened()
-        ends.send(Task(1, WEIGHTS))
-        ends.cut()
-        ends.opened()
+        ends.break_off()
         ends.send(Task(1, other))
         assert np.array_equal(await_event(ends.receiver, Received).message.weights, other)
         ends.send(Task(1, WEIGHTS))
@@ -177,10 +226,7 @@ def test_a_server_that_does_not_wait_for_its_client_begins_anew() -> None:
 
 def test_a_small_message_in_between_changes_nothing() -> None:
     def test(ends: Ends) -> None:
-        ends.opened()
-        ends.send(Task(1, WEIGHTS))
-        ends.cut()
-        ends.opened()
+        ends.break_off()
         ends.send(Note("I am back"))
         ends.send(Task(1, WEIGHTS))
         assert await_event(ends.receiver, Received).message == Note("I am back")
@@ -200,10 +246,7 @@ def test_it_goes_on_over_tls(certificates: Certificates) -> None:
             Connector(proxy.address, "client-1", CODEC, tls=tls, backoff=QUICK) as connector,
         ):
             ends = Ends("up", proxy, connector)
-            ends.opened()
-            ends.send(Task(1, WEIGHTS))
-            ends.cut()
-            ends.opened()
+            ends.break_off()
             ends.send(Task(1, WEIGHTS))
             assert np.array_equal(await_event(listener, Received).message.weights, WEIGHTS)
             ends.send(Note("the end"))
@@ -214,10 +257,7 @@ def test_it_goes_on_over_tls(certificates: Certificates) -> None:
 
 def test_what_waits_too_long_is_dropped_and_all_is_sent_again() -> None:
     def test(ends: Ends) -> None:
-        ends.opened()
-        ends.send(Task(1, WEIGHTS))
-        ends.cut()
-        ends.opened()
+        ends.break_off()
         ends.send(Task(1, WEIGHTS))
         assert np.array_equal(await_event(ends.receiver, Received).message.weights, WEIGHTS)
         assert ends.passed(1) >= WHOLE

@@ -291,16 +291,35 @@ def test_a_server_whose_name_is_not_in_its_certificate_is_not_believed(
         assert "not for that name" in gave_up.reason
 
 
-def test_one_end_with_tls_and_one_without_do_not_wait_for_each_other(
-    certificates: Certificates,
-) -> None:
+def test_both_ends_say_that_only_the_client_has_tls(certificates: Certificates) -> None:
     with (
         Listener("127.0.0.1:0", CODEC) as listener,
         Connector(
             listener.address, "client-1", CODEC, tls=certificates.client("client-1")
         ) as connector,
     ):
-        assert "does not speak TLS" in await_event(connector, GaveUp).reason
+        assert await_event(connector, GaveUp).reason == (
+            f"{listener.address} does not speak TLS: give both ends certificates, or neither"
+        )
+        assert await_event(listener, ConnectionRejected).reason == (
+            "this is TLS, and this end has none: give both ends certificates, or neither"
+        )
+
+
+def test_both_ends_say_that_only_the_server_has_tls(certificates: Certificates) -> None:
+    limits = Limits(handshake_s=0.3)
+    with (
+        Listener("127.0.0.1:0", CODEC, tls=certificates.server, limits=limits) as listener,
+        Connector(listener.address, "client-1", CODEC, backoff=QUICK) as connector,
+    ):
+        assert await_event(listener, ConnectionRejected).reason == (
+            "no step of the handshake within 0.3 s; this server has TLS, and the client began "
+            "none: give both ends certificates, or neither"
+        )
+        assert await_event(connector, Retrying).reason.endswith(
+            "; a server with TLS says nothing to a client without: "
+            "give both ends certificates, or neither"
+        )
 
 
 def test_a_client_comes_back_when_its_server_does() -> None:
@@ -452,6 +471,7 @@ def test_a_name_with_proof_takes_over_from_the_older_connection() -> None:
         with Connector(listener.address, "client-1", CODEC, token=b"secret") as second:
             assert "superseded" in await_event(listener, Left).reason
             await_event(listener, Joined)
+            await_event(first, Connected)
             assert await_event(first, GaveUp).final
             await_event(second, Connected)
             listener.send("client-1", Note("hello"))

@@ -6,12 +6,14 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from layers.network import Connector, FileFailed, Joined, Left, Limits, Listener, Received
+from layers.network.files.folders import Outgoing
 from layers.network.protocol.frames import HEADER_BYTES, SIZE, Kind, frame
-from layers.network.protocol.handshake import CONTROL, FileOffer, Hello
+from layers.network.protocol.handshake import CONTROL, FileAccept, FileOffer, Hello
 from layers.network.transport.connection import (
     LINGER_BYTES,
     SLICE_BYTES,
@@ -144,6 +146,38 @@ def test_offers_of_files_that_nobody_takes_are_as_bounded_as_messages() -> None:
             assert await_event(listener, FileFailed).peer == "raw"
         thread.join(DEADLINE_S)
         raw.close()
+
+
+def test_a_file_that_is_accepted_again_and_again_is_read_twice_at_most(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[int] = []
+    start = Outgoing.start
+
+    def counted(outgoing: Outgoing, offset: int, sha256: bytes) -> int:
+        read.append(offset)
+        return start(outgoing, offset, sha256)
+
+    monkeypatch.setattr(Outgoing, "start", counted)
+    path = tmp_path / "large.bin"
+    path.write_bytes(bytes(1 << 20))
+    with Listener("127.0.0.1:0", CODEC) as listener, raw_session(listener) as raw:
+        listener.send_file("raw", path)
+        accept = CONTROL.encode(FileAccept((1 << 20) - 1, bytes(32)))
+        reading = threading.Thread(target=drained, args=(raw,))
+        reading.start()
+        raw.sendall(frame(Kind.FILE_ACCEPT, 1, bytes(accept)) * 1000)
+        failed = await_event(listener, FileFailed)
+        assert "accepted too often" in failed.reason
+        raw.shutdown(socket.SHUT_WR)
+        await_event(listener, Left)
+        reading.join()
+    assert len(read) <= 2
+
+
+def drained(raw: socket.socket) -> None:
+    while raw.recv(1 << 16):
+        pass
 
 
 def test_a_peer_that_was_sent_away_and_goes_on_sending_is_cut_off() -> None:

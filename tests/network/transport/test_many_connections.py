@@ -9,8 +9,8 @@ import pytest
 
 from layers.network import Joined, Left, Limits, Listener, Received
 from layers.network.protocol.outgoing import OutgoingMessage
-from layers.network.protocol.roles import ClientSession
-from layers.network.protocol.session_events import Arrived, Opened, SessionEvent
+from layers.network.session.roles import ClientSession
+from layers.network.session.session_events import Arrived, Opened, SessionEvent
 from layers.network.transport.connection import Connection, new_scratch
 from tests.network.protocol.wire_messages import CODEC, Note, await_event
 from tests.network.socket_bytes import CountedConnection, count_sockets, socket_bytes

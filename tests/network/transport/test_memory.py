@@ -24,10 +24,12 @@ from layers.network import (
     Listener,
     Received,
 )
+from layers.network.memory.machine_memory import usable_memory_bytes
 from layers.network.protocol.frames import CHUNK_BYTES, SIZE, Kind, frame
 from layers.network.protocol.handshake import CONTROL, Hello
-from layers.network.transport.connection import WRITE_BUFFER_BYTES, WRITE_BYTES, Hold
-from layers.network.transport.machine_memory import usable_memory_bytes
+from layers.network.transport import incoming_memory, tls_buffers
+from layers.network.transport.connection import WRITE_BUFFER_BYTES, Hold
+from layers.network.transport.tls_buffers import MOST_BYTES, bytes_at_a_time
 from tests.network.conftest import Certificates
 from tests.network.protocol.wire_messages import CODEC, Task, await_event
 from tests.network.transport.test_floods import raw_session, until
@@ -56,12 +58,12 @@ def test_ten_clients_at_once_take_no_more_than_the_budget_and_all_arrive() -> No
         while len(seen) < 10:
             event = listener.next_event(60)
             assert event is not None
-            most = max(most, listener._budget.used)
+            most = max(most, listener._memory.budget.used)
             if isinstance(event, Received):
                 assert np.array_equal(event.message.weights, weights)
                 seen.add(event.message.round)
         assert most <= 10 * MIB
-        assert (listener._budget.used, listener._budget.waiting) == (0, 0)
+        assert (listener._memory.budget.used, listener._memory.budget.waiting) == (0, 0)
         for connector in connectors:
             connector.close()
 
@@ -80,7 +82,7 @@ def test_a_message_above_the_budget_passes_and_two_halves_do_not_wait_for_each_o
                 connector.send(Task(number, weights))
         rounds = sorted(await_event(listener, Received).message.round for _ in range(6))
         assert rounds == [0, 0, 1, 1, 2, 2]
-        assert listener._budget.used == 0
+        assert listener._memory.budget.used == 0
 
 
 def test_who_holds_memory_and_stalls_is_disconnected_when_others_wait_and_not_before() -> None:
@@ -89,7 +91,7 @@ def test_who_holds_memory_and_stalls_is_disconnected_when_others_wait_and_not_be
     with Listener("127.0.0.1:0", CODEC, limits=limits, heartbeat_s=60) as listener:
         raw = raw_session(listener)
         raw.sendall(announced(2 * MIB, chunks=2))
-        until(lambda: listener._budget.used == 2 * MIB)
+        until(lambda: listener._memory.budget.used == 2 * MIB)
         assert listener.next_event(1.0) is None  # it may take its time
         with Connector(listener.address, "honest", CODEC) as honest:
             await_event(honest, Connected)
@@ -98,7 +100,7 @@ def test_who_holds_memory_and_stalls_is_disconnected_when_others_wait_and_not_be
             assert left.peer == "raw"
             assert "comes too slowly" in left.reason
             assert await_event(listener, Received).peer == "honest"
-            until(lambda: not listener._progress)  # nothing keeps a connection that is gone
+            until(lambda: not listener._memory._progress)  # nothing keeps a connection that is gone
         raw.close()
 
 
@@ -110,32 +112,47 @@ def test_a_slow_message_that_goes_on_is_not_disconnected_though_others_wait() ->
     with Listener("127.0.0.1:0", CODEC, limits=limits, heartbeat_s=60) as listener:
         raw = raw_session(listener)
         raw.sendall(frame(Kind.MESSAGE, 1, SIZE.pack(len(task))))
-        until(lambda: listener._budget.used)
-        checks = _count_checks(listener)
+        until(lambda: listener._memory.budget.used)
+        checks, budget = _count_checks(listener), listener._memory.budget
         with Connector(listener.address, "honest", CODEC) as honest:
             await_event(honest, Connected)
             honest.send(Task(1, weights))
-            until(lambda: listener._budget.waiting)
+            until(lambda: listener._memory.budget.waiting)
             for piece in pieces:  # one for each time that is looked at it
                 raw.sendall(frame(Kind.DATA, 1, piece))
                 before = len(checks)
-                until(lambda before=before: len(checks) > before or not listener._budget.waiting)
+                until(lambda before=before: len(checks) > before or not budget.waiting)
             received = [await_event(listener, Received) for _ in range(2)]
             assert [event.peer for event in received] == ["raw", "honest"]
         raw.close()
     assert len(checks) >= 3
 
 
+def test_slow_senders_all_send_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The budget is for as many as this end can take; when they are slow, that is more of them."""
+    monkeypatch.setattr(incoming_memory, "FIRST_BYTES", 2 * MIB)
+    monkeypatch.setattr(incoming_memory, "LOOK_S", 0.02)
+    with Listener("127.0.0.1:0", CODEC, heartbeat_s=60) as listener:
+        slow = [raw_session(listener, f"raw-{number}") for number in range(6)]
+        for raw in slow:
+            raw.sendall(announced(2 * MIB, chunks=1))
+        until(lambda: listener._memory.budget.used == 12 * MIB)
+        until(lambda: not listener._memory.budget.waiting)
+        for raw in slow:
+            raw.close()
+        until(lambda: listener._memory.budget.used == 0)
+
+
 def _count_checks(listener: Listener) -> list[None]:
     """Note each time that a listener looks for stalled messages."""
     checks: list[None] = []
-    end_stalled = listener._end_stalled
+    end_stalled = listener._memory._end_stalled
 
     def counted() -> None:
         end_stalled()
         checks.append(None)
 
-    listener._end_stalled = counted  # type: ignore[method-assign]
+    listener._memory._end_stalled = counted  # type: ignore[method-assign]
     return checks
 
 
@@ -200,7 +217,7 @@ def test_nothing_of_a_closed_connection_waits_for_the_collector_of_cycles(
                 listener.disconnect("client-1", "enough")
         await_event(listener, Left)
         until(lambda: not any(one() for one in remains))
-        assert (listener._budget.used, listener._budget.waiting) == (0, 0)
+        assert (listener._memory.budget.used, listener._memory.budget.waiting) == (0, 0)
         raw.close()
 
 
@@ -224,7 +241,7 @@ def test_a_connection_that_waits_for_memory_is_held_and_its_silence_excused() ->
     with Listener("127.0.0.1:0", CODEC, limits=limits, heartbeat_s=0.1) as listener:
         holder, waiter = raw_session(listener, "holder"), raw_session(listener, "waiter")
         holder.sendall(announced(MIB, chunks=1))
-        until(lambda: listener._budget.used)
+        until(lambda: listener._memory.budget.used)
         waiter.sendall(announced(MIB, chunks=1))
         until(lambda: Hold.MEMORY in listener._peers["waiter"]._holds)
         stop = threading.Event()
@@ -280,5 +297,48 @@ def test_little_of_a_message_waits_for_a_peer_that_does_not_read(
         listener.send("client-1", Task(1, np.ones(16 * MIB, np.float32)))
         until(lambda: connection._writing_paused)
         assert connection._taken
-        assert connection._transport.get_write_buffer_size() <= WRITE_BUFFER_BYTES + WRITE_BYTES
+        assert connection._transport.get_write_buffer_size() <= WRITE_BUFFER_BYTES + MOST_BYTES
         raw.close()
+
+
+def test_few_connections_have_large_buffers_and_many_have_small_ones() -> None:
+    sizes = [bytes_at_a_time(number) for number in range(1, 20_000)]
+    assert sizes == sorted(sizes, reverse=True)
+    assert (sizes[0], sizes[127]) == (MOST_BYTES, MOST_BYTES)
+    assert all(number * size <= 32 * MIB for number, size in enumerate(sizes[:2000], 1))
+    assert sizes[-1] == 16 * 1024
+
+
+def test_connections_with_tls_receive_into_one_buffer_of_the_size_that_fits_all(
+    certificates: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tls_buffers, "ALL_BYTES", 4 * MOST_BYTES)
+    weights = np.random.default_rng(3).standard_normal(MIB // 2).astype(np.float32)
+    with Listener("127.0.0.1:0", CODEC, tls=certificates.server) as listener:
+        connectors = [
+            Connector(
+                listener.address, f"client-{n}", CODEC, tls=certificates.client(f"client-{n}")
+            )
+            for n in range(6)
+        ]
+        sizes = []
+        for connector in connectors:
+            connector.start()
+            await_event(listener, Joined)
+            await_event(connector, Connected)
+            sizes.append({one._at_a_time for one in listener._connections})
+        assert sizes == [{MOST_BYTES}] * 4 + [{MOST_BYTES // 2}] * 2
+        for number, connector in enumerate(connectors):
+            connector.send(Task(number, weights))
+        for _ in connectors:
+            assert np.array_equal(await_event(listener, Received).message.weights, weights)
+        (buffer,) = {
+            id(one._transport._ssl_protocol._ssl_buffer.obj) for one in listener._connections
+        }
+        assert buffer == id(listener._scratch.obj)
+        for connector in connectors[2:]:
+            connector.close()
+            await_event(listener, Left)
+        until(lambda: {one._at_a_time for one in listener._connections} == {MOST_BYTES})
+        for connector in connectors:
+            connector.close()

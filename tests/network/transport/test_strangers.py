@@ -28,7 +28,7 @@ from layers.network import (
     ServerTLS,
 )
 from layers.network.protocol.limits import CLIENT_PATIENCE
-from layers.network.protocol.roles import ClientSession, ServerSession
+from layers.network.session.roles import ClientSession, ServerSession
 from layers.network.transport import acceptor, server_socket
 from layers.network.transport.server_socket import KEPT_FOR_HANDSHAKES, free_descriptors
 from tests.network.conftest import Certificates

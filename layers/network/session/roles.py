@@ -20,8 +20,10 @@ from layers.network.protocol.handshake import (
     welcome,
 )
 from layers.network.protocol.limits import CLIENT_PATIENCE, Limits
-from layers.network.protocol.session import Session, State
-from layers.network.protocol.session_events import Opened, SessionEvent, Verified
+from layers.network.session.control_frames import words_of
+from layers.network.session.session import Session
+from layers.network.session.session_events import Opened, SessionEvent, Verified
+from layers.network.session.states import State
 
 
 class ServerSession(Session):
@@ -55,7 +57,7 @@ class ServerSession(Session):
         self._say(Kind.GREETING, 0, self._greeting)
 
     def _handshake(self, frame: Frame) -> Iterator[SessionEvent]:
-        hello = self._control(frame, Hello)
+        hello = words_of(frame, Hello)
         self.claimed = hello.identity[:64]
         terms = check_hello(self._greeting, hello, self._features, self._token, self._certified)
         self._verified = hello, terms
@@ -109,7 +111,7 @@ class ClientSession(Session):
 
     def _handshake(self, frame: Frame) -> Iterator[SessionEvent]:
         if frame.kind is Kind.GREETING:
-            greeting = self._control(frame, Greeting)
+            greeting = words_of(frame, Greeting)
             hello = answer_greeting(
                 greeting, self._identity, self._features, self._token, self._own_limits
             )
@@ -119,7 +121,7 @@ class ClientSession(Session):
             return
         if self._said is None:
             raise NetworkError("a welcome before a greeting")
-        words = self._control(frame, Welcome)
+        words = words_of(frame, Welcome)
         terms = check_welcome(*self._said, words, self._token, self._certified)
         self._open(terms, words.heartbeat_s, words.heartbeat_timeout_s)
         yield Opened(terms)

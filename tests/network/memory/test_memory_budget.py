@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layers.network.protocol.memory_budget import SMALL_BYTES, Account, MemoryBudget
+from layers.network.memory.memory_budget import SMALL_BYTES, Account, MemoryBudget
 
 K = SMALL_BYTES + 1  # the least that is counted
 
@@ -13,11 +13,11 @@ K = SMALL_BYTES + 1  # the least that is counted
 class Parties:
     """A budget with accounts, whose `grant` is called at once where it should be."""
 
-    def __init__(self, most: int, number: int) -> None:
+    def __init__(self, most: int, number: int, first: int | None = None) -> None:
         self.granted: list[Account] = []
         self.waits = 0
         self.room = False
-        self.budget = MemoryBudget(most, self._has_room, self._has_to_wait)
+        self.budget = MemoryBudget(most, self._has_room, self._has_to_wait, first)
         self.accounts = [self._account() for _ in range(number)]
 
     def _has_room(self) -> None:
@@ -105,6 +105,35 @@ def test_a_connection_that_ends_gives_back_what_it_held_and_its_place() -> None:
     assert parties.settle() == [three]
     three.close()
     assert parties.budget.used == 0
+
+
+def test_a_budget_that_slow_senders_fill_is_doubled_until_nobody_waits_and_then_is_as_before() -> (
+    None
+):
+    parties = Parties(16 * K, 6, first=4 * K)
+    assert all(one.reserve(2 * K) for one in parties.accounts[:2])
+    assert not any(one.reserve(2 * K) for one in parties.accounts[2:])
+    parties.budget.grow()
+    assert (parties.budget.budget, parties.settle()) == (8 * K, parties.accounts[2:4])
+    parties.budget.grow()
+    assert (parties.budget.budget, parties.settle()) == (16 * K, parties.accounts[4:])
+    parties.budget.grow()  # nobody waits
+    assert parties.budget.budget == 16 * K
+    for account in parties.accounts:
+        parties.budget.release(account.complete(2 * K))
+    assert parties.accounts[0].reserve(2 * K)
+    assert parties.budget.budget == 4 * K
+
+
+def test_a_budget_is_not_doubled_when_it_is_the_caller_who_is_behind() -> None:
+    parties = Parties(16 * K, 3, first=4 * K)
+    one, two, three = parties.accounts
+    assert one.reserve(3 * K)
+    assert two.reserve(K)
+    assert not three.reserve(2 * K)
+    one.complete(3 * K)  # and nobody takes it
+    parties.budget.grow()
+    assert (parties.budget.budget, parties.settle()) == (4 * K, [])
 
 
 @given(

@@ -1,36 +1,21 @@
 """The session of one connection as a state machine that knows neither sockets nor clocks.
 
-=================  ======================================================  =====================
-state              frames that may come                                    left by
-=================  ======================================================  =====================
-AWAIT_GREETING     GREETING, REFUSAL                                       GREETING (client)
-AWAIT_WELCOME      WELCOME, REFUSAL                                        WELCOME (client)
-AWAIT_HELLO        HELLO, REFUSAL                                          HELLO (server)
-DECIDING           REFUSAL                                                 admit, refuse (server)
-OPEN               PING, PONG, MESSAGE, DATA, PARTIAL, CONTINUE,           GOODBYE, REFUSAL
-                   FILE_*, GOODBYE, REFUSAL
-CLOSING            any; none is read                                       the connection's end
-=================  ======================================================  =====================
-
-In every state, a frame that may not come, a timeout and a broken connection lead to CLOSING, with
-an `Ended` event that says why.
+The states, and the frames that may come in each, are in `states.py`.
 """
 
 from __future__ import annotations
 
-import enum
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from layers.network.encoding.codec import MessageCodec
 from layers.network.encoding.payload import Payload
-from layers.network.errors import MalformedMessage, NetworkError, ProtocolError
+from layers.network.errors import NetworkError, ProtocolError
+from layers.network.memory.memory_budget import Account
 from layers.network.protocol.frames import (
     CHUNK_BYTES,
-    FILE_KINDS,
     HEADER_BYTES,
-    MESSAGE_KINDS,
     PART,
     ChunkStart,
     Frame,
@@ -41,62 +26,32 @@ from layers.network.protocol.frames import (
 )
 from layers.network.protocol.handshake import (
     CONTROL,
-    FileAccept,
-    FileOffer,
-    FileReason,
-    FileStart,
     Goodbye,
     Refusal,
     Terms,
 )
+from layers.network.protocol.inbox import Inbox
 from layers.network.protocol.limits import Limits
-from layers.network.protocol.memory_budget import Account
-from layers.network.protocol.outgoing import OutgoingFile, OutgoingMessage
+from layers.network.protocol.outbox import Outbox
+from layers.network.protocol.outgoing import OutgoingMessage
 from layers.network.protocol.partial_messages import FEATURE, PartialMessage
-from layers.network.protocol.session_events import (
+from layers.network.protocol.traffic import Meter
+from layers.network.session.control_frames import clean, file_event, words_of
+from layers.network.session.file_frames import FileFrames
+from layers.network.session.pulse import Pulse
+from layers.network.session.session_events import (
     Arrived,
     Ended,
-    FileAccepted,
-    FileCancelled,
     FileChunk,
-    FileDone,
-    FileEvent,
-    FileOffered,
-    FileRefused,
-    FileStarted,
     SessionEvent,
     Verified,
 )
-from layers.network.protocol.streams import Inbox, Outbox
-from layers.network.protocol.traffic import Meter
+from layers.network.session.states import ALLOWED, EMPTY_KINDS, State
 
 T = TypeVar("T")
 
 
-class State(enum.Enum):
-    """Where a session stands; see the table above."""
-
-    AWAIT_GREETING = "waiting for the server's greeting"
-    AWAIT_WELCOME = "waiting for the server's welcome"
-    AWAIT_HELLO = "waiting for the client's hello"
-    DECIDING = "deciding on the client"
-    OPEN = "open"
-    CLOSING = "closing"
-
-
-ALLOWED: dict[State, frozenset[Kind]] = {
-    State.AWAIT_GREETING: frozenset({Kind.GREETING, Kind.REFUSAL}),
-    State.AWAIT_WELCOME: frozenset({Kind.WELCOME, Kind.REFUSAL}),
-    State.AWAIT_HELLO: frozenset({Kind.HELLO, Kind.REFUSAL}),
-    State.DECIDING: frozenset({Kind.REFUSAL}),
-    State.OPEN: frozenset({Kind.PING, Kind.PONG, Kind.GOODBYE, Kind.REFUSAL, Kind.PARTIAL})
-    | MESSAGE_KINDS
-    | FILE_KINDS,
-}
-EMPTY_KINDS = frozenset({Kind.PING, Kind.PONG, Kind.FILE_DONE})
-
-
-class Session(ABC):
+class Session(FileFrames, ABC):
     """What both ends of a session share; `ServerSession` and `ClientSession` add the handshake.
 
     `receive_data` takes the bytes that were received and returns events. `data_to_send` returns the
@@ -125,11 +80,7 @@ class Session(ABC):
         self._max_kept_bytes = limits.max_kept_bytes
         self._handshake_s = handshake_s
         self._handshake_ends = now + handshake_s
-        self._heartbeat_s = 0.0
-        self._heartbeat_timeout_s = 0.0
-        self._received_at = now
-        self._sent_at = now
-        self._ping_waits = False
+        self._pulse = Pulse(now)
         self._farewell: Goodbye | None = None
         self.unfinished: list[PartialMessage] = []  # what came of messages, when it has ended
 
@@ -142,7 +93,7 @@ class Session(ABC):
         A message that has to wait for memory ends the reading: `unread` bytes of `data` are left
         then, to be given again when `memory` has granted it.
         """
-        self._received_at = now
+        self._pulse.received_at = now
         self.unread = 0
         events: list[SessionEvent] = []
         try:
@@ -174,7 +125,7 @@ class Session(ABC):
         """Count `size` bytes in the memory from `receive_buffer`, and return the events in them."""
         chunk = self._reader.chunk_left
         assert chunk is not None
-        self._received_at = now
+        self._pulse.received_at = now
         self._reader.skip(size)
         self.meter.received_total(size)
         self.meter.received(Kind.DATA, size)
@@ -264,17 +215,17 @@ class Session(ABC):
             case Kind.CONTINUE | Kind.PARTIAL:
                 raise ProtocolError(f"a {frame.kind.name} frame, which was not agreed on")
             case Kind.GOODBYE:
-                words = self._control(frame, Goodbye)
+                words = words_of(frame, Goodbye)
                 self.peer_left = True
-                yield from self._end(Ended(_clean(words.reason), "goodbye", words.final))
+                yield from self._end(Ended(clean(words.reason), "goodbye", words.final))
             case Kind.REFUSAL:
-                no = self._control(frame, Refusal)
+                no = words_of(frame, Refusal)
                 self.peer_left = True
-                yield from self._end(Ended(_clean(no.text), _clean(no.code), no.final))
+                yield from self._end(Ended(clean(no.text), clean(no.code), no.final))
             case Kind.GREETING | Kind.HELLO | Kind.WELCOME:
                 yield from self._handshake(frame)
             case _:
-                yield self._file(frame)
+                yield file_event(frame)
 
     def _reserve(self, size: int) -> None:
         if self.memory is not None:
@@ -296,29 +247,6 @@ class Session(ABC):
     @abstractmethod
     def _handshake(self, frame: Frame) -> Iterator[SessionEvent]: ...
 
-    def _file(self, frame: Frame) -> FileEvent:
-        match frame.kind:
-            case Kind.FILE_OFFER:
-                offer = self._control(frame, FileOffer)
-                return FileOffered(frame.stream, offer.name, offer.size, offer.sha256)
-            case Kind.FILE_ACCEPT:
-                accept = self._control(frame, FileAccept)
-                return FileAccepted(frame.stream, accept.offset, accept.sha256)
-            case Kind.FILE_START:
-                return FileStarted(frame.stream, self._control(frame, FileStart).offset)
-            case Kind.FILE_DONE:
-                return FileDone(frame.stream)
-            case Kind.FILE_REFUSED:
-                return FileRefused(frame.stream, _clean(self._control(frame, FileReason).reason))
-        return FileCancelled(frame.stream, _clean(self._control(frame, FileReason).reason))
-
-    @staticmethod
-    def _control(frame: Frame, expected: type[T]) -> T:
-        words: Any = CONTROL.decode(frame.payload)
-        if not isinstance(words, expected):
-            raise MalformedMessage(f"a {frame.kind.name} frame with a {type(words).__name__}")
-        return words
-
     # What goes out
 
     def data_to_send(self, max_bytes: int, now: float) -> list[bytes | memoryview]:
@@ -329,8 +257,7 @@ class Session(ABC):
             self.state = State.CLOSING
             pieces += self._outbox.take(CHUNK_BYTES)
         if pieces:
-            self._sent_at = now
-            self._ping_waits = False
+            self._pulse.sent(now)
         return pieces
 
     def sent_messages(self) -> list[OutgoingMessage]:
@@ -357,34 +284,6 @@ class Session(ABC):
         for partial in partials:
             self._outbox.control(Kind.PARTIAL, 0, partial.words)
 
-    def offer_file(self, name: str, size: int, sha256: bytes) -> int:
-        """Offer a file and return its stream."""
-        stream = self._outbox.new_stream()
-        self._say(Kind.FILE_OFFER, stream, FileOffer(name, size, sha256))
-        return stream
-
-    def accept_file(self, stream: int, offset: int, sha256: bytes) -> None:
-        """Ask for an offered file from `offset` on, if its first bytes have this SHA-256."""
-        self._say(Kind.FILE_ACCEPT, stream, FileAccept(offset, sha256))
-
-    def start_file(self, outgoing: OutgoingFile, offset: int) -> None:
-        """Send an accepted file from `offset` on."""
-        self._say(Kind.FILE_START, outgoing.stream, FileStart(offset))
-        self._outbox.file(outgoing)
-
-    def confirm_file(self, stream: int) -> None:
-        """Tell the peer that its file is complete and verified."""
-        self._outbox.control(Kind.FILE_DONE, stream)
-
-    def refuse_file(self, stream: int, reason: str) -> None:
-        """Tell the peer that an offered file is not wanted or could not be kept."""
-        self._say(Kind.FILE_REFUSED, stream, FileReason(reason[:500]))
-
-    def cancel_file(self, stream: int, reason: str) -> None:
-        """Give up a file that this end was sending."""
-        self._outbox.drop_file(stream)
-        self._say(Kind.FILE_CANCELLED, stream, FileReason(reason[:500]))
-
     def finish(self, reason: str, final: bool) -> None:
         """Say goodbye once everything that is queued has been sent."""
         self._farewell = Goodbye(reason[:500], final)
@@ -409,9 +308,6 @@ class Session(ABC):
         self._say(Kind.GOODBYE, 0, Goodbye(reason[:500], final))
         return ended
 
-    def _say(self, kind: Kind, stream: int, words: object) -> None:
-        self._outbox.control(kind, stream, bytes(CONTROL.encode(words)))
-
     def _end(self, ended: Ended) -> list[SessionEvent]:
         self.state = State.CLOSING
         self._outbox.drop()
@@ -430,8 +326,7 @@ class Session(ABC):
             return None
         if self.state is not State.OPEN:
             return self._handshake_ends
-        dead = self._received_at + self._heartbeat_timeout_s
-        return dead if self._ping_waits else min(dead, self._sent_at + self._heartbeat_s)
+        return self._pulse.due()
 
     def tick(self, now: float) -> list[SessionEvent]:
         """Send a heartbeat, or give up a silent peer, if it is time; return the events."""
@@ -441,25 +336,19 @@ class Session(ABC):
         if self.state is not State.OPEN:
             error = ProtocolError(f"no complete handshake within {self._handshake_s:g} s")
             return self.refuse(error, blamed=True)
-        if now >= self._received_at + self._heartbeat_timeout_s:
-            return self.lost(f"no sign of life for {self._heartbeat_timeout_s:g} s")
+        if self._pulse.is_dead(now):
+            return self.lost(f"no sign of life for {self._pulse.timeout_s:g} s")
         self._outbox.control(Kind.PING)
-        self._ping_waits = True
+        self._pulse.ping_waits = True
         return []
 
     def excuse(self, now: float) -> None:
         """Count the peer's silence from `now`, because this end was not reading."""
-        self._received_at = now
+        self._pulse.received_at = now
 
     def _open(self, terms: Terms, heartbeat_s: float, heartbeat_timeout_s: float) -> None:
         self.terms = terms
         self.state = State.OPEN
-        self._heartbeat_s = heartbeat_s
-        self._heartbeat_timeout_s = heartbeat_timeout_s
+        self._pulse.every_s, self._pulse.timeout_s = heartbeat_s, heartbeat_timeout_s
         self._outbox.max_open_bytes = terms.peer_max_message_bytes
         self._outbox.max_streams = terms.peer_max_streams
-
-
-def _clean(text: str) -> str:
-    """Return a peer's text as one printable line."""
-    return "".join(char if char.isprintable() else " " for char in text[:500])

@@ -48,13 +48,22 @@ class MemoryBudget:
     such connection at a time may go beyond the budget, until none of its messages is unfinished.
 
     Args:
-        most: the budget in bytes.
+        most: the budget in bytes, at the most.
         on_room: called, in any thread, when `grant` should be called in the connections' thread.
         on_wait: called when a message begins to wait.
+        first: the budget until `grow` doubles it, and again when so much suffices; None: `most`.
     """
 
-    def __init__(self, most: int, on_room: Callable[[], None], on_wait: Callable[[], None]) -> None:
-        self._most = most
+    def __init__(
+        self,
+        most: int,
+        on_room: Callable[[], None],
+        on_wait: Callable[[], None],
+        first: int | None = None,
+    ) -> None:
+        self.most = most
+        self._first = self._now = most if first is None else first
+        self._unfinished = 0  # of what is used
         self._on_room = on_room
         self._on_wait = on_wait
         self._used = 0
@@ -68,6 +77,11 @@ class MemoryBudget:
         return self._used
 
     @property
+    def budget(self) -> int:
+        """The budget now, in bytes."""
+        return self._now
+
+    @property
     def waiting(self) -> int:
         """Number of connections that wait."""
         return len(self._waiting)
@@ -79,6 +93,8 @@ class MemoryBudget:
     def reserve(self, account: Account, size: int) -> bool:
         """Reserve memory for a message; if there is none, the account waits."""
         with self._lock:
+            if not self._waiting and self._used + size <= self._first:
+                self._now = self._first
             in_turn = account.held > 0 or not self._waiting
             if in_turn and (self._fits(size) or self._may_go_beyond(account)):
                 self._give(account, size)
@@ -92,6 +108,7 @@ class MemoryBudget:
         """Take note that a message is complete; its memory is released when it is taken."""
         with self._lock:
             account.held -= size
+            self._unfinished -= size
             self._stay_within(account)
             room = self._next() is not None
         if room:
@@ -109,6 +126,7 @@ class MemoryBudget:
         """Give back what an account holds, and forget that it waits."""
         with self._lock:
             self._used -= account.held
+            self._unfinished -= account.held
             account.held = 0
             if account.waits:
                 account.waits = 0
@@ -130,6 +148,17 @@ class MemoryBudget:
                 account.waits = 0
             account.granted()
 
+    def grow(self) -> None:
+        """Double the budget, if messages wait and most of it is of messages that are still coming.
+
+        Otherwise the caller is behind, and a larger budget would only hold more.
+        """
+        with self._lock:
+            if not self._waiting or self._unfinished * 2 <= self._now:
+                return
+            self._now = min(2 * self._now, self.most)
+        self.grant()
+
     def _next(self) -> Account | None:
         """Return whose turn it is, None if there is no memory for it."""
         if self._waiting and self._fits(self._waiting[0].waits):
@@ -137,7 +166,7 @@ class MemoryBudget:
         return next((one for one in self._waiting if self._may_go_beyond(one)), None)
 
     def _fits(self, size: int) -> bool:
-        return not self._used or self._used + size <= self._most
+        return not self._used or self._used + size <= self._now
 
     def _may_go_beyond(self, account: Account) -> bool:
         return account.held > 0 and self._beyond in (None, account)
@@ -146,6 +175,7 @@ class MemoryBudget:
         if not self._fits(size):
             self._beyond = account
         self._used += size
+        self._unfinished += size
         account.held += size
 
     def _stay_within(self, account: Account) -> None:
