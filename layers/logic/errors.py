@@ -25,3 +25,17 @@ class ClientFailed(LogicError):
     def __init__(self, client: int, round: int, what: str) -> None:
         self.client, self.round, self.what = client, round, what
         super().__init__(f"client {client}, round {round}: {what}")
+
+
+class PartFailed(LogicError):
+    """A hook, a selector, an aggregator or a trainer failed, or returned what it must not.
+
+    Attributes:
+        what: the part, its method, and what is wrong, in one line.
+        place: file and line of the method; empty: not known.
+    """
+
+    def __init__(self, what: str, place: str, round: int, client: int | None = None) -> None:
+        self.what, self.place = what, place
+        who = "" if client is None else f", client {client}"
+        super().__init__(f"round {round}{who}: {what}{f' ({place})' if place else ''}")

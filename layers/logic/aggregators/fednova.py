@@ -8,6 +8,7 @@ from typing import Literal
 
 import numpy as np
 
+from layers.arithmetic import sum_in_order
 from layers.logic.aggregators.buffers import BufferMean
 from layers.logic.aggregators.sums import add_scaled, stepped
 from layers.logic.core.aggregator import Aggregator, Contribution
@@ -58,7 +59,7 @@ class FedNova(Aggregator):
 
     def check(self, logic: Parts) -> None:
         """Refuse local solvers of which ||a||_1 is another, or not known."""
-        mu = sum(hook.mu for hook in logic.hooks if isinstance(hook, FedProx))
+        mu = sum_in_order(hook.mu for hook in logic.hooks if isinstance(hook, FedProx))
         if mu != self.mu:
             raise LogicError(
                 f"FedNova's mu is {self.mu}, and that of the hook fedprox {mu}; they must be "

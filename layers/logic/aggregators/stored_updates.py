@@ -64,9 +64,9 @@ def blocks(vectors: Sequence[Vector]) -> Iterator[tuple[slice, np.ndarray]]:
 
 def _values_at_once(vectors: Sequence[Vector]) -> int:
     """Return how many values of each vector are read at a time, a multiple of BLOCK."""
-    first = vectors[0]
-    if not isinstance(first, StoredVector):
-        return max(first.size, 1)
-    left = first.memory_bytes // len(vectors) - WORK_BYTES
-    fitting = left // first.dtype.itemsize
+    stored = next((one for one in vectors if isinstance(one, StoredVector)), None)
+    if stored is None:
+        return max(vectors[0].size, 1)
+    left = stored.memory_bytes // len(vectors) - WORK_BYTES
+    fitting = left // stored.dtype.itemsize
     return max(fitting // BLOCK, 1) * BLOCK

@@ -235,6 +235,9 @@ class Hook:
     received_gradient: bool = False
     """Whether the client's half needs the received model's gradient (see `Context.gradient`)."""
 
+    memory_outlives_settings: bool = False
+    """Whether a hook of its class with other settings can go on with its memory, in a fork."""
+
     held_out: float = 0.0
     """Share of the training samples that are taken out, for the server alone to train on."""
 

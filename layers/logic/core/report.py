@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from layers.arithmetic import sum_in_order
 from layers.logic.core.messages import Offer
 from layers.logic.errors import LogicError
 
@@ -115,7 +116,7 @@ class RoundReport:
         ]
         if not losses:
             return None
-        return sum(loss * n for loss, n in losses) / sum(n for _, n in losses)
+        return sum_in_order(loss * n for loss, n in losses) / sum(n for _, n in losses)
 
 
 class BrokenModel(LogicError):
@@ -147,8 +148,21 @@ class TooFewUpdates(LogicError):
 
     def __init__(self, got: int, need: int, report: RoundReport) -> None:
         self.got, self.need, self.report = got, need, report
+        first = next(
+            (
+                f"; client {one.client}: {one.reason}"
+                for status in ("rejected", "lost")
+                for one in report.clients
+                if one.status == status and one.reason
+            ),
+            "",
+        )
+        if not (report.selected or report.clients):
+            first = "; the selector selected no client"
+        # An update that is wrong is mended, and not done without.
+        advice = "" if report.of("rejected") else ", or lower logic.min_updates"
         super().__init__(
             f"round {report.round}: {got} of the {need} updates that logic.min_updates asks for "
-            "arrived; the model is unchanged; see clients.jsonl for each client's reason, or lower "
-            "logic.min_updates"
+            f"arrived{first}; the model is unchanged; see clients.jsonl for each client's reason"
+            f"{advice}"
         )

@@ -64,6 +64,10 @@ class Selector(ABC):
     rms_loss: bool = False
     """Whether clients must also report the metric `rms_loss` (see `TrainReport.rms_loss`)."""
 
+    by_number: bool = False
+    """Whether the seed, the round and the numbers of the clients that are there alone say who is
+    selected, as one lane each: nothing that clients have, did or answered."""
+
     serial_uploads: bool = False
     """Whether it assumes one upload at a time, so that simulated uploads must be serial."""
 

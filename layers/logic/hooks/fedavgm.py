@@ -28,6 +28,8 @@ class FedAvgM(Hook):
     server_learning_rate: float = 1.0
     momentum: float = 0.9
 
+    memory_outlives_settings = True
+
     def __post_init__(self) -> None:
         if not 0 < self.server_learning_rate < math.inf:
             raise LogicError(

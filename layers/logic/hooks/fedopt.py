@@ -43,6 +43,8 @@ class FedAdagrad(Hook):
     beta1: float = 0.0
     tau: float = 1e-3
 
+    memory_outlives_settings = True
+
     def __post_init__(self) -> None:
         _check(self.server_learning_rate, self.tau, beta1=self.beta1)
 
@@ -68,6 +70,8 @@ class FedAdam(Hook):
     beta1: float = 0.9
     beta2: float = 0.99
     tau: float = 1e-3
+
+    memory_outlives_settings = True
 
     def __post_init__(self) -> None:
         _check(self.server_learning_rate, self.tau, beta1=self.beta1, beta2=self.beta2)
@@ -95,6 +99,8 @@ class FedYogi(Hook):
     beta1: float = 0.9
     beta2: float = 0.99
     tau: float = 1e-3
+
+    memory_outlives_settings = True
 
     def __post_init__(self) -> None:
         _check(self.server_learning_rate, self.tau, beta1=self.beta1, beta2=self.beta2)

@@ -110,7 +110,7 @@ class _SelectiveServer(ServerHalf):
     def send(self, task: Task, context: Context) -> Task:
         size = task.weights.size
         wanted = kept_of(size, self._share) if size else 0
-        if not task.last_accepted_round or wanted == size:
+        if task.last_accepted_round < _since(context) or wanted == size:
             return task  # the client has no model of its own yet, or takes the server's whole model
         updated = context.memory.get("updated", np.zeros(size, np.int32))
         positions = most_updated(updated, wanted)
@@ -125,7 +125,16 @@ class _SelectiveServer(ServerHalf):
         positions, _ = decode_sparse(payload_of(context.slot, PAYLOAD), size)
         updated = context.memory.get("updated", np.zeros(size, np.int32)).copy()
         updated[positions] += 1
-        context.keep(updated=updated)
+        context.keep(updated=updated, since=_since(context))
+
+
+def _since(context: Context) -> int:
+    """Return the first round from which on clients keep a model of their own.
+
+    In a fork it may be a later one than the first: this hook was not there before.
+    """
+    before = 1 if "updated" in context.memory else context.round
+    return int(context.memory.get("since", before))
 
 
 class _SelectiveClient(ClientHalf):

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from layers.logic.checks.returned import failure, guarded
 from layers.logic.core.messages import Slot
 from layers.logic.core.peers import Peers
 from layers.logic.core.plan import Plan, Population
@@ -18,6 +19,7 @@ from layers.logic.errors import LogicError
 from layers.logic.population.client_sizes import ClientSizes
 from layers.logic.round.logic import Logic
 from layers.logic.seeds import derive, generator
+from layers.logic.selectors.replacement import replaced
 
 
 @dataclass(frozen=True)
@@ -46,8 +48,14 @@ def choose_cohort(state: ServerState, peers: Peers, logic: Logic) -> tuple[Serve
     population = _inquire(state, population, peers, logic)
     memory, round = state.memory.get(SELECT, {}), state.round + 1
     rng = generator(logic.seed, "select", round)
-    plan = logic.selector.select(population, memory, round, rng)
+    plan: Any = guarded(logic.selector.select, population, memory, round, rng, round=round)
+    if not isinstance(plan, Plan):
+        must = "it must return a Plan, as Plan(single_lanes(clients))"
+        what = f"returned a {type(plan).__name__}; {must}"
+        raise failure(logic.selector.select, what, round)
     _check(plan, population, logic, round)
+    if logic.without:
+        plan = replaced(plan, population.clients, logic.without, logic.seed, round)
     return state, Cohort(plan, population)
 
 
@@ -55,7 +63,7 @@ def _survey(state: ServerState, peers: Peers, logic: Logic) -> tuple[ServerState
     """Ask the clients that have not answered the surveys yet; return the state with the answers."""
     excluded = set[Any](state.memory.get(EXCLUDED, ()))
     population = Population(
-        _available(state, peers),
+        _available(state, peers, logic.without),
         training=logic.training_of(state.round + 1),
         deadline_s=logic.deadline_s,
         over_select=logic.over_select,
@@ -80,7 +88,9 @@ def _survey(state: ServerState, peers: Peers, logic: Logic) -> tuple[ServerState
         )
         answers = state.memory[SURVEY]
     # A client that has left in the meantime cannot be selected.
-    return state, replace(population, samples=_available(state, peers), answers=answers)
+    return state, replace(
+        population, samples=_available(state, peers, logic.without), answers=answers
+    )
 
 
 def _inquire(state: ServerState, population: Population, peers: Peers, logic: Logic) -> Population:
@@ -95,15 +105,20 @@ def _inquire(state: ServerState, population: Population, peers: Peers, logic: Lo
         given = answers.setdefault(question.name, {})
         given.update(_ask(question, clients, state, peers, logic))
     # A client that has left in the meantime cannot be selected, whatever it answered.
-    population = replace(population, samples=_available(state, peers))
+    population = replace(population, samples=_available(state, peers, logic.without))
     for name in {question.name for question, _ in inquiries}:
         answers[name] = {one: reply for one, reply in answers[name].items() if population.has(one)}
     return replace(population, answers=answers)
 
 
-def _available(state: ServerState, peers: Peers) -> Mapping[int, int]:
-    """Return the clients that can be asked and are not excluded, with their numbers of samples."""
+def _available(state: ServerState, peers: Peers, without: Sequence[int]) -> Mapping[int, int]:
+    """Return the clients that can be asked and are not excluded, with their numbers of samples.
+
+    Clients in `without` keep their place among them, also if they never come.
+    """
     samples, excluded = peers.population(), state.memory.get(EXCLUDED)
+    if any(client not in samples for client in without):
+        samples = {**dict.fromkeys(without, 1), **samples}
     if not excluded:
         return samples
     sizes = ClientSizes.of(samples)

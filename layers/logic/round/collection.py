@@ -19,7 +19,7 @@ from layers.logic.core.messages import (
 from layers.logic.core.peers import Peers
 from layers.logic.core.plan import Plan
 from layers.logic.core.report import ClientReport
-from layers.logic.errors import CannotTrain, Rejected
+from layers.logic.errors import CannotTrain, PartFailed, Rejected
 from layers.logic.round.dispatch import Dispatch
 from layers.logic.round.fold import Fold
 from layers.logic.round.lane import Lane
@@ -33,6 +33,7 @@ DECLINED = "its offer was declined"
 NOT_OFFERED = "declined before it offered"
 NOT_REACHED = "not reached: the round ended before the client ahead of it in its lane"
 NO_ANSWER = "no answer before the round ended"
+EARLIER_PASSES = "; what it sent in earlier passes counts"
 
 
 class Collection:
@@ -71,7 +72,7 @@ class Collection:
         self.fold = fold
         self._pipeline = pipeline
         self._aggregator, self._mask = logic.aggregator, logic.mask
-        self._max_update = logic.max_update
+        self._max_update, self._watcher = logic.max_update, logic.watcher
         self._foreign, self._samples_of = peers.foreign, peers.samples_of
         self._returned_lanes = 0  # number of lanes that have ended with an update
         self.outcomes: dict[int, ClientReport] = {}
@@ -141,7 +142,10 @@ class Collection:
         except Exception as error:
             if not self._foreign:
                 raise
-            reason = f"the server's half of a hook failed on it: {type(error).__name__}: {error}"
+            what = (
+                error.what if isinstance(error, PartFailed) else f"{type(error).__name__}: {error}"
+            )
+            reason = f"the server's half of a hook failed on it: {what}"
             trace = traceback.format_exc()
             return self._drop(ClientReport(update.client, "rejected", reason, trace))
         report = ClientReport(
@@ -242,6 +246,8 @@ class Collection:
         lane = self.dispatch.end(report.client)
         offer = self._offers.all.get(report.client)
         report = replace(self._with_passes_before(report), offer=offer)
+        if self._watcher is not None:
+            self._watcher.ended(report)
         if report.status == "accepted" and lane.passes > 1 and report.client in lane.waiting:
             self.passed[report.client] = report
         else:
@@ -271,8 +277,7 @@ class Collection:
         report = replace(report, steps=before.steps + report.steps)
         if report.status == "accepted":
             return report
-        reason = f"{report.reason}; what it sent in earlier passes counts"
-        return replace(report, samples=before.samples, reason=reason)
+        return replace(report, samples=before.samples, reason=report.reason + EARLIER_PASSES)
 
     def _decline_open(self) -> Sequence[Verdict]:
         """Decline every offer that has no verdict yet."""

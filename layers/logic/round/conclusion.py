@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
+from layers.logic.checks.code_place import at_place
+from layers.logic.checks.returned import failure, guarded
 from layers.logic.core.messages import CANNOT_TRAIN
 from layers.logic.core.peers import Peers
 from layers.logic.core.report import BrokenModel, RoundReport, TooFewUpdates, Traffic
@@ -40,13 +44,18 @@ def conclude(
         raise TooFewUpdates(len(accepted), logic.min_updates, report)
     try:
         aggregated = fold.finish(state)
-        check_model(aggregated, logic, state)  # so that no server optimiser keeps a broken one
+        by = f"{type(logic.aggregator).__name__}{at_place(type(logic.aggregator).finish)}"
+        check_model(aggregated, logic, state, by)  # so that no server optimiser keeps a broken one
         after = pipeline.conclude(aggregated)
         if after.weights is not aggregated.weights:
             check_model(after, logic, state)
     except NotUsable as error:
         raise BrokenModel(str(error), report, at_start=False) from error
-    kept = logic.selector.on_round_end(after.memory.get(SELECT, {}), report)
+    end = logic.selector.on_round_end
+    kept: Any = guarded(end, after.memory.get(SELECT, {}), report, round=round)
+    if not isinstance(kept, Mapping):
+        what = f"returned a {type(kept).__name__}; it must return its memory, a dict"
+        raise failure(end, what, round)
     memory = {**after.memory, **pipeline.memory, SELECT: dict(kept)}
     # A client knows its memory by the round of its task, which may have been an earlier one.
     late = {client: state.in_flight[client].round for client in plan.late}

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 from typing import Any
 
+from layers.logic.checks.aggregation import added, finished
+from layers.logic.checks.returned import guarded
 from layers.logic.core.aggregator import Aggregator
 from layers.logic.core.messages import Training
 from layers.logic.core.state import ServerState
@@ -24,7 +26,7 @@ class Fold:
         pipeline: the server halves, which process each accepted update.
         training: how the clients of this round train.
         wait: whether no lane is folded before `rest`, since a hook asks the clients first.
-        store: where the lanes' vectors are until they are folded; None: in memory.
+        store: where the lanes' vectors wait until they are folded; None: in memory.
 
     Raises:
         LogicError: `store` is given, and the aggregator needs whole updates.
@@ -48,12 +50,13 @@ class Fold:
         self._store = store
         if store is not None:
             check_by_slices(aggregator)
-        self._total: Any = aggregator.init(state)
+        self._round = state.round + 1
+        self._total: Any = guarded(aggregator.init, state, round=self._round)
         self._next = 0  # place of the lane to fold next
         self._contributions = 0
 
     def keep(self, lane: Lane) -> None:
-        """Move the vectors of an ended lane to disk, if they are to wait there.
+        """Let the vectors of an ended lane wait where the store has room for them.
 
         Raises:
             LogicError: the disk does not take them.
@@ -78,8 +81,14 @@ class Fold:
         self._next = len(self._lanes)
 
     def finish(self, state: ServerState) -> ServerState:
-        """Return the state after aggregation; without contributions, return `state`."""
-        return self._aggregator.finish(self._total, state) if self._contributions else state
+        """Return the state after aggregation; without contributions, return `state`.
+
+        Raises:
+            PartFailed: the aggregator failed, or returned no state of the right form.
+        """
+        if not self._contributions:
+            return state
+        return finished(self._aggregator, self._total, state, self._pipeline.layout)
 
     def _fold(self, lane: Lane) -> None:
         if not lane.updates:
@@ -88,7 +97,8 @@ class Fold:
         if self._pipeline.notes_accepted:
             for update in lane.accepted():
                 self._pipeline.on_accepted(update)
-        self._total = self._aggregator.add(self._total, lane.contribution(self._training))
+        contribution = lane.contribution(self._training)
+        self._total = added(self._aggregator, self._total, contribution, self._round)
         self._contributions += 1
 
 

@@ -21,6 +21,11 @@ def in_order(hooks: Iterable[Hook]) -> tuple[Hook, ...]:
     return ordered
 
 
+def keyed(hooks: Sequence[Hook]) -> dict[str, Hook]:
+    """Return the hooks by the key of their slot and memory: place and class name."""
+    return {f"{place}:{type(hook).__name__}": hook for place, hook in enumerate(hooks)}
+
+
 def _check_one_form(what: str, encoders: Sequence[Hook]) -> None:
     """Check that only one hook encodes the update, or the model.
 

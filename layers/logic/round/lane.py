@@ -11,7 +11,7 @@ import numpy as np
 from layers.logic.core.aggregator import Contribution
 from layers.logic.core.messages import EMPTY, Training, Update
 from layers.logic.core.state import frozen
-from layers.logic.storage.stored_slots import StoredSlots
+from layers.logic.storage.stored_slots import StoredSlots, slots_bytes
 from layers.logic.storage.stored_vector import Vector
 from layers.logic.storage.update_store import UpdateStore
 
@@ -50,6 +50,7 @@ class Lane:
         self.waiting = deque(self.clients * self.passes)
         self.weights = self.start  # float32 (d,), the weights that the next client starts from
         self._delta: Vector = EMPTY
+        self._stored = False  # whether its vectors wait where the store has room
         self._on_disk: list[StoredSlots] = []  # the slots of each update, once they are there
 
     @property
@@ -76,14 +77,22 @@ class Lane:
         self.updates.append(update)
 
     def store(self, store: UpdateStore) -> None:
-        """Move the vectors of the ended lane to disk, if they are not there.
+        """Let the vectors of the ended lane wait where the store has room for them.
 
         Raises:
             LogicError: the disk does not take them.
         """
-        if self._on_disk:
+        if self._stored:
             return
-        self._delta = store.put(np.asarray(self._change()))
+        delta = np.asarray(self._change())
+        size = delta.nbytes + sum(slots_bytes(update.slots) for update in self.updates)
+        held = store.hold(delta, size)
+        if held is not None:
+            self._delta, self.weights, self._stored = held, EMPTY, True
+            if not self.several:
+                self.updates = [replace(update, delta=held) for update in self.updates]
+            return
+        self._delta = store.put(delta)
         self._on_disk = [StoredSlots.of(update.slots, store) for update in self.updates]
         # A view of the message, however small, would keep all of its memory.
         self.buffers = frozen(self.buffers.copy())
@@ -91,7 +100,7 @@ class Lane:
             replace(update, delta=EMPTY, buffers=frozen(update.buffers.copy()), slots=kept.small)
             for update, kept in zip(self.updates, self._on_disk, strict=True)
         ]
-        self.weights = EMPTY
+        self.weights, self._stored = EMPTY, True
 
     def accepted(self) -> Iterator[Update]:
         """Yield the decoded updates with all that they have, one after the other."""
@@ -103,7 +112,7 @@ class Lane:
             yield replace(update, delta=delta, slots=kept.loaded())
 
     def _change(self) -> Vector:
-        return self.weights - self.start if self.several and not self._on_disk else self._delta
+        return self.weights - self.start if self.several and not self._stored else self._delta
 
     def contribution(self, training: Training) -> Contribution:
         """Return the contribution of the lane, and drop its vectors here."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from layers.logic.aggregators.mean import Mean
+from layers.logic.checks.parts import check_kind, check_part
 from layers.logic.core.aggregator import Aggregator
 from layers.logic.core.asset import Asset, assets_of, declared_assets
 from layers.logic.core.engine import Data
@@ -19,9 +20,10 @@ from layers.logic.core.state import ClientState, ServerState
 from layers.logic.core.survey import Answer, Question
 from layers.logic.core.trainer import LocalSgd, Trainer
 from layers.logic.errors import LogicError
-from layers.logic.round.hook_order import in_order
-from layers.logic.round.pipeline import ClientPipeline, ServerPipeline, answer_hooks, keyed
+from layers.logic.round.hook_order import in_order, keyed
+from layers.logic.round.pipeline import ClientPipeline, ServerPipeline, answer_hooks
 from layers.logic.selectors.uniform import Uniform
+from layers.logic.watch.watcher import Watcher
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,8 @@ class Logic:
         seed: seed of every random draw.
         clients: N, the number of clients of the experiment, available or not; None: the number of
             clients in each round's population.
+        without: clients that nobody asks anything, and in whose place another client is selected;
+            only with a selector `by_number`.
         min_updates: a round with fewer accepted updates raises `TooFewUpdates`; with 0, a round
             without updates keeps the model and succeeds.
         deadline_s: seconds that a round may take, by the clock of the clients; None: no limit. An
@@ -70,6 +74,7 @@ class Logic:
     learning_rate: Callable[[int], float] | None = None
     seed: int = 0
     clients: int | None = None
+    without: tuple[int, ...] = ()
     min_updates: int = 1
     deadline_s: float | None = None
     over_select: float = 1.0
@@ -80,6 +85,7 @@ class Logic:
     train_on_asset: TrainsOnAsset | None = field(default=None, compare=False)
     asset_sizes: Mapping[str, int] = field(default_factory=dict, compare=False)
     trains: Trains | None = field(default=None, compare=False)
+    watcher: Watcher | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if isinstance(self.hooks, Hook):
@@ -87,14 +93,17 @@ class Logic:
         for kind, value, like in (
             ("selector", self.selector, Selector),
             ("aggregator", self.aggregator, Aggregator),
+            ("trainer", self.trainer, Trainer),
             *(("hook", hook, Hook) for hook in self.hooks),
         ):
-            if not isinstance(value, like):
-                raise LogicError(
-                    f"{value!r} is no {kind}; it must be an instance of a class derived from "
-                    f"layers.logic.{like.__name__}"
-                )
+            check_kind(kind, value, like)
+            check_part(value)
         declared_assets(self.hooks)
+        if self.without and not self.selector.by_number:
+            raise LogicError(
+                f"{type(self.selector).__name__} looks at more than the clients' numbers, so that "
+                "nobody can be selected in the place of others; leave them out of the population"
+            )
         if self.min_updates < 0:
             raise LogicError(f"min_updates must be 0 or more, not {self.min_updates}")
         if self.deadline_s is not None and not self.deadline_s > 0:
@@ -184,6 +193,7 @@ class Logic:
             self.train_on_asset,
             self.asset_sizes,
             self.max_update,
+            self.watcher,
         )
 
     def client_pipeline(
@@ -193,7 +203,8 @@ class Logic:
         hooks = keyed(self.hooks)
         halves = {key: hook.client() for key, hook in hooks.items()}
         given = {key: assets_of(hook, assets) for key, hook in hooks.items()}
-        return ClientPipeline(halves, state.memory, task, self.layout, given, self.seed)
+        memory = state.memory
+        return ClientPipeline(halves, memory, task, self.layout, given, self.seed, self.watcher)
 
     def answer_hooks(self, client: int, question: Question) -> Answer:
         """Return the answer of the client halves to the server halves' question.

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any
 
 import numpy as np
 
+from layers.logic.checks.returned import checked, checked_gradient, checked_samples, guarded
 from layers.logic.core.engine import Data
 from layers.logic.core.hook import (
     Auxiliary,
@@ -25,6 +25,8 @@ from layers.logic.core.survey import HOOKS, Answer, Question
 from layers.logic.core.trainer import TRAINER
 from layers.logic.errors import LogicError
 from layers.logic.seeds import derive
+from layers.logic.watch.watched import seen, watched, watched_half
+from layers.logic.watch.watcher import Watcher
 
 
 class ServerPipeline:
@@ -42,8 +44,10 @@ class ServerPipeline:
         train_on_asset: TrainsOnAsset | None = None,
         asset_sizes: Mapping[str, int] = MappingProxyType({}),
         max_update: float | None = None,
+        watcher: Watcher | None = None,
     ) -> None:
         self._halves = halves
+        self._watcher = watcher
         self._state = state
         self._clients = clients
         self._auxiliary = auxiliary
@@ -60,6 +64,11 @@ class ServerPipeline:
         self.numbers: dict[str, float] = {}  # for the round's record; filled by `conclude`
 
     @property
+    def layout(self) -> Layout:
+        """Where each tensor lies in the flat vector."""
+        return self._layout
+
+    @property
     def memory(self) -> Mapping[str, Memory]:
         """The memory of the halves, by hook; empty for a hook without memory."""
         return self._memory
@@ -68,22 +77,26 @@ class ServerPipeline:
         """Return the state before round 1, after every half's `warm_up`."""
         state = self._state
         for key, half in self._halves.items():
-            state = half.warm_up(state, self._context(key, None, writable=False))
+            at = self._context(key, None, writable=False)
+            state = checked(half.warm_up, state, at, server=True)
         return state
 
     def left_out(self, clients: Sequence[int]) -> dict[int, str]:
         """Return the clients of the cohort that any half leaves out, with the first reason."""
         left_out: dict[int, str] = {}
         for key, half in self._halves.items():
-            reasons = half.leave_out(clients, self._context(key, None, writable=False))
+            at = self._context(key, None, writable=False)
+            reasons = guarded(half.leave_out, clients, at, round=at.round)
             left_out = {**reasons, **left_out}
         return left_out
 
     def send(self, task: Task) -> Task:
         """Return the task as it is sent."""
+        seen(self._watcher, "server", "start", task)
         for key, half in self._halves.items():
             context = self._context(key, task.client, False, pass_number=task.pass_number)
-            task = half.send(task, context)
+            send = watched(self._watcher, "server", key, half.send)
+            task = checked(send, task, context, server=True)
             if context.slot:
                 task = replace(task, slots={**task.slots, key: context.slot})
         return task
@@ -93,7 +106,9 @@ class ServerPipeline:
         for key in reversed(list(self._halves)):
             slot, number = update.slots.get(key), update.pass_number
             context = self._context(key, update.client, False, slot, number)
-            update = self._halves[key].receive(update, context)
+            receive = watched(self._watcher, "server", key, self._halves[key].receive)
+            update = checked(receive, update, context, server=True)
+        seen(self._watcher, "server", "decoded", update)
         return update
 
     def most_samples(self, client: int, samples: int) -> int:
@@ -109,8 +124,9 @@ class ServerPipeline:
 
     def questions(self, moment: Moment, clients: Sequence[int]) -> dict[str, Slot]:
         """Return the questions of the halves to `clients` at this moment, by hook."""
+        at = {key: self._context(key, None, writable=False) for key in self._halves}
         asked = {
-            key: half.ask(moment, clients, self._context(key, None, writable=False))
+            key: guarded(half.ask, moment, clients, at[key], round=at[key].round)
             for key, half in self._halves.items()
             if moment in half.asks
         }
@@ -121,7 +137,8 @@ class ServerPipeline:
         for key, half in self._halves.items():
             if moment in half.asks:
                 mine = {one: given[key] for one, given in sorted(answers.items()) if key in given}
-                half.on_answers(moment, mine, self._context(key, None, writable=False))
+                at = self._context(key, None, writable=False)
+                guarded(half.on_answers, moment, mine, at, round=at.round)
 
     @property
     def notes_accepted(self) -> bool:
@@ -134,13 +151,16 @@ class ServerPipeline:
         """Let every half process an accepted update."""
         for key, half in self._halves.items():
             slot, number = update.slots.get(key), update.pass_number
-            half.on_accepted(update, self._context(key, update.client, True, slot, number))
+            context = self._context(key, update.client, True, slot, number)
+            note = watched(self._watcher, "server", key, half.on_accepted)
+            guarded(note, update, context, round=context.round, client=update.client)
 
     def conclude(self, state: ServerState) -> ServerState:
         """Return the state after every half's `conclude`."""
         for key, half in self._halves.items():
             context = self._context(key, None, writable=True)
-            state = half.conclude(state, context)
+            conclude = watched(self._watcher, "server", key, half.conclude)
+            state = checked(conclude, state, context, server=True)
             self.numbers.update(context.numbers)
         return state
 
@@ -189,8 +209,10 @@ class ClientPipeline:
         layout: Layout,
         assets: Mapping[str, Mapping[str, Data]],
         seed: int,
+        watcher: Watcher | None = None,
     ) -> None:
         self._halves = halves
+        self._watcher = watcher
         self._memory: dict[str, Memory] = {
             key: reopened(memory.get(key, {})) for key in (*halves, TRAINER)
         }
@@ -210,10 +232,11 @@ class ClientPipeline:
         }
         # Only halves that work on gradients take time at every local step.
         self._correcting = [
-            (half, self._contexts[key])
+            (watched_half(watcher, key, half), self._contexts[key])
             for key, half in halves.items()
             if type(half).gradient is not ClientHalf.gradient
         ]
+        self._first_step = True
 
     @property
     def memory(self) -> Mapping[str, Memory]:
@@ -232,7 +255,8 @@ class ClientPipeline:
     def receive(self, task: Task) -> Task:
         """Return the task as the server's first hook received it, decoded by all halves."""
         for key in reversed(list(self._halves)):
-            task = self._halves[key].receive(task, self._contexts[key])
+            receive = watched(self._watcher, "client", key, self._halves[key].receive)
+            task = checked(receive, task, self._contexts[key])
         for context in self._contexts.values():
             context.start = task.weights
             context.training = task.training
@@ -241,7 +265,8 @@ class ClientPipeline:
     def samples(self, data: Data) -> Data:
         """Return the samples to train on."""
         for key, half in self._halves.items():
-            data = half.samples(data, self._contexts[key])
+            half = watched_half(self._watcher, key, half)
+            data = checked_samples(half, data, self._contexts[key])
         return data
 
     def note_gradient(self, gradient: np.ndarray) -> None:
@@ -252,14 +277,18 @@ class ClientPipeline:
     def gradient(self, gradient: np.ndarray, weights: np.ndarray) -> None:
         """Let the halves that work on gradients change one step's gradient in place."""
         for half, context in self._correcting:
-            half.gradient(gradient, weights, context)
+            if self._first_step:
+                checked_gradient(half, gradient, weights, context)
+            else:
+                half.gradient(gradient, weights, context)
+        self._first_step = False
 
     def send(self, update: Update) -> Update:
         """Return the update as it is sent."""
         for key, half in self._halves.items():
             context = self._contexts[key]
             context.slot = {}
-            update = half.send(update, context)
+            update = checked(watched(self._watcher, "client", key, half.send), update, context)
             if context.slot:
                 update = replace(update, slots={**update.slots, key: context.slot})
         return update
@@ -292,8 +321,3 @@ def answer_hooks(
         )
         slots[key] = halves[key].answer(moment, slot, context)
     return Answer(client, question.name, {}, question.round, slots)
-
-
-def keyed(hooks: Sequence[Any]) -> dict[str, Any]:
-    """Return the hooks by the key of their slot and memory: place and class name."""
-    return {f"{place}:{type(hook).__name__}": hook for place, hook in enumerate(hooks)}

@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import replace
 from types import MappingProxyType
+from typing import Any
 
+from layers.logic.checks.returned import failure
 from layers.logic.core.engine import Data, Engine
 from layers.logic.core.messages import (
     ClientLost,
@@ -35,6 +37,7 @@ from layers.logic.round.logic import Logic
 from layers.logic.round.offers import OfferBook
 from layers.logic.round.warm_up import warmed_up
 from layers.logic.storage.update_store import UpdateStore
+from layers.logic.watch.watched import seen
 
 NO_ASSETS: Mapping[str, Data] = MappingProxyType({})
 
@@ -126,7 +129,8 @@ def answer(
     Raises:
         LogicError: a hook declares an asset that is missing.
     """
-    pipeline = logic.client_pipeline(task, memory, assets)
+    pipeline, watcher = logic.client_pipeline(task, memory, assets), logic.watcher
+    seen(watcher, "client", "task", task)
     mask = logic.mask
     if mask is not None:
         task = mask.restore(task, memory.memory)
@@ -141,7 +145,11 @@ def answer(
         gradient = engine.gradient(data)
         pipeline.note_gradient(gradient if mask is None else mask.travelling(gradient))
     correct = pipeline.gradient if pipeline.corrects else None
-    report = logic.trainer.train(received, engine, data, correct, pipeline.context_of(TRAINER))
+    at = pipeline.context_of(TRAINER)
+    report: Any = logic.trainer.train(received, engine, data, correct, at)
+    if report is None:
+        what = "returned None; it must return the report of the training, as engine.train does"
+        raise failure(logic.trainer.train, what, task.round, task.client)
     if training.loss == "running" and report.steps:
         metrics["loss"] = report.loss
     if logic.selector.rms_loss and report.steps:
@@ -163,10 +171,12 @@ def answer(
         buffers=engine.buffers.copy(),
         metrics=metrics,
     )
+    seen(watcher, "client", "training", update)
     update = pipeline.send(update)
     update = replace(update, slots=in_pass(update.slots, task.pass_number))
     if mask is not None:
         update = mask.cut_update(update)
+    seen(watcher, "client", "message", update)
     return update, ClientState(task.round, {**pipeline.memory, **kept}, task.pass_number)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from layers.logic.checks.returned import BROKEN_ADVICE, NOT_FINITE
 from layers.logic.core.messages import MOST_SAMPLES, Offer, Task, Update
 from layers.logic.core.state import ServerState
 from layers.logic.errors import CannotTrain, NotUsable, Rejected
@@ -16,6 +17,8 @@ from layers.logic.numeric.norm import LARGEST, Excess, excess, largest
 from layers.logic.round.logic import Logic
 
 MOST = 1e200  # for numbers from clients: no sum of them, weighted by samples, overflows
+MOST_METRICS = 1000  # of an update or an offer; they are recorded
+LONGEST_METRIC = 200  # characters of a metric's name
 
 
 def check_envelope(update: Update, task: Task, announced: int, most: int) -> None:
@@ -111,32 +114,32 @@ def check_content(
     return peak
 
 
-def check_model(state: ServerState, logic: Logic, before: ServerState | None = None) -> None:
+def check_model(
+    state: ServerState, logic: Logic, before: ServerState | None = None, by: str = ""
+) -> None:
     """Check the next global model, so that a broken one is never sent or kept.
 
     Args:
         state: the state with the next model.
         logic: logic of the experiment.
         before: the state before the round; None: the model may be anything that is finite.
+        by: the part that made the model; empty: all parts.
 
     Raises:
         NotUsable: a value is not finite, or the round moved the model farther than an update may
             (see `Logic.max_update`); the state before the round stays valid.
     """
     parts = [type(part).__name__ for part in (logic.aggregator, *logic.hooks)]
-    who = f"round {state.round + 1}: {', '.join(parts)}"
-    advice = (
-        "the model before this round is kept; lower the learning rate (the server's, too) or clip"
-    )
+    who = f"round {state.round + 1}: {by or ', '.join(parts)}"
     peak = largest(state.weights)
     if not math.isfinite(peak) or not math.isfinite(largest(state.buffers)):
-        raise NotUsable(f"{who} made a model with values that are not finite; {advice}")
+        raise NotUsable(f"{who} {NOT_FINITE}; {BROKEN_ADVICE}")
     if before is None or state.weights is before.weights:
         return
     most = logic.max_update
     if above := excess(state.weights, before.weights, most, since=before.weights, peak=peak):
         moved = f"moved the model by {above.norm:.3g}"
-        raise NotUsable(f"{who} {moved}; {_bound(above, most)}; {advice}")
+        raise NotUsable(f"{who} {moved}; {_bound(above, most)}; {BROKEN_ADVICE}")
 
 
 def _check_samples(samples: Any, announced: int, most: int) -> None:
@@ -153,7 +156,13 @@ def _check_count(name: str, count: Any, least: int) -> None:
 
 
 def _check_metrics(metrics: Mapping[str, Any]) -> None:
+    if len(metrics) > MOST_METRICS:
+        raise Rejected(f"{len(metrics)} metrics; there may be at most {MOST_METRICS}")
     for name, value in metrics.items():
+        if len(str(name)) > LONGEST_METRIC:
+            raise Rejected(
+                f"a metric whose name has {len(str(name))} characters; it may have {LONGEST_METRIC}"
+            )
         if not isinstance(value, (int, float)) or not abs(value) <= MOST:
             broken = isinstance(value, float) and not math.isfinite(value)
             kind = CannotTrain if broken else Rejected

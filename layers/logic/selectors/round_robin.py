@@ -25,6 +25,8 @@ class RoundRobin(Selector):
     fraction: float = 0.0
     count: int | None = None
 
+    by_number = True
+
     def __post_init__(self) -> None:
         check_size(self.fraction, self.count)
 

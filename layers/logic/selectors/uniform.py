@@ -26,6 +26,8 @@ class Uniform(Selector):
     fraction: float = 0.1
     count: int | None = None
 
+    by_number = True
+
     def __post_init__(self) -> None:
         check_size(self.fraction, self.count)
 

@@ -16,6 +16,16 @@ LEAST_BYTES = 1 << 16  # smaller values stay in memory
 Slots: TypeAlias = "Mapping[str, Mapping[str, Any]]"
 
 
+def slots_bytes(slots: Slots) -> int:
+    """Return the bytes of the arrays and byte strings in slots."""
+    return sum(
+        value.nbytes if isinstance(value, np.ndarray) else len(value)
+        for slot in slots.values()
+        for value in slot.values()
+        if isinstance(value, np.ndarray | bytes)
+    )
+
+
 @dataclass(frozen=True, eq=False)
 class StoredSlots:
     """The slots of one update.

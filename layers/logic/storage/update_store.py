@@ -1,4 +1,4 @@
-"""The updates of a round on disk, in one file without a name."""
+"""The updates of a round that wait: in memory while there is room, or in a nameless file."""
 
 from __future__ import annotations
 
@@ -17,19 +17,24 @@ PAGE = 4096  # a vector begins at a multiple of it
 
 
 class UpdateStore:
-    """Keeps arrays in one file, which has no name: nothing is left of it however the process ends.
+    """Keeps arrays in memory up to a bound, and others in one file.
 
-    One descriptor serves all arrays. The room of one that was dropped is used again, and when none
-    is left the file is empty.
+    The file has no name: nothing is left of it however the process ends. One descriptor serves all
+    arrays. The room of one that was dropped is used again, and when none is left the file is empty.
 
     Args:
         memory_bytes: memory that a fold may use to read slices of the arrays, besides its result.
         folder: where the file is; None: where the system keeps temporary files.
+        waiting_bytes: of arrays that may wait in memory together; 0: all wait on disk.
     """
 
-    def __init__(self, memory_bytes: int, folder: Path | None = None) -> None:
+    def __init__(
+        self, memory_bytes: int, folder: Path | None = None, waiting_bytes: int = 0
+    ) -> None:
         self.memory_bytes = memory_bytes
         self.folder = folder
+        self.waiting_bytes = waiting_bytes
+        self._held = 0  # bytes that wait in memory
         self._file: IO[bytes] | None = None
         self._end = 0
         self._kept = 0
@@ -57,6 +62,30 @@ class UpdateStore:
     def file_bytes(self) -> int:
         """Size of the file."""
         return 0 if self._file is None else os.fstat(self._file.fileno()).st_size
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes that wait in memory."""
+        return self._held
+
+    def hold(self, array: np.ndarray, size: int) -> np.ndarray | None:
+        """Let an array wait in memory, and return it; None: there is no room.
+
+        Its room is free again when what is returned is dropped.
+
+        Args:
+            array: the array.
+            size: bytes of the array, and of all that waits for the same time.
+        """
+        if self._held + size > self.waiting_bytes:
+            return None
+        self._held += size
+        held = array.view()
+        weakref.finalize(held, self._let_go, size).atexit = False
+        return held
+
+    def _let_go(self, size: int) -> None:
+        self._held -= size
 
     def put(self, array: np.ndarray) -> StoredVector:
         """Write an array to disk and return it.
@@ -116,7 +145,8 @@ class UpdateStore:
 
     def _failure(self, what: str, error: OSError) -> LogicError:
         folder: Any = self.folder or tempfile.gettempdir()
+        memory = ", or let updates that fit wait in memory (run.fold_memory_mb: null)"
         return LogicError(
             f"an update on disk cannot be {what} in {folder}: {error.strerror or error}; make room "
-            "there, or let updates stay in memory (run.fold_memory_mb: null)"
+            f"there{'' if self.waiting_bytes else memory}"
         )

@@ -69,7 +69,7 @@ def test_a_reply_without_a_sound_gradient_is_refused(slot, reason) -> None:
         return [update]
 
     logic = a_logic(alone(0, 1), hooks=[GradientReply()])
-    peers = MemoryPeers(logic, CLIENTS, forge=of_client(1, forge))
+    peers = MemoryPeers(logic, CLIENTS, foreign=True, forge=of_client(1, forge))
     state, report = run_round(a_state(logic), peers, logic)
     assert report.of("rejected") == (1,)
     assert reason in report.clients[1].reason

@@ -150,6 +150,7 @@ def test_when_all_are_dropped_the_round_says_so() -> None:
     with pytest.raises(TooFewUpdates) as error:
         run_round(a_state(logic), MemoryPeers(logic, CLIENTS), logic)
     assert "a straggler" in error.value.report.clients[0].reason
+    assert str(error.value).endswith("each client's reason, or lower logic.min_updates")
     logic = a_logic(alone(3), hooks=[Stragglers(0.5, drop=True)], min_updates=0)
     state, report = run_round(a_state(logic), MemoryPeers(logic, CLIENTS), logic)
     assert report.of("lost") == (3,)

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from layers.logic import Hook, Rejected, ServerHalf, run_round
+from layers.logic.errors import PartFailed
 from tests.logic.memory_peers import (
     MemoryPeers,
     a_logic,
@@ -60,6 +61,8 @@ LIES = {
     "NaN steps": ({"steps": math.nan}, "local steps of nan"),
     "a metric by word": ({"metrics": {"loss": "low"}}, "'loss' of low"),
     "a metric that is NaN": ({"metrics": {"loss": math.nan}}, "'loss' of nan"),
+    "metrics that fill records": ({"metrics": {f"m{i}": 1.0 for i in range(1001)}}, "1001 metrics"),
+    "a metric with a book for a name": ({"metrics": {"m" * 201: 1.0}}, "has 201 characters"),
     "a metric that is infinite": ({"metrics": {"loss": -math.inf}}, "'loss' of -inf"),
 }
 
@@ -214,5 +217,6 @@ def test_what_a_server_half_stumbles_over_is_refused_where_clients_are_foreign()
 
 def test_in_a_simulation_the_error_of_a_server_half_comes_out() -> None:
     logic = a_logic(alone(0, 1, 2), hooks=[Careless()])
-    with pytest.raises(KeyError, match="what nobody sent"):
+    said = r"round 1, client 1: Trusting\.receive failed: KeyError: 'what nobody sent'"
+    with pytest.raises(PartFailed, match=said):
         run_round(a_state(logic), MemoryPeers(logic, CLIENTS), logic)

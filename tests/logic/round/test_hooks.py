@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from layers.logic import ClientHalf, Hook, ServerHalf, Training, run_round
+from layers.logic.errors import PartFailed
 from tests.logic.memory_peers import (
     MemoryPeers,
     a_logic,
@@ -211,7 +212,8 @@ def test_a_server_half_cannot_keep_anything_while_the_order_is_by_arrival(where)
             return Greedy()
 
     logic = a_logic(alone(0), hooks=[Keeps()])
-    with pytest.raises(TypeError, match=r"in on_accepted\(\) and conclude\(\) only"):
+    said = r"Greedy\.\w+ failed: TypeError: .* in on_accepted\(\) and conclude\(\) only"
+    with pytest.raises(PartFailed, match=said):
         run_round(a_state(logic), MemoryPeers(logic, CLIENTS), logic)
 
 

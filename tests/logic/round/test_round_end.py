@@ -37,6 +37,12 @@ def test_too_few_updates_says_how_many_and_leaves_the_state() -> None:
     assert start.weights.tolist() == [1, 2, 3]
 
 
+def test_a_round_without_clients_is_the_selectors_doing_and_not_the_clients() -> None:
+    logic = a_logic(Fixed(()), min_updates=1)
+    with pytest.raises(TooFewUpdates, match="; the selector selected no client"):
+        run_round(a_state(logic), MemoryPeers(logic, CLIENTS), logic)
+
+
 def test_a_round_that_had_too_few_updates_can_be_run_again() -> None:
     logic = a_logic(alone(0, 1, 2), min_updates=3)
     start = a_state(logic)

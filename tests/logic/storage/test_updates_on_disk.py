@@ -17,6 +17,7 @@ from layers.logic import (
     AGGREGATORS,
     HOOKS,
     Contribution,
+    Logic,
     LogicError,
     ServerState,
     Training,
@@ -86,16 +87,21 @@ def test_a_fold_from_disk_has_the_bits_of_the_fold_in_memory(
         assert store.file_bytes == 0
 
 
-@pytest.mark.parametrize("name", BY_SLICES)
-@settings(max_examples=5)
-@given(order=st.permutations(range(6)))
-def test_a_round_from_disk_has_the_bits_of_the_round_in_memory(name, order) -> None:
-    logic = a_logic(
+def six_lanes(name: str) -> Logic:
+    """Six lanes of one client each, and an aggregator with its default settings."""
+    return a_logic(
         Fixed(tuple((client,) for client in (3, 0, 5, 1, 2, 4))),
         aggregator=AGGREGATORS[name](),
         training=Training(steps=2),
         min_updates=5,
     )
+
+
+@pytest.mark.parametrize("name", BY_SLICES)
+@settings(max_examples=5)
+@given(order=st.permutations(range(6)))
+def test_a_round_from_disk_has_the_bits_of_the_round_in_memory(name, order) -> None:
+    logic = six_lanes(name)
     clients = bowls(6, noise=0.3)
     expected, _ = run_rounds(2, a_state(logic), MemoryPeers(logic, clients))
     with closing(UpdateStore(MB)) as store:
@@ -226,3 +232,45 @@ def test_nothing_of_a_message_stays_in_memory_when_its_update_is_on_disk(tmp_pat
         (update,) = lane.accepted()
         assert update.delta.size == 1000
         assert update.slots["hook"]["rows"].size == 10
+
+
+def test_updates_wait_in_memory_up_to_a_bound_and_the_room_of_those_that_are_folded_is_free() -> (
+    None
+):
+    with closing(UpdateStore(MB, waiting_bytes=4000)) as store:
+        first = store.hold(np.ones(500, np.float32), 2000)
+        assert store.hold(np.ones(500, np.float32), 2001) is None
+        second = store.hold(np.ones(500, np.float32), 2000)
+        assert first is not None
+        assert second is not None
+        assert store.held_bytes == 4000
+        del first
+        assert store.held_bytes == 2000
+        assert np.array_equal(second, np.ones(500))
+
+
+@pytest.mark.parametrize("name", BY_SLICES)
+@settings(max_examples=5)
+@given(order=st.permutations(range(6)), fitting=st.integers(1, 5))
+def test_a_round_partly_from_disk_has_the_bits_of_the_round_in_memory(name, order, fitting) -> None:
+    logic = six_lanes(name)
+    clients = bowls(6, noise=0.3)
+    expected, _ = run_rounds(2, a_state(logic), MemoryPeers(logic, clients))
+    size = expected.weights.nbytes
+    with closing(UpdateStore(MB, waiting_bytes=fitting * size)) as store:
+        found, _ = run_rounds(2, a_state(logic), MemoryPeers(logic, clients, order=order), store)
+        assert same_bits(found.weights, expected.weights)
+        assert same_bits(found.buffers, expected.buffers)
+        assert (store.file_bytes, store.held_bytes) == (0, 0)
+
+
+@pytest.mark.parametrize("lost", [(), (1,), (0, 1)])
+def test_lanes_of_several_clients_wait_in_memory_with_the_same_bits(lost) -> None:
+    logic = a_logic(Fixed(((0, 1), (2, 3, 4), (5,))), training=Training(steps=2))
+    clients = bowls(6, noise=0.3)
+    expected, _ = run_rounds(2, a_state(logic), MemoryPeers(logic, clients, lost=lost))
+    with closing(UpdateStore(MB, waiting_bytes=MB)) as store:
+        peers = MemoryPeers(logic, clients, order=(5, 2, 3, 4, 0), lost=lost)
+        found, _ = run_rounds(2, a_state(logic), peers, store)
+        assert same_bits(found.weights, expected.weights)
+        assert (store.file_bytes, store.held_bytes) == (0, 0)

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from layers.arithmetic import sum_in_order
 from layers.logic.aggregators.buffers import BufferMean
 from layers.logic.aggregators.sums import add_scaled, moved
 from layers.logic.algorithms.fedaim.entropy import entropy, share
@@ -202,7 +203,8 @@ def _weight(contribution: Contribution, bias: Mapping[int, float]) -> float:
             f"fedaim weighs mediators by the biases of their clients, and the selector keeps no "
             f"bias of clients {unknown}; use the selector fedaim"
         )
-    return sum(u.samples / max(bias[u.client], LEAST_BIAS) for u in contribution.updates)
+    shares = (u.samples / max(bias[u.client], LEAST_BIAS) for u in contribution.updates)
+    return sum_in_order(shares)
 
 
 def _central(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from layers.arithmetic import sum_in_order
 from layers.logic.selectors.client_values import column, with_numbers
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def with_rewards(
         if one.status == "accepted" and (loss := _loss(one)) is not None
     }
     if rewards:
-        mean = sum(rewards.values()) / len(rewards)
+        mean = sum_in_order(rewards.values()) / len(rewards)
         rewards = {one.client: rewards.get(one.client, mean) for one in planned}
     learned = with_numbers(memory, REWARD, rewards)
     learned = with_numbers(learned, ROUND, {one.client: float(round) for one in planned})

@@ -61,6 +61,8 @@ class Scaffold(Hook):
     dense: bool = False
     correct: Literal["gradient", "step"] = "gradient"
 
+    memory_outlives_settings = True
+
     def __post_init__(self) -> None:
         if self.option not in ("I", "II"):
             raise LogicError(f"option must be I or II, not {self.option!r}")

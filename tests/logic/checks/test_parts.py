@@ -1,0 +1,338 @@
+"""A mistake in a part is named when the logic is built, with what to write and where."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from layers.logic import (
+    AGGREGATORS,
+    HOOKS,
+    PRESETS,
+    SELECTORS,
+    Aggregator,
+    ClientHalf,
+    Hook,
+    LogicError,
+    Plan,
+    Selector,
+    ServerHalf,
+)
+from layers.logic.aggregators.mean import Mean
+from layers.logic.checks.parts import check_part, doubts
+from layers.logic.core.trainer import LocalSgd, Trainer
+from tests.logic.memory_peers import a_logic, alone
+
+HERE = re.escape(str(Path(__file__).resolve()))
+
+
+def hook_of(server: type = ServerHalf, client: type = ClientHalf) -> Hook:
+    class Made(Hook):
+        def server(self):
+            return server()
+
+        def client(self):
+            return client()
+
+    return Made()
+
+
+class Recieves(ServerHalf):
+    def recieve(self, update, context):
+        return update
+
+
+class CamelCase(ServerHalf):
+    def onAccepted(self, update, context):  # noqa: N802
+        raise AssertionError("nobody calls it")
+
+
+class Corrects(ServerHalf):
+    def gradient(self, gradient, weights, context):
+        raise AssertionError("nobody calls it")
+
+
+class Aggregates(ClientHalf):
+    def conclude(self, state, context):
+        return state
+
+
+class WithoutContext(ServerHalf):
+    def receive(self, update):
+        return update
+
+
+class Generates(ClientHalf):
+    def send(self, update, context):
+        yield update
+
+
+class OnTheHook(Hook):
+    def receive(self, update, context):
+        return update
+
+
+class Forgotten(Hook):
+    alpha: float = 0.1
+
+    def check(self, logic):
+        assert self.alpha
+
+
+class ByHand(Hook):
+    def __init__(self, beta=0.1):
+        self.beta = beta
+
+
+@dataclass
+class Changing(Hook):
+    gamma: float = 0.1
+
+    def check(self, logic):
+        assert self.gamma
+
+
+@dataclass(frozen=True)
+class Deaf(Hook):
+    heard: float = 0.1
+    ignored_setting: float = 0.1
+
+    def check(self, logic):
+        assert self.heard
+
+
+class SaysYes(Hook):
+    def encodes_update(self):
+        return False
+
+
+class NoServer(Hook):
+    def server(self):
+        ServerHalf()
+
+
+class NoHalf(Hook):
+    def server(self):
+        return self.nothing
+
+
+class ClassAsHalf(Hook):
+    def client(self):
+        return ClientHalf
+
+
+class Selects(Selector):
+    def select(self, population, memory, rng):
+        return Plan(((0,),))
+
+
+class Finishes(Mean):
+    def finnish(self, total, state):
+        return state
+
+
+class Trains(Trainer):
+    def train(self, task, engine, data):
+        return engine.train(data, task.training, task.seed)
+
+
+class Encodes(Hook):
+    encode_update = True
+
+
+class EachClient(Mean):
+    each_clients = True
+
+
+class Stranger:
+    pass
+
+
+MISTAKES = {
+    "misspelt": (
+        hook_of(Recieves),
+        "Recieves.recieve is not a hook method; did you mean 'receive'?",
+    ),
+    "another case": (
+        hook_of(CamelCase),
+        "CamelCase.onAccepted is not a hook method; did you mean 'on_accepted'?",
+    ),
+    "of the other half": (
+        hook_of(Corrects),
+        "Corrects.gradient is a method of a client half, and Corrects is a server half: nobody "
+        "calls it; move it",
+    ),
+    "of the server": (
+        hook_of(client=Aggregates),
+        "Aggregates.conclude is a method of a server half, and Aggregates is a client half",
+    ),
+    "on the hook": (
+        OnTheHook(),
+        "OnTheHook.receive is a method of a server half or a client half, and OnTheHook is a hook",
+    ),
+    "without context": (
+        hook_of(WithoutContext),
+        "WithoutContext.receive takes (self, update), and is called with (update, context); write "
+        "def receive(self, update, context)",
+    ),
+    "generator": (
+        hook_of(client=Generates),
+        "Generates.send is a coroutine or a generator, of which a call runs nothing",
+    ),
+    "no dataclass": (
+        Forgotten(),
+        "Forgotten has the settings alpha, and is no dataclass; write @dataclass(frozen=True)",
+    ),
+    "own init": (ByHand(), "ByHand takes beta in an __init__ of its own, so that no file and no"),
+    "not frozen": (Changing(), "Changing is a dataclass whose settings can change in a run; write"),
+    "unread": (Deaf(), "Deaf has the setting ignored_setting, which none of its code reads: it"),
+    "no property": (
+        SaysYes(),
+        "SaysYes.encodes_update is a method, which counts as true whatever it returns; write "
+        "@property above it",
+    ),
+    "misspelt attribute": (
+        Encodes(),
+        "Encodes.encode_update is not a hook attribute; did you mean 'encodes_update'?",
+    ),
+    "no half": (
+        NoServer(),
+        "NoServer.server() returned None; it must return an object of a class derived from",
+    ),
+    "a half that cannot be made": (
+        NoHalf(),
+        "NoHalf.server() failed: AttributeError: 'NoHalf' object has no attribute 'nothing'",
+    ),
+    "class as half": (ClassAsHalf(), "ClassAsHalf.client() returned the class ClientHalf; it must"),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_in_a_hook_is_named_with_its_file_and_line(name: str) -> None:
+    hook, said = MISTAKES[name]
+    with pytest.raises(LogicError, match=rf"{re.escape(said)}.* \({HERE}:\d+\)$"):
+        a_logic(alone(0), hooks=[hook])
+
+
+@pytest.mark.parametrize(
+    ("parts", "said"),
+    [
+        (
+            {"selector": Selects()},
+            "Selects.select takes (self, population, memory, rng), and is called with "
+            "(population, memory, round, rng)",
+        ),
+        (
+            {"aggregator": Finishes()},
+            "Finishes.finnish is not an aggregator method; did you mean 'finish'?",
+        ),
+        (
+            {"aggregator": EachClient()},
+            "EachClient.each_clients is not an aggregator attribute; did you mean 'each_client'?",
+        ),
+        (
+            {"trainer": Trains()},
+            "Trains.train takes (self, task, engine, data), and is called with",
+        ),
+        ({"trainer": "sgd"}, "'sgd' is no trainer"),
+        (
+            {"hooks": [Stranger()]},
+            "an object of Stranger is no hook; it must be an instance of a class derived from",
+        ),
+        ({"hooks": [Stranger]}, "is no hook; it must be an instance of a class derived from"),
+        ({"hooks": [Deaf]}, "Deaf is no hook but a class; make an object of it: Deaf()"),
+    ],
+)
+def test_a_mistake_in_another_part_is_named(parts, said: str) -> None:
+    with pytest.raises(LogicError, match=re.escape(said)):
+        a_logic(parts.pop("selector", alone(0)), **parts)
+
+
+class Helping(ServerHalf):
+    """Its own methods have other names, and it calls them."""
+
+    def receive(self, update, context):
+        return self.received(update)
+
+    def received(self, update):
+        return update
+
+    def unused_helper(self):
+        return 1
+
+
+class Passing(Hook):
+    def server(self):
+        return Helping()
+
+
+@dataclass(frozen=True)
+class Settled(Mean):
+    """A setting of the framework's own class, and one with a default of its own."""
+
+    received_loss: bool = True
+    log: list = field(default_factory=list)
+
+    def add(self, total, contribution):
+        self.log.append(contribution.lane)
+        return super().add(total, contribution)
+
+
+def test_helpers_that_are_used_are_no_mistake_and_others_are_only_doubted() -> None:
+    hook = Passing()
+    check_part(hook)
+    (doubt,) = doubts([hook, Settled(), alone(0)])
+    assert doubt.startswith(
+        "Helping.unused_helper is no method of a server half, and nothing in its file uses it"
+    )
+    check_part(Settled())
+
+
+def test_a_setting_that_code_elsewhere_may_read_is_doubted_and_not_refused(tmp_path: Path) -> None:
+    source = (
+        "from dataclasses import dataclass\n"
+        "from layers.logic import Hook\n"
+        "from elsewhere import half_of\n"
+        "@dataclass(frozen=True)\n"
+        "class Hands(Hook):\n"
+        "    strength: float = 0.1\n"
+        "    def server(self): return half_of(self)\n"
+    )
+    (tmp_path / "hands_itself_on.py").write_text(source)
+    (tmp_path / "elsewhere.py").write_text(
+        "from layers.logic import ServerHalf\ndef half_of(hook): return ServerHalf()\n"
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(tmp_path)
+        from hands_itself_on import Hands  # type: ignore[import-not-found]
+
+        check_part(Hands())
+        (doubt,) = doubts([Hands()])
+    assert doubt.startswith(
+        "Hands has the setting strength, which its file does not read by name ("
+    )
+    assert doubt.endswith("hands_itself_on.py:4)")
+
+
+def test_every_part_of_fedmx_has_its_halves_and_nothing_to_doubt() -> None:
+    parts: list = [LocalSgd()]
+    for table in (HOOKS, SELECTORS, AGGREGATORS):
+        for make in table.values():
+            try:
+                parts.append(make())
+            except TypeError:  # a setting without a default
+                continue
+    for preset in PRESETS.values():
+        try:
+            made = preset()
+        except (TypeError, LogicError):  # as above
+            continue
+        parts += [made.selector, made.aggregator, *made.hooks]
+    assert len(parts) > 40
+    for part in parts:
+        check_part(part)
+    assert list(doubts(parts)) == []
+    assert any(isinstance(part, Aggregator) for part in parts)

@@ -1,0 +1,327 @@
+"""What a part returns is checked at once: the error names part, method, file, line and round."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from layers.logic import (
+    BrokenModel,
+    ClientHalf,
+    Hook,
+    Selector,
+    ServerHalf,
+    TooFewUpdates,
+    run_round,
+)
+from layers.logic.aggregators.mean import Mean
+from layers.logic.core.trainer import Trainer
+from layers.logic.errors import PartFailed
+from tests.logic.memory_peers import MemoryPeers, a_logic, a_state, alone, run_rounds
+from tests.logic.quadratic import bowls
+
+CLIENTS = bowls(2)
+HERE = re.escape(str(Path(__file__).resolve()))
+Change = Callable[[Any], Any]
+
+
+class Server(ServerHalf):
+    """Each method of the server's half may be another one."""
+
+    def __init__(self, **changes: Change) -> None:
+        self.changes = changes
+
+    def send(self, task, context):
+        return self.changes.get("send", lambda task: task)(task)
+
+    def receive(self, update, context):
+        return self.changes.get("receive", lambda update: update)(update)
+
+    def conclude(self, state, context):
+        return self.changes.get("conclude", lambda state: state)(state)
+
+    def on_accepted(self, update, context):
+        self.changes.get("on_accepted", lambda update: None)(update)
+
+
+class Client(ClientHalf):
+    """Each method of the client's half may be another one."""
+
+    def __init__(self, **changes: Change) -> None:
+        self.changes = changes
+
+    def receive(self, task, context):
+        return self.changes.get("receive", lambda task: task)(task)
+
+    def send(self, update, context):
+        return self.changes.get("send", lambda update: update)(update)
+
+    def samples(self, data, context):
+        return self.changes.get("samples", lambda data: data)(data)
+
+
+class Correcting(ClientHalf):
+    def __init__(self, change: Change) -> None:
+        self.change = change
+
+    def gradient(self, gradient, weights, context):
+        return self.change(gradient)
+
+
+@dataclass(frozen=True)
+class Both(Hook):
+    """A hook of a server half and a client half."""
+
+    server_half: ServerHalf
+    client_half: ClientHalf
+
+    def server(self):
+        return self.server_half
+
+    def client(self):
+        return self.client_half
+
+
+def hook_of(server: ServerHalf | None = None, client: ClientHalf | None = None) -> Hook:
+    return Both(server or ServerHalf(), client or ClientHalf())
+
+
+def delta(change: Change) -> Change:
+    return lambda update: replace(update, delta=change(update.delta))
+
+
+def weights(change: Change) -> Change:
+    return lambda message: replace(message, weights=change(message.weights))
+
+
+def doubled(vector: np.ndarray) -> np.ndarray:
+    return vector.astype(np.float64)
+
+
+def cut(vector: np.ndarray) -> np.ndarray:
+    return vector[:-1]
+
+
+def broken(vector: np.ndarray) -> np.ndarray:
+    return np.full_like(vector, np.nan)
+
+
+def broken_in_place(update):
+    update.delta[:1] = np.inf
+    return update
+
+
+def raising(message: Any) -> Any:
+    return {}["a mask"]
+
+
+def nothing(message: Any) -> None:
+    return None
+
+
+MISTAKES = {
+    "send gives None": (
+        hook_of(client=Client(send=nothing)),
+        "round 1, client 0: Client.send returned None; it must return the update, changed or not",
+    ),
+    "send gives float64": (
+        hook_of(client=Client(send=delta(doubled))),
+        "round 1, client 0: Client.send returned update.delta of float64; it must be float32: end "
+        "with .astype(np.float32)",
+    ),
+    "send gives another shape": (
+        hook_of(client=Client(send=delta(cut))),
+        "round 1, client 0: Client.send returned update.delta of shape (2,); it must be (3,)",
+    ),
+    "send gives NaN": (
+        hook_of(client=Client(send=delta(broken))),
+        "round 1, client 0: Client.send returned update.delta with 3 of 3 values not finite, and "
+        "was given finite ones",
+    ),
+    "send breaks its argument": (
+        hook_of(client=Client(send=broken_in_place)),
+        "round 1, client 0: Client.send returned update.delta with 1 of 3 values not finite",
+    ),
+    "send gives a list": (
+        hook_of(client=Client(send=delta(list))),
+        "round 1, client 0: Client.send returned update.delta that is a list; it must be a float32",
+    ),
+    "a client receives nothing": (
+        hook_of(client=Client(receive=nothing)),
+        "round 1, client 0: Client.receive returned None; it must return the task",
+    ),
+    "a client has no samples": (
+        hook_of(client=Client(samples=nothing)),
+        "round 1, client 0: Client.samples returned None; it must return samples with the arrays",
+    ),
+    "a gradient is returned": (
+        hook_of(client=Correcting(lambda gradient: 2 * gradient)),
+        "round 1, client 0: Correcting.gradient returned an array of float32 and shape (3,), which "
+        "nobody uses; it changes its argument in place, as gradient[:] = ...",
+    ),
+    "a gradient is broken": (
+        hook_of(client=Correcting(lambda gradient: gradient.fill(np.nan))),
+        "round 1, client 0: Correcting.gradient made a gradient with 3 of 3 values not finite",
+    ),
+    "the server sends float64": (
+        hook_of(Server(send=weights(doubled))),
+        "round 1, client 0: Server.send returned task.weights of float64; it must be float32",
+    ),
+    "the server receives another shape": (
+        hook_of(Server(receive=delta(cut))),
+        "round 1, client 0: Server.receive returned update.delta of shape (2,); it must be (3,)",
+    ),
+    "the server receives None": (
+        hook_of(Server(receive=nothing)),
+        "round 1, client 0: Server.receive returned None; it must return the update",
+    ),
+    "the server concludes with float64": (
+        hook_of(Server(conclude=weights(doubled))),
+        "round 1: Server.conclude returned weights of float64; it must be float32",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_what_a_half_must_not_return_is_named_with_its_line_round_and_client(name: str) -> None:
+    hook, said = MISTAKES[name]
+    logic = a_logic(alone(0, 1), hooks=[hook])
+    with pytest.raises(PartFailed, match=rf"^{re.escape(said)}.* \({HERE}:\d+\)$"):
+        run_round(a_state(logic), MemoryPeers(logic, CLIENTS), logic)
+
+
+@pytest.mark.parametrize("method", ["send", "receive", "on_accepted", "conclude"])
+def test_a_server_half_that_raises_is_named_with_round_and_client(method: str) -> None:
+    logic = a_logic(alone(0, 1), hooks=[hook_of(Server(**{method: raising}))])
+    client = "" if method == "conclude" else ", client 0"
+    said = f"^round 1{client}: Server.{method} failed: KeyError: 'a mask'$"
+    with pytest.raises(PartFailed, match=said) as caught:
+        run_round(a_state(logic), MemoryPeers(logic, CLIENTS), logic)
+    assert isinstance(caught.value.__cause__, KeyError)
+
+
+@pytest.mark.parametrize(
+    ("hook", "said"),
+    [
+        (hook_of(Server(receive=sys.exit)), "Server.receive failed: SystemExit: "),
+        (
+            hook_of(None, Client(send=lambda _: sys.exit(3))),
+            "Client.send called sys.exit(3)",
+        ),
+    ],
+)
+def test_a_half_that_ends_the_process_is_an_error_with_its_name(hook: Hook, said: str) -> None:
+    logic = a_logic(alone(0, 1), hooks=[hook])
+    with pytest.raises(PartFailed, match=f"^round 1, client 0: {re.escape(said)}"):
+        run_round(a_state(logic), MemoryPeers(logic, CLIENTS), logic)
+
+
+@dataclass(frozen=True)
+class Finishing(Mean):
+    change: Change = lambda state: state
+
+    def finish(self, total, state):
+        return self.change(super().finish(total, state))
+
+
+@dataclass(frozen=True)
+class Adding(Mean):
+    def add(self, total, contribution):
+        super().add(total, contribution)
+
+
+class Choosing(Selector):
+    def select(self, population, memory, round, rng):
+        return [0, 1]
+
+
+class Untold(Trainer):
+    def train(self, task, engine, data, correct, context):
+        engine.train(data, task.training, task.seed, correct)
+
+
+@pytest.mark.parametrize(
+    ("parts", "said"),
+    [
+        (
+            {"aggregator": Finishing(change=weights(doubled))},
+            "round 1: Finishing.finish returned weights of float64; it must be float32: end with "
+            ".astype(np.float32)",
+        ),
+        (
+            {"aggregator": Finishing(change=weights(cut))},
+            "round 1: Finishing.finish returned weights of shape (2,); it must be (3,)",
+        ),
+        ({"aggregator": Finishing(change=nothing)}, "round 1: Finishing.finish returned None; it"),
+        (
+            {"aggregator": Adding()},
+            "round 1, client 0: Adding.add returned None; it must return the value of the fold",
+        ),
+        (
+            {"selector": Choosing()},
+            "round 1: Choosing.select returned a list; it must return a Plan, as "
+            "Plan(single_lanes(clients))",
+        ),
+        (
+            {"trainer": Untold()},
+            "round 1, client 0: Untold.train returned None; it must return the",
+        ),
+    ],
+)
+def test_other_parts_are_named_as_well(parts, said: str) -> None:
+    logic = a_logic(parts.pop("selector", alone(0, 1)), **parts)
+    with pytest.raises(PartFailed, match=rf"^{re.escape(said)}.* \({HERE}:\d+\)$"):
+        run_round(a_state(logic), MemoryPeers(logic, CLIENTS), logic)
+
+
+@pytest.mark.parametrize(
+    ("parts", "who"),
+    [
+        ({"aggregator": Finishing(change=weights(broken))}, "Finishing"),
+        ({"hooks": [hook_of(Server(conclude=weights(broken)))]}, "Server.conclude"),
+    ],
+)
+def test_a_broken_model_is_a_broken_model_and_says_who_made_it(parts, who: str) -> None:
+    logic = a_logic(alone(0, 1), **parts)
+    said = rf"^round 1: {who} \({HERE}:\d+\) made a model with values that are not finite; the"
+    with pytest.raises(BrokenModel, match=said):
+        run_round(a_state(logic), MemoryPeers(logic, CLIENTS), logic)
+
+
+def test_a_half_that_is_given_values_too_large_to_compute_with_is_not_blamed() -> None:
+    large, infinite = delta(lambda _: np.full(3, 1e30, np.float32)), delta(lambda one: one * one)
+    hooks = [hook_of(client=Client(send=large)), hook_of(client=Client(send=infinite))]
+    with np.errstate(over="ignore"):
+        logic = a_logic(alone(0, 1), hooks=hooks, clients=2)
+        with pytest.raises(BrokenModel, match="2 of 2 clients cannot train"):
+            run_round(a_state(logic), MemoryPeers(logic, CLIENTS), logic)
+
+
+@pytest.mark.parametrize("change", [raising, delta(doubled), delta(cut), nothing])
+def test_in_a_deployment_the_update_is_rejected_and_the_first_reason_is_told(
+    change: Change,
+) -> None:
+    logic = a_logic(alone(0, 1), hooks=[hook_of(Server(receive=change))])
+    with pytest.raises(TooFewUpdates) as caught:
+        run_round(a_state(logic), MemoryPeers(logic, CLIENTS, foreign=True), logic)
+    reasons = [one.reason for one in caught.value.report.clients]
+    assert all("the server's half of a hook failed on it: Server.receive" in one for one in reasons)
+    assert f"arrived; client 0: {reasons[0]}; the model is unchanged" in str(caught.value)
+    assert str(caught.value).endswith("; see clients.jsonl for each client's reason")
+
+
+def test_the_checks_change_no_bit() -> None:
+    same = hook_of(Server(), Client())
+    runs = []
+    for hooks in ([], [same]):
+        logic = a_logic(alone(0, 1), hooks=hooks, clients=2)
+        state, _ = run_rounds(3, a_state(logic), MemoryPeers(logic, CLIENTS))
+        runs.append(state.weights.tobytes())
+    assert runs[0] == runs[1]
