@@ -1,4 +1,5 @@
-"""Data: downloads, file formats, data sets, and how their samples are divided among clients.
+"""Data: what a data set is, how its files are found, and how its samples become inputs.
 
-No model and no mxnet comes in.
+The data sets, file formats and divisions among clients have rooms of their own inside. No model and
+no mxnet comes in.
 """

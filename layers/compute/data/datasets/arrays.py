@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from layers.compute.data.datasets.dataset import Dataset, Raw
-from layers.compute.data.datasets.files import Files
+from layers.compute.data.dataset import Dataset, Raw
 from layers.compute.data.errors import DataError
+from layers.compute.data.files import Files
 from layers.compute.data.formats.npz import read_npz
 
 _REQUIRED = ("x_train", "y_train", "x_test", "y_test")
@@ -75,6 +75,7 @@ def from_arrays(
         split: _labels(y, f"{name}: y_{split}")
         for split, y in (("train", y_train), ("test", y_test))
     }
+    _check_first(list(labels.values()), classes, name)
     indices = _users(users, users_test, name)
     try:
         train = Raw(inputs["train"], labels["train"], indices[0])
@@ -151,12 +152,43 @@ def _inputs(values: npt.ArrayLike, what: str) -> npt.NDArray[Any]:
 
 
 def _labels(values: npt.ArrayLike, what: str) -> npt.NDArray[np.int64]:
+    y, name = np.asarray(values), what.rpartition(" ")[2]
+    if y.dtype.kind in "US" or (y.dtype == object and y.size and isinstance(y.flat[0], str)):
+        raise DataError(
+            f"{what} holds text such as {str(y.flat[0])[:40]!r}; labels must be integers from 0: "
+            "names, y_train = np.unique(y_train, return_inverse=True); "
+            "y_test = np.searchsorted(names, y_test)"
+        )
     y = _array(values, what)
-    if y.dtype.kind not in "iu":
-        raise DataError(f"{what} has the dtype {y.dtype}; labels must be integers from 0")
     if y.ndim != 1:
-        raise DataError(f"{what} has shape {y.shape}; it must have one label a sample, shape (n,)")
+        mend = f": {name} = {name}.argmax(axis=1), if it is one-hot" if y.ndim == 2 else ""
+        if y.ndim == 2 and y.shape[1] == 1:  # a column: all of its argmax are 0
+            mend = f": {name} = {name}[:, 0]"
+        raise DataError(
+            f"{what} has shape {y.shape}; it must have one label a sample, shape (n,){mend}"
+        )
+    if y.dtype.kind not in "iu":
+        raise DataError(
+            f"{what} has the dtype {y.dtype}; labels must be integers from 0: "
+            f"{name} = {name}.astype(int)"
+        )
     return y.astype(np.int64)
+
+
+def _check_first(labels: Sequence[npt.NDArray[np.int64]], classes: int | None, name: str) -> None:
+    """Check that labels are not numbered from 1, which would make a class without any sample.
+
+    Raises:
+        DataError: they are.
+    """
+    low = min((int(y.min()) for y in labels if len(y)), default=0)
+    high = max((int(y.max()) for y in labels if len(y)), default=0)
+    if low == 1 and (classes is None or high >= classes):
+        raise DataError(
+            f"{name}: labels go from 1 to {high}, and must be numbered from 0: "
+            "y_train, y_test = y_train - 1, y_test - 1 (if 0 is a class without samples, give "
+            f"from_arrays(..., classes={high + 1}))"
+        )
 
 
 def _users(

@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from layers.compute.data.datasets.dataset import Dataset, Raw
-from layers.compute.data.datasets.files import Files, Remote
+from layers.compute.data.dataset import Dataset, Raw
 from layers.compute.data.errors import DataError
+from layers.compute.data.files import Files, Remote
 
 _NAME = "cifar-10"
 _SHAPE = (3, 32, 32)

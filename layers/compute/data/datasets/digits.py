@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from layers.compute.data.datasets.dataset import Dataset, Raw
-from layers.compute.data.datasets.files import Files
+from layers.compute.data.dataset import Dataset, Raw
+from layers.compute.data.files import Files
 
 _CLASSES = 10
 _EVERY = 5

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from layers.compute.data.datasets.dataset import Dataset
-from layers.compute.data.datasets.files import Files
+from layers.compute.data.dataset import Dataset
 from layers.compute.data.datasets.idx_set import IdxSet
+from layers.compute.data.files import Files
 
 _MIRRORS = (
     # Without TLS, as its authors serve it; the SHA-256 shows whether it is the right file.

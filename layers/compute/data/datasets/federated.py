@@ -8,8 +8,8 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
+from layers.compute.data.dataset import Dataset, Raw
 from layers.compute.data.datasets.arrays import from_arrays
-from layers.compute.data.datasets.dataset import Dataset, Raw
 from layers.compute.data.errors import DataError
 
 

@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from layers.compute.data.dataset import Dataset
 from layers.compute.data.datasets.arrays import from_arrays
-from layers.compute.data.datasets.dataset import Dataset
-from layers.compute.data.datasets.files import Files
-from layers.compute.data.datasets.row_store import stored
 from layers.compute.data.errors import DataError
+from layers.compute.data.files import Files
 from layers.compute.data.formats.leaf import Split, leaf_files, read_leaf
 from layers.compute.data.formats.npz import read_npz, take
+from layers.compute.data.row_store import stored
 
 _NAME = "femnist"
 _CLASSES = 62

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from layers.compute.data.datasets.dataset import Dataset, Raw
-from layers.compute.data.datasets.files import Files, Remote
+from layers.compute.data.dataset import Dataset, Raw
 from layers.compute.data.errors import DataError
+from layers.compute.data.files import Files, Remote
 from layers.compute.data.formats.idx import read_idx
 
 Checksum = tuple[str, int]

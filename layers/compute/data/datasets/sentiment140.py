@@ -14,13 +14,13 @@ from typing import IO, cast
 import numpy as np
 import numpy.typing as npt
 
+from layers.compute.data.dataset import Dataset
 from layers.compute.data.datasets.arrays import from_arrays
-from layers.compute.data.datasets.dataset import Dataset
-from layers.compute.data.datasets.files import Files
-from layers.compute.data.datasets.hold_out import check_share, held_out
-from layers.compute.data.datasets.row_store import stored
 from layers.compute.data.datasets.tweet_words import words_of
 from layers.compute.data.errors import DataError
+from layers.compute.data.files import Files
+from layers.compute.data.hold_out import check_share, held_out
+from layers.compute.data.row_store import stored
 
 _NAME = "sentiment140"
 _TRAIN = "training.1600000.processed.noemoticon.csv"

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from layers.compute.data.datasets.dataset import Dataset, Raw
-from layers.compute.data.datasets.files import Files, Remote
-from layers.compute.data.datasets.hold_out import check_share, held_out
+from layers.compute.data.dataset import Dataset, Raw
 from layers.compute.data.errors import DataError
+from layers.compute.data.files import Files, Remote
 from layers.compute.data.formats.npz import DAMAGED, read_npz, take
+from layers.compute.data.hold_out import check_share, held_out
 
 _NAME = "svhn"
 _SHAPE = (3, 32, 32)

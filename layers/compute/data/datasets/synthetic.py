@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from layers.arithmetic import exp, power
-from layers.compute.data.datasets.dataset import Dataset, Raw
-from layers.compute.data.datasets.files import Files
+from layers.compute.data.dataset import Dataset, Raw
 from layers.compute.data.errors import DataError
+from layers.compute.data.files import Files
 
 FEATURES, CLASSES = 60, 10
 LEAST = 50  # samples of a client; the drawn number is added

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from layers.compute.data.datasets.dataset import Dataset
+from layers.compute.data.dataset import Dataset
 from layers.compute.data.errors import PartitionError
 from layers.compute.data.partitions.biased import Biased
 from layers.compute.data.partitions.by_user import ByUser

@@ -148,16 +148,20 @@ def draw(parameter: Any, name: str, seed: int, index: int) -> np.ndarray:
     key, settings = _parse(parameter.init)
     if type(parameter.init) in (str, *_STANDARD) and key in RULES:
         return RULES[key](rng, name, shape, **settings).astype(np.float32)
-    return _by_mxnet(parameter, shape, [seed, index])
+    return _by_mxnet(parameter, name, shape, [seed, index])
 
 
-def _by_mxnet(parameter: Any, shape: tuple[int, ...], seed: list[int]) -> np.ndarray:
+def _by_mxnet(parameter: Any, name: str, shape: tuple[int, ...], seed: list[int]) -> np.ndarray:
     value, state = mx.nd.zeros(shape), np.random.get_state()
     seed_mxnet(*seed)
     np.random.seed(np.random.SeedSequence(seed).generate_state(1)[0])
     try:
         description = mx.init.InitDesc(parameter.name, {"__init__": parameter.init})
         mx.init.Uniform()(description, value)
+    except Exception as error:  # the initialiser is named by a text, or is a user's own
+        raise ComputeError(
+            f"parameter {name} cannot be drawn with the initialiser {parameter.init!r}: {error}"
+        ) from error
     finally:
         np.random.set_state(state)
     return np.asarray(value.asnumpy(), np.float32)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from layers.compute.data.datasets.dataset import Raw
+from layers.compute.data.dataset import Raw
 from layers.compute.data.errors import NormaliseError
 from layers.compute.data.samples import Samples
 

@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from layers.compute.data.datasets.dataset import Dataset, Raw
-from layers.compute.data.datasets.files import Files
+from layers.compute.data.dataset import Dataset, Raw
+from layers.compute.data.files import Files
 
 FORMAT = 1
 LARGE_BYTES = 64 << 20
