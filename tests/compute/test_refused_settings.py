@@ -8,8 +8,8 @@ from dataclasses import MISSING, fields
 import pytest
 
 from layers.compute.data.datasets import DATASETS
-from layers.compute.data.datasets.normalise import Normalise
 from layers.compute.data.errors import DataError, PartitionError
+from layers.compute.data.normalise import Normalise
 from layers.compute.data.partitions import PARTITIONS
 from layers.compute.engines.mxnet.loss import LOSSES
 from layers.compute.errors import ComputeError

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from layers.compute.data.datasets.cifar10 import Cifar10
-from layers.compute.data.datasets.files import Files
 from layers.compute.data.errors import DataError
+from layers.compute.data.files import Files
 
 SIZE = 30_730_000
 BATCHES = [*(f"data_batch_{number}.bin" for number in range(1, 6)), "test_batch.bin"]

@@ -22,10 +22,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from layers.compute.data.datasets.files import Files
 from layers.compute.data.datasets.idx_set import IdxSet
 from layers.compute.data.download import fetch
 from layers.compute.data.errors import DataError, DownloadError
+from layers.compute.data.files import Files
 
 CONTENT = np.random.default_rng(5).bytes(700_000)
 SHA256 = hashlib.sha256(CONTENT).hexdigest()

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from layers.compute.data.datasets import Dataset, Files, from_arrays, row_store
-from layers.compute.data.datasets.row_store import stored
 from layers.compute.data.partitions import divide
 from layers.compute.data.partitions.by_user import ByUser
 from layers.compute.data.partitions.partition import GroupedRows
+from layers.compute.data.row_store import stored
 
 X = np.arange(6 * 4, dtype=np.uint8).reshape(6, 2, 2)
 

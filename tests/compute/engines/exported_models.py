@@ -11,7 +11,7 @@ import mxnet as mx
 import numpy as np
 
 from layers.compute.data.datasets import DATASETS, Files
-from layers.compute.data.datasets.normalise import Normalise, materialise
+from layers.compute.data.normalise import Normalise, materialise
 from layers.compute.data.samples import Samples
 from layers.compute.engines.mxnet.engine import MXNetEngine
 from layers.compute.engines.mxnet.models import build_model

@@ -337,6 +337,11 @@ def test_a_model_that_does_not_fit_is_refused_in_one_line(
     assert capfd.readouterr() == ("", "")
 
 
+def test_an_initialiser_that_does_not_exist_is_named_with_its_parameter() -> None:
+    with pytest.raises(ComputeError, match="weight cannot be drawn with the initialiser 'zeroes'"):
+        MXNetEngine(lambda: nn.Dense(3, weight_initializer="zeroes"), (4,), 3)
+
+
 def test_an_unknown_loss_is_answered_with_the_names_there_are() -> None:
     with pytest.raises(ComputeError, match="softmax"):
         MXNetEngine(linear, (4,), 3, loss="softmx")
