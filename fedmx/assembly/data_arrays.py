@@ -40,8 +40,8 @@ def arrays_of(assembly: Assembly) -> tuple[DataIndex, list[np.ndarray]]:
     An array with two names is there once. Of data that are no `Dataset`, whose samples come client
     by client, there are only the samples that the global model is evaluated on.
     """
-    dataset = assembly.dataset
-    named = _of_samples("evaluated", assembly.test_samples())
+    dataset = assembly.data.dataset
+    named = _of_samples("evaluated", assembly.data.test_samples)
     if isinstance(dataset, Dataset):
         parts = GroupedRows.joined(assembly.parts[0])
         named |= {**_of_raw("train", dataset.train), **_of_raw("test", dataset.test)}
@@ -63,21 +63,20 @@ def use_arrays(assembly: Assembly, index: DataIndex, arrays: Sequence[np.ndarray
     """Let an assembly have the data in these arrays, instead of what it has or would read."""
     named = {name: arrays[place] for name, place in index.arrays.items()}
     assets = [name[len("asset ") : -len(".x")] for name in named if _is_asset(name)]
-    assembly.use_samples(
-        _samples("evaluated", named),
-        {name: _samples(f"asset {name}", named) for name in assets},
-    )
-    if "train.x" not in named:
-        return
-    dataset = Dataset(
-        name=index.name,
-        train=_raw("train", named),
-        test=_raw("test", named),
-        classes=index.classes,
-        shape=tuple(index.shape),
-        words=tuple(index.words),
-    )
-    assembly.use_data(dataset, GroupedRows(named["clients.rows"], named["clients.ends"]))
+    dataset: Dataset | None = None
+    rows: GroupedRows | None = None
+    if "train.x" in named:
+        dataset = Dataset(
+            name=index.name,
+            train=_raw("train", named),
+            test=_raw("test", named),
+            classes=index.classes,
+            shape=tuple(index.shape),
+            words=tuple(index.words),
+        )
+        rows = GroupedRows(named["clients.rows"], named["clients.ends"])
+    assembly.data.use(_samples("evaluated", named), dataset)
+    assembly.use({name: _samples(f"asset {name}", named) for name in assets}, rows)
 
 
 def _is_asset(name: str) -> bool:

@@ -18,8 +18,8 @@ from safetensors.numpy import load, save
 from fedmx.assembly.asset_file import AssetFile
 from fedmx.errors import FedmxError
 from layers.compute.data.datasets import Raw
-from layers.compute.data.datasets.normalise import Normalise, materialise
 from layers.compute.data.errors import DataError
+from layers.compute.data.normalise import Normalise, materialise
 from layers.compute.data.samples import Samples
 
 

@@ -20,7 +20,7 @@ from safetensors.numpy import load, save
 from fedmx.errors import ExperimentError
 from fedmx.run.checkpoint import METADATA_KEY, read_checkpoint
 from fedmx.run.errors import RunError
-from fedmx.run.folder import RunFolder
+from fedmx.run.folder.run_folder import RunFolder
 from layers.compute.engines.mxnet.engine import MXNetEngine
 from layers.compute.engines.mxnet.vector import Layout
 from layers.compute.errors import ComputeError

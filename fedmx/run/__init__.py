@@ -8,7 +8,7 @@ from __future__ import annotations
 from fedmx.run.checkpoint import Checkpoint
 from fedmx.run.errors import CheckpointError, RunError
 from fedmx.run.facts import gather_facts
-from fedmx.run.folder import RunFolder
+from fedmx.run.folder.run_folder import RunFolder
 from fedmx.run.weights import export_weights
 
 __all__ = [

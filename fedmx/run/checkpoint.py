@@ -11,7 +11,8 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -40,6 +41,35 @@ class Checkpoint(NamedTuple):
     round: int
     state: Any
     warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Keep:
+    """Which checkpoints are kept.
+
+    Attributes:
+        last: how many of the newest.
+        every: besides them those of every so many rounds, from which a replay can begin; None: no
+            others.
+
+    Raises:
+        CheckpointError: one of them is below 1.
+    """
+
+    last: int = 5
+    every: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.last < 1 or (self.every is not None and self.every < 1):
+            raise CheckpointError(f"checkpoints to keep must be 1 or more, not {self}")
+
+    def is_due(self, round: int, every: int) -> bool:
+        """Return whether a round gets a checkpoint, if every so many rounds get one."""
+        return round % every == 0 or (self.every is not None and round % self.every == 0)
+
+    def superfluous(self, rounds: Sequence[int]) -> list[int]:
+        """Return which checkpoints need not be kept, of those of these rounds, the newest first."""
+        return [one for one in rounds[self.last :] if self.every is None or one % self.every]
 
 
 def write_checkpoint(path: Path, round_number: int, state: Mapping[Any, Any]) -> None:

@@ -63,7 +63,12 @@ def write_document(path: Path, values: Mapping[str, Any]) -> None:
         RunError: there is a key ``checksum`` already.
         OSError: the disk refuses.
     """
-    write_text_durably(path, json.dumps(sealed(values, path.name), indent=2) + "\n")
+    write_text_durably(path, document_text(values, path.name))
+
+
+def document_text(values: Mapping[str, Any], name: str) -> str:
+    """Return the text of a JSON document with its checksum; see `sealed`."""
+    return json.dumps(sealed(values, name), indent=2) + "\n"
 
 
 def read_document(path: Path) -> Document:

@@ -115,6 +115,8 @@ def _not_a_run_reason(path: Path) -> str:
     """Return why a folder without run.json cannot be opened, and what to do."""
     if (path / "experiment.yaml").exists() and (path / "checkpoints").is_dir():
         return "the run is incomplete, it ended before round 1; run the experiment again"
+    if (path / "sweep.json").exists():
+        return f"a sweep, not a run; go on with it: fedmx sweep {path}; or give one of its runs"
     runs = sorted(inner.parent.name for inner in path.glob(f"*/{FILE}"))
     if runs:
         return f"not a run folder, but {len(runs)} are in it, such as {runs[-1]}; give one of them"

@@ -16,7 +16,7 @@ from fedmx.assembly.asset_file import AssetFile
 from fedmx.assembly.samples_file import file_of_samples, samples_in
 from fedmx.report.records.label_shares import label_shares
 from layers.compute.data.datasets import Raw
-from layers.compute.data.datasets.normalise import Normalise, materialise
+from layers.compute.data.normalise import Normalise, materialise
 from layers.compute.data.partitions import divide
 from layers.compute.data.partitions.iid import Iid
 from layers.logic import Training
@@ -45,18 +45,18 @@ def assembly(logic: str) -> Assembly:
 
 def test_no_sample_counts_twice_and_none_is_lost() -> None:
     made = assembly(BOTH)
-    number = len(made.dataset.train)
+    number = len(made.data.dataset.train)
     shared, held_out = made.held_back.assets["shared"], made.held_back.held_out
     assert (len(shared), len(held_out)) == (round(0.1 * number), round(0.05 * number))
     everything = np.concatenate([shared, held_out, *made.parts[0]])
     assert sorted(everything) == list(range(number))
-    classes = np.bincount(made.dataset.train.y[shared])
+    classes = np.bincount(made.data.dataset.train.y[shared])
     assert classes.max() - classes.min() <= 1
 
 
 def test_without_such_a_hook_the_parts_are_those_of_the_whole_and_no_model_is_made() -> None:
     made = assembly(NEITHER)
-    whole = divide(made.dataset, Iid(), 5, derive(3, "partition"))
+    whole = divide(made.data.dataset, Iid(), 5, derive(3, "partition"))
     for ours, theirs in zip(made.parts, whole, strict=True):
         assert all(np.array_equal(a, b) for a, b in zip(ours, theirs, strict=True))
     assert "engine" not in vars(made)
@@ -69,7 +69,7 @@ def test_a_report_knows_the_labels_of_what_is_left(logic: str) -> None:
     made = assembly(logic)
     shares = label_shares(made.experiment.to_yaml(), range(5))
     for found, part in zip(shares, made.parts[0], strict=True):
-        assert found == pytest.approx(np.bincount(made.dataset.train.y[part]) / len(part))
+        assert found == pytest.approx(np.bincount(made.data.dataset.train.y[part]) / len(part))
 
 
 def test_hooks_that_leave_the_clients_nothing_are_refused() -> None:
@@ -190,13 +190,13 @@ def test_the_server_warms_up_on_the_shared_samples_and_on_nothing_else() -> None
 
 def test_the_server_trains_on_what_it_holds_out_and_on_nothing_else() -> None:
     made = assembly(HOLDING)
-    train, engine = made.dataset.train, made.engine
+    train, engine = made.data.dataset.train, made.engine
     assert made.server_logic.auxiliary is not None
     weights, buffers = engine.initial(3)
     training = made.logic.training_of(1)
     found = made.server_logic.auxiliary(weights, buffers, training, 11)
     engine.load(weights, buffers)
-    engine.train(materialise(train, made.held_back.held_out, made.normalise), training, 11)
+    engine.train(materialise(train, made.held_back.held_out, made.data.normalise), training, 11)
     assert found.tobytes() == engine.weights.tobytes()
     assert found.tobytes() != weights.tobytes()
     (first, _) = simulate(assembly(HOLDING))

@@ -46,7 +46,7 @@ def test_two_distances_are_refused_unless_a_threshold_says_that_they_are_meant(
 @pytest.mark.parametrize("distance", ["emd", "l1"])
 def test_both_have_the_same_distances_and_the_same_thresholds(distance: Any) -> None:
     parts = assembly({"distance": distance}, {"distance": distance})
-    y, (rows, _) = parts.dataset.train.y, parts.parts
+    y, (rows, _) = parts.data.dataset.train.y, parts.parts
     counts = np.array([np.bincount(y[mine], minlength=10) for mine in rows])
     selector = parts.logic.selector
     assert isinstance(selector, FedAimSplit)

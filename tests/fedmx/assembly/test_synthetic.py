@@ -41,14 +41,14 @@ def test_each_client_has_its_own_samples_and_the_server_tests_on_those_of_all() 
         np.testing.assert_array_equal(mine.x, x[:trained])
         np.testing.assert_array_equal(mine.y, y[:trained])
         tests.append(x[trained:])
-    np.testing.assert_array_equal(assembly.test_samples().x, np.concatenate(tests))
+    np.testing.assert_array_equal(assembly.data.test_samples.x, np.concatenate(tests))
 
 
 def test_accuracy_by_client_is_that_of_each_clients_own_tests() -> None:
     assembly = Assembly(experiment())
     simulation = simulate(assembly)
     *_, last = simulation
-    engine, test = assembly.engine, assembly.test_samples()
+    engine, test = assembly.engine, assembly.data.test_samples
     engine.load(simulation.state.weights, simulation.state.buffers)
     each = [
         engine.evaluate(Samples(test.x[rows], test.y[rows])).accuracy for rows in assembly.parts[1]

@@ -19,7 +19,7 @@ from safetensors.numpy import save_file
 
 from fedmx import RunFolder
 from fedmx.run import CheckpointError
-from fedmx.run.checkpoint import METADATA_KEY, _digest, read_checkpoint, write_checkpoint
+from fedmx.run.checkpoint import METADATA_KEY, Keep, _digest, read_checkpoint, write_checkpoint
 from fedmx.run.state_tree import decode, encode
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -127,7 +127,7 @@ def test_what_cannot_be_kept_exactly_is_refused_by_its_path(
 
 def test_the_newest_are_kept(folder: RunFolder) -> None:
     for number in range(1, 6):
-        folder.save_checkpoint(number, state(number), keep=2)
+        folder.save_checkpoint(number, state(number), keep=Keep(2))
     assert saved(folder) == ["round-000004.safetensors", "round-000005.safetensors"]
     checkpoint = folder.latest_checkpoint()
     assert checkpoint is not None
@@ -268,7 +268,7 @@ def test_a_process_killed_while_it_saves_costs_no_checkpoint(
     folder: RunFolder, moment: str, expected: int
 ) -> None:
     for number in (1, 2):
-        folder.save_checkpoint(number, state(number), keep=2)
+        folder.save_checkpoint(number, state(number), keep=Keep(2))
     process = child(f"{moment}\nfolder.save_checkpoint(3, state(3))\n", folder)
     process.communicate()
     assert process.returncode == -signal.SIGKILL
@@ -276,7 +276,7 @@ def test_a_process_killed_while_it_saves_costs_no_checkpoint(
     assert checkpoint is not None
     assert checkpoint.warnings == ()
     assert fingerprint(checkpoint.state) == fingerprint(state(expected))
-    folder.save_checkpoint(4, state(4), keep=2)
+    folder.save_checkpoint(4, state(4), keep=Keep(2))
     assert saved(folder) == [f"round-00000{expected}.safetensors", "round-000004.safetensors"]
 
 

@@ -19,6 +19,7 @@ from safetensors.numpy import load_file
 
 from fedmx import RunFolder
 from fedmx.run import RunError, export_weights, gather_facts
+from fedmx.run.checkpoint import Keep
 from fedmx.run.json_lines import JsonLines, plain
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -152,7 +153,7 @@ def test_resuming_forgets_what_came_after_the_checkpoint(folder: RunFolder) -> N
     for number in (1, 2, 3):
         folder.append_round({"round": number})
         folder.append_clients([{"round": number, "client": 0}, {"round": number, "client": 1}])
-        folder.save_checkpoint(number, {"round": number}, keep=3)
+        folder.save_checkpoint(number, {"round": number}, keep=Keep(3))
     with open(folder.path / "rounds.jsonl", "ab") as file:
         file.write(b'{"round": 4, "acc')
     folder.finish("interrupted", "Ctrl-C")

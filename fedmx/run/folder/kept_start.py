@@ -6,7 +6,7 @@ import hashlib
 from pathlib import Path
 
 from fedmx.run.errors import RunError
-from fedmx.run.folder import RunFolder
+from fedmx.run.folder.run_folder import RunFolder
 
 
 def kept_start(folder: RunFolder) -> Path | None:

@@ -1,52 +1,28 @@
-"""The folder of a run: the experiment, the records of each round, and the checkpoints.
-
-::
-
-    NAME-20260131-093000/
-      run.json            format, facts (versions, seed, mode, ...), SHA-256 of the files that it
-                          began with; written last when it is created
-      experiment.yaml     the experiment with all defaults
-      status.json         how the run ended, and why
-      rounds.jsonl        one object for each round
-      clients.jsonl       one object for each client and round
-      checkpoints/        round-000012.safetensors; the newest ones are kept
-      events/             TensorBoard's event files
-      model.safetensors   the final weights
-      start.safetensors   the weights of before round 1, if the experiment gives a file of them
-      words.json          the words of the data's tokens, if the model takes them
-      assets/             of a server: NAME.safetensors, the files that it gives to every client
-      report.html         the report
-      live.json           of a server: what it does now, or last did; renewed every second
-      lock                the process that runs it holds this file
-
-Each record and each document has a checksum (see `checksum`). What is damaged is named, and the
-rest is read.
-"""
+"""A run folder: begun, opened, continued from its checkpoints, and ended."""
 
 from __future__ import annotations
 
 import contextlib
 import datetime
-import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from fedmx.display.card import card
 from fedmx.run import lock
-from fedmx.run.checkpoint import Checkpoint, checkpoints_in, read_checkpoint, write_checkpoint
+from fedmx.run.checkpoint import Keep, write_checkpoint
 from fedmx.run.checksum import check_file
 from fedmx.run.durable import TEMPORARY_PREFIX, sync_folder, write_bytes_durably
 from fedmx.run.ending import Ending, Status, read_ending, write_ending
 from fedmx.run.errors import CheckpointError, DamagedError, RunError
+from fedmx.run.folder.checkpoints import RunCheckpoints
+from fedmx.run.folder.files import EXPERIMENT, RunFiles
+from fedmx.run.folder.records import RunRecords
 from fedmx.run.identity import FORMAT, Identity, digests_of, new_folder
-from fedmx.run.json_lines import JsonLines, plain
-
-EXPERIMENT = "experiment.yaml"
-
-log = logging.getLogger("fedmx.run")
+from fedmx.run.json_lines import plain
 
 
-class RunFolder:
+class RunFolder(RunFiles, RunRecords, RunCheckpoints):
     """A run folder. Make it with `create` or `open`; hold its `lock` while you write to it.
 
     Attributes:
@@ -56,68 +32,54 @@ class RunFolder:
     """
 
     def __init__(self, path: Path, experiment_yaml: str, identity: Identity):
-        self.path = path
+        super().__init__(path, identity.checked)
         self.experiment_yaml = experiment_yaml
         self.facts = identity.facts
         self._identity = identity
-        self._rounds = JsonLines(path / "rounds.jsonl", identity.checked)
-        self._clients = JsonLines(path / "clients.jsonl", identity.checked)
-        self._damaged_files: dict[str, None] = {}
-        self._told: set[str] = set()
+
+    def __repr__(self) -> str:
+        return f"<RunFolder {str(self.path)!r}: {self.status}>"
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows."""
+        rounds = self.rounds()
+        measured = [one["accuracy"] for one in rounds if one.get("accuracy") is not None]
+        rows: list[tuple[str, object]] = [
+            ("status", self.status),
+            ("why", self.reason or None),
+            ("rounds", rounds[-1]["round"] if rounds else 0),
+            ("accuracy", f"{measured[-1]:.2%}, at best {max(measured):.2%}" if measured else None),
+            ("report", self.report_path if self.report_path.exists() else None),
+            ("damaged", "; ".join(self.damage) or None),
+        ]
+        return card(f"Run {self.path}", rows, ("all keys", self.experiment_yaml))
 
     @property
-    def name(self) -> str:
-        """The folder's name, time included."""
-        return self.path.name
+    def forked_after(self) -> int:
+        """The round of another run after which this one goes its own way; 0: it is no fork."""
+        fork = self.facts.get("fork")
+        return int(fork["round"]) if isinstance(fork, dict) else 0
 
-    @property
-    def checkpoints_path(self) -> Path:
-        """The folder of the checkpoints."""
-        return self.path / "checkpoints"
+    def has_data(self, sha256: str) -> bool:
+        """Return whether the run began with these data; an old run does not say, and may have."""
+        return bool(self.facts.get("data_sha256", sha256) == sha256)
 
-    def checkpoint_path(self, round: int) -> Path:
-        """Return the file of a round's checkpoint."""
-        return self.checkpoints_path / f"round-{round:06d}.safetensors"
+    def check_data(self, name: str, sha256: str) -> None:
+        """Check that a data set is the one that the run began with.
 
-    @property
-    def events_path(self) -> Path:
-        """The folder of TensorBoard's event files, for ``tensorboard --logdir``."""
-        return self.path / "events"
-
-    @property
-    def model_path(self) -> Path:
-        """The file of the final weights; it exists when the run has ended."""
-        return self.path / "model.safetensors"
-
-    @property
-    def start_path(self) -> Path:
-        """The file of the weights that the run began from, if `compute.start` gave them."""
-        return self.path / "start.safetensors"
-
-    @property
-    def words_path(self) -> Path:
-        """The file of the words of the data's tokens, if the model takes them."""
-        return self.path / "words.json"
-
-    @property
-    def assets_path(self) -> Path:
-        """The folder of the files that a server gives to every client, if there are any."""
-        return self.path / "assets"
-
-    @property
-    def live_path(self) -> Path:
-        """The file that a server renews while it runs: who is there, and who is waited for."""
-        return self.path / "live.json"
+        Raises:
+            RunError: it has other samples.
+        """
+        if not self.has_data(sha256):
+            raise RunError(
+                f"{self.path}: {name} has other samples than when the run began; restore its "
+                "files, or start a new run"
+            )
 
     @property
     def process(self) -> int | None:
         """The id of the process that works in the folder; None: none does."""
-        return lock.holder(self.path / "lock")
-
-    @property
-    def report_path(self) -> Path:
-        """The file of the report; it exists when the run has ended."""
-        return self.path / "report.html"
+        return lock.holder(self._lock_path)
 
     @classmethod
     def create(
@@ -127,6 +89,7 @@ class RunFolder:
         experiment_yaml: str,
         facts: Mapping[str, Any],
         files: Mapping[str, bytes] | None = None,
+        fill: Callable[[RunFolder], None] | None = None,
     ) -> RunFolder:
         """Make the folder ``parent/NAME-YYYYmmdd-HHMMSS`` of a new run.
 
@@ -138,6 +101,8 @@ class RunFolder:
             experiment_yaml: the experiment with all defaults.
             facts: values that JSON can hold; the time ``started`` is added if it is missing.
             files: further files of the folder, by name.
+            fill: writes what the run begins with, such as records of earlier rounds. Without all of
+                it the folder is incomplete, and no run.
 
         Raises:
             RunError: the folder cannot be made.
@@ -153,6 +118,9 @@ class RunFolder:
             for file, content in all_files.items():
                 write_bytes_durably(path / file, content)
             identity = Identity(all_facts, digests_of(path, all_files))
+            folder = cls(path, experiment_yaml, identity)
+            if fill is not None:
+                fill(folder)
             identity.write(path)
             sync_folder(path.parent)
         except OSError as error:
@@ -160,7 +128,7 @@ class RunFolder:
                 f"{parent}: cannot make a run folder ({error.strerror}); "
                 "name another one in run.folder"
             ) from None
-        return cls(path, experiment_yaml, identity)
+        return folder
 
     @classmethod
     def open(cls, path: str | Path, *, salvage: bool = False) -> RunFolder:
@@ -200,16 +168,6 @@ class RunFolder:
         folder._note(*damaged)
         return folder
 
-    @property
-    def damage(self) -> tuple[str, ...]:
-        """One line for each damaged file, or line of one, that was met until now."""
-        lines = (
-            f"{records.path}:{number}: the line is damaged; it is left out"
-            for records in (self._rounds, self._clients)
-            for number in records.damaged
-        )
-        return (*self._damaged_files, *lines)
-
     def check(self, path: Path) -> None:
         """Check a file of the folder, such as `model_path`, by the SHA-256 that was recorded of it.
 
@@ -227,50 +185,19 @@ class RunFolder:
         Raises:
             RunError: another process holds it; the text has the process id.
         """
-        return lock.hold(self.path / "lock")
+        return lock.hold(self._lock_path)
 
-    # Records
-
-    def append_round(self, record: Mapping[str, Any]) -> None:
-        """Append a round to rounds.jsonl, whole or not at all; NaN and infinities become null.
-
-        Raises:
-            RunError: it cannot be written.
-        """
-        self._rounds.append([record])
-
-    def append_clients(self, records: Iterable[Mapping[str, Any]]) -> None:
-        """Append the records of a round's clients to clients.jsonl, all or none of them.
-
-        Raises:
-            RunError: they cannot be written.
-        """
-        self._clients.append(records)
-
-    def rounds(self) -> list[dict[str, Any]]:
-        """Return the records of all rounds, in order; damaged ones are left out, see `damage`."""
-        records = list(self._rounds.read())
-        self._note()
-        return records
-
-    def clients(self, round: int | None = None) -> Iterator[dict[str, Any]]:
-        """Yield the records of clients, in order: of one round, or of all; see also `rounds`."""
-        for record in self._clients.read():
-            if round is None or record.get("round") == round:
-                yield record
-        self._note()
-
-    # Checkpoints
-
-    def save_checkpoint(self, round: int, state: Mapping[Any, Any], keep: int = 5) -> Path:
-        """Write a checkpoint, and remove all but the newest.
+    def save_checkpoint(
+        self, round: int, state: Mapping[Any, Any], keep: Keep | None = None
+    ) -> Path:
+        """Write a checkpoint, and remove those that need not be kept.
 
         The records up to this round reach the disk first.
 
         Args:
             round: the last round that the state contains.
             state: a state tree; see `fedmx.run.state_tree.encode`.
-            keep: how many checkpoints to keep, 1 or more.
+            keep: which checkpoints to keep; None: the newest five.
 
         Returns:
             The checkpoint's file.
@@ -278,58 +205,21 @@ class RunFolder:
         Raises:
             CheckpointError: it cannot be written; the older checkpoints are unchanged.
         """
-        if keep < 1:
-            raise CheckpointError(f"keep must be at least 1, not {keep}")
         path = self.checkpoint_path(round)
         try:
-            self._rounds.sync()
-            self._clients.sync()
+            for records in self._records:
+                records.sync()
             self.checkpoints_path.mkdir(exist_ok=True)
         except OSError as error:
             raise CheckpointError(
                 f"{self.path}: cannot write ({error.strerror}); free disk space"
             ) from None
         write_checkpoint(path, round, state)
-        for number, old in checkpoints_in(self.checkpoints_path)[keep:]:
-            if number != round:
-                old.unlink(missing_ok=True)
+        for number in (keep or Keep()).superfluous(self.checkpoint_rounds):
+            if number not in (round, self.forked_after):  # nobody could make that one again
+                self.checkpoint_path(number).unlink(missing_ok=True)
         self._clean()
         return path
-
-    def latest_checkpoint(self) -> Checkpoint | None:
-        """Return the newest whole checkpoint, with a warning for each newer one that is damaged.
-
-        Returns:
-            The checkpoint, or None if the run has none.
-
-        Raises:
-            CheckpointError: all checkpoints are damaged.
-        """
-        warnings: list[str] = []
-        for _, path in checkpoints_in(self.checkpoints_path):
-            try:
-                return read_checkpoint(path)._replace(warnings=tuple(warnings))
-            except CheckpointError as error:
-                warnings.append(str(error))
-        if warnings:
-            raise CheckpointError(
-                f"{self.path}: no checkpoint can be used; run the experiment again: "
-                + "; ".join(warnings)
-            )
-        return None
-
-    @property
-    def checkpoint_rounds(self) -> list[int]:
-        """The rounds of which there are checkpoints, the newest first."""
-        return [number for number, _ in checkpoints_in(self.checkpoints_path)]
-
-    def checkpoint_before(self, round: int) -> Checkpoint | None:
-        """Return the newest whole checkpoint of an earlier round; None: there is none."""
-        for number, path in checkpoints_in(self.checkpoints_path):
-            if number < round:
-                with contextlib.suppress(CheckpointError):
-                    return read_checkpoint(path)
-        return None
 
     def truncate_after(self, round: int) -> None:
         """Remove all that came after a round: records, checkpoints, unfinished lines, the ending.
@@ -340,22 +230,15 @@ class RunFolder:
         Raises:
             RunError: the records cannot be written.
         """
-        for records in (self._rounds, self._clients):
-            records.keep(
-                lambda record: isinstance(record.get("round"), int) and record["round"] <= round
-            )
-        for number, path in checkpoints_in(self.checkpoints_path):
-            if number > round:
-                path.unlink(missing_ok=True)
+        self._remove_records(later_than=round)
+        self._remove_checkpoints(later_than=round)
         self._clean()
-        (self.path / "status.json").unlink(missing_ok=True)
+        self._status_path.unlink(missing_ok=True)
         self._damaged_files.clear()
         if self._identity.format < FORMAT:
             kept = [one.name for one in (self.path / EXPERIMENT, self.words_path) if one.exists()]
             self._identity = Identity(self.facts, digests_of(self.path, kept))
             self._identity.write(self.path)
-
-    # The ending
 
     def finish(self, status: Ending, reason: str = "") -> None:
         """Write how the run ended, and why, with the SHA-256 of the final weights.
@@ -364,7 +247,7 @@ class RunFolder:
             RunError: there is no such ending, or it cannot be written.
         """
         model = (self.model_path.name,) if self.model_path.exists() else ()
-        write_ending(self.path / "status.json", status, reason, digests_of(self.path, model))
+        write_ending(self._status_path, status, reason, digests_of(self.path, model))
 
     @property
     def status(self) -> Status:
@@ -372,7 +255,7 @@ class RunFolder:
         recorded: Ending | None = self._ending().get("status")
         if recorded:
             return recorded
-        return "running" if lock.holder(self.path / "lock") else "interrupted"
+        return "running" if lock.holder(self._lock_path) else "interrupted"
 
     @property
     def reason(self) -> str:
@@ -384,18 +267,10 @@ class RunFolder:
 
     def _ending(self) -> dict[str, Any]:
         try:
-            return read_ending(self.path / "status.json", self._identity.checked)
+            return read_ending(self._status_path, self._identity.checked)
         except DamagedError as error:
             self._note(str(error))
             return {"reason": "it is not known how the run ended: status.json is damaged"}
-
-    def _note(self, *damaged: str) -> None:
-        """Keep what is damaged, and log each damage once."""
-        self._damaged_files.update(dict.fromkeys(damaged))
-        for text in self.damage:
-            if text not in self._told:
-                self._told.add(text)
-                log.warning("%s", text)
 
     def _clean(self) -> None:
         """Remove the temporary files that a killed process left; those of safetensors, too."""

@@ -1,0 +1,134 @@
+"""The logic of an experiment, equal at both ends: its selector, aggregator, hooks and training."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fedmx.assembly.data import ExperimentData
+from fedmx.components.build import build, build_part
+from fedmx.components.catalogue import CATALOGUE
+from fedmx.components.component import Component
+from fedmx.errors import ExperimentError
+from fedmx.experiment import Experiment
+from layers.compute.data.partitions.biased import Biased
+from layers.logic import Logic, LogicError, Preset, Selector, Training
+from layers.logic.aggregators.mean import Mean
+from layers.logic.algorithms.fedaim.selector import FedAimSplit
+from layers.logic.core.messages import Layout
+from layers.logic.selectors.uniform import Uniform
+
+
+def preset_of(experiment: Experiment) -> Preset:
+    """Return selector, aggregator and hooks: those of the preset, with the experiment's changes.
+
+    The experiment's selector and aggregator replace the preset's; its hooks stand before them.
+
+    Raises:
+        ExperimentError: a part does not exist, or its settings are wrong.
+    """
+    section = experiment.logic
+    preset = Preset(Uniform(), Mean())
+    if section.preset is not None:
+        preset = build("preset", section.preset, CATALOGUE["presets"])
+    selector, aggregator = preset.selector, preset.aggregator
+    if section.selector is not None:
+        selector = build_part("selector", section.selector, CATALOGUE["selectors"])
+    if section.aggregator is not None:
+        aggregator = build_part("aggregator", section.aggregator, CATALOGUE["aggregators"])
+    hooks = [build_part("hook", hook, CATALOGUE["hooks"]) for hook in section.hooks]
+    return Preset(selector, aggregator, (*hooks, *preset.hooks))
+
+
+def keeps_places(experiment: Experiment, selector: Selector) -> bool:
+    """Return whether cohorts are drawn as if the clients of `without` were there.
+
+    Each of them is then replaced. So a round that draws none of them is the same with and without
+    them.
+    """
+    always = experiment.clock.availability.name == "always"
+    return always and selector.by_number
+
+
+def logic_of(
+    experiment: Experiment, preset: Preset, data: ExperimentData, layout: Callable[[], Layout]
+) -> Logic:
+    """Return the logic of an experiment.
+
+    Args:
+        experiment: the experiment.
+        preset: its selector, aggregator and hooks; see `preset_of`.
+        data: its data, whose number of labels a selector may ask for.
+        layout: returns where each tensor of the model lies; called after the parts are checked.
+
+    Raises:
+        ExperimentError: the parts do not fit together.
+    """
+    section, train = experiment.logic, experiment.compute.train
+    schedule = build("schedule", train.schedule, CATALOGUE["schedules"])
+    _check_labels(preset.selector, data)
+    _check_distances(preset.selector, experiment.compute.partition)
+    try:
+        return Logic(
+            layout=layout(),
+            selector=preset.selector,
+            aggregator=preset.aggregator,
+            hooks=preset.hooks,
+            training=Training(
+                epochs=train.epochs,
+                steps=train.steps,
+                batch_size=train.batch_samples,
+                learning_rate=train.learning_rate,
+                momentum=train.momentum,
+                weight_decay=train.weight_decay,
+            ),
+            learning_rate=lambda round: schedule.learning_rate(
+                train.learning_rate, round - 1, experiment.rounds
+            ),
+            seed=experiment.seed,
+            clients=experiment.clients,
+            without=experiment.without if keeps_places(experiment, preset.selector) else (),
+            min_updates=section.min_updates,
+            deadline_s=experiment.clock.deadline_s,
+            over_select=section.over_select,
+            max_update=section.max_update,
+        )
+    except LogicError as error:
+        raise ExperimentError(f"logic: {error}") from error
+
+
+def _check_labels(selector: Selector, data: ExperimentData) -> None:
+    """Check that the selector expects as many labels as the data have.
+
+    With too few, no client could answer; with too many, every client would look biased.
+
+    Raises:
+        ExperimentError: the selector expects another number.
+    """
+    asked = {question.classes for question in selector.surveys() if question.classes}
+    for number in sorted(asked):
+        if number != data.classes:
+            raise ExperimentError(
+                f"logic: the selector expects {number} labels, but "
+                f"{data.experiment.compute.data.name} has {data.classes}; "
+                f"set classes to {data.classes}"
+            )
+
+
+def _check_distances(selector: Selector, partition: Component) -> None:
+    """Check that FedAIM and the partition measure by one distance who is extremely biased.
+
+    A threshold of its own, in either of them, says that two distances are meant.
+
+    Raises:
+        ExperimentError: they measure by two.
+    """
+    if partition.name != "biased" or not isinstance(selector, FedAimSplit):
+        return
+    made: Biased = build("partition", partition, CATALOGUE["partitions"])
+    thresholds = (made.threshold, selector.threshold)
+    if made.distance != selector.distance and thresholds == (None, None):
+        raise ExperimentError(
+            f"compute.partition: biased makes extremely biased clients by {made.distance}, "
+            f"but the selector fedaim looks for them by {selector.distance}; set distance to "
+            "the same in both, or give the selector a threshold if two are meant"
+        )
