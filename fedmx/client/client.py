@@ -16,6 +16,7 @@ from fedmx.client.memory import ClientMemory
 from fedmx.client.participant import Participant
 from fedmx.client.speed_estimate import SpeedEstimate
 from fedmx.components.text import first_line, shown
+from fedmx.components.user_code import reason_of
 from fedmx.errors import FedmxError
 from fedmx.protocol.messages import (
     CODEC,
@@ -305,7 +306,8 @@ class Client:
             self._send(Failed(task.round, task.client, reason, ""))
 
     def _send_failed(self, round: int, client: int, error: Exception) -> None:
-        reason = f"{type(error).__name__}: {error}"[:REASON_LENGTH]
+        place = getattr(error, "place", "")  # of a part of the experiment
+        reason = f"{reason_of(error)}{f' ({place})' if place else ''}"[:REASON_LENGTH]
         trace = traceback.format_exc()[-TRACEBACK_LENGTH:]
         self._send(Failed(round, client, reason, trace))
 

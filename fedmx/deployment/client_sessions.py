@@ -16,7 +16,8 @@ from fedmx.deployment.asset_sender import AssetSender
 from fedmx.deployment.byte_counter import ByteCounter
 from fedmx.deployment.client_log import ClientLog
 from fedmx.deployment.membership import Membership
-from fedmx.deployment.rejections import MOST_VIOLATIONS, Rejections
+from fedmx.deployment.rejections import Rejections
+from fedmx.experiment.sections import LOG_LINES, MOST_VIOLATIONS
 from fedmx.protocol.messages import (
     REASON_LENGTH,
     TRACEBACK_LENGTH,
@@ -28,6 +29,7 @@ from fedmx.protocol.messages import (
     Setup,
 )
 from layers.logic import Answer, ClientLost, Offer, Question, StateLost, Task, Update, Verdict
+from layers.logic.core.messages import MOST_SAMPLES
 from layers.network import (
     CertificatesRefused,
     CertificatesRenewed,
@@ -50,8 +52,6 @@ from layers.network import Event as NetworkEvent
 log = logging.getLogger("fedmx.server")
 TICK_S = 0.5  # the longest wait before limits are checked again
 FINISH_WAIT_S = 12.0  # a little more than a client waits between two attempts to reconnect
-MOST_SAMPLES = 1 << 53
-LOG_LINES = 20
 
 ClientEvent: TypeAlias = "Offer | Update | ClientLost | StateLost | Answer"
 
@@ -114,7 +114,7 @@ class ClientSessions:
         self._events: deque[ClientEvent] = deque()
         self._closing: dict[int, ConnectionRejected] = {}  # connections that will be closed
         self._end_reason: str | None = None  # why the run has ended; None: it has not
-        self._addresses: dict[str, str] = {}  # by client, of its connection so far as handled
+        self._addresses: dict[str, str] = {}  # by peer, of the connection that is known here
         self._notified: set[int] = set()  # the clients that were sent `Finished`
 
     def open(self) -> None:
@@ -188,6 +188,13 @@ class ClientSessions:
         self._report(f"client {client}", what)
         if self.rejections.count_violation(client):
             self._expel(client, what)
+
+    def give_up(self, client: int, reason: str) -> None:
+        """Disconnect a silent client; it takes part again when it is back and ready."""
+        self.rejections.add(f"client {client}: {reason}")
+        who = f"client {client}"
+        self.log.warning(who, "client %d: %s; it is given up", client, reason)
+        self.listener.disconnect(identity(client), reason, final=False)
 
     def finish(self, reason: str, everyone: bool) -> None:
         """Tell clients that the run is over, also those that will reconnect soon.

@@ -8,9 +8,9 @@ import time
 from collections import deque
 from collections.abc import Iterable
 
-PATIENCE = 10.0  # times what an answer takes
 LEAST_S = 600.0  # what is waited at least, unless the user says otherwise
 ANSWERS = 1000  # the newest answers, by which it is known what an answer takes
+LOG_WAIT_S = 60.0  # seconds of a round after which the log says which clients are waited for
 SILENT = "connected, but no answer within {:g} s"
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 
+from fedmx.experiment.sections import MOST_VIOLATIONS
+
 MOST_REASONS = 100  # different reasons in the record of a round
-MOST_VIOLATIONS = 10  # of one client in a round, before its connection is closed
 
 
 class Rejections:

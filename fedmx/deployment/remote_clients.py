@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import math
 import time
 import uuid
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeGuard, TypeVar
+from typing import Any
 
 from fedmx.assembly.asset_file import AssetFile
 from fedmx.deployment.client_sessions import (
-    LOG_LINES,
     TICK_S,
-    ClientEvent,
     ClientSessions,
-    identity,
 )
+from fedmx.deployment.clients_view import clients_now
 from fedmx.deployment.membership import LogTimer, listing
-from fedmx.deployment.patience import PATIENCE, SILENT, Patience
-from fedmx.deployment.rejections import MOST_VIOLATIONS
+from fedmx.deployment.patience import LOG_WAIT_S, SILENT, Patience
+from fedmx.deployment.round_events import RoundEvents
+from fedmx.deployment.survey import ask_all
 from fedmx.errors import FedmxError
+from fedmx.experiment.sections import LOG_LINES, MOST_VIOLATIONS, PATIENCE
 from fedmx.monitoring.clients_now import ClientsNow
 from fedmx.protocol.messages import Setup
 from fedmx.server.clients import Overhead
@@ -45,8 +44,6 @@ from layers.logic.clock import Clock, RealClock
 from layers.network import Listener
 
 log = logging.getLogger("fedmx.server")
-T = TypeVar("T")
-LOG_WAIT_S = 60.0  # seconds of a round after which the log says which clients are waited for
 
 
 class RemoteClients:
@@ -94,12 +91,9 @@ class RemoteClients:
         self._at_least = at_least
         self._entered = 0
         self._assembled = False
-        self._ended_rounds: dict[int, int] = {}  # by client, the last round of which its task ended
-        self._late: set[int] = set()  # clients whose task has ended, and that may still answer it
-        self._round = 0
-        self._offered: set[int] = set()  # the clients that have offered in this round
         self._outstanding: Mapping[int, Task] = {}  # a view of the round's tasks
         self._clock = RealClock()
+        self._tasks = RoundEvents(self._sessions, self._clock)
         self._patience = Patience(patience, patience_s)
         self._timer_s = math.inf  # seconds since the round began
         self._waiting = ("", 0.0)  # for what, and since when (seconds since 1970)
@@ -137,8 +131,8 @@ class RemoteClients:
         """
         if self._entered == 0:
             raise FedmxError("the server does not listen; run its rounds inside `with server:`")
-        self._end_tasks()  # a round that ended with an error may have left tasks
-        self._outstanding = self._sessions.outstanding = {}
+        self._tasks.end_tasks()  # a round that ended with an error may have left tasks
+        self._outstanding = self._tasks.outstanding = self._sessions.outstanding = {}
         self._sessions.poll()
         log_timer = LogTimer(0.0)
         self._waiting = ("clients", time.time())
@@ -151,7 +145,7 @@ class RemoteClients:
                 return dict(self._sessions.membership.samples)
             if log_timer.due():
                 self._log_missing_clients(needed)
-            self._report_unexpected(self._sessions.next_event(TICK_S))
+            self._tasks.report(self._sessions.next_event(TICK_S))
 
     def samples_of(self, client: int) -> int:
         """Return the number of samples in the client's last `Ready`; 0: there was none."""
@@ -165,46 +159,14 @@ class RemoteClients:
         self, question: Question, clients: Sequence[int], deadline_s: float | None
     ) -> Sequence[Answer]:
         """Ask clients at the same time; return the answers that arrived before the deadline."""
-        answers: list[Answer] = []
-        membership, rejections = self._sessions.membership, self._sessions.rejections
-        asked = self._sessions.questions = dict.fromkeys(clients, question)
-        ends = math.inf if deadline_s is None else time.monotonic() + deadline_s
         self._waiting = ("answers", time.time())
-        log_timer = LogTimer(LOG_WAIT_S)
-        for client in clients:
-            membership.expect(client)  # it may have left since it was chosen
-            self._sessions.send(client, question)
-        began, limit_s = time.monotonic(), self._patience.limit_s
-        while asked and (left_s := ends - time.monotonic()) > 0:
-            event = self._sessions.next_event(left_s)
-            if _is_reply(event, question) and event.client in asked:
-                del asked[event.client]
-                if isinstance(event, Answer):
-                    answers.append(event)
-                else:
-                    rejections.add(f"client {event.client}: no answer: {event.reason}")
-            else:
-                self._report_unexpected(event)
-            for client in membership.expire():
-                asked.pop(client, None)
-            if time.monotonic() - began > limit_s:
-                for client in asked:
-                    self._give_up(client, SILENT.format(limit_s))
-                asked.clear()
-            if asked and log_timer.due():
-                text = self._patience.text(began)
-                log.info("waiting for the answers of clients %s %s", listing(set(asked)), text)
-        for client in asked:
-            rejections.add(f"client {client}: no answer within {deadline_s:g} s")
-        asked.clear()
-        return sorted(answers, key=lambda answer: answer.client)
+        return ask_all(self._sessions, self._tasks, self._patience, question, clients, deadline_s)
 
     def begin(
         self, round: int, plan: Plan, outstanding: Mapping[int, Task], deadline_s: float | None
     ) -> None:
         """Begin a round; its deadline counts from now."""
-        self._round = round
-        self._offered.clear()
+        self._tasks.begin(round, outstanding)
         self._patience.begin_round(outstanding)
         self._outstanding = self._sessions.outstanding = outstanding
         self._waiting = ("updates", time.time())
@@ -226,8 +188,7 @@ class RemoteClients:
         self._sessions.outstanding = self._outstanding
         asked = self._clock.times()
         for task in tasks:
-            if self._ended_rounds.get(task.client) == task.round and task.pass_number == 1:
-                del self._ended_rounds[task.client]  # the round is run again
+            self._tasks.sent(task)
             if task.client not in asked:
                 self._clock.ask(task.client)
             self._sessions.membership.expect(task.client)
@@ -243,7 +204,7 @@ class RemoteClients:
                 self._patience.ask(verdict.client)
                 self._clock.note(verdict.client, "sending_s")
             else:  # the round has ended its task already
-                self._ended_rounds[verdict.client] = verdict.round
+                self._tasks.ended_rounds[verdict.client] = verdict.round
                 self._clock.note(verdict.client, "ended_s")
 
     def set_timer(self, at_s: float | None) -> None:
@@ -255,7 +216,7 @@ class RemoteClients:
         try:
             yield from self._events()
         finally:  # also when the round has enough
-            self._end_tasks()
+            self._tasks.end_tasks()
             self._patience.end_round()
             self._clock.end()
 
@@ -266,11 +227,11 @@ class RemoteClients:
         membership, outstanding = self._sessions.membership, self._outstanding
         while outstanding and self._clock.left_s > 0:
             timer_left_s = self._timer_s - self._clock.elapsed_s
-            event = self._event_of_round(
+            event = self._tasks.of_round(
                 self._sessions.next_event(min(self._clock.left_s, timer_left_s))
             )
             if isinstance(event, Update | ClientLost):
-                self._end_task(event.client)
+                self._tasks.end_task(event.client)
             if isinstance(event, Update):
                 self._patience.answered(event.client)
             if isinstance(event, Offer):
@@ -284,27 +245,20 @@ class RemoteClients:
                 self._timer_s = math.inf
                 yield TimerFired()
             for client in membership.expire():
-                task = self._end_task(client)
+                task = self._tasks.end_task(client)
                 if task is not None:
                     reason = f"disconnected, and not back within {membership.rejoin_s:g} s"
                     yield ClientLost(task.round, client, reason)
             for client in self._patience.spent():
-                task, reason = self._end_task(client), SILENT.format(self._patience.limit_s)
+                task, reason = self._tasks.end_task(client), SILENT.format(self._patience.limit_s)
                 self._patience.pause(client)
                 if task is not None:
-                    self._give_up(client, reason)
+                    self._sessions.give_up(client, reason)
                     yield ClientLost(task.round, client, reason)
             if outstanding and log_timer.due():
                 who = listing(set(outstanding))
                 text = self._patience.text(self._patience.since(outstanding))
-                log.info("round %d: waiting for clients %s %s", self._round, who, text)
-
-    def _give_up(self, client: int, reason: str) -> None:
-        """Disconnect a silent client; it takes part again when it is back and ready."""
-        self._sessions.rejections.add(f"client {client}: {reason}")
-        who = f"client {client}"
-        self._sessions.log.warning(who, "client %d: %s; it is given up", client, reason)
-        self._sessions.listener.disconnect(identity(client), reason, final=False)
+                log.info("round %d: waiting for clients %s %s", self._tasks.round, who, text)
 
     @property
     def clock(self) -> Clock:
@@ -339,35 +293,7 @@ class RemoteClients:
 
     def now(self) -> ClientsNow:
         """Return the clients at this moment; any thread may ask."""
-        sessions, (what, since) = self._sessions, self._waiting
-        membership, waited_for = sessions.membership, set[int]()
-        if what == "clients":
-            waited_for = set(range(sessions.clients or 0)) - set(_copy(membership.samples))
-        elif what == "answers":
-            waited_for = set(_copy(sessions.questions))
-        elif what == "updates":
-            waited_for = set(_copy(self._outstanding))
-        # The time of leaving is monotonic; an operator's clock is not.
-        ahead_s = time.time() - time.monotonic()
-        left = dict(_copy(membership.disconnected.items()))
-        traffic = sessions.listener.traffic()
-        return ClientsNow(
-            address=self.address,
-            number=sessions.clients,
-            ready=tuple(sorted(_copy(membership.ready))),
-            away={
-                client: max(since_s + ahead_s, 0.0)
-                for client, since_s in sorted(left.items())
-                if client not in membership.barred
-            },
-            waiting_for=what if waited_for else "",
-            waited_for=tuple(sorted(waited_for)),
-            since=since,
-            received_bytes=traffic.received_bytes,
-            sent_bytes=traffic.sent_bytes,
-            refused_connections=sessions.refused_connections,
-            reconnections=membership.rejoined,
-        )
+        return clients_now(self._sessions, self._waiting, self._outstanding)
 
     def keep_assets(self, folder: Path) -> None:
         """Keep the files of the assets in `folder`."""
@@ -382,11 +308,11 @@ class RemoteClients:
         """
         typical_s = self._patience.typical_s
         known = {} if typical_s is None else {"answer_s": typical_s}
-        return {"over": dict(self._ended_rounds), **known}
+        return {"over": dict(self._tasks.ended_rounds), **known}
 
     def restore(self, tree: Mapping[str, Any]) -> None:
         """Go on from what `tree` returned, so that late updates are recognised after a restart."""
-        self._ended_rounds = dict(tree["over"])
+        self._tasks.ended_rounds = dict(tree["over"])
         self._patience.restore(tree.get("answer_s"))
 
     def go_back(self, reason: str) -> None:
@@ -395,88 +321,12 @@ class RemoteClients:
         What they send for it belongs to their old connection, and is not read any more.
         """
         self._sessions.poll()
-        for client in sorted(self._late):
-            self._sessions.listener.disconnect(identity(client), reason)
-        self._late.clear()
+        self._tasks.go_back(reason)
 
     def finish(self, reason: str) -> None:
         """Tell every client that the run is over, also those that will reconnect soon."""
         # Not assembled: an earlier process ran the last round, and clients may not know its end.
         self._sessions.finish(reason, everyone=not self._assembled)
-
-    # --- which events are for the logic layer ------------------------------------------------
-
-    def _event_of_round(
-        self, event: ClientEvent | None
-    ) -> Offer | Update | ClientLost | StateLost | None:
-        """Return the event if it belongs to the round under way; otherwise report it."""
-        if event is None or isinstance(event, Answer):
-            self._report_unexpected(event)
-            return None
-        client, task = event.client, self._outstanding.get(event.client)
-        if task is not None and event.round == task.round and _is_asked_for(event, task):
-            if isinstance(event, Update) and event.pass_number < task.pass_number:
-                self._report_unexpected(event)  # of a pass before, sent again
-                return None
-            if isinstance(event, Offer | Update) and not _says_nothing(event):
-                rounds = {task.last_accepted_round, task.round}
-                if task.pass_number > 1:  # it also keeps the memory before this round
-                    rounds |= self._sessions.memory_rounds.get(client, set())
-                self._sessions.memory_rounds[client] = rounds
-            if isinstance(event, Offer):
-                if client in self._offered:  # as a client does that is connected again
-                    self._sessions.note_out_of_place(client, "offered again")
-                self._offered.add(client)
-            return event
-        if isinstance(event, StateLost):
-            return None  # its task has ended
-        if event.round == self._ended_rounds.get(client) and (task or event.round != self._round):
-            self._report_unexpected(event)
-            return None
-        if isinstance(event, Update) and (
-            task or not self._sessions.rejections.count_violation(client)
-        ):
-            return event  # the logic layer rejects it and reports the reason
-        self._report_unexpected(event)
-        if task is None:
-            return None
-        reason = f"sent an {_kind_of(event)} of round {event.round}, not its update"
-        return ClientLost(task.round, client, reason, rejected=True)
-
-    def _report_unexpected(self, event: ClientEvent | None) -> None:
-        """Report an event that was not asked for, or comes too late."""
-        if event is None or isinstance(event, StateLost):
-            return
-        what = _kind_of(event)
-        if not isinstance(event, Answer) and event.round == self._ended_rounds.get(event.client):
-            # Slow clients send these, and clients that were asked again when they reconnected.
-            self._late.discard(event.client)
-            what = f"its {what} of round {event.round} came too late, or again"
-            who = f"client {event.client}"
-            self._sessions.log.info(who, "client %d: %s", event.client, what)
-            self._sessions.rejections.add(f"{who}: {what}")
-            if self._sessions.rejections.count_violation(event.client):
-                self._sessions.report_violation(
-                    event.client, "sent too much that it was not asked for"
-                )
-        else:
-            self._sessions.report_violation(
-                event.client, f"sent an {what} that it was not asked for"
-            )
-
-    def _end_task(self, client: int) -> Task | None:
-        """Record that a client's task has ended; return the task, None if there was none."""
-        task = self._outstanding.get(client)
-        if task is not None:
-            self._ended_rounds[client] = task.round
-            self._clock.note(client, "ended_s")
-        return task
-
-    def _end_tasks(self) -> None:
-        """End all outstanding tasks; updates that still come for this round are too late."""
-        for client in self._outstanding:
-            self._end_task(client)
-            self._late.add(client)
 
     def _log_missing_clients(self, needed: int) -> None:
         ready, number = set(self._sessions.membership.samples), self._sessions.clients
@@ -487,30 +337,3 @@ class RemoteClients:
         log.info(
             "waiting for clients: %d of %d are ready; missing: %s", len(ready), needed, missing
         )
-
-
-def _copy(values: Iterable[T]) -> tuple[T, ...]:
-    """Return the values of a collection that the server's thread may change meanwhile."""
-    while True:
-        with contextlib.suppress(RuntimeError):  # it has changed: once more
-            return tuple(values)
-
-
-def _says_nothing(event: Offer | Update) -> bool:
-    """Return whether the client has not trained, so that its memory is as before."""
-    return math.isnan(event.norm) if isinstance(event, Offer) else event.cannot_train
-
-
-def _kind_of(event: ClientEvent) -> str:
-    return "update" if isinstance(event, ClientLost) else type(event).__name__.lower()
-
-
-def _is_reply(event: ClientEvent | None, question: Question) -> TypeGuard[Answer | ClientLost]:
-    """Return whether an event concerns this question, not an earlier one or a task."""
-    if isinstance(event, Answer):
-        return (event.question, event.round) == (question.name, question.round)
-    return isinstance(event, ClientLost) and event.round == 0
-
-
-def _is_asked_for(event: ClientEvent, task: Task) -> bool:
-    return task.offer or not isinstance(event, Offer)

@@ -2,31 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from fedmx.assembly.assembly import Assembly
 from fedmx.deployment.remote_clients import RemoteClients
 from fedmx.deployment.token import read_token
+from fedmx.errors import ExperimentError
 from fedmx.experiment import Experiment
 from fedmx.monitoring.monitor import Monitor, status_page
 from fedmx.protocol.messages import CODEC, Setup
+from fedmx.server.callback import Callback
 from fedmx.server.of_experiment import server_of
 from fedmx.server.server import Server
 from layers.network import Limits, Listener, ServerTLS
 
 
-def serve(experiment: Experiment | Assembly, run: str) -> Server:
+def serve(
+    experiment: Experiment | Assembly, run: str, *, callbacks: Sequence[Callback] = ()
+) -> Server:
     """Return the server of a deployed experiment; iterate over it to run it.
 
     Args:
         experiment: the experiment, or its assembly.
         run: name of the run; a resumed run has the same name.
+        callbacks: hear of each round, and may end the run.
 
     Raises:
+        CallbackError: a callback is none, or has a misspelt method.
         ExperimentError: the experiment has parts that are objects, which cannot be sent by name.
         FedmxError: `network.metrics` is given, and the package for it is not installed.
     """
     assembly = experiment if isinstance(experiment, Assembly) else Assembly(experiment)
     experiment = assembly.experiment
     experiment.require_portable()
+    if experiment.without:
+        raise ExperimentError(
+            "without: is for simulations; a deployed client is left out if nobody starts it, with "
+            "network.wait_for below clients"
+        )
     network = experiment.network
     tls = network.tls
     listener = Listener(
@@ -47,8 +60,8 @@ def serve(experiment: Experiment | Assembly, run: str) -> Server:
         experiment=sent.to_yaml(),
         digest=experiment.digest(),
         client=0,
-        shape=assembly.dataset.shape,
-        classes=assembly.dataset.classes,
+        shape=assembly.data.dataset.shape,
+        classes=assembly.data.dataset.classes,
     )
     clients = RemoteClients(
         listener,
@@ -63,7 +76,7 @@ def serve(experiment: Experiment | Assembly, run: str) -> Server:
         patience=network.patience,
         patience_s=network.patience_s,
     )
-    server = server_of(assembly, clients)
+    server = server_of(assembly, clients, callbacks=callbacks)
     server.monitor = monitor = Monitor(run, experiment.rounds, clients.now)
     if network.metrics is not None:
         # Not at the top: only this setting needs an HTTP server and the library of Prometheus.

@@ -34,6 +34,8 @@ EVENTS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     # either end
     "the %s was read again and is used from now on": ("certificates_renewed", ("what",)),
     "%s; the one from before stays in use": ("certificates_refused", ("reason",)),
+    "the run goes on without the callback %s": ("callback_missing", ("callbacks",)),
+    "callback %s: %s": ("callback_failed", ("callback", "reason")),
     # a client
     "connected to %s": ("connected", ("address",)),
     "disconnected: %s; reconnecting": ("disconnected", ("reason",)),
@@ -60,6 +62,12 @@ EVENTS: Mapping[str, tuple[str, tuple[str, ...]]] = {
         "waiting_for_cores",
         ("cores", "free"),
     ),
+    # a replay
+    "%s: %s has other samples here than in the run": ("other_data", ("run", "data")),
+    "%s: other bits are possible here: %s": ("other_bits_possible", ("run", "differences")),
+    "%s: run again, round %d ended in another model": ("other_model", ("run", "round")),
+    # a part of the logic
+    "%s; is it meant so?": ("part_doubtful", ("what",)),
     # any
     "%s": ("note", ("text",)),
 }

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from layers.logic import Peers
+from layers.logic import Peers, ServerState
 from layers.logic.clock import Clock
 
 
@@ -51,6 +51,14 @@ class Clients(Peers, Protocol):
 
     def finish(self, reason: str) -> None:
         """Tell the clients that the run is over, and why."""
+
+
+@runtime_checkable
+class FollowsCourse(Protocol):
+    """Clients of a recorded run, whose record has what was decided between its rounds, too."""
+
+    def starts_from(self, state: ServerState) -> ServerState:
+        """Return the state with which the recorded round after `state` began; it comes next."""
 
 
 @runtime_checkable

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
+from fedmx.server.round import Round
 from fedmx.server.step_back import MOST_IN_A_ROW, MOST_ROUNDS, StepBack, StepsBack
 from layers.logic import BrokenModel, Logic, ServerState
 from layers.logic.core.state import EXCLUDED
@@ -23,6 +24,16 @@ class Checkpoints(Protocol):
 
     def earlier(self, round: int) -> Mapping[str, Any] | None:
         """Return the newest checkpoint that was recorded before a round; None: there is none."""
+
+
+class Recorder(Checkpoints, Protocol):
+    """Records every round before the next one begins."""
+
+    def record(self, round: Round, checkpoint: Mapping[str, Any]) -> None:
+        """Record a round and the checkpoint after it; an exception from here ends the run."""
+
+    def step_back(self, round: int, checkpoint: Mapping[str, Any]) -> None:
+        """Forget what came after `round`; the run goes on from this checkpoint of it."""
 
 
 def last_good(

@@ -2,30 +2,48 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Sequence
+
 from fedmx.assembly.assembly import Assembly
 from fedmx.errors import ExperimentError
+from fedmx.server.callback import Callback
 from fedmx.server.clients import Clients
 from fedmx.server.server import Scorer, Server
 from fedmx.server.stop import Stop
 from layers.logic import Aggregator, LogicError, ServerState
+from layers.logic.checks.parts import doubts
 from layers.logic.round.fold import check_by_slices
 from layers.logic.storage.update_store import UpdateStore
 
+log = logging.getLogger("fedmx.server")
+
 MB = 1_000_000
+WAITING_MB = 64  # of updates that wait in memory, if nothing is set; the others wait on disk
 
 
-def server_of(assembly: Assembly, clients: Clients, scores: Scorer | None = None) -> Server:
+def server_of(
+    assembly: Assembly,
+    clients: Clients,
+    scores: Scorer | None = None,
+    callbacks: Sequence[Callback] = (),
+) -> Server:
     """Return the server of an experiment.
 
     Args:
         assembly: the parts of the experiment.
         clients: its clients, simulated or remote.
         scores: evaluates models elsewhere, where that is faster; None: the server evaluates.
+        callbacks: hear of each round, and may end the run.
 
     Raises:
+        CallbackError: a callback is none, or has a misspelt method.
         ExperimentError: updates are to be folded from disk, and the aggregator cannot.
     """
     experiment, start = assembly.experiment, assembly.start
+    logic = assembly.logic
+    for doubt in doubts((logic.selector, logic.aggregator, *logic.hooks)):
+        log.warning("%s; is it meant so?", doubt)
     evaluate, stop = experiment.compute.evaluate, experiment.stop
     return Server(
         network=clients,
@@ -36,15 +54,27 @@ def server_of(assembly: Assembly, clients: Clients, scores: Scorer | None = None
         evaluate_batch=evaluate.batch_size,
         client_rows=assembly.parts[1] if evaluate.per_client else None,
         scores=scores,
+        callbacks=callbacks,
+        experiment=experiment,
         initial_state=None if start is None else ServerState(0, start.weights, start.buffers),
-        store=_store_of(experiment.run.fold_memory_mb, assembly.server_logic.aggregator),
+        store=_store_of(
+            experiment.run.fold_memory_mb, assembly.server_logic.aggregator, clients.foreign
+        ),
         stop=Stop(stop.accuracy, stop.loss, stop.seconds, stop.client_accuracy, stop.clock_s),
     )
 
 
-def _store_of(fold_memory_mb: int | None, aggregator: Aggregator) -> UpdateStore | None:
+def _store_of(
+    fold_memory_mb: int | None, aggregator: Aggregator, foreign: bool
+) -> UpdateStore | None:
+    """Return where updates wait; None: in memory.
+
+    If nothing is set, those of a simulation do, which come in their turn.
+    """
     if fold_memory_mb is None:
-        return None
+        if not foreign or not aggregator.by_slices:
+            return None
+        return UpdateStore(WAITING_MB * MB, waiting_bytes=WAITING_MB * MB)
     try:
         check_by_slices(aggregator)
     except LogicError as error:

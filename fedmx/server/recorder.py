@@ -6,19 +6,19 @@ import contextlib
 import logging
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-import numpy as np
-
+from fedmx.course.chain import CHAIN, START, chained
 from fedmx.monitoring.live_file import LiveFile
 from fedmx.report import write_report
-from fedmx.run import RunError, RunFolder, export_weights
+from fedmx.run import RunError, RunFolder
+from fedmx.run.checkpoint import Keep, read_checkpoint
 from fedmx.run.events import EventLog
 from fedmx.server.round import Round
 from fedmx.server.server import Server
 from fedmx.server.step_back import summary
-from layers.logic import BrokenModel, TooFewUpdates
+from layers.logic import BrokenModel, ServerState, TooFewUpdates
 
 log = logging.getLogger("fedmx.run")
 
@@ -32,23 +32,34 @@ class FolderRecorder:
         events: the TensorBoard log.
         last_round: the number of the last round, which always has a checkpoint.
         every: rounds between checkpoints.
-        keep_last: how many checkpoints are kept.
+        keep: which checkpoints are kept.
     """
 
     folder: RunFolder
     events: EventLog
     last_round: int
     every: int = 1
-    keep_last: int = 5
+    keep: Keep = field(default_factory=Keep)
+    _link: str = field(init=False, repr=False)  # of the chain, after the last recorded round
+    _population: Mapping[int, int] | None = field(default=None, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._link = _last_link(self.folder)
 
     def record(self, round: Round, checkpoint: Mapping[str, Any]) -> None:
         """Write one round, and a checkpoint if one is due."""
         line = round.record()
+        updates = [one for sent in round.update_sha256.values() for one in sent]
+        self._link = chained(self._link, line, updates, round.model_sha256)
+        line[CHAIN] = self._link
+        if round.course is not None:
+            self.folder.append_course(round.course.record(self._population))
+            self._population = round.course.populations[-1]
         self.folder.append_round(line)
         self.folder.append_clients(round.client_records())
         self.events.add_round(line, round.report.numbers)
-        if round.round % self.every == 0 or round.round == self.last_round:
-            self.folder.save_checkpoint(round.round, checkpoint, self.keep_last)
+        if self.keep.is_due(round.round, self.every) or round.round == self.last_round:
+            self.folder.save_checkpoint(round.round, checkpoint, self.keep)
 
     @property
     def checkpoint_rounds(self) -> Sequence[int]:
@@ -66,8 +77,10 @@ class FolderRecorder:
         The checkpoint is written first. Whoever resumes in between finds the newer one, fails in
         the same round, and steps back to the same state.
         """
-        self.folder.save_checkpoint(round, checkpoint, self.keep_last + 1)
+        one_more = replace(self.keep, last=self.keep.last + 1)
+        self.folder.save_checkpoint(round, checkpoint, one_more)
         self.folder.truncate_after(round)
+        self._link, self._population = _last_link(self.folder), None
         self.events.begin_after(round)
 
 
@@ -76,7 +89,7 @@ def recorded(
     folder: RunFolder | Callable[[], RunFolder],
     *,
     every: int = 1,
-    keep_last: int = 5,
+    keep: Keep = Keep(),  # noqa: B008 - it is frozen
 ) -> Generator[Round, None, None]:
     """Run `server` from the last checkpoint in its folder, and record it; yield each round.
 
@@ -88,7 +101,7 @@ def recorded(
         folder: the run's folder; or a function that makes it when the server listens, so that a
             server that cannot listen leaves no folder behind.
         every: rounds between checkpoints.
-        keep_last: how many checkpoints are kept.
+        keep: which checkpoints are kept.
     """
     with ExitStack() as stack:
         if callable(folder):
@@ -100,15 +113,18 @@ def recorded(
             _restore(server, folder)
             stack.enter_context(server)
         folder.truncate_after(server.state.round)
+        server.folder = folder
+        server.remember(folder.rounds())
         server.keep_assets(folder.assets_path)
         server.keep_updates(folder.path)
         if server.monitor is not None:
             stack.enter_context(LiveFile(folder.live_path, server.monitor.status))
         events = stack.enter_context(EventLog(folder.events_path, server.state.round))
-        server.recorder = FolderRecorder(folder, events, server.last_round, every, keep_last)
+        server.recorder = FolderRecorder(folder, events, server.last_round, every, keep)
         try:
+            stack.enter_context(server.calling())
             yield from server.rounds()
-            export_model(server, folder)
+            server.save_model(folder.model_path)
         except GeneratorExit:
             _end(folder, "stopped", f"its caller left the loop after round {server.state.round}")
             raise
@@ -128,21 +144,23 @@ def recorded(
         write_report([folder], folder.report_path)
 
 
+def _last_link(folder: RunFolder) -> str:
+    """Return the chain's link of the last recorded round."""
+    link = START
+    for record in folder.rounds():
+        link = record.get(CHAIN, START)
+    return link
+
+
 def _restore(server: Server, folder: RunFolder) -> None:
     checkpoint = folder.latest_checkpoint()
     if checkpoint is not None:
         for warning in checkpoint.warnings:
             log.warning("%s", warning)
         server.restore(checkpoint.state)
-
-
-def export_model(server: Server, folder: RunFolder) -> None:
-    """Write the global model, one named tensor for each parameter, with the non-trainable ones."""
-    engine = server.compute.engine
-    tensors = (*engine.layout, *engine.buffers_layout)
-    layout = [(tensor.name, tensor.shape) for tensor in tensors]
-    vector = np.concatenate([server.state.weights, server.state.buffers])
-    export_weights(folder.model_path, layout, vector)
+        if folder.forked_after:
+            first = read_checkpoint(folder.checkpoint_path(folder.forked_after))
+            server.begin_from(ServerState.of_tree(first.state["server"]))
 
 
 def _explain(folder: RunFolder, error: TooFewUpdates | BrokenModel) -> None:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from fedmx.course.course_round import CourseRound
+from fedmx.display.card import card
+from fedmx.report.records.quantities import duration, mebibytes, number, percent
+from fedmx.run.checksum import CHECKSUM
 from fedmx.server.clients import Overhead
 from fedmx.server.step_back import StepBack
 from layers.logic import RoundReport
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Round:
     """One concluded round.
 
@@ -29,6 +34,9 @@ class Round:
             where it was not evaluated.
         client_accuracy_variance: variance of these accuracies; None where it was not evaluated.
         stepped_back: the steps back after which this round was run.
+        model_sha256: the SHA-256 (hex) of the model after the round.
+        update_sha256: by participant, the SHA-256 (hex) of its encoded updates, one for each pass.
+        course: what deployed clients told the server, and when; None: they are simulated.
     """
 
     report: RoundReport
@@ -42,6 +50,9 @@ class Round:
     client_accuracy_mean: float | None = None
     client_accuracy_variance: float | None = None
     stepped_back: tuple[StepBack, ...] = ()
+    model_sha256: str = ""
+    update_sha256: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    course: CourseRound | None = None
 
     @property
     def round(self) -> int:
@@ -93,6 +104,22 @@ class Round:
         """Number of updates that arrived, accepted or rejected."""
         return sum(client.status in ("accepted", "rejected") for client in self.report.clients)
 
+    def __repr__(self) -> str:
+        return (
+            f"<Round {self.round}: {', '.join(f'{name} {value}' for name, value in self._rows())}>"
+        )
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows."""
+        return card(f"Round {self.round}", self._rows())
+
+    def _rows(self) -> list[tuple[str, str]]:
+        rows = [("updates", f"{len(self.participants)} of {self.tasks}")]
+        if self.accuracy is not None:
+            rows[:0] = [("accuracy", percent(self.accuracy)), ("loss", number(self.loss))]
+        rows += [("up", mebibytes(self.up_bytes)), ("down", mebibytes(self.down_bytes))]
+        return [*rows, ("time", duration(self.seconds))]
+
     def record(self) -> dict[str, Any]:
         """Return the round's line of rounds.jsonl."""
         steps = [step.record() for step in self.stepped_back]
@@ -122,6 +149,7 @@ class Round:
             "clock_elapsed_s": self.clock_elapsed_s,
             "virtual": self.virtual,
             "learning_rate": self.report.learning_rate,
+            "model_sha256": self.model_sha256,
             **({"stepped_back": steps} if steps else {}),
         }
 
@@ -129,7 +157,8 @@ class Round:
         """Return the round's lines of clients.jsonl."""
         return [
             {
-                **client.metrics,  # first, so that clients' names replace no others
+                # First, so that clients' names replace no others.
+                **{name: one for name, one in client.metrics.items() if name != CHECKSUM},
                 "round": self.round,
                 "client": client.client,
                 "status": client.status,
@@ -139,6 +168,9 @@ class Round:
                 "steps": client.steps,
                 "up_bytes": client.traffic.up_bytes,
                 "down_bytes": client.traffic.down_bytes,
+                "update_sha256": list(self.update_sha256.get(client.client, ()))
+                if client.status == "accepted"
+                else [],
                 **(asdict(client.times) if client.times is not None else {}),
             }
             for client in self.report.clients

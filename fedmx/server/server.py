@@ -6,18 +6,24 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import InitVar, dataclass, field, replace
+from dataclasses import InitVar, asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
+from fedmx.course.hashes import model_hash
+from fedmx.course.recorded_peers import observed
+from fedmx.experiment import Experiment
 from fedmx.monitoring.monitor import Monitor
-from fedmx.server.clients import Clients, GoesBack, SendsFiles
+from fedmx.run import RunFolder
+from fedmx.server.callback import Callback, Callbacks
+from fedmx.server.clients import Clients, FollowsCourse, GoesBack, SendsFiles
 from fedmx.server.evaluation import Evaluation, Rows, evaluate
-from fedmx.server.last_good import Checkpoints, last_good
+from fedmx.server.last_good import Recorder, last_good
 from fedmx.server.round import Round
+from fedmx.server.shown import Shown
 from fedmx.server.step_back import StepsBack
 from fedmx.server.stop import Stop
 from fedmx.server.trial import trains
@@ -31,18 +37,8 @@ Scorer: TypeAlias = "Callable[[np.ndarray, np.ndarray, int], Scores | None]"
 """Evaluates weights and buffers on the server's samples with a batch size; or returns None."""
 
 
-class Recorder(Checkpoints, Protocol):
-    """Records every round before the next one begins."""
-
-    def record(self, round: Round, checkpoint: Mapping[str, Any]) -> None:
-        """Record a round and the checkpoint after it; an exception from here ends the run."""
-
-    def step_back(self, round: int, checkpoint: Mapping[str, Any]) -> None:
-        """Forget what came after `round`; the run goes on from this checkpoint of it."""
-
-
-@dataclass
-class Server:
+@dataclass(repr=False)
+class Server(Shown):
     """One run, from its first round or from a checkpoint to its last round.
 
     Attributes:
@@ -60,6 +56,9 @@ class Server:
         monitor: tells an operator what the server does; None: nothing does.
         metrics: shows the monitor while the server listens; None: nothing does.
         store: keeps updates on disk until they are folded; None: they are in memory.
+        callbacks: hear of each round, and may end the run.
+        experiment: the experiment; None: the server was made of parts by hand.
+        folder: the run's folder; None: the run is not recorded.
         initial_state: the state before the first round; None: the initial model is drawn from the
             logic's seed.
         state: the state after the last round.
@@ -68,6 +67,7 @@ class Server:
             them in which no client was available.
         reason: why the run has ended; empty: it has not.
         steps_back: how often the run has stepped back to an earlier model, and why.
+        records: of each round until now, what `Round.record` says, without lists.
     """
 
     network: Clients
@@ -83,16 +83,21 @@ class Server:
     monitor: Monitor | None = None
     metrics: AbstractContextManager[object] | None = None
     store: UpdateStore | None = None
+    callbacks: Sequence[Callback] = ()
+    experiment: Experiment | None = None
+    folder: RunFolder | None = None
     initial_state: InitVar[ServerState | None] = None
     state: ServerState = field(init=False)
     elapsed_s: float = 0.0
     clock_s: float = 0.0
     reason: str = ""
     steps_back: StepsBack = field(default_factory=StepsBack)
+    records: list[Mapping[str, Any]] = field(default_factory=list, init=False)
 
     def __post_init__(self, initial_state: ServerState | None) -> None:
         self._entered = 0
         self._shown = ExitStack()
+        self._callbacks = Callbacks(self.callbacks)
         self._given_state = initial_state
         self.state = self._first_state()
 
@@ -100,6 +105,10 @@ class Server:
         if self._given_state is not None:
             return self._given_state
         return ServerState(0, *self.compute.engine.initial(self.logic.seed))
+
+    def begin_from(self, state: ServerState) -> None:
+        """Step back to this state at the farthest, as the run did not begin with the first one."""
+        self._given_state = state
 
     def __enter__(self) -> Server:
         self.network.__enter__()
@@ -141,6 +150,7 @@ class Server:
         self.reason = checkpoint["reason"]
         if "steps_back" in checkpoint:
             self.steps_back = StepsBack.of_tree(checkpoint["steps_back"])
+        self._callbacks.warn_unless(checkpoint.get("callbacks", []))
         self.network.restore(checkpoint["clients"])
         if self.monitor is not None:
             self.monitor.goes_on_after(self.state.round)
@@ -156,21 +166,33 @@ class Server:
 
         Raises:
             BrokenModel: the server has stepped back too often, or has no earlier state.
+            CallbackError: a callback failed; the round it was told of is recorded.
             TooFewUpdates: too few updates were accepted; `state` is the state before the round.
         """
+        with self.calling():
+            yield from self._rounds()
+
+    def calling(self) -> AbstractContextManager[None]:
+        """Return a context manager in which the callbacks hear of the run's begin and end."""
+        return self._callbacks.during(self)
+
+    def _rounds(self) -> Iterator[Round]:
         if not self.reason and self.state.round >= self.last_round:
             self.reason = f"all {self.last_round} rounds were run"
         if self.reason:  # resumed after its last round: the clients may not know it
             self.finish(self.reason)
         logic = replace(self.logic, trains=partial(trains, self.compute))
         while not self.reason:
-            self.network.population()  # the time of waiting for clients does not count
+            if isinstance(self.network, FollowsCourse):
+                self.state = self.network.starts_from(self.state)
+            peers = observed(self.network, self.state)
+            peers.population()  # the time of waiting for clients does not count
             if self.monitor is not None:
                 self.monitor.begun(self.state.round + 1)
             began = time.monotonic()
             try:
                 with one_blas_thread():
-                    self.state, report = run_round(self.state, self.network, logic, self.store)
+                    self.state, report = run_round(self.state, peers, logic, self.store)
             except BrokenModel as error:
                 self.elapsed_s += time.monotonic() - began
                 self.clock_s += self.network.clock.waited_s + error.report.took_s
@@ -183,6 +205,7 @@ class Server:
             seconds = time.monotonic() - began
             self.elapsed_s += seconds
             self.clock_s += self.network.clock.waited_s + report.took_s
+            overhead, steps = self.network.overhead(), self.steps_back.leading_to(report.round)
             round = Round(
                 report=report,
                 accuracy=found.accuracy if found else None,
@@ -191,12 +214,16 @@ class Server:
                 elapsed_s=self.elapsed_s,
                 clock_elapsed_s=self.clock_s,
                 virtual=self.network.clock.virtual,
-                overhead=self.network.overhead(),
+                overhead=overhead,
                 client_accuracy_mean=found.client_accuracy_mean if found else None,
                 client_accuracy_variance=found.client_accuracy_variance if found else None,
-                stepped_back=self.steps_back.leading_to(report.round),
+                stepped_back=steps,
+                model_sha256=model_hash(self.state.weights, self.state.buffers),
+                update_sha256={one: peers.hashes_of(one) for one in report.of("accepted")},
+                course=peers.course(report, [one.record() for one in steps], asdict(overhead)),
             )
-            self.reason = self.stop.reason(round) or ""
+            asked = self._callbacks.stop(round)
+            self.reason = self.stop.reason(round) or asked or ""
             if not self.reason and self.state.round >= self.last_round:
                 self.reason = f"all {self.last_round} rounds were run"
             if self.recorder is not None:
@@ -205,6 +232,8 @@ class Server:
                 self.monitor.concluded(round.record(), self.reason)
             if self.reason:
                 self.finish(self.reason)
+            self.note(round.record())
+            self._callbacks.on_round(round)
             yield round
 
     def _step_back(self, error: BrokenModel) -> None:
@@ -215,6 +244,7 @@ class Server:
         """
         steps, kept = self.steps_back, self.recorder
         self.state = last_good(error, self.state, steps, self.logic, kept, self._first_state)
+        self.remember(one for one in self.records if one["round"] <= self.state.round)
         if isinstance(self.network, GoesBack):
             self.network.go_back(f"the run steps back to round {self.state.round}")
         if kept is not None:
@@ -266,4 +296,5 @@ class Server:
             "clock_s": self.clock_s,
             "reason": self.reason,
             "steps_back": self.steps_back.tree(),
+            **({"callbacks": deciding} if (deciding := self._callbacks.deciding) else {}),
         }

@@ -112,7 +112,7 @@ class StepsBack:
     def tree(self) -> dict[str, Any]:
         """Return it as named numbers and text, for a checkpoint."""
         steps = {str(place): step.record() for place, step in enumerate(self.steps)}
-        return {"steps": steps, "largest": self.largest}
+        return {"steps": steps, "largest": dict(self.largest)}
 
     @classmethod
     def of_tree(cls, tree: Mapping[str, Any]) -> StepsBack:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from fedmx.assembly.assembly import Assembly
 from fedmx.client.participant import Participant
+from fedmx.components.user_code import reason_of
 from fedmx.protocol.loopback import carried
 from fedmx.protocol.messages import CODEC
 from fedmx.simulation.executors.executor import TrainResult, Work
@@ -101,8 +102,7 @@ class _SerialWork:
             participant = self.executor.participant(client, self.ledger)
             update, size = carried(participant.train(self.task))
         except Exception as error:
-            what = f"{type(error).__name__}: {error}"
-            raise ClientFailed(client, self.task.round, what) from error
+            raise ClientFailed(client, self.task.round, reason_of(error)) from error
         return TrainResult(update, size, participant.ledger)
 
     def cancel(self) -> None: ...

@@ -12,7 +12,7 @@ import numpy as np
 
 from fedmx.assembly.assembly import Assembly
 from fedmx.assembly.data_arrays import use_arrays
-from fedmx.components.user_code import place_of
+from fedmx.components.user_code import place_of, reason_of
 from fedmx.experiment import Experiment
 from fedmx.protocol.messages import CODEC
 from fedmx.simulation.executors.jobs import (
@@ -101,7 +101,7 @@ class Worker:
     def _score(self, job: Score) -> ScoredRows:
         engine = self._assembly.engine
         engine.load(job.weights, job.buffers)
-        samples = self._assembly.test_samples()
+        samples = self._assembly.data.test_samples
         scores = engine.scores(samples, job.batch_size, job.start, job.stop)
         return ScoredRows(scores.right, scores.losses)
 
@@ -112,7 +112,7 @@ def _wire_bytes(message: object) -> int:
 
 def _failure_of(error: BaseException, client: int | None = None) -> JobFailed:
     lines = traceback.format_exception(error)
-    what = f"{type(error).__name__}: {error}" if client is not None else str(error)
+    what = reason_of(error) if client is not None else str(error)
     return JobFailed(_utf8(what), _utf8("".join(lines)), _utf8(place_of(error)), client)
 
 

@@ -323,7 +323,7 @@ def test_a_client_with_data_of_its_own_gets_them_too(
 ) -> None:
     asked = experiment(certificates, 1, rounds=1)
     made = Assembly(asked)
-    data = made.dataset
+    data = made.data.dataset
     arrays = {"x_train": data.train.x[:30], "y_train": data.train.y[:30]}
     np.savez(tmp_path / "own.npz", **arrays, x_test=data.test.x[:9], y_test=data.test.y[:9])
     server = serve(asked, "run")
@@ -376,7 +376,7 @@ def test_a_users_own_hook_gives_two_assets_and_a_damaged_copy_is_sent_again(
 
 
 def setup_of(asked: Experiment, asset: AnnouncedAsset) -> Setup:
-    shape = Assembly(asked).dataset.shape
+    shape = Assembly(asked).data.dataset.shape
     text = asked.with_overrides(["network.tls=null"]).to_yaml()
     return Setup("run", text, asked.digest(), 0, shape, 10, (asset,))
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from fedmx.assembly.asset_file import AssetFile
-from fedmx.deployment.client_sessions import MOST_SAMPLES, ClientSessions
-from fedmx.deployment.rejections import MOST_VIOLATIONS
+from fedmx.deployment.client_sessions import ClientSessions
+from fedmx.experiment.sections import MOST_VIOLATIONS
 from fedmx.protocol.messages import CannotTakePart, Failed, Finished, MissingAssets, Ready, Setup
 from layers.logic import (
     Answer,
@@ -25,6 +25,7 @@ from layers.logic import (
     Update,
     Verdict,
 )
+from layers.logic.core.messages import MOST_SAMPLES
 from layers.network import (
     ConnectionRejected,
     FileFailed,

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from fedmx.deployment.rejections import MOST_REASONS, MOST_VIOLATIONS, Rejections
+from fedmx.deployment.rejections import MOST_REASONS, Rejections
+from fedmx.experiment.sections import MOST_VIOLATIONS
 from fedmx.protocol.messages import CannotTakePart, Failed, Finished, Ready, Setup
+from fedmx.run.json_lines import JsonLines
 from layers.logic import Offer, Task, TooFewUpdates, Verdict
 from layers.network import MessageCodec
 from layers.network.protocol.frames import SIZE, Kind, frame
@@ -171,6 +174,19 @@ def test_what_a_client_calls_its_numbers_does_not_change_what_is_recorded_of_it(
     assert (other["round"], other["client"], other["status"]) == (1, 1, "accepted")
     assert (other["samples"], other["up_bytes"] > 0, other["ended_s"] > 0) == (10, True, True)
     assert (one["loss"], other["loss"]) == (1.0, -1.0)
+
+
+def test_no_name_of_a_clients_number_keeps_its_round_from_being_recorded(
+    certificates: Certificates, tmp_path: Path
+) -> None:
+    server = listening(certificates, wait_for=1)
+    names = ("checksum", "chain", "update_sha256")
+    with server, fleet(server, certificates, {0: says(metrics=dict.fromkeys(names, -1.0))}):
+        (round,) = server.rounds()
+    records = JsonLines(tmp_path / "clients.jsonl")
+    records.append(round.client_records())
+    (line,) = records.read()
+    assert (line["status"], len(line["update_sha256"]), line["chain"]) == ("accepted", 1, -1.0)
 
 
 def test_a_round_of_refused_updates_alone_leaves_every_bit_of_the_model(

@@ -29,6 +29,7 @@ from layers.logic import (
 )
 from layers.logic.core.plan import Plan, single_lanes
 from layers.logic.core.selector import Selector
+from layers.logic.errors import PartFailed
 from layers.logic.selectors.uniform import Uniform
 from tests.fedmx.processes import until
 from tests.fedmx.scripted import Least, Scripted, compute, fleet, honest, listening, update_of
@@ -202,7 +203,7 @@ def test_a_client_that_is_back_after_a_round_that_failed_gets_no_task_of_it(
 
     server = listening(certificates, wait_for=2, hooks=[Failing()])
     with server, fleet(server, certificates, {0: honest, 1: at_work}) as clients:
-        with pytest.raises(OSError, match="disk is full"):
+        with pytest.raises(PartFailed, match="failed: OSError: the disk is full"):
             list(server.rounds())
         failed.set()
         until(lambda: not ready(server, 1), lambda: "client 1 is still there")

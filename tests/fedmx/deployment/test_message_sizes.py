@@ -12,8 +12,8 @@ from fedmx.protocol.messages import CODEC, SMALL_BYTES, Setup
 from layers.logic import Answer, Offer, Question, Task, Update, Verdict
 from layers.network import LimitExceeded, MessageCodec
 from layers.network.protocol.frames import HEADER, SIZE, Kind, frame
-from layers.network.protocol.roles import ClientSession, ServerSession
-from layers.network.protocol.session_events import Ended
+from layers.network.session.roles import ClientSession, ServerSession
+from layers.network.session.session_events import Ended
 from tests.network.protocol.wire_messages import exchange
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from fedmx.deployment import membership
-from fedmx.deployment.rejections import MOST_VIOLATIONS
 from fedmx.deployment.remote_clients import RemoteClients
 from fedmx.errors import FedmxError
+from fedmx.experiment.sections import MOST_VIOLATIONS
 from fedmx.server.clients import Overhead
 from layers.logic import (
     Answer,
@@ -103,11 +103,11 @@ class Round:
         """Return what the round sees of these events; a seen update or loss ends its task."""
         seen = []
         for event in events:
-            passed = self.clients._event_of_round(event)
+            passed = self.clients._tasks.of_round(event)
             if passed is not None:
                 seen.append(passed)
             if isinstance(passed, Update | ClientLost):
-                self.clients._end_task(event.client)
+                self.clients._tasks.end_task(event.client)
                 self.outstanding.pop(event.client, None)
         return seen
 
@@ -149,7 +149,7 @@ def test_an_update_of_an_earlier_pass_that_comes_again_is_reported_and_not_seen(
 def test_an_update_that_comes_again_is_reported_and_not_seen() -> None:
     round = Round([a_task(1)])
     round.come(an_update(1))
-    round.clients._round = 3
+    round.clients._tasks.round = 3
     assert round.come(an_update(1)) == []
     assert round.rejections == ("client 1: its update of round 2 came too late, or again",)
 

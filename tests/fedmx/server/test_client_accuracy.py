@@ -11,8 +11,11 @@ import pytest
 
 from fedmx import Assembly, Experiment, ExperimentError, RunFolder, simulate
 from fedmx.report import write_report
-from fedmx.report.figures.curves import AXES, BY_CLIENT, draw
-from fedmx.report.records.summary import common_client_target, comparison, summarise
+from fedmx.report.figures.curves import draw
+from fedmx.report.figures.measures import AXES, BY_CLIENT
+from fedmx.report.records.comparison import common_client_target, comparison
+from fedmx.report.records.groups import Group
+from fedmx.report.records.summary import summarise
 from fedmx.run.events import SCALARS
 from layers.compute.data.samples import Samples
 from layers.compute.engines.mxnet.engine import MXNetEngine
@@ -84,7 +87,7 @@ def test_mean_and_variance_are_those_of_evaluating_client_by_client() -> None:
     assembly = Assembly(experiment())
     simulation = simulate(assembly)
     *_, last = simulation
-    engine, test = assembly.engine, assembly.test_samples()
+    engine, test = assembly.engine, assembly.data.test_samples
     engine.load(simulation.state.weights, simulation.state.buffers)
     each = [
         engine.evaluate(Samples(test.x[rows], test.y[rows])).accuracy for rows in assembly.parts[1]
@@ -204,7 +207,7 @@ def test_the_band_is_drawn_in_the_colour_of_its_run(tmp_path: Path) -> None:
         for m in (0.5, 0.7)
     ]
     for axis in AXES:
-        figure = draw(runs, BY_CLIENT, axis, 0.8)
+        figure = draw([Group.alone(run, run.name) for run in runs], BY_CLIENT, axis, 0.8)
         assert figure is not None
         assert set(re.findall(r"fill: var\(--run-(\d)\)", figure)) >= {"0", "1"}
         assert "#0102" not in figure
@@ -214,7 +217,7 @@ def test_a_report_of_runs_without_clients_says_nothing_of_them(tmp_path: Path) -
     run = folder(tmp_path, [record(1, None, None)], STOP)
     summary = summarise(run)
     assert common_client_target([summary], 0.9) is None
-    assert draw([summary], BY_CLIENT, AXES[0]) is None
+    assert draw([Group.alone(summary, run.name)], BY_CLIENT, AXES[0]) is None
     assert not any("client" in label for label, _ in comparison([summary], 0.5))
 
 

@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 
 from fedmx import Experiment, simulate
+from fedmx.deployment.serve import serve
 from fedmx.errors import ExperimentError
 from fedmx.run import RunFolder
+from fedmx.server.of_experiment import MB, WAITING_MB
 from fedmx.server.recorder import recorded
 from tests.fedmx.kinds import KINDS, experiment, outcome
 
@@ -56,6 +58,16 @@ def test_nothing_of_it_is_in_the_run_folder(tmp_path: Path) -> None:
     assert [len(names) for names in on_disk] == [
         len(names) for names in files_of(in_memory, "memory")
     ]
+
+
+def test_of_a_server_a_bounded_part_waits_in_memory_and_of_a_simulation_all(tmp_path: Path) -> None:
+    given = experiment(tmp_path, logic={"aggregator": "median"})
+    store = serve(given, "run").store
+    assert store is not None
+    assert 0 < store.waiting_bytes <= store.memory_bytes == WAITING_MB * MB
+    assert simulate(given).store is None
+    whole = experiment(tmp_path, logic={"aggregator": "geometric-median"})
+    assert serve(whole, "run").store is None  # it cannot be folded from disk
 
 
 def _open_files() -> Iterator[str]:

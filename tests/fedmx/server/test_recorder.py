@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from fedmx.run.checkpoint import Keep
 from fedmx.server.recorder import FolderRecorder
 from fedmx.server.round import Round
 from layers.logic import RoundReport, Traffic
@@ -17,6 +18,9 @@ class Kept:
 
     def __init__(self) -> None:
         self.told: list[tuple[Any, ...]] = []
+
+    def rounds(self) -> list[dict[str, Any]]:
+        return []
 
     def append_round(self, line) -> None:
         self.told.append(("round", line["round"]))
@@ -43,11 +47,11 @@ def a_round(number: int) -> Round:
 )
 def test_a_checkpoint_is_written_every_so_many_rounds_and_after_the_last(every, last, due) -> None:
     kept: Any = Kept()
-    recorder = FolderRecorder(kept, kept, last, every, keep_last=3)
+    recorder = FolderRecorder(kept, kept, last, every, Keep(3))
     for number in range(1, last + 1):
         recorder.record(a_round(number), {"at": number})
     written = [entry for entry in kept.told if entry[0] == "checkpoint"]
-    assert written == [("checkpoint", number, {"at": number}, 3) for number in due]
+    assert written == [("checkpoint", number, {"at": number}, Keep(3)) for number in due]
 
 
 def test_the_checkpoint_is_never_ahead_of_the_records() -> None:
@@ -57,5 +61,5 @@ def test_the_checkpoint_is_never_ahead_of_the_records() -> None:
         ("round", 1),
         ("clients", [4, 2]),
         ("events", 1, {"epsilon": 0.5}),
-        ("checkpoint", 1, {"at": 1}, 5),
+        ("checkpoint", 1, {"at": 1}, Keep()),
     ]

@@ -14,10 +14,12 @@ from typing import Any
 import pytest
 
 from fedmx import Experiment, FedmxError, simulate
+from fedmx.replay import replay
 from fedmx.simulation.executors.ray_backend import RayBackend
 from tests.fedmx import kinds
 from tests.fedmx.command_line import ROOT, fedmx
 from tests.fedmx.kinds import KINDS
+from tests.fedmx.recorded_runs import record, run_of
 
 pytestmark = pytest.mark.timeout(300)  # many processes on a busy machine
 
@@ -91,19 +93,7 @@ class Looks(Hook):
     def client(self):
         return _Looks(self)
 """
-TREE: dict[str, Any] = {
-    "rounds": 3,
-    "clients": 6,
-    "compute": {
-        "model": "2nn",
-        "data": "digits",
-        "normalise": {"scale": 16},
-        "partition": "dirichlet",
-        "train": {"batch_size": 20, "learning_rate": 0.05},
-        "evaluate": {"batch_size": 50},
-    },
-    "logic": {"preset": {"name": "stc", "fraction": 1.0}},
-}
+TREE: dict[str, Any] = {**kinds.TREE, "logic": {"preset": {"name": "stc", "fraction": 1.0}}}
 
 
 @pytest.fixture(scope="module")
@@ -134,16 +124,36 @@ def outcome(given: Experiment) -> list[Any]:
         return [*rounds, simulation.weights.tobytes()]
 
 
-def test_two_nodes_give_the_bits_of_one_process_for_every_kind(
-    cluster: Any, kind_folder: Path
+REPLAYED = ("projected stc", "scaffold", "online knapsack")
+
+
+def test_two_nodes_give_the_bits_of_one_process_for_every_kind_and_replay_to_them(
+    cluster: Any, kind_folder: Path, tmp_path: Path
 ) -> None:
     backend = RayBackend(None, cluster.address)
     try:
         for kind, changed in KINDS.items():
             given = kinds.experiment(kind_folder, **changed)
-            assert kinds.outcome(given, backend) == kinds.outcome(given), kind
+            by_ray = record(given, tmp_path / "ray", modules=kind_folder, backend=backend)
+            by_one = record(given, tmp_path / "one", modules=kind_folder)
+            # The chain has every record, the hash of every update and of every model in it.
+            chains = [[one["chain"] for one in run.rounds()] for run in (by_ray, by_one)]
+            assert chains[0] == chains[1], kind
+            if kind in REPLAYED:
+                assert replay(by_ray).same is True
+                parts = {
+                    replay(by_ray, one["round"], one["client"]).same for one in by_ray.clients(3)
+                }
+                assert parts <= {True, None}
+                assert True in parts
     finally:
         backend.close()  # its cores are for the next test
+
+
+def test_ray_replays_what_one_process_recorded(cluster: Any, tmp_path: Path) -> None:
+    run = run_of(tmp_path, **KINDS["projected stc"])
+    on_ray = json.dumps({"ray": {"address": cluster.address}})
+    assert replay(run, overrides=[f"executor={on_ray}"]).same is True
 
 
 def test_two_nodes_give_the_bits_of_one_process_also_when_one_is_killed_in_mid_round(
@@ -218,7 +228,8 @@ def test_ray_is_started_on_this_machine_where_no_cluster_is_named(tmp_path: Path
         )
         assert result.code == 0, result.err
         lines = result.err.splitlines()
-        assert all(line.startswith(("round ", "run folder")) for line in lines), result.err
+        known = ("round ", "run folder", "warning: no worker has a core")  # on a busy machine
+        assert all(line.startswith(known) for line in lines), result.err
         path = result.out.split("model:")[1].split()[0]
         model.append((tmp_path / path).read_bytes())
     assert model[0] == model[1]

@@ -1,0 +1,133 @@
+"""Which events of clients are for the round under way, and which come too late or unasked."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from fedmx.deployment.client_sessions import ClientEvent, ClientSessions, identity
+from layers.logic import Answer, ClientLost, Offer, StateLost, Task, Update
+from layers.logic.clock import RealClock
+
+
+class RoundEvents:
+    """Knows whose task is outstanding, and since which round whose task has ended.
+
+    Args:
+        sessions: the clients' sessions, which report what is not asked for.
+        clock: the clock of the round.
+
+    Attributes:
+        round: the round under way.
+        outstanding: a view of the round's tasks.
+        ended_rounds: by client, the last round of which its task ended.
+    """
+
+    def __init__(self, sessions: ClientSessions, clock: RealClock) -> None:
+        self.outstanding: Mapping[int, Task] = {}
+        self.ended_rounds: dict[int, int] = {}
+        self._sessions = sessions
+        self._clock = clock
+        self.round = 0
+        self._late: set[int] = set()  # clients whose task has ended, and that may still answer it
+        self._offered: set[int] = set()  # the clients that have offered in this round
+
+    def begin(self, round: int, outstanding: Mapping[int, Task]) -> None:
+        """Begin a round."""
+        self.round = round
+        self._offered.clear()
+        self.outstanding = outstanding
+
+    def sent(self, task: Task) -> None:
+        """Take note that a task is sent; a round may be run again."""
+        if self.ended_rounds.get(task.client) == task.round and task.pass_number == 1:
+            del self.ended_rounds[task.client]
+
+    def go_back(self, reason: str) -> None:
+        """Have the clients reconnect that may still work on a task of an earlier round."""
+        for client in sorted(self._late):
+            self._sessions.listener.disconnect(identity(client), reason)
+        self._late.clear()
+
+    def of_round(self, event: ClientEvent | None) -> Offer | Update | ClientLost | StateLost | None:
+        """Return the event if it belongs to the round under way; otherwise report it."""
+        if event is None or isinstance(event, Answer):
+            self.report(event)
+            return None
+        client, task = event.client, self.outstanding.get(event.client)
+        if task is not None and event.round == task.round and _is_asked_for(event, task):
+            if isinstance(event, Update) and event.pass_number < task.pass_number:
+                self.report(event)  # of a pass before, sent again
+                return None
+            if isinstance(event, Offer | Update) and not _says_nothing(event):
+                rounds = {task.last_accepted_round, task.round}
+                if task.pass_number > 1:  # it also keeps the memory before this round
+                    rounds |= self._sessions.memory_rounds.get(client, set())
+                self._sessions.memory_rounds[client] = rounds
+            if isinstance(event, Offer):
+                if client in self._offered:  # as a client does that is connected again
+                    self._sessions.note_out_of_place(client, "offered again")
+                self._offered.add(client)
+            return event
+        if isinstance(event, StateLost):
+            return None  # its task has ended
+        if event.round == self.ended_rounds.get(client) and (task or event.round != self.round):
+            self.report(event)
+            return None
+        if isinstance(event, Update) and (
+            task or not self._sessions.rejections.count_violation(client)
+        ):
+            return event  # the logic layer rejects it and reports the reason
+        self.report(event)
+        if task is None:
+            return None
+        reason = f"sent an {_kind_of(event)} of round {event.round}, not its update"
+        return ClientLost(task.round, client, reason, rejected=True)
+
+    def report(self, event: ClientEvent | None) -> None:
+        """Report an event that was not asked for, or comes too late."""
+        if event is None or isinstance(event, StateLost):
+            return
+        what = _kind_of(event)
+        if not isinstance(event, Answer) and event.round == self.ended_rounds.get(event.client):
+            # Slow clients send these, and clients that were asked again when they reconnected.
+            self._late.discard(event.client)
+            what = f"its {what} of round {event.round} came too late, or again"
+            who = f"client {event.client}"
+            self._sessions.log.info(who, "client %d: %s", event.client, what)
+            self._sessions.rejections.add(f"{who}: {what}")
+            if self._sessions.rejections.count_violation(event.client):
+                self._sessions.report_violation(
+                    event.client, "sent too much that it was not asked for"
+                )
+        else:
+            self._sessions.report_violation(
+                event.client, f"sent an {what} that it was not asked for"
+            )
+
+    def end_task(self, client: int) -> Task | None:
+        """Record that a client's task has ended; return the task, None if there was none."""
+        task = self.outstanding.get(client)
+        if task is not None:
+            self.ended_rounds[client] = task.round
+            self._clock.note(client, "ended_s")
+        return task
+
+    def end_tasks(self) -> None:
+        """End all outstanding tasks; updates that still come for this round are too late."""
+        for client in self.outstanding:
+            self.end_task(client)
+            self._late.add(client)
+
+
+def _says_nothing(event: Offer | Update) -> bool:
+    """Return whether the client has not trained, so that its memory is as before."""
+    return math.isnan(event.norm) if isinstance(event, Offer) else event.cannot_train
+
+
+def _kind_of(event: ClientEvent) -> str:
+    return "update" if isinstance(event, ClientLost) else type(event).__name__.lower()
+
+
+def _is_asked_for(event: ClientEvent, task: Task) -> bool:
+    return task.offer or not isinstance(event, Offer)

@@ -1,0 +1,118 @@
+"""What a person sees of a server: its line, its card in a notebook, its records as figures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedmx.display.card import card
+from fedmx.display.frame import frame_of, scalars
+from fedmx.report.records.quantities import duration, mebibytes, number, percent
+from fedmx.run import RunFolder, export_weights
+from layers.compute.engines.compute import Compute
+from layers.logic import ServerState
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from pandas import DataFrame
+
+    from fedmx.experiment import Experiment
+
+
+class Shown:
+    """The part of a server that shows its run, and writes its model."""
+
+    experiment: Experiment | None
+    folder: RunFolder | None
+    records: list[Mapping[str, Any]]
+    state: ServerState
+    compute: Compute
+    last_round: int
+    reason: str
+
+    def note(self, record: Mapping[str, Any]) -> None:
+        """Keep the record of a round."""
+        self.records.append(scalars(record))
+
+    def remember(self, records: Iterable[Mapping[str, Any]]) -> None:
+        """Keep these records, and no others."""
+        self.records = [scalars(one) for one in records]
+
+    def to_pandas(self) -> DataFrame:
+        """Return a frame with a row for each round until now: accuracy, loss, bytes, times.
+
+        Raises:
+            FedmxError: pandas is not installed.
+        """
+        return frame_of(self.records)
+
+    def plot(
+        self,
+        measure: str = "accuracy",
+        against: str = "rounds",
+        *,
+        axes: Axes | None = None,
+        label: str | None = None,
+    ) -> Axes:
+        """Draw the rounds until now into axes of matplotlib, and return them.
+
+        Args:
+            measure: ``accuracy`` or ``loss``, of the global model on the server's samples.
+            against: ``rounds``, ``bytes``, ``time``, or ``virtual time`` of simulated devices.
+            axes: where to draw, so that several runs come into one figure; None: a new figure.
+            label: of the line, in the legend; None: it has none.
+
+        Raises:
+            FedmxError: there is no such measure, or no round has it.
+        """
+        # Not at the top: who draws nothing needs no matplotlib.
+        from fedmx.report.curve import plot
+
+        return plot(self.records, measure, against, axes=axes, label=label)
+
+    def save_model(self, path: Path) -> None:
+        """Write the global model, one named tensor for each parameter, with the non-trainable ones.
+
+        Raises:
+            RunError: it cannot be written.
+        """
+        engine = self.compute.engine
+        tensors = (*engine.layout, *engine.buffers_layout)
+        layout = [(tensor.name, tensor.shape) for tensor in tensors]
+        export_weights(path, layout, np.concatenate([self.state.weights, self.state.buffers]))
+
+    def __repr__(self) -> str:
+        parts = [f"round {self.state.round} of {self.last_round}"]
+        last = self._last_evaluated()
+        if last is not None:
+            parts += [f"accuracy {percent(last['accuracy'])}", f"loss {number(last['loss'])}"]
+        if self.reason:
+            parts.append(self.reason)
+        return f"<{self._title()}: {', '.join(parts)}>"
+
+    def _repr_html_(self) -> str:
+        last = self._last_evaluated()
+        measured = [one for one in self.records if one.get("accuracy") is not None]
+        best = max(measured, key=lambda one: one["accuracy"], default=None)
+        sent = [sum(one[key] for one in self.records) for key in ("up_bytes", "down_bytes")]
+        rows: list[tuple[str, object]] = [
+            ("rounds", f"{self.state.round} of {self.last_round}"),
+            ("ended", self.reason or None),
+            ("accuracy", last and percent(last["accuracy"])),
+            ("best", best and f"{percent(best['accuracy'])} in round {best['round']}"),
+            ("loss", last and number(last["loss"])),
+            ("bytes", f"{mebibytes(sent[0])} up, {mebibytes(sent[1])} down"),
+            ("time", duration(self.records[-1]["elapsed_s"]) if self.records else None),
+            ("folder", self.folder and self.folder.path),
+        ]
+        return card(self._title(), rows)
+
+    def _title(self) -> str:
+        name = "" if self.experiment is None else f" of {self.experiment.name!r}"
+        return f"{type(self).__name__}{name}"
+
+    def _last_evaluated(self) -> Mapping[str, Any] | None:
+        return next((one for one in reversed(self.records) if one["accuracy"] is not None), None)

@@ -1,0 +1,350 @@
+"""Callbacks hear of every round and may end the run; a resumed run ends where it would have."""
+
+from __future__ import annotations
+
+import re
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from fedmx import (
+    Callback,
+    CallbackError,
+    EarlyStopping,
+    Experiment,
+    FedmxError,
+    KeepBest,
+    Round,
+    RunFolder,
+    Server,
+    join,
+    recorded,
+    serve,
+    simulate,
+)
+from layers.logic import RoundReport, Traffic
+
+ROUNDS, PATIENCE = 25, 3
+
+
+def experiment(rounds: int = ROUNDS, **more: Any) -> Experiment:
+    data = {"name": "blobs", "tests": 200, "spread": 2.0}
+    train = {"epochs": 1, "learning_rate": 0.3}
+    compute = {"model": "logistic", "data": data, "train": train}
+    logic = {"selector": {"name": "uniform", "fraction": 0.5}}
+    return Experiment(rounds=rounds, clients=4, compute=compute, logic=logic, **more)
+
+
+def new_folder(parent: Path) -> RunFolder:
+    of = experiment()
+    return RunFolder.create(parent, of.name, of.to_yaml(), {"digest": of.digest()})
+
+
+def ran(server: Server, folder: RunFolder, until: int = ROUNDS) -> None:
+    """Run and record, as a caller that leaves the loop after a round."""
+    for round in (rounds := recorded(server, folder)):
+        if round.round == until:
+            break
+    rounds.close()
+
+
+@pytest.fixture(scope="module")
+def all_rounds() -> list[Round]:
+    return list(simulate(experiment()))
+
+
+@pytest.fixture(scope="module")
+def patient_until(all_rounds: list[Round]) -> int:
+    """The first round that ends so many evaluations without a better accuracy."""
+    accuracies = [round.accuracy or 0.0 for round in all_rounds]
+    for end in range(PATIENCE + 1, ROUNDS):
+        if max(accuracies[end - PATIENCE : end]) <= max(accuracies[: end - PATIENCE]):
+            return end
+    raise AssertionError("the run gets better to its end, and shows nothing")
+
+
+def a_round(number: int, accuracy: float | None = None, loss: float | None = None) -> Round:
+    report = RoundReport(number, 0.1, 2, (), Traffic())
+    return Round(report, accuracy=accuracy, loss=loss, seconds=1.0, elapsed_s=1.0)
+
+
+class Diary(Callback):
+    """Writes down what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[Any] = []
+
+    def on_begin(self, run) -> None:
+        self.told.append(("begin", [record["round"] for record in run.records]))
+
+    def stop(self, round) -> None:
+        self.told.append(("stop", round.round))
+
+    def on_round(self, round) -> None:
+        self.told.append(round.round)
+
+    def on_end(self, status, reason) -> None:
+        self.told.append((status, reason))
+
+
+# --- what a callback is told ----------------------------------------------------------------
+
+
+def test_a_callback_hears_of_the_begin_of_each_round_and_of_the_end() -> None:
+    diary = Diary()
+    for _ in simulate(experiment(2), callbacks=[diary]):
+        pass
+    rounds = [("stop", 1), 1, ("stop", 2), 2]
+    assert diary.told == [("begin", []), *rounds, ("done", "all 2 rounds were run")]
+
+
+def test_at_the_end_of_a_recorded_run_its_model_and_its_report_are_there(tmp_path: Path) -> None:
+    folder, found = new_folder(tmp_path), []
+
+    class Looks(Callback):
+        def on_end(self, status, reason) -> None:
+            found.append((status, folder.status, folder.model_path.exists()))
+            found.append(folder.report_path.exists())
+
+    ran(simulate(experiment(1), callbacks=[Looks()]), folder, until=2)
+    assert found == [("done", "done", True), True]
+
+
+def test_a_resumed_run_tells_of_the_rounds_before(tmp_path: Path) -> None:
+    folder, diary = new_folder(tmp_path), Diary()
+    ran(simulate(experiment(3), callbacks=[diary]), folder, until=2)
+    assert diary.told[-1] == ("stopped", "its caller left the loop")
+    ran(simulate(experiment(3), callbacks=[diary]), folder)
+    begin, stop, round, end = diary.told[-4:]
+    assert begin == ("begin", [1, 2])
+    assert (stop, round, end[0]) == (("stop", 3), 3, "done")
+
+
+def test_callbacks_do_not_change_a_bit_of_the_model(all_rounds: list[Round]) -> None:
+    heard = list(simulate(experiment(3), callbacks=[Diary(), EarlyStopping(20)]))
+    assert [round.model_sha256 for round in heard] == [
+        round.model_sha256 for round in all_rounds[:3]
+    ]
+
+
+def test_a_deployed_server_calls_them_and_tells_its_clients_why_the_run_is_over(
+    tmp_path: Path,
+) -> None:
+    class Enough(Callback):
+        def stop(self, round) -> str | None:
+            return "two are enough" if round.round == 2 else None
+
+    data = {"name": "arrays", "path": str(tmp_path / "data.npz")}
+    x, y = np.random.default_rng(1).normal(size=(40, 6)).astype(np.float32), np.arange(40) % 2
+    np.savez(tmp_path / "data.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+    deployed = Experiment(
+        rounds=5,
+        clients=1,
+        compute={"model": "logistic", "data": data, "train": {"epochs": 1}},
+        network={"address": "127.0.0.1:0"},
+    )
+    said: list[str] = []
+    diary = Diary()
+
+    def take_part(address: str) -> None:
+        with join(address, 0, memory=tmp_path / "memory", give_up_s=30) as client:
+            said.append(client.run())
+
+    with serve(deployed, "one", callbacks=[Enough(), diary]) as server:
+        client = threading.Thread(target=take_part, args=[server.address])
+        client.start()
+        assert [round.round for round in server.rounds()] == [1, 2]
+        client.join(30)
+    assert said == ["two are enough"]
+    assert diary.told[-1] == ("done", "two are enough")
+
+
+# --- mistakes -------------------------------------------------------------------------------
+
+
+def test_a_misspelt_method_is_named() -> None:
+    class Misspelt(Callback):
+        def on_rounds(self, round) -> None: ...
+
+    with pytest.raises(CallbackError, match="on_rounds is not a callback method; did you mean"):
+        simulate(experiment(), callbacks=[Misspelt()])
+
+
+@pytest.mark.parametrize(
+    ("given", "said"), [(EarlyStopping, "the class EarlyStopping"), (print, "built-in function")]
+)
+def test_what_is_no_callback_is_refused(given: Any, said: str) -> None:
+    with pytest.raises(CallbackError, match=f"callbacks: .*{said}.* is no callback"):
+        simulate(experiment(), callbacks=[given])
+
+
+def test_a_callback_that_fails_is_named_and_costs_no_round(tmp_path: Path) -> None:
+    class Breaks(Callback):
+        def on_round(self, round) -> None:
+            if round.round == 2:
+                raise OSError("the disk is full")
+
+    folder, diary = new_folder(tmp_path), Diary()
+    with pytest.raises(
+        CallbackError, match=r"Breaks.on_round failed in round 2: OSError: the disk is full"
+    ):
+        ran(simulate(experiment(3), callbacks=[diary, Breaks()]), folder)
+    assert diary.told[-1][0] == folder.status == "failed"
+    assert "the disk is full" in folder.reason
+    ran(simulate(experiment(3)), folder)
+    assert [record["round"] for record in folder.rounds()] == [1, 2, 3]
+
+
+def test_a_run_that_goes_on_without_a_callback_that_may_end_it_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = new_folder(tmp_path)
+    ran(simulate(experiment(3), callbacks=[Diary(), EarlyStopping(7)]), folder, until=1)
+    ran(simulate(experiment(3), callbacks=[EarlyStopping(7), Diary()]), folder, until=2)
+    assert "without the callback" not in caplog.text
+    ran(simulate(experiment(3)), folder)
+    assert "the run goes on without the callback EarlyStopping(patience=7" in caplog.text
+
+
+# --- early stopping -------------------------------------------------------------------------
+
+
+def test_a_run_ends_when_its_accuracy_has_not_improved_for_the_patience(
+    all_rounds: list[Round], patient_until: int
+) -> None:
+    simulation = simulate(experiment(), callbacks=[EarlyStopping(PATIENCE)])
+    rounds = list(simulation)
+    assert rounds[-1].round == patient_until
+    assert rounds[-1].model_sha256 == all_rounds[patient_until - 1].model_sha256
+    best = max(rounds, key=lambda round: (round.accuracy, -round.round))
+    assert simulation.reason == (
+        f"accuracy is no better than {best.accuracy:.4g} of round {best.round} since 3 evaluations"
+    )
+
+
+@pytest.mark.parametrize("before_the_end", [1, 2])
+def test_a_resumed_run_ends_in_the_round_in_which_it_would_have_ended(
+    tmp_path: Path, patient_until: int, before_the_end: int
+) -> None:
+    folder = new_folder(tmp_path)
+    stopped = patient_until - before_the_end
+    ran(simulate(experiment(), callbacks=[EarlyStopping(PATIENCE)]), folder, until=stopped)
+    ran(simulate(experiment(), callbacks=[EarlyStopping(PATIENCE)]), folder)
+    assert [record["round"] for record in folder.rounds()] == list(range(1, patient_until + 1))
+    assert folder.status == "done"
+    assert "no better" in folder.reason
+
+
+def reasons(stopping: EarlyStopping, rounds: list[Round]) -> list[bool]:
+    return [stopping.stop(round) is not None for round in rounds]
+
+
+def test_rounds_without_an_evaluation_cost_no_patience() -> None:
+    rounds = [a_round(1, 0.5), a_round(2), a_round(3), a_round(4, 0.5), a_round(5), a_round(6, 0.4)]
+    assert reasons(EarlyStopping(2), rounds) == [False] * 5 + [True]
+
+
+def test_after_a_step_back_the_rounds_that_are_gone_count_no_more() -> None:
+    stopping = EarlyStopping(2)
+    assert reasons(stopping, [a_round(1, 0.1), a_round(2, 0.9), a_round(3, 0.2)]) == [False] * 3
+    again = [a_round(2, 0.3), a_round(3, 0.4), a_round(4, 0.35), a_round(5, 0.38)]
+    assert reasons(stopping, again) == [False, False, False, True]
+
+
+def test_a_loss_must_fall_by_more_than_the_least_and_one_that_is_no_number_is_the_worst() -> None:
+    stopping = EarlyStopping(2, "loss", least=0.1)
+    losses = [float("nan"), 1.0, 0.95, 0.85, 0.8, float("nan")]
+    rounds = [a_round(number, 0.5, loss) for number, loss in enumerate(losses, 1)]
+    assert reasons(stopping, rounds) == [False] * 5 + [True]
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"measure": "acuracy"}, "unknown measure 'acuracy'; did you mean 'accuracy'"),
+        ({"patience": 0}, "patience must be a whole number from 1, not 0"),
+        ({"least": -1}, "least must be at least 0, not -1"),
+    ],
+)
+def test_wrong_settings_of_early_stopping_are_named(settings: Any, said: str) -> None:
+    with pytest.raises(FedmxError, match=said):
+        EarlyStopping(**settings)
+
+
+def test_a_measure_that_the_run_does_not_have_is_named_before_the_first_round() -> None:
+    simulation = simulate(experiment(), callbacks=[EarlyStopping(2, "client_accuracy_mean")])
+    with pytest.raises(FedmxError, match=r"is not measured; set compute\.evaluate\.per_client"):
+        next(simulation.rounds())
+
+
+# --- the best model -------------------------------------------------------------------------
+
+
+def vector(path: Path) -> np.ndarray:
+    return np.concatenate([tensor.ravel() for tensor in load_file(path).values()])
+
+
+def test_the_best_model_is_kept_and_a_resumed_run_keeps_the_same(
+    tmp_path: Path, all_rounds: list[Round]
+) -> None:
+    best = max(all_rounds, key=lambda round: (round.accuracy, -round.round))
+    assert best.round < ROUNDS
+    whole, parts = new_folder(tmp_path / "whole"), new_folder(tmp_path / "parts")
+    keeper = KeepBest()
+    ran(simulate(experiment(), callbacks=[keeper]), whole)
+    assert (keeper.best_round, keeper.best_accuracy) == (best.round, best.accuracy)
+    ran(simulate(experiment(), callbacks=[KeepBest()]), parts, until=best.round)
+    ran(simulate(experiment(), callbacks=[KeepBest()]), parts)
+    kept = [folder.path / "best.safetensors" for folder in (whole, parts)]
+    assert kept[0].read_bytes() == kept[1].read_bytes()
+    assert kept[0].with_suffix(".json").read_text() == kept[1].with_suffix(".json").read_text()
+
+    simulation = simulate(experiment(best.round))
+    for _ in simulation:
+        pass
+    assert np.array_equal(np.sort(vector(kept[0])), np.sort(simulation.weights))
+
+
+def test_a_new_run_takes_no_notice_of_the_best_model_of_another(tmp_path: Path) -> None:
+    file = tmp_path / "best.safetensors"
+    for rounds in (4, 1):
+        for _ in simulate(experiment(rounds), callbacks=[KeepBest(file)]):
+            pass
+    assert '"round": 1' in file.with_suffix(".json").read_text()
+
+
+def test_a_callback_says_in_words_why_the_run_ends() -> None:
+    class SaysYes(Callback):
+        def stop(self, round: Round) -> Any:
+            return round.round == 2
+
+    with pytest.raises(FedmxError, match=r"SaysYes\.stop returned True in round 2; it must retu"):
+        list(simulate(experiment(4), callbacks=[SaysYes()]))
+
+
+@pytest.mark.parametrize(
+    ("name", "there"),
+    [
+        ("mine.safetensors", "mine.safetensors"),
+        ("mine.safetensors", "mine.json"),
+        ("mine.yaml", "mine.yaml"),
+        ("mine.json", "mine.json"),
+    ],
+)
+def test_the_best_model_replaces_no_file_that_fedmx_did_not_write(
+    tmp_path: Path, name: str, there: str
+) -> None:
+    (tmp_path / there).write_text('{"mine": true}')
+    with pytest.raises(FedmxError, match=re.escape(there)):
+        next(simulate(experiment(), callbacks=[KeepBest(tmp_path / name)]).rounds())
+    assert [one.name for one in tmp_path.iterdir()] == [there]
+    assert (tmp_path / there).read_text() == '{"mine": true}'
+
+
+def test_without_a_folder_the_best_model_needs_a_file() -> None:
+    with pytest.raises(FedmxError, match="KeepBest: the run has no folder; give a file"):
+        next(simulate(experiment(), callbacks=[KeepBest()]).rounds())
