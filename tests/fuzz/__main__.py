@@ -16,7 +16,14 @@ import time
 from pathlib import Path
 
 HERE = Path(__file__).parent
-INSTRUMENTED = ["layers.network", "layers.logic.compression", "fedmx.run", "fedmx.protocol"]
+INSTRUMENTED = [
+    "layers.network",
+    "layers.logic.compression",
+    "fedmx.run",
+    "fedmx.protocol",
+    "fedmx.pack",
+    "zipfile",
+]
 LONGEST_INPUT = 4096
 SECONDS_AN_INPUT = 10
 MEMORY_MIB = 1024

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from fedmx.pack.manifest import Data, Manifest
+from fedmx.pack.pack_file import packed
 from fedmx.protocol.messages import CODEC
 from fedmx.run.checkpoint import write_checkpoint
 from fedmx.run.checksum import write_document
@@ -44,6 +46,7 @@ def write_valid(folder: Path) -> None:
         "server-session": _conversations(_client_says()),
         "client-session": _conversations(_server_says()),
     }
+    samples["pack"] = {"small": _pack({}), "own": _pack({"modules/mine.py": b"class Mine: ...\n"})}
     for name, codec in codecs.CODECS.items():
         samples[name] = {
             f"layout-{layout}": codecs.sample(codec, layout)
@@ -69,6 +72,15 @@ def write_valid(folder: Path) -> None:
 def _frames() -> dict[str, bytes]:
     everything = b"".join(frame(kind, 7, b"word") for kind in Kind)
     return {f"pieces-{how}": bytes([how]) + everything for how in range(3)}
+
+
+def _pack(more: dict[str, bytes]) -> bytes:
+    data = Data(name="d", sha256=SHA256.hex(), partition_sha256=None, sizes=(3, 4), test=2)
+    manifest = Manifest(
+        run="small", members={}, data=data, weights=("w",), buffers=(), packages={"p": "p 1.0"}
+    )
+    names = ("run.json", "experiment.yaml", "status.json", "rounds.jsonl", "clients.jsonl")
+    return packed(manifest, {**{name: name.encode() for name in names}, **more})
 
 
 def _word(kind: Kind, stream: int, words: object) -> bytes:

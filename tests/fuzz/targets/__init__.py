@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.fuzz.target import Target
-from tests.fuzz.targets import checkpoint, codecs, frames, messages, records, sessions
+from tests.fuzz.targets import checkpoint, codecs, frames, messages, packs, records, sessions
 
 TARGETS: dict[str, Target] = {
     target.name: target
@@ -17,5 +17,6 @@ TARGETS: dict[str, Target] = {
         checkpoint.TARGET,
         records.RECORDS,
         records.DOCUMENT,
+        packs.TARGET,
     )
 }

@@ -11,10 +11,11 @@ from fedmx.protocol.messages import CODEC, Finished
 from layers.network.errors import TransferError
 from layers.network.protocol.frames import HEADER_BYTES, FrameReader
 from layers.network.protocol.limits import Limits
+from layers.network.protocol.outgoing import OutgoingFile
 from layers.network.protocol.partial_messages import FEATURE, PartialMessage
-from layers.network.protocol.roles import ClientSession, ServerSession
-from layers.network.protocol.session import Session, State
-from layers.network.protocol.session_events import (
+from layers.network.session.roles import ClientSession, ServerSession
+from layers.network.session.session import Session
+from layers.network.session.session_events import (
     Arrived,
     Ended,
     FileAccepted,
@@ -22,7 +23,7 @@ from layers.network.protocol.session_events import (
     SessionEvent,
     Verified,
 )
-from layers.network.protocol.streams import OutgoingFile
+from layers.network.session.states import State
 from tests.fuzz.target import MIB, Target
 
 AT_ONCE, IN_PLACE = 64, 128

@@ -1,0 +1,76 @@
+"""Diff: the first round, client and station in which two recorded runs part."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+
+from fedmx.diff.records import Parting, parting
+from fedmx.diff.report import DiffReport
+from fedmx.diff.settings import other_settings
+from fedmx.diff.stations import OtherStation, fold_of, station_of
+from fedmx.replay import RecordedRun
+from fedmx.replay.replaying import SERIAL
+from fedmx.replay.versions import other_versions
+from fedmx.run import RunFolder
+from layers.compute.data.datasets import Files
+
+OF_DATA = {"shape": "shape", "classes": "classes", "data_sha256": "SHA-256"}
+"""The facts of a run that say something of its data, and what they are called in words."""
+
+
+def diff(
+    one: str | Path | RunFolder | RecordedRun,
+    other: str | Path | RunFolder | RecordedRun,
+    *,
+    modules: Collection[str] | None = (),
+    files: Files | None = None,
+) -> DiffReport:
+    """Return where two runs part: settings, data, then the first round, client and station.
+
+    The round is found by bisection over the recorded chains, the client by its recorded hashes, and
+    the station by replaying that client's part of both runs from their nearest checkpoints.
+
+    ::
+
+        print(diff("runs/a-20260131-093000", "runs/a-20260201-101500").sentence)
+
+    Args:
+        one: a run folder, or a run that is open and whose executor is serial.
+        other: the other one.
+        modules: the modules whose code the experiments may name; None: all.
+        files: where data sets are; None: where the environment says.
+
+    Raises:
+        RunError: the records have no hashes, or a run cannot be run again here.
+        ExperimentError: an experiment cannot be built here, or names code that is not allowed.
+    """
+    mine, theirs = (
+        run
+        if isinstance(run, RecordedRun)
+        else RecordedRun.open(run, modules=modules, overrides=SERIAL, files=files)
+        for run in (one, other)
+    )
+    found = parting(mine, theirs)
+    facts = mine.folder.facts, theirs.folder.facts
+    return DiffReport(
+        runs=(str(mine.folder.path), str(theirs.folder.path)),
+        settings=tuple(other_settings(mine.experiment, theirs.experiment)),
+        versions=tuple(other_versions(*facts)),
+        data=tuple(
+            f"{word} {facts[0][name]} against {facts[1][name]}"
+            for name, word in OF_DATA.items()
+            if name in facts[0] and name in facts[1] and facts[0][name] != facts[1][name]
+        ),
+        last_rounds=(max(mine.round_records()), max(theirs.round_records())),
+        parting=found,
+        station=_station(mine, theirs, found),
+    )
+
+
+def _station(one: RecordedRun, other: RecordedRun, found: Parting) -> OtherStation | None:
+    if found.round is None:
+        return None
+    if found.what == "update" and found.client is not None:
+        return station_of(one, other, found.round, found.client)
+    return fold_of(one, other, found.round) if found.what == "fold" else None

@@ -1,0 +1,245 @@
+"""Where two runs part is named: round, client and station, or that they do not."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedmx import RunFolder
+from fedmx.diff import diff
+from fedmx.run import RunError
+from fedmx.run.json_lines import JsonLines
+from fedmx.server.server import Server
+from tests.fedmx.command_line import fedmx
+from tests.fedmx.recorded_runs import TREE, run_of
+
+PLANT = """
+import os
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from fedmx import ClientHalf, Hook, ServerHalf
+
+
+@dataclass(frozen=True)
+class Plant(Hook):
+    round: int = 0
+    victim: int = 0
+    station: str = "send"
+
+    def client(self):
+        return Planting(self)
+
+    def server(self):
+        return Concluding(self)
+
+
+def flipped(vector, bit=0):
+    changed = vector.copy()
+    changed.view(np.int32)[-1] ^= 1 << bit  # a bias, on which every output depends
+    return changed
+
+
+def due(hook, context, station):
+    planted = os.environ.get("PLANTED_BIT", f"{hook.round} {hook.victim} {hook.station}")
+    client = hook.victim if context.client is None else context.client
+    return planted == f"{context.round} {client} {station}"
+
+
+class Planting(ClientHalf):
+    def __init__(self, hook):
+        self.hook = hook
+
+    def receive(self, task, context):
+        if due(self.hook, context, "receive"):
+            return replace(task, weights=flipped(task.weights, bit=20))
+        return task
+
+    def send(self, update, context):
+        context.keep(rounds=context.memory.get("rounds", 0) + 1)
+        if due(self.hook, context, "send"):
+            return replace(update, delta=flipped(update.delta))
+        return update
+
+
+class Concluding(ServerHalf):
+    def __init__(self, hook):
+        self.hook = hook
+
+    def conclude(self, state, context):
+        if due(self.hook, context, "conclude"):
+            return replace(state, weights=flipped(state.weights))
+        return state
+"""
+
+Plants = Callable[..., RunFolder]
+SMALL: dict[str, Any] = {"rounds": 8, "run": {"checkpoint": {"every": 2}}}
+
+
+@pytest.fixture(scope="module")
+def planted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plants]:
+    """Makes runs with one flipped bit, by the settings of a hook."""
+    folder, path = tmp_path_factory.mktemp("planted"), list(sys.path)
+    (folder / "planted_bit.py").write_text(PLANT)
+
+    def run(changed: dict[str, Any] = SMALL, **settings: Any) -> RunFolder:
+        hooks = [{"name": "planted_bit:Plant", **settings}]
+        logic = {"selector": {"name": "uniform", "fraction": 1.0}, "hooks": hooks}
+        return run_of(folder, modules=folder, **{"logic": logic, **changed})
+
+    yield run
+    sys.path[:] = path
+
+
+@pytest.fixture(scope="module")
+def sound(planted: Plants) -> RunFolder:
+    return planted()
+
+
+def test_no_difference_is_told(sound: RunFolder, planted: Plants) -> None:
+    report = diff(sound, planted(), modules=None)
+    assert report.same
+    assert report.sentence == "all 8 rounds that both have are the same bits"
+
+
+def test_a_longer_run_goes_on(sound: RunFolder, planted: Plants) -> None:
+    longer = planted({**SMALL, "rounds": 9})
+    report = diff(longer, sound, modules=None)
+    assert report.same
+    assert report.sentence.startswith("the settings differ (rounds: 9 against 8); all 8 rounds")
+    assert report.sentence.endswith(f"{sound.path} ends there, {longer.path} goes on to round 9")
+
+
+def test_a_flipped_bit_is_named_with_round_client_and_station(
+    sound: RunFolder, planted: Plants
+) -> None:
+    report = diff(sound, planted(round=6, victim=4), modules=None)
+    assert report.settings == (
+        "logic.hooks.0.round: not given against 6",
+        "logic.hooks.0.victim: not given against 4",
+    )
+    assert (report.parting.round, report.parting.client) == (6, 4)
+    assert report.station is not None
+    assert report.station.station == "Plant.send"
+    assert report.station.agrees == (True, True)
+    assert report.sentence.endswith(
+        "round 6, client 4, after Plant.send: 1 of 7,850 values differs, "
+        "the largest by 1 unit in the last place"
+    )
+
+
+def test_a_task_that_is_decoded_to_other_bits_is_named(sound: RunFolder, planted: Plants) -> None:
+    report = diff(sound, planted(round=5, victim=2, station="receive"), modules=None)
+    assert report.station is not None
+    assert (report.parting.round, report.parting.client) == (5, 2)
+    assert (report.station.end, report.station.station) == ("client", "Plant.receive")
+
+
+def test_a_fold_that_ends_in_other_bits_is_named(sound: RunFolder, planted: Plants) -> None:
+    report = diff(sound, planted(round=3, station="conclude"), modules=None)
+    assert (report.parting.round, report.parting.client) == (3, None)
+    assert report.station is not None
+    assert report.station.station == "fold"
+    assert (
+        "round 3, in the fold: the models after it differ, and its 6 updates do not: "
+        "1 of 7,850 values differs, the largest by 1 unit in the last place"
+    ) in report.sentence
+
+
+def test_other_initial_weights_are_named(planted: Plants) -> None:
+    even = {**SMALL, "rounds": 2, "compute": {**TREE["compute"], "partition": "iid"}}
+    report = diff(planted(even), planted({**even, "seed": 5}), modules=None)
+    assert report.settings == ("seed: 1 against 5",)
+    assert report.parting.round == 1
+    assert report.station is not None
+    assert report.station.station == "initial weights"
+
+
+def test_a_fault_that_is_not_in_the_run_is_told_with_the_run_that_has_none(
+    sound: RunFolder, planted: Plants, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setenv("PLANTED_BIT", "7 1 send")
+        faulty = planted()
+    report = diff(faulty, sound, modules=None)
+    assert report.settings == ()
+    assert (report.parting.round, report.parting.client) == (7, 1)
+    assert report.station is not None
+    assert report.station.agrees == (False, True)
+    assert report.sentence == (
+        "round 7, client 1: its updates differ; replayed here, both give the same bits, those that "
+        f"{sound.path} recorded, so that {faulty.path} ran other code, in another environment, or "
+        "on another machine"
+    )
+
+
+def test_a_bit_in_200_rounds_is_found_by_running_a_few_of_them(
+    planted: Plants, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long = {
+        "rounds": 200,
+        "run": {"checkpoint": {"every": 10, "keep": {"every": 10}}},
+        "clients": 4,
+        "compute": {**TREE["compute"], "train": {"steps": 1}, "evaluate": {"every": 50}},
+    }
+    runs = planted(long), planted(long, round=137, victim=3)
+    begun: list[int] = []
+    record = Server.checkpoint
+
+    def noted(self: Server) -> Any:
+        begun.append(self.state.round)
+        return record(self)
+
+    monkeypatch.setattr(Server, "checkpoint", noted)
+    report = diff(*runs, modules=None)
+    assert (report.parting.round, report.parting.client) == (137, 3)
+    assert report.station is not None
+    assert report.station.station == "Plant.send"
+    assert begun == 2 * [131, 132, 133, 134, 135, 136]  # from the checkpoints of round 130
+
+
+def changed(run: RunFolder, folder: Path, file: str, **values: Any) -> RunFolder:
+    """A copy of a run in whose records of round 3 something is another."""
+    path = Path(shutil.copytree(run.path, folder / "other"))
+    lines = JsonLines(path / file)
+    records = list(lines.read())
+    lines.path.unlink()
+    at = [one for one in records if one["round"] == 3][-1]
+    lines.append({**one, **(values if one is at else {})} for one in records)
+    return RunFolder.open(path)
+
+
+def test_clients_with_other_fates_or_samples_are_named(
+    sound: RunFolder, planted: Plants, tmp_path: Path
+) -> None:
+    slower = planted(round=3, victim=5)
+    for values, text in (
+        ({"status": "lost", "reason": "too late"}, "it was accepted against lost (too late)"),
+        ({"samples": 7}, "samples against 7"),
+    ):
+        other = changed(slower, tmp_path / text[:6].strip(), "clients.jsonl", **values)
+        report = diff(sound, other, modules=None)
+        assert (report.parting.round, report.parting.client) == (3, 5)
+        assert text in report.sentence
+
+
+def test_records_without_hashes_are_refused(sound: RunFolder, tmp_path: Path) -> None:
+    other = changed(sound, tmp_path, "rounds.jsonl", chain=None)
+    with pytest.raises(RunError, match="round 3 has no hashes to compare"):
+        diff(sound, other, modules=None)
+
+
+def test_the_command_says_it_in_one_sentence(
+    sound: RunFolder, planted: Plants, tmp_path: Path
+) -> None:
+    other = planted(round=6, victim=4)
+    said = fedmx("diff", sound.path, other.path, "--own-modules", cwd=tmp_path)
+    assert said.code == 3, said.err
+    (line,) = said.out.splitlines()
+    assert "round 6, client 4, after Plant.send: 1 of 7,850 values differs" in line

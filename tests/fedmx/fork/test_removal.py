@@ -1,0 +1,188 @@
+"""A fork without a client is the run that never had it, where that is possible, and says so."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedmx import Experiment, RunFolder, simulate
+from fedmx.fork import fork
+from fedmx.fork.removal import first_rounds
+from fedmx.run import RunError
+from layers.logic import LogicError, Plan, single_lanes
+from layers.logic.seeds import generator
+from layers.logic.selectors.by_size import BySize
+from layers.logic.selectors.replacement import replaced
+from layers.logic.selectors.weighted import draw_uniform
+from tests.fedmx.fork.parents import TREE, chain, cohorts, ended, models
+from tests.fedmx.recorded_runs import record
+
+BY_SIZE = {
+    "selector": {"name": "by-size", "count": 2},
+    "aggregator": {"name": "mean", "weights": "uniform"},
+}
+
+
+@pytest.fixture(scope="module")
+def parent(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    return record(Experiment(**TREE), tmp_path_factory.mktemp("runs"))
+
+
+@pytest.fixture(scope="module")
+def by_size(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    return record(Experiment(**{**TREE, "logic": BY_SIZE}), tmp_path_factory.mktemp("runs"))
+
+
+def comes_late(run: RunFolder) -> int:
+    """The client whose first round is the last of all first rounds."""
+    first = {one: round for one, round in first_rounds(run, range(6)).items() if round}
+    return max(first, key=first.__getitem__)
+
+
+def test_a_fork_without_a_client_is_the_run_that_never_had_it(
+    parent: RunFolder, tmp_path: Path
+) -> None:
+    gone = comes_late(parent)
+    made = fork(parent, without=[gone])
+    assert made.origin.round == first_rounds(parent, [gone])[gone] - 1 > 0
+    assert made.origin.exact is True
+    assert made.origin.note.startswith(f"Exact removal of client {gone}: ")
+    never_had_it = record(Experiment(**TREE, without=[gone]), tmp_path)
+    assert chain(ended(made)) == chain(never_had_it)
+    assert not any(gone in cohort for cohort in cohorts(made.folder))
+    assert models(made.folder)[-1] != models(parent)[-1]
+
+
+def test_it_is_that_run_on_worker_processes_too(parent: RunFolder, tmp_path: Path) -> None:
+    gone = comes_late(parent)
+    processes = {"processes": 2}
+    never_had_it = record(Experiment(**TREE, without=[gone], executor=processes), tmp_path)
+    assert chain(ended(fork(parent, without=[gone]))) == chain(never_had_it)
+
+
+def test_the_rounds_that_did_not_select_it_have_the_same_cohorts(parent: RunFolder) -> None:
+    gone = comes_late(parent)
+    without = cohorts(ended(fork(parent, without=[gone])))
+    for cohort, other in zip(cohorts(parent), without, strict=True):
+        assert len(other) == len(cohort) == 2
+        if gone not in cohort:
+            assert other == cohort
+        else:
+            assert {*cohort} - {gone} < {*other}
+
+
+def test_an_early_fork_that_begins_before_the_client_is_exact_too(parent: RunFolder) -> None:
+    gone = comes_late(parent)
+    made = fork(parent, 1, without=[gone])
+    assert made.origin.exact is True
+    assert chain(ended(made)) == chain(ended(fork(parent, without=[gone])))
+
+
+def test_a_fork_after_its_first_round_says_that_the_model_holds_what_it_sent(
+    parent: RunFolder,
+) -> None:
+    gone = comes_late(parent)
+    first = first_rounds(parent, [gone])[gone]
+    made = fork(parent, first, without=[gone])
+    assert made.origin.exact is False
+    assert made.origin.note == (
+        f"No exact removal of client {gone}: the model after round {first} holds what it sent "
+        f"(client {gone} from round {first} on). A fork after round {first - 1} is exact."
+    )
+    late = [cohort for cohort in cohorts(ended(made))[first:] if gone in cohort]
+    assert late == []
+
+
+def test_where_the_client_decided_who_was_selected_the_fork_begins_anew_or_says_so(
+    by_size: RunFolder, tmp_path: Path
+) -> None:
+    gone = comes_late(by_size)
+    made = fork(by_size, without=[gone])
+    assert (made.origin.round, made.origin.exact) == (0, True)
+    assert "BySize does not select by the clients' numbers alone" in made.origin.note
+    never_had_it = record(Experiment(**{**TREE, "logic": BY_SIZE}, without=[gone]), tmp_path)
+    assert chain(ended(made)) == chain(never_had_it)
+    later = fork(by_size, 1, without=[gone])
+    assert later.origin.exact is False
+    assert later.origin.note.startswith(f"No exact removal of client {gone}: BySize does not ")
+
+
+def test_a_fork_of_a_fork_remembers_who_decided_before(by_size: RunFolder) -> None:
+    gone = comes_late(by_size)
+    uniform = ended(fork(by_size, 1, ["logic={selector: {name: uniform, count: 2}}"]))
+    made = fork(uniform, 1, without=[gone])
+    assert made.origin.exact is False
+
+
+def test_a_client_that_never_took_part_is_not_removed(tmp_path: Path) -> None:
+    run = record(Experiment(**{**TREE, "rounds": 1}), tmp_path)
+    (idle, *_) = [one for one, first in first_rounds(run, range(6)).items() if first is None]
+    with pytest.raises(RunError, match="took part in no round, so the run is already the one"):
+        fork(run, without=[idle])
+
+
+@pytest.mark.parametrize(
+    "logic",
+    [
+        {"preset": {"name": "fedsso", "beta": 0.75}},
+        {"preset": {"name": "oort", "fraction": 0.75}},
+        {"preset": {"name": "astraea", "gamma": 2}},
+        {"selector": {"name": "round-robin", "count": 2}},
+        {"selector": {"name": "uniform", "fraction": 1.0}},
+    ],
+)
+def test_nobody_asks_a_client_that_a_run_is_without(logic: dict[str, Any]) -> None:
+    given = Experiment(**{**TREE, "logic": logic, "rounds": 3}, without=[1, 4])
+    with simulate(given) as simulation:
+        for round in simulation:
+            assert round.report.clients
+            assert {one.client for one in round.report.clients} <= {0, 2, 3, 5}
+
+
+def test_a_run_is_without_a_client_that_is_away_now_and_then() -> None:
+    clock = {"devices": "lognormal", "availability": {"name": "chance", "share": 0.5, "span_s": 5}}
+    logic = {"min_updates": 0}
+    given = Experiment(**{**TREE, "logic": logic, "rounds": 9}, clock=clock, without=[1, 4])
+    with simulate(given) as simulation:
+        for round in simulation:
+            assert {one.client for one in round.report.clients} <= {0, 2, 3, 5}
+            assert round.report.clients
+
+
+def test_a_replaced_cohort_is_a_uniform_draw_of_the_others() -> None:
+    clients, draws = range(5), 6000
+    found: Counter[tuple[int, ...]] = Counter()
+    for seed in range(draws):
+        drawn = draw_uniform(generator(seed, "select", 1), 5, 2)
+        plan = Plan(single_lanes(drawn.tolist()), enough=2)
+        without = replaced(plan, clients, (3,), seed, 1)
+        if 3 not in plan.clients:
+            assert without is plan
+        found[without.clients] += 1
+    pairs = list(combinations([0, 1, 2, 4], 2))
+    assert set(found) == set(pairs)
+    for pair in pairs:  # five standard deviations
+        assert abs(found[pair] - draws / 6) < 5 * (draws * 5 / 36) ** 0.5
+
+
+def test_where_nobody_is_left_to_replace_it_the_cohort_is_smaller() -> None:
+    plan = Plan(single_lanes([0, 1, 2]), enough=3)
+    assert replaced(plan, [0, 1, 2], (1,), 1, 1) == Plan(single_lanes([0, 2]), enough=2)
+    everybody = replaced(plan, [0, 1, 2], (0, 1, 2), 1, 1)
+    assert (everybody.lanes, everybody.enough) == ((), 1)
+
+
+def test_a_logic_replaces_clients_only_if_they_are_selected_by_number() -> None:
+    from dataclasses import replace
+
+    from fedmx import Assembly
+    from tests.fedmx.algorithms import experiment
+
+    logic = Assembly(experiment({})).logic
+    assert replace(logic, without=(1,)).without == (1,)
+    with pytest.raises(LogicError, match="BySize looks at more than the clients' numbers"):
+        replace(logic, selector=BySize(), without=(1,))

@@ -1,0 +1,187 @@
+"""The file of a pack: one changed byte is found, and nothing is hidden in it."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedmx.pack.container import MANIFEST, MOST_MEMBERS, members_of, sha256, to_bytes
+from fedmx.pack.errors import PackError
+from fedmx.pack.manifest import Data, Manifest
+from fedmx.pack.pack_file import PackFile, packed
+
+MEMBERS = {
+    "run.json": b'{"format": 2, "facts": {}}',
+    "experiment.yaml": b"rounds: 1\n",
+    "status.json": b"{}",
+    "rounds.jsonl": b'{"round": 1}\n',
+    "clients.jsonl": b'{"round": 1, "client": 0}\n',
+    "model.safetensors": bytes(range(64)),
+    "modules/mine.py": b"class Mine: ...\n",
+    "modules/more/__init__.py": b"",
+}
+
+
+def small(**more: bytes) -> bytes:
+    data = Data(name="d", sha256="0" * 64, partition_sha256=None, sizes=(1, 2), test=3)
+    manifest = Manifest(run="small", members={}, data=data, weights=("w",), buffers=(), packages={})
+    return packed(manifest, {**MEMBERS, **more})
+
+
+CONTENT = small()
+
+
+def test_what_is_packed_is_read_again_in_the_same_bytes() -> None:
+    pack = PackFile.of_bytes(CONTENT)
+    assert pack.members == MEMBERS
+    assert pack.modules == {"mine.py": "class Mine: ...\n", "more/__init__.py": ""}
+    assert pack.sha256 == sha256(CONTENT)
+    assert packed(pack.manifest, pack.members) == CONTENT
+
+
+def test_any_zip_program_opens_a_pack() -> None:
+    with zipfile.ZipFile(io.BytesIO(CONTENT)) as archive:
+        assert archive.testzip() is None
+        assert {name: archive.read(name) for name in archive.namelist() if name != MANIFEST} == (
+            MEMBERS
+        )
+
+
+def test_the_order_in_which_members_are_given_changes_no_byte() -> None:
+    members = {**MEMBERS, MANIFEST: b"{}"}
+    assert to_bytes(dict(reversed(members.items()))) == to_bytes(members)
+
+
+def test_every_single_changed_byte_is_found() -> None:
+    for place in range(len(CONTENT)):
+        for flipped in (0x01, 0x20, 0x80, 0xFF):
+            changed = bytearray(CONTENT)
+            changed[place] ^= flipped
+            with pytest.raises(PackError):
+                PackFile.of_bytes(bytes(changed))
+
+
+@given(st.integers(0, len(CONTENT)), st.binary(max_size=8), st.integers(0, 8))
+def test_bytes_put_in_or_taken_out_anywhere_are_found(
+    place: int, put_in: bytes, taken: int
+) -> None:
+    changed = CONTENT[:place] + put_in + CONTENT[place + taken :]
+    if changed != CONTENT:
+        with pytest.raises(PackError):
+            PackFile.of_bytes(changed)
+
+
+def resealed(members: dict[str, bytes], **how: object) -> bytes:
+    """A ZIP with any names, whose seal and table are right."""
+    table = {n: {"bytes": len(one), "sha256": sha256(one)} for n, one in members.items()}
+    manifest = json.loads(PackFile.of_bytes(CONTENT).manifest.to_bytes())
+    text = json.dumps({**manifest, "members": table}).encode()
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", **how) as archive:  # type: ignore[call-overload]
+        for name, content in {MANIFEST: text, **members}.items():
+            archive.writestr(zipfile.ZipInfo(name), content, archive.compression)
+        archive.comment = b"fedmx pack " + sha256(text).encode()
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "../outside.py",
+        "/etc/passwd",
+        "modules/../../outside.py",
+        "modules/.hidden.py",
+        "modules/a/../b.py",
+        "modules\\a.py",
+        "modules/a.so",
+        "modules/a.pth",
+        "modules/" + "a/" * 30 + "a.py",
+        "modules/" + "a" * 300 + ".py",
+        "modules/ü.py",
+        "checkpoints/round-000001.safetensors",
+        "lock",
+        "RUN.JSON",
+        "",
+    ],
+)
+def test_no_other_name_is_in_a_pack(name: str, tmp_path: Path) -> None:
+    with pytest.raises(PackError, match=r"not a pack: it has the member|damaged|no name"):
+        PackFile.of_bytes(resealed({**MEMBERS, name: b"x"}))
+    with pytest.raises(PackError, match="no name of a pack's member"):
+        small(**{name: b"x"})
+
+
+def test_a_module_in_the_place_of_one_of_pythons_or_fedmxs_is_refused() -> None:
+    for name in ("modules/json.py", "modules/fedmx/__init__.py", "modules/layers/errors.py"):
+        with pytest.raises(PackError, match="has the name of one of Python's or fedmx's"):
+            PackFile.of_bytes(small(**{name: b""}))
+
+
+def test_a_bomb_is_refused_before_it_is_unpacked() -> None:
+    bomb = resealed({**MEMBERS, "course.jsonl": bytes(50 << 20)}, compression=zipfile.ZIP_DEFLATED)
+    assert len(bomb) < 1 << 20
+    with pytest.raises(PackError, match="not stored as it is"):
+        PackFile.of_bytes(bomb)
+    many = {f"modules/m{number}.py": b"" for number in range(MOST_MEMBERS)}
+    with pytest.raises(PackError, match="members; a pack has at most"):
+        PackFile.of_bytes(resealed({**MEMBERS, **many}))
+
+
+def test_two_members_of_one_name_are_refused() -> None:
+    file = io.BytesIO(CONTENT)
+    with zipfile.ZipFile(file, "a") as archive, pytest.warns(UserWarning, match="Duplicate"):
+        archive.writestr("rounds.jsonl", b"another")
+    with pytest.raises(PackError, match=r"it has the member 'rounds.jsonl'"):
+        PackFile.of_bytes(file.getvalue())
+
+
+def test_what_is_hidden_between_the_members_is_found() -> None:
+    file = io.BytesIO(CONTENT)
+    with zipfile.ZipFile(file, "a") as archive:  # the directory moves behind what is put in
+        archive.fp.seek(archive.start_dir)  # type: ignore[union-attr]
+        archive.fp.write(b"hidden")  # type: ignore[union-attr]
+        archive.start_dir += 6
+        archive._didModify = True
+    with zipfile.ZipFile(file) as archive:
+        assert archive.testzip() is None
+    with pytest.raises(PackError, match="more in the file than its members"):
+        PackFile.of_bytes(file.getvalue())
+
+
+def test_a_member_that_the_manifest_does_not_name_is_found() -> None:
+    members = members_of(CONTENT)
+    members["words.json"] = b"[]"
+    with pytest.raises(PackError, match=r"words.json is not in its manifest"):
+        PackFile.of_bytes(to_bytes(members))
+
+
+def test_a_pack_of_a_later_format_says_so() -> None:
+    members = members_of(CONTENT)
+    manifest = {**json.loads(members[MANIFEST]), "format": 2, "new": 1}
+    with pytest.raises(PackError, match="has format 2, this fedmx reads up to 1"):
+        PackFile.of_bytes(to_bytes({**members, MANIFEST: json.dumps(manifest).encode()}))
+
+
+@pytest.mark.parametrize("content", [b"", b"PK", b"x" * 1000, b"[]", CONTENT[:-1]])
+def test_another_file_is_no_pack(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "x.fedmx"
+    path.write_bytes(content)
+    with pytest.raises(PackError, match=r"x\.fedmx: (not a pack|damaged)"):
+        PackFile.read(path)
+    with pytest.raises(PackError, match="cannot read it"):
+        PackFile.read(tmp_path / "nothing.fedmx")
+
+
+def test_unpacking_leaves_nothing_if_it_is_no_run_folder(tmp_path: Path) -> None:
+    with pytest.raises(PackError, match=r"^the pack holds no run: run\.json: damaged"):
+        PackFile.of_bytes(CONTENT).unpack(tmp_path / "folder")
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "there").mkdir()
+    with pytest.raises(PackError, match="it exists"):
+        PackFile.of_bytes(CONTENT).unpack(tmp_path / "there")

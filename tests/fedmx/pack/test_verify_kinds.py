@@ -1,0 +1,66 @@
+"""Experiments of every kind are packed, and run again in the same bits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedmx.pack import pack, verify
+from tests.fedmx.kinds import KINDS, TREE
+from tests.fedmx.recorded_runs import run_of
+
+ATTACK = """
+from dataclasses import replace
+import numpy as np
+from fedmx import ClientHalf, Hook
+
+class Attack(Hook):
+    def client(self):
+        return Attacking()
+
+class Attacking(ClientHalf):
+    def send(self, update, context):
+        if (context.client, context.round) != (2, 3):
+            return update
+        signs = np.where(np.arange(update.delta.size) % 2, 1, -1).astype(np.float32)
+        return replace(update, delta=np.float32(3e38) * signs)
+"""
+BLOBS: dict[str, Any] = {
+    "compute": {"model": "logistic", "data": "blobs", "evaluate": {"per_client": False}}
+}
+SEVERAL = {
+    "data that come client by client": BLOBS,
+    **{name: KINDS[name] for name in ("projected stc", "scaffold", "online knapsack")},
+    "assets": KINDS["assets"],
+    "batch norm": KINDS["batch norm"],
+}
+
+
+@pytest.mark.parametrize("kind", SEVERAL)
+def test_a_packed_run_ends_in_the_same_bits(kind: str, kind_folder: Path, tmp_path: Path) -> None:
+    small = {**TREE, "compute": {**TREE["compute"], "model": "logistic"}}
+    folder = run_of(tmp_path, modules=kind_folder, **{**small, **SEVERAL[kind]})
+    made = pack(folder, tmp_path / "x.fedmx", modules=None)
+    found = verify(tmp_path / "x.fedmx", trust=bool(made.modules))
+    assert (found.outcome, found.reason) == ("same bits", "")
+    assert found.recorded.model_sha256 == folder.rounds()[-1]["model_sha256"]
+    assert set(made.modules) == ({"kind_models.py"} if kind == "batch norm" else set())
+    assert bool(made.manifest.buffers) == (kind == "batch norm")
+
+
+def test_a_run_that_stepped_back_ends_in_the_same_bits(tmp_path: Path) -> None:
+    (tmp_path / "packed_attack.py").write_text(ATTACK)
+    logic = {
+        "selector": {"name": "uniform", "fraction": 1.0},
+        "hooks": ["packed_attack:Attack"],
+        "max_update": None,
+    }
+    folder = run_of(tmp_path, modules=tmp_path, **{**TREE, "rounds": 5, "logic": logic})
+    assert any("stepped_back" in record for record in folder.rounds())
+    pack(folder, tmp_path / "x.fedmx", modules=None)
+    told: list[int] = []
+    found = verify(tmp_path / "x.fedmx", trust=True, on_round=lambda round, _: told.append(round))
+    assert (found.outcome, found.reason) == ("same bits", "")
+    assert told == [1, 2, 3, 4, 5]

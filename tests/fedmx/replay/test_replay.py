@@ -1,0 +1,217 @@
+"""Every round of a run, and every client's part in it, replays to the recorded bits."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedmx import FedmxError, RunFolder
+from fedmx.diff import diff
+from fedmx.fork import fork
+from fedmx.replay import RecordedRun, ReplayReport, replay
+from fedmx.run import RunError
+from fedmx.run.json_lines import JsonLines
+from tests.fedmx import kinds
+from tests.fedmx.recorded_runs import run_of
+
+MINE = None  # every module
+EXECUTORS: dict[str, Any] = {"serial": {}, "processes": {"processes": 2}}
+
+
+@pytest.fixture(scope="module", params=list(kinds.KINDS))
+def run(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, kind_folder: Path
+) -> RunFolder:
+    """Three rounds of one kind, with checkpoints of rounds 2 and 3."""
+    tree = {**kinds.TREE, **kinds.KINDS[request.param], "run": {"checkpoint": {"every": 2}}}
+    return run_of(tmp_path_factory.mktemp("runs"), modules=kind_folder, **tree)
+
+
+def parts_of(run: RunFolder) -> Iterator[tuple[dict[str, Any], ReplayReport]]:
+    """The record of each client's part in each round, and its replay."""
+    opened = RecordedRun.open(run, modules=None)
+    for record in run.clients():
+        yield record, replay(opened, record["round"], record["client"])
+
+
+def test_every_round_replays_to_the_recorded_bits(run: RunFolder) -> None:
+    report = replay(run, modules=None)
+    assert [one.round for one in report.rounds] == [1, 2, 3]
+    assert report.same is True
+    assert all(one.updates for one in report.rounds)
+
+
+def test_every_part_of_a_client_replays_to_its_recorded_update(run: RunFolder) -> None:
+    compared = 0
+    for record, report in parts_of(run):
+        part = report.part
+        assert part is not None
+        assert part.fate is not None
+        assert (part.fate.status, part.fate.reason) == (record["status"], record["reason"])
+        assert part.same is (True if record["status"] == "accepted" else None)
+        compared += part.same is True
+    assert compared > 3
+
+
+@pytest.mark.parametrize("name", ["projected stc", "scaffold", "online knapsack"])
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_what_any_executor_recorded_replays_on_any_executor(
+    name: str, executor: str, tmp_path: Path
+) -> None:
+    run = run_of(tmp_path, **{**kinds.TREE, **kinds.KINDS[name], "executor": EXECUTORS[executor]})
+    for other in EXECUTORS:
+        overrides = ["executor=serial" if other == "serial" else "executor.processes=2"]
+        report = replay(run, overrides=overrides)
+        assert report.same is True
+        assert len(report.rounds) == 3
+    parts = {replay(run, one["round"], one["client"]).same for one in run.clients(3)}
+    assert parts <= {True, None}
+    assert True in parts
+
+
+def test_a_part_shows_what_each_station_did_in_order(halving: RunFolder) -> None:
+    part = replay(halving, 4, 3, modules=MINE).part
+    assert part is not None
+    assert [(one.end, one.station) for one in part.passages] == [
+        ("server", "start"),
+        ("server", "Stc.send"),
+        ("client", "task"),
+        ("client", "Stc.receive"),
+        ("client", "training"),
+        ("client", "Halving.send"),
+        ("client", "Stc.send"),
+        ("client", "message"),
+        ("server", "Stc.receive"),
+        ("server", "Halving.receive"),
+        ("server", "decoded"),
+    ]
+    by_station = {one.station: one for one in part.passages}
+    (record,) = [one for one in halving.clients(4) if one["client"] == 3]
+    training, halved = by_station["training"], by_station["Halving.send"]
+    assert training.notes["loss"] == record["loss"]
+    assert training.notes["steps"] == record["steps"]
+    assert halved.numbers.norm == pytest.approx(training.numbers.norm / 2)
+    assert by_station["decoded"].numbers.zeros == pytest.approx(0.9, abs=0.01)
+    assert by_station["message"].bytes < training.bytes
+    assert by_station["message"].bytes <= record["up_bytes"]
+    assert by_station["message"].sha256 == record["update_sha256"][0]
+    assert all(one.numbers.not_finite == 0 for one in part.passages)
+
+
+def test_only_the_part_that_was_asked_for_is_worked_on(
+    halving: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fedmx.client.participant import Participant
+
+    worked: list[tuple[int, int]] = []
+    train = Participant.train
+
+    def noted(self: Participant, task: Any) -> Any:
+        worked.append((task.round, self.client))
+        return train(self, task)
+
+    monkeypatch.setattr(Participant, "train", noted)
+    assert replay(halving, 5, 3, modules=MINE).same is True  # from the checkpoint of round 4
+    assert worked == [(5, 3)]
+
+
+def changed(run: RunFolder, folder: Path, file: str, **values: Any) -> Path:
+    """A copy of a run in whose records of round 3 something is another."""
+    path = Path(shutil.copytree(run.path, folder / "other"))
+    lines = JsonLines(path / file)
+    records = list(lines.read())
+    lines.path.unlink()
+    lines.append({**one, **(values if one["round"] == 3 else {})} for one in records)
+    return path
+
+
+def test_a_round_whose_model_is_another_is_found(halving: RunFolder, tmp_path: Path) -> None:
+    other = changed(halving, tmp_path, "rounds.jsonl", model_sha256="0" * 64)
+    report = replay(other, modules=MINE)
+    assert report.same is False
+    assert [one.round for one in report.rounds if not one.same] == [3]
+
+
+def test_a_record_that_was_changed_is_found(halving: RunFolder, tmp_path: Path) -> None:
+    other = changed(halving, tmp_path, "rounds.jsonl", accuracy=0.999)
+    report = replay(other, 3, modules=MINE)
+    (found,) = report.rounds
+    assert not found.same
+    assert found.model_sha256 == found.recorded_model_sha256
+
+
+def test_an_update_that_is_another_is_found(halving: RunFolder, tmp_path: Path) -> None:
+    other = changed(halving, tmp_path, "clients.jsonl", update_sha256=["0" * 64])
+    assert replay(other, 3, modules=MINE).rounds[0].differing == (0, 1, 2, 3, 4, 5)
+    assert replay(other, 3, 2, modules=MINE).same is False
+    assert replay(other, 4, 2, modules=MINE).same is True
+
+
+def test_records_without_hashes_cannot_be_compared(halving: RunFolder, tmp_path: Path) -> None:
+    other = changed(halving, tmp_path, "rounds.jsonl", chain=None)
+    with pytest.raises(RunError, match="round 3 has no hashes to compare with; an earlier version"):
+        replay(other, modules=MINE)
+
+
+def test_who_had_no_part_is_told_with_those_who_had(tmp_path: Path) -> None:
+    run = run_of(tmp_path, rounds=2)
+    clients = sorted(record["client"] for record in run.clients(2))
+    absent = next(one for one in range(6) if one not in clients)
+    listed = ", ".join(map(str, clients))
+    with pytest.raises(
+        RunError, match=f"{absent} has no part in round 2; its clients are {listed}"
+    ):
+        replay(run, 2, absent)
+
+
+def test_what_is_not_there_is_told_in_one_line(halving: RunFolder) -> None:
+    with pytest.raises(RunError, match="round 9 is not recorded"):
+        replay(halving, 9, modules=MINE)
+    with pytest.raises(RunError, match="a client's part needs a round"):
+        replay(halving, client=3, modules=MINE)
+    with pytest.raises(FedmxError, match=r"unknown method .*'Stc.sned'; did you mean"):
+        replay(halving, 2, 3, stop_at="Stc.sned", modules=MINE)
+
+
+def test_a_fork_is_replayed_from_where_it_goes_its_own_way(tmp_path: Path) -> None:
+    run = run_of(tmp_path, rounds=4)
+    made = fork(run.path, round=2, overrides=["compute.train.learning_rate=0.2"])
+    for _ in made.rounds():
+        pass
+    report = replay(made.folder)
+    assert [one.round for one in report.rounds] == [3, 4]
+    assert report.same is True
+    found = diff(run, made.folder)
+    assert found.settings == ("compute.train.learning_rate: 0.05 against 0.2",)
+    assert found.parting.round == 3
+    assert found.station is not None
+    assert found.station.station == "task"
+    assert str(found.station.other) == "learning rate 0.05 against 0.2"
+
+
+@pytest.mark.parametrize("name", ["projected stc", "scaffold"])
+def test_a_deployed_run_replays_by_its_course(name: str, tmp_path: Path) -> None:
+    run = run_of(tmp_path, deployed=True, **{**kinds.TREE, **kinds.KINDS[name]})
+    report = replay(run)
+    assert [one.round for one in report.rounds] == [1, 2, 3]
+    assert report.same is True
+    for record, part in parts_of(run):
+        assert record["status"] == "accepted"
+        assert part.same is True
+
+
+def test_a_damaged_record_is_named_and_the_others_are_replayed(
+    run: RunFolder, tmp_path: Path
+) -> None:
+    copy = Path(shutil.copytree(run.path, tmp_path / "copy"))
+    lines = (copy / "rounds.jsonl").read_bytes()
+    (copy / "rounds.jsonl").write_bytes(lines.replace(b"accuracy", b"accurbcy", 1))
+    with pytest.raises(RunError) as caught:
+        replay(copy, modules=None)
+    assert "no sound record of round 1" in str(caught.value)
+    assert f"{copy / 'rounds.jsonl'}:1: the line is damaged" in str(caught.value)
+    assert replay(copy, 3, modules=None).same is True

@@ -1,0 +1,110 @@
+"""`fedmx replay` as it is typed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from fedmx import RunFolder
+from tests.fedmx.command_line import fedmx
+from tests.fedmx.recorded_runs import run_of
+
+
+def test_a_whole_run_is_replayed_round_by_round(halving: RunFolder, tmp_path: Path) -> None:
+    said = fedmx("replay", halving.path, "--own-modules", cwd=tmp_path)
+    assert said.code == 0, said.err
+    rounds = [f"round {number}: the same bits, 6 updates" for number in range(1, 7)]
+    assert said.out.splitlines() == [*rounds, "6 rounds replayed to the recorded bits"]
+
+
+def test_the_debugger_stops_where_it_was_told_with_the_real_values(
+    halving: RunFolder, tmp_path: Path
+) -> None:
+    words = ("replay", halving.path, "--own-modules", "--round", "5", "--client", "3")
+    stop = "--break=replayed_halving:Halve.send"
+    typed = "p context.round, context.client, update.delta.size\nn\nn\np half.size\nc\n"
+    said = fedmx(*words, stop, cwd=tmp_path, typed=typed)
+    assert said.code == 0, said.err
+    lines = said.out.splitlines()
+    assert lines[0].endswith("replayed_halving.py(20)send()")
+    assert lines[1] == "-> half = update.delta * np.float32(0.5)"
+    assert lines[2] == "(Pdb) (5, 3, 7850)"
+    assert sum(line.endswith("replayed_halving.py(20)send()") for line in lines) == 1
+    (record,) = [one for one in halving.clients(5) if one["client"] == 3]
+    digest = record["update_sha256"][0][:16]
+    assert lines[-1] == f"the recorded update, bit for bit: SHA-256 {digest}"
+
+
+def test_who_leaves_the_debugger_ends_the_command(halving: RunFolder, tmp_path: Path) -> None:
+    words = ("replay", halving.path, "--own-modules", "--round", "5", "--break", "Halving.receive")
+    said = fedmx(*words, cwd=tmp_path, typed="p context.client\nq\n")
+    assert said.code == 130
+    assert said.err.splitlines()[-1] == "fedmx: interrupted"
+    assert "(Pdb) 0" in said.out
+
+
+def test_a_part_is_one_object_for_the_next_program(halving: RunFolder, tmp_path: Path) -> None:
+    words = ("replay", halving.path, "--own-modules", "--round", "5", "--client", "3", "--json")
+    said = fedmx(*words, cwd=tmp_path)
+    assert said.code == 0, said.err
+    found = json.loads(said.out)
+    assert found["same"] is True
+    assert found["part"]["update_sha256"] == found["part"]["recorded_update_sha256"]
+    stations = {one["station"]: one for one in found["part"]["stations"]}
+    assert stations["Halving.send"]["end"] == "client"
+    assert stations["training"]["notes"]["steps"] > 0
+
+
+def test_own_code_does_not_run_without_permission(halving: RunFolder, tmp_path: Path) -> None:
+    said = fedmx("replay", halving.path, cwd=tmp_path)
+    assert "allow it: --own-modules" in said.error_text
+
+
+def test_a_client_without_a_round_is_refused(halving: RunFolder, tmp_path: Path) -> None:
+    said = fedmx("replay", halving.path, "--client", "3", cwd=tmp_path)
+    assert said.error_text == "--client and --break need --round; give one"
+
+
+ENDLESS = """
+from dataclasses import replace
+
+import numpy as np
+
+from fedmx import ClientHalf, Hook, ServerHalf
+
+
+class Endless(Hook):
+    def client(self):
+        return Encode()
+
+    def server(self):
+        return Decode()
+
+
+class Encode(ClientHalf):
+    def send(self, update, context):
+        context.slot.update(inverse=1 / np.zeros(3, np.float32), size=update.delta.size)
+        return replace(update, delta=update.delta[:0])
+
+
+class Decode(ServerHalf):
+    def receive(self, update, context):
+        return replace(update, delta=np.zeros(context.slot["size"], np.float32))
+"""
+
+
+def no_number(text: str) -> float:
+    raise ValueError(f"{text} is no number of JSON")
+
+
+def test_numbers_that_are_not_finite_are_null_in_the_json(tmp_path: Path) -> None:
+    (tmp_path / "replayed_endless.py").write_text(ENDLESS)
+    logic = {"selector": {"name": "uniform", "count": 1}, "hooks": ["replayed_endless:Endless"]}
+    run = run_of(tmp_path, modules=tmp_path, rounds=1, logic=logic)
+    (client,) = (one["client"] for one in run.clients())
+    words = ("replay", run.path, "--own-modules", "--round", "1", "--client", client, "--json")
+    said = fedmx(*words, cwd=tmp_path)
+    assert said.code == 0, said.err
+    found = json.loads(said.out, parse_constant=no_number)
+    (message,) = (one for one in found["part"]["stations"] if one["station"] == "message")
+    assert (message["largest"], message["not_finite"]) == (None, 3)

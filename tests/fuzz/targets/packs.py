@@ -1,0 +1,59 @@
+"""A pack: a file that anybody may have made, sealed or not.
+
+What the seal protects is read only when it is right. So each input whose members can be read at all
+is read twice: as it is, and with the seal and the table of what it holds.
+"""
+
+from __future__ import annotations
+
+import encodings.cp437  # noqa: F401, zipfile loads it once, when it reads the first name
+import io
+import json
+import zipfile
+
+from fedmx.pack.container import MANIFEST, is_name, sha256, to_bytes
+from fedmx.pack.errors import PackError
+from fedmx.pack.pack_file import PackFile
+from tests.fuzz.target import Target
+
+
+def read(data: bytes) -> None:
+    """Read a pack, and the same one with its right seal."""
+    sealed = _sealed(data)
+    with_seal = None if sealed is None else _reason(sealed)
+    reason = _reason(data)
+    if with_seal is not None or reason is not None:
+        raise PackError(with_seal or str(reason))
+
+
+def _reason(data: bytes) -> str | None:
+    try:
+        pack = PackFile.of_bytes(data)
+    except PackError as error:
+        return str(error)
+    assert all(is_name(name) for name in pack.members)
+    assert sum(map(len, pack.members.values())) < len(data)
+    return None
+
+
+def _sealed(data: bytes) -> bytes | None:
+    """Return the pack with the table and the seal of what it holds; None if that is not read."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            entries = archive.infolist()
+            stored = all(entry.compress_type == zipfile.ZIP_STORED for entry in entries)
+            if not stored or any(entry.file_size > len(data) for entry in entries):
+                return None
+            members = {entry.filename: archive.read(entry) for entry in entries}
+        manifest = json.loads(members.pop(MANIFEST))
+        manifest["members"] = {
+            name: {"bytes": len(one), "sha256": sha256(one)} for name, one in members.items()
+        }
+        return to_bytes({MANIFEST: json.dumps(manifest).encode(), **members})
+    except (zipfile.BadZipFile, EOFError, LookupError, PackError, RuntimeError, TypeError):
+        return None
+    except (OSError, ValueError):
+        return None
+
+
+TARGET = Target("pack", read, (PackError,))
