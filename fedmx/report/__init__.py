@@ -1,11 +1,12 @@
-"""Reports on runs: one HTML page, or a table for the terminal.
+"""Reports on runs: an HTML page, a table for the terminal, tables and figures for papers.
 
 Nothing here changes a run.
 """
 
 from __future__ import annotations
 
-from fedmx.report.page import write_report
-from fedmx.report.terminal import summary_text
+from fedmx.report.comparison import Comparison
+from fedmx.report.page import write_page, write_report
+from fedmx.report.terminal import comparison_text, summary_text
 
-__all__ = ["summary_text", "write_report"]
+__all__ = ["Comparison", "comparison_text", "summary_text", "write_page", "write_report"]

@@ -1,182 +1,158 @@
-"""The curves of a report: accuracy and loss against rounds, bytes and time."""
+"""The curves of a report: a line for each run, or for each group its mean and its range."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
+from fedmx.report.figures.bands import Line, band_of
 from fedmx.report.figures.html import Html
-from fedmx.report.figures.svg import (
-    COLOURS,
-    INK,
-    RUN,
-    STEPS,
-    Unit,
-    clock_units,
-    fitting_unit,
-    html_of,
-    new_figure,
-    style_axes,
-)
-from fedmx.report.records.quantities import MIB
-from fedmx.report.records.summary import Point, RunSummary
+from fedmx.report.figures.line_labels import LineEnd, label_lines
+from fedmx.report.figures.look import COLOURS, Look, line_style, marker
+from fedmx.report.figures.measures import Axis, Measure
+from fedmx.report.figures.svg import PAGE, STEPS, fitting_unit, html_of, new_figure, style_axes
+from fedmx.report.records.groups import Group
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_DASHES = ("-", "--", ":", "-.")
 _MARKERS_UP_TO = 40
+_MARKED = 8  # about as many points of a longer line have a marker
 _LOG_FROM_RATIO = 50
-
-
-class Measure(NamedTuple):
-    """A quantity on the vertical axis.
-
-    Attributes:
-        name: in captions.
-        label: on the axis, with the unit.
-        value: of a round; None where it was not measured.
-        faint: a second quantity, drawn as a thinner line.
-        band: how far a shaded band extends above and below the line.
-        share: whether the axis stays between 0 and 100 %.
-    """
-
-    name: str
-    label: str
-    value: Callable[[Point], float | None]
-    faint: Callable[[Point], float | None] | None = None
-    band: Callable[[Point], float | None] | None = None
-    share: bool = False
-
-
-class Axis(NamedTuple):
-    """A quantity on the horizontal axis.
-
-    Attributes:
-        name: in captions.
-        value: of a round, in the smallest unit; a round without a value is not drawn.
-        units: that the axis can have, from the smallest to the largest.
-    """
-
-    name: str
-    value: Callable[[Point], float | None]
-    units: Sequence[Unit]
-
-
-def _percent(share: float | None) -> float | None:
-    return None if share is None else 100 * share
-
-
-MEASURES = (
-    Measure("Accuracy", "accuracy, %", lambda p: _percent(p.accuracy), share=True),
-    Measure("Loss", "loss", lambda p: p.loss, lambda p: p.train_loss),
-)
-BY_CLIENT = Measure(
-    "Accuracy by client",
-    "accuracy, mean over clients, %",
-    lambda p: _percent(p.client_accuracy),
-    band=lambda p: _percent(p.client_deviation),
-    share=True,
-)
-AXES = (
-    Axis("rounds", lambda p: p.round, (("round", 1),)),
-    Axis(
-        "bytes",
-        lambda p: p.bytes,
-        (("up and down, KiB", 1024), ("up and down, MiB", MIB), ("up and down, GiB", 1024 * MIB)),
-    ),
-    Axis("time", lambda p: p.time_s, clock_units("time")),
-)
-VIRTUAL_TIME = Axis("virtual time", lambda p: p.virtual_s, clock_units("virtual time"))
+# An axis spans at least so much, or the noise of a flat line would look like a result.
+_LEAST_POINTS = 10  # of percent
+_LEAST_SHARE = 0.2  # of the largest value
 
 
 def draw(
-    runs: Sequence[RunSummary], measure: Measure, axis: Axis, target: float | None = None
+    groups: Sequence[Group],
+    measure: Measure,
+    axis: Axis,
+    target: float | None = None,
+    mark: int | None = None,
 ) -> Html | None:
-    """Return a figure with a line for each run, or None if no run has a value to draw."""
-    largest = max((x for run in runs for p in run.points if (x := axis.value(p))), default=0.0)
-    unit, scale = fitting_unit(axis.units, largest)
+    """Return a figure with a line for each group, or None if no run has a value to draw.
+
+    Args:
+        groups: runs, or groups of them.
+        measure: what is drawn.
+        axis: against what.
+        target: an accuracy to draw as a level line.
+        mark: a round of the last run to draw as an upright line; None: none is.
+    """
     with new_figure(5.0, 3.0) as figure:
         axes = figure.add_subplot()
-        heights = [
-            height
-            for index, run in enumerate(runs)
-            for height in _lines(axes, run, index, measure, axis, scale)
-        ]
-        if not heights:
+        if not plot(axes, groups, measure, axis, target, mark):
             return None
-        if target is not None and measure.share:
-            axes.axhline(100 * target, color=INK, linewidth=0.8, linestyle=(0, (4, 3)))
-        _style(axes, unit, measure, heights)
         return html_of(figure, f"{measure.name} against {axis.name}")
 
 
+def plot(
+    axes: Axes,
+    groups: Sequence[Group],
+    measure: Measure,
+    axis: Axis,
+    target: float | None = None,
+    mark: int | None = None,
+    look: Look = PAGE,
+    points: float = 8,
+) -> bool:
+    """Draw on axes of matplotlib what `draw` draws; False: no run has a value.
+
+    Args:
+        axes: to draw on.
+        groups: see `draw`, as all that are not here.
+        measure: see there.
+        axis: see there.
+        target: see there.
+        mark: see there.
+        look: the colours.
+        points: the size of the font of the lines' names.
+    """
+    runs = [run for group in groups for run in group.runs]
+    largest = max((x for run in runs for p in run.points if (x := axis.value(p))), default=0.0)
+    unit, scale = fitting_unit(axis.units, largest)
+    heights: list[float] = []
+    ends: list[LineEnd] = []
+    for index, group in enumerate(groups):
+        one = measure if len(groups) == 1 else measure._replace(faint=None)
+        lines = _lines(axes, group, index, one, axis, scale, look)
+        heights += [y for line in lines for _, y in line]
+        if lines:
+            ends.append(LineEnd(*lines[0][-1], group.name, look.lines[index % COLOURS]))
+    if not heights:
+        return False
+    if target is not None and measure.share:
+        axes.axhline(100 * target, color=look.ink, linewidth=0.8, linestyle=(0, (4, 3)))
+    at = next((axis.value(p) for p in runs[-1].points if p.round == mark), None)
+    if at is not None:
+        axes.axvline(at / scale, color=look.ink, linewidth=0.8, linestyle=":")
+    _style(axes, unit, measure, heights, look)
+    if len(groups) > 1 and not label_lines(axes, ends, look.ink, points):
+        axes.legend([end.name for end in ends], fontsize=points, labelcolor=look.ink)
+    return True
+
+
 def _lines(
-    axes: Axes, run: RunSummary, index: int, measure: Measure, axis: Axis, scale: float
-) -> list[float]:
-    """Draw the lines of one run, and return the heights of their points."""
-    drawn: list[float] = []
-    for value, faint in ((measure.faint, True), (measure.value, False)):
-        if value is None:
-            continue
-        pairs = [
-            (x / scale, y)
-            for p in run.points
-            if (x := axis.value(p)) is not None and (y := value(p)) is not None
-        ]
-        if not pairs:
-            continue
-        xs, ys = zip(*pairs, strict=True)
+    axes: Axes, group: Group, index: int, measure: Measure, axis: Axis, scale: float, look: Look
+) -> list[Line]:
+    """Draw the lines of one group, and return their points; the main line comes first."""
+    colour, dash = look.lines[index % COLOURS], line_style(index)
+    band = band_of(group.runs, lambda p: _scaled(axis.value(p), scale), measure.value)
+    lines = [line for line in (band.mean, *band.tails) if line]
+    if band.mean:
+        few = len(band.mean) <= _MARKERS_UP_TO
+        every = max(1, len(band.mean) // _MARKED)
         axes.plot(
-            xs,
-            ys,
-            color=RUN[index % COLOURS],
-            linestyle=_DASHES[index // COLOURS % len(_DASHES)],
-            linewidth=0.9 if faint else 1.6,
-            alpha=0.5 if faint else 1.0,
-            marker="o" if len(pairs) <= _MARKERS_UP_TO and not faint else None,
-            markersize=2.8,
+            *_columns(band.mean),
+            color=colour,
+            linestyle=dash,
+            linewidth=1.6,
+            marker=marker(index),
+            markersize=3.0,
+            markevery=1 if few else (index % every, every),
             solid_joinstyle="round",
         )
-        drawn += ys
-    if measure.band is not None:
-        _shade(axes, run, index, measure, axis, scale)
-    return drawn
+    for tail in band.tails if len(group.runs) > 1 else ():
+        axes.plot(*_columns(tail), color=colour, linestyle=dash, linewidth=0.8, alpha=0.7)
+    xs = [x for x, _ in band.mean]
+    if len(group.runs) > 1:
+        axes.fill_between(xs, band.low, band.high, color=colour, alpha=0.15, linewidth=0)
+        return lines
+    run = group.runs[0]
+    if measure.faint is not None:
+        faint = band_of([run], lambda p: _scaled(axis.value(p), scale), measure.faint).mean
+        if faint:
+            axes.plot(*_columns(faint), color=colour, linewidth=0.9, alpha=0.5)
+            lines.append(faint)
+    if measure.band is not None and xs:
+        reach = {_scaled(axis.value(p), scale): measure.band(p) or 0.0 for p in run.points}
+        low = [max(y - reach[x], 0.0) for x, y in band.mean]
+        high = [min(y + reach[x], 100.0) for x, y in band.mean]
+        axes.fill_between(xs, low, high, color=colour, alpha=0.15, linewidth=0)
+    return lines
 
 
-def _shade(
-    axes: Axes, run: RunSummary, index: int, measure: Measure, axis: Axis, scale: float
-) -> None:
-    """Shade the band around the line of one run."""
-    assert measure.band is not None
-    points = [
-        (x / scale, middle, reach)
-        for p in run.points
-        if (x := axis.value(p)) is not None
-        and (middle := measure.value(p)) is not None
-        and (reach := measure.band(p)) is not None
-    ]
-    if points:
-        axes.fill_between(
-            [x for x, _, _ in points],
-            [max(middle - reach, 0.0) for _, middle, reach in points],
-            [min(middle + reach, 100.0) for _, middle, reach in points],
-            color=RUN[index % COLOURS],
-            alpha=0.15,
-            linewidth=0,
-        )
+def _scaled(value: float | None, scale: float) -> float | None:
+    return None if value is None else value / scale
 
 
-def _style(axes: Axes, unit: str, measure: Measure, heights: Sequence[float]) -> None:
+def _columns(line: Line) -> tuple[list[float], list[float]]:
+    return [x for x, _ in line], [y for _, y in line]
+
+
+def _style(axes: Axes, unit: str, measure: Measure, heights: Sequence[float], look: Look) -> None:
     from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
-    style_axes(axes, unit, measure.label)
+    style_axes(axes, unit, measure.label, look)
     axes.set_xlim(left=0)  # from 0, so that the cost of the first round is visible
     whole = unit == "round"
     axes.xaxis.set_major_locator(MaxNLocator(nbins=6, steps=STEPS, integer=whole, min_n_ticks=1))
     if measure.share:
         low, high = axes.get_ylim()
-        axes.set_ylim(max(low, 0.0), min(high, 100.0) if low < 100 else high)
+        low, high = _widened(low, high, _LEAST_POINTS)
+        low, high = (low, high) if high <= 100 else (low - (high - 100), 100.0)
+        axes.set_ylim(max(low, 0.0), high if low >= 0 else max(high, _LEAST_POINTS))
         axes.yaxis.set_major_locator(MaxNLocator(nbins=6, steps=STEPS))
     elif min(heights) > 0 and max(heights) / min(heights) >= _LOG_FROM_RATIO:
         axes.set_yscale("log")
@@ -184,5 +160,13 @@ def _style(axes: Axes, unit: str, measure: Measure, heights: Sequence[float]) ->
         axes.yaxis.set_major_formatter(FuncFormatter(lambda height, _: f"{height:g}"))
         axes.yaxis.set_minor_locator(NullLocator())
     else:
+        least = _LEAST_SHARE * max(abs(height) for height in heights)
+        axes.set_ylim(*_widened(*axes.get_ylim(), least))
         axes.yaxis.set_major_locator(MaxNLocator(nbins=6, steps=STEPS))
     axes.ticklabel_format(axis="x", scilimits=(-3, 7), useOffset=False)
+
+
+def _widened(low: float, high: float, least: float) -> tuple[float, float]:
+    """Return limits around the same middle that are at least so far apart."""
+    more = max(0.0, least - (high - low)) / 2
+    return low - more, high + more

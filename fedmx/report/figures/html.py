@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from html import escape
+
+_MOST_COLUMNS = 4  # a table of more things has a row for each
 
 
 class Html(str):
@@ -50,3 +53,22 @@ def table(head: list[Child] | None, rows: list[list[Child]], **attributes: str |
     ]
     inner = element("table", top, element("tbody", *body), **attributes)
     return element("div", inner, class_="scroll")
+
+
+def turned(
+    corner: str, names: Sequence[Child], rows: Sequence[tuple[str, Sequence[Child]]], class_: str
+) -> Html:
+    """Return a table of things with a column for each, or with a row for each if they are many.
+
+    Args:
+        corner: what stands above the headings of the rows.
+        names: of the things, which are runs or groups of them.
+        rows: what is told of them, and a cell for each.
+        class_: of the table.
+    """
+    if len(names) <= _MOST_COLUMNS:
+        return table([corner, *names], [[label, *cells] for label, cells in rows], class_=class_)
+    things: list[list[Child]] = [
+        [name, *(cells[place] for _, cells in rows)] for place, name in enumerate(names)
+    ]
+    return table(["run", *(label for label, _ in rows)], things, class_=f"{class_} turned")

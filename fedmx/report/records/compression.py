@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fedmx.report.records.quantities import finite, mebibytes
+from fedmx.report.records.quantities import finite, mebibytes, plain
 
 FLOAT32_BYTES = 4
 TOLERANCE = 0.05  # a smaller difference comes from the headers of messages
@@ -46,9 +46,9 @@ class Compression:
         if abs(ratio - 1) < TOLERANCE:
             comparison = "as large as"
         elif ratio > 1:
-            comparison = f"{ratio:,.3g} x smaller than"
+            comparison = f"{plain(ratio)} x smaller than"
         else:
-            comparison = f"{1 / ratio:,.3g} x larger than"
+            comparison = f"{plain(1 / ratio)} x larger than"
         return f"{self.per_round} a round, {comparison} float32 ({self.float32_per_round})"
 
 

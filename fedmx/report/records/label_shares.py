@@ -46,7 +46,7 @@ def label_shares(experiment_yaml: str, clients: Sequence[int]) -> np.ndarray:
         kept |= {key: tree[key] for key in ("seed", "clients")}
         experiment = Experiment.parse(yaml.safe_dump(kept), "experiment.yaml", modules=())
         assembly = Assembly(experiment, Files(download=False))
-        classes, number = assembly.dataset.classes, len(assembly.sizes())
+        classes, number = assembly.data.dataset.classes, len(assembly.sizes())
     except (KeyError, TypeError, yaml.YAMLError):
         raise NoLabels("the experiment does not name its data") from None
     except (FedmxError, ComputeError, OSError) as error:

@@ -29,6 +29,16 @@ def number(value: float | None) -> str:
     return NOTHING if value is None else f"{value:.4g}"
 
 
+def plain(value: float, digits: int = 3, sign: str = "") -> str:
+    """Return a number with some significant digits, but never fewer than it has before the point.
+
+    With three digits 8.667 is ``8.67`` and 1234.5 is ``1,234``. With the sign ``+`` all have one.
+    """
+    if abs(value) < 10**digits - 0.5:
+        return f"{value:{sign}.{digits}g}"
+    return f"{value:{sign},.0f}"
+
+
 def mebibytes(size_bytes: float | None) -> str:
     """Return a size in MiB with three or four digits; one unit makes columns comparable."""
     if size_bytes is None:

@@ -19,8 +19,10 @@ def participation_section(run: RunSummary, label: str | None) -> Html | None:
     least, median, most = participation.spread()
     total = run.settings.get("clients", len(participation.clients))
     accepted = sum(1 for client in participation.clients if client.times["accepted"])
-    text = f"{accepted} of {total} clients had accepted updates"
-    text += f", between {least} and {most} each (median {median:g})."
+    text = f"None of the {total} clients had an accepted update."
+    if accepted:
+        text = f"{accepted} of {total} clients had accepted updates, "
+        text += f"between {least} and {most} each (median {median:g})."
     failed = sum(1 for client in participation.clients if client.failures)
     if not participation.failures:
         text += " No update was rejected and no client was lost."

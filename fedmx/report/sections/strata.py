@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedmx.report.figures.html import Html, element, join
+from fedmx.report.figures.html import Html, element
 from fedmx.report.figures.strata import draw_labels, draw_points
+from fedmx.report.figures.svg import captioned
 from fedmx.report.records.label_shares import NoLabels, label_shares
 from fedmx.report.records.strata import Strata
 
@@ -23,7 +24,7 @@ def strata_section(strata: Strata | None, experiment_yaml: str, label: str | Non
         caption = "The clustered values, projected onto two dimensions (PCA)"
         if missing:
             caption += f"; {missing:,} of {strata.clients.size:,} clients have no value"
-        figures.append(_figure(caption, draw_points(strata)))
+        figures.append(captioned(caption, draw_points(strata), "clusters"))
     left_out = None
     try:
         svg, shown = draw_labels(strata, label_shares(experiment_yaml, strata.clients.tolist()))
@@ -35,7 +36,7 @@ def strata_section(strata: Strata | None, experiment_yaml: str, label: str | Non
         caption = "Labels of the clients' samples, by the experiment's partition"
         if shown < strata.clients.size:
             caption += f"; {shown:,} of {strata.clients.size:,} clients"
-        figures.append(_figure(caption, svg))
+        figures.append(captioned(caption, svg, "labels of clusters"))
     return element(
         "section",
         element("h2", "Clusters" if label is None else f"Clusters of {label}"),
@@ -57,7 +58,3 @@ def _summary(strata: Strata) -> str:
     if strata.noise:
         text += f"; {strata.noise:,} of {strata.clients.size:,} clients are in none (noise, ✕)"
     return f"{text}."
-
-
-def _figure(caption: str, svg: Html) -> Html:
-    return element("figure", join(element("figcaption", caption), svg))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from fedmx.report.figures.html import Html, element, join
+from fedmx.report.figures.svg import captioned
 from fedmx.report.figures.timeline import MARKS, SEGMENT_STYLES, draw_timeline, shows_deadline
 from fedmx.report.records.quantities import duration
 from fedmx.report.records.timeline import Timeline
@@ -20,13 +21,12 @@ def timeline_section(timeline: Timeline | None, label: str | None) -> Html | Non
     if timeline is None:
         return None
     heading = f"Timeline of round {timeline.round}"
-    caption = element("figcaption", _caption(timeline))
     return element(
         "section",
         element("h2", heading if label is None else f"{heading} of {label}"),
         element("p", _summary(timeline)),
         element("ul", *(element("li", key) for key in _keys(timeline)), class_="legend"),
-        element("figure", caption, draw_timeline(timeline)),
+        captioned(_caption(timeline), draw_timeline(timeline), heading),
     )
 
 

@@ -14,11 +14,22 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from fedmx import RunFolder
+from fedmx.errors import FedmxError
 from fedmx.report import summary_text, write_report
-from fedmx.report.figures.curves import AXES, MEASURES, draw
-from fedmx.report.records.quantities import duration, mebibytes, number, percent, target_percent
+from fedmx.report.figures.curves import draw
+from fedmx.report.figures.measures import AXES, MEASURES
+from fedmx.report.records.comparison import common_target, comparison
+from fedmx.report.records.groups import Group
+from fedmx.report.records.quantities import (
+    duration,
+    mebibytes,
+    number,
+    percent,
+    plain,
+    target_percent,
+)
 from fedmx.report.records.settings import read_settings, table_of
-from fedmx.report.records.summary import common_target, comparison, summarise
+from fedmx.report.records.summary import summarise
 from fedmx.run import RunError
 from fedmx.run.identity import Identity
 
@@ -41,7 +52,7 @@ PLAIN = set(
         r"\w+",
         """html head title meta style body header section footer h1 h2 h3 p div span ul li pre
         figure figcaption table thead tbody tr th td details summary
-        svg g path defs use text clippath rect""",
+        a strong svg g path defs use text clippath rect""",
     )
 )
 
@@ -114,7 +125,8 @@ def holds_only_a_page(page: str) -> Reader:
         assert not name.startswith("on")
         assert name not in ("src", "srcset", "action")
         if name.endswith("href"):
-            assert (value or "").startswith("#")
+            # A figure as a file: a link that loads nothing, and what it holds is an image.
+            assert (value or "").startswith(("#", "data:image/svg+xml;base64,"))
     styles = re.findall(r"<style[^>]*>(.*?)</style>", page, flags=re.DOTALL)
     assert not any("@import" in style or "url(" in style for style in styles)
     assert not re.search(r"https?://(?!www\.w3\.org/(2000/svg|1999/xlink)\")", page)
@@ -255,6 +267,12 @@ def test_seconds_add_up_when_no_elapsed_time_was_recorded(tmp_path: Path) -> Non
     assert [point.seconds for point in summarise(run).points] == [2.0, 4.0, 6.0]
 
 
+@pytest.mark.parametrize("target", [0.0, 95, -0.5, float("nan")])
+def test_a_target_that_is_no_accuracy_is_refused(target: float) -> None:
+    with pytest.raises(FedmxError, match="target: must be an accuracy from 0 to 1"):
+        common_target([], target)
+
+
 def test_a_given_target_wins_over_the_lowest_that_an_experiment_stops_at(tmp_path: Path) -> None:
     texts = (EXPERIMENT, EXPERIMENT.replace("0.8", "0.6"), "rounds: 3\n")
     runs = [summarise(make(tmp_path, [record(1, 0.7)], text)) for text in texts]
@@ -269,7 +287,7 @@ def test_a_given_target_wins_over_the_lowest_that_an_experiment_stops_at(tmp_pat
 
 def test_runs_side_by_side_have_one_colour_each_and_the_same_axes(tmp_path: Path) -> None:
     runs = [make(tmp_path, [record(1, 0.1 * n), record(2, 0.2 * n)]) for n in (1, 2, 3)]
-    summaries = [summarise(run) for run in runs]
+    summaries = [Group.alone(summarise(run), run.name) for run in runs]
     for measure in MEASURES:
         for axis in AXES:
             figure = draw(summaries, measure, axis, 0.8)
@@ -282,10 +300,13 @@ def test_runs_side_by_side_have_one_colour_each_and_the_same_axes(tmp_path: Path
 
 
 def test_more_runs_than_colours_are_told_apart_by_their_dashes(tmp_path: Path) -> None:
-    summaries = [summarise(make(tmp_path, [record(1, 0.1), record(2, 0.2)])) for _ in range(9)]
+    runs = [make(tmp_path, [record(1, 0.1), record(2, 0.2)]) for _ in range(9)]
+    summaries = [Group.alone(summarise(run), "") for run in runs]
     figure = draw(summaries, MEASURES[0], AXES[0])
     assert figure is not None
-    lines = re.findall(r'style="(fill: none; stroke[^"]*var\(--run-0\)[^"]*)"', figure)
+    lines = re.findall(
+        r'style="(fill: none; stroke[^"]*var\(--run-0\); stroke-width: 1.6[^"]*)"', figure
+    )
     assert len(lines) == 2
     assert len(set(lines)) == 2
 
@@ -384,5 +405,16 @@ def test_quantities_have_few_digits_and_their_unit() -> None:
         "98.77 %",
         "98 %",
         "98.5 %",
+    )
+    assert [plain(one) for one in (8.6667, 999.4, 999.6, 1234.5)] == [
+        "8.67",
+        "999",
+        "1,000",
+        "1,234",
+    ]
+    assert (plain(0.5, 3, "+"), plain(-1234.0, 3, "+"), plain(1234.4, 4)) == (
+        "+0.5",
+        "-1,234",
+        "1234",
     )
     assert {percent(None), mebibytes(None), duration(None), number(None)} == {"–"}

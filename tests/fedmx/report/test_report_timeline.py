@@ -12,9 +12,12 @@ from hypothesis import strategies as st
 
 from fedmx import RunFolder
 from fedmx.report import write_report
-from fedmx.report.figures.curves import AXES, MEASURES, VIRTUAL_TIME, draw
+from fedmx.report.figures.curves import draw
+from fedmx.report.figures.measures import AXES, MEASURES, VIRTUAL_TIME
 from fedmx.report.figures.timeline import draw_timeline
-from fedmx.report.records.summary import comparison, summarise
+from fedmx.report.records.comparison import comparison
+from fedmx.report.records.groups import Group
+from fedmx.report.records.summary import summarise
 from fedmx.report.records.timeline import MAX_ROWS, Timeline, timeline_of
 from fedmx.run import RunError
 from tests.fedmx.command_line import fedmx
@@ -99,12 +102,12 @@ def test_real_and_virtual_time_are_never_on_one_axis(tmp_path: Path) -> None:
     virtual = summarise(make(tmp_path, [record(n, 100.0) for n in (1, 2)]))
     drawn: dict[str, set[str]] = {}
     for axis in (*AXES, VIRTUAL_TIME):
-        figure = draw([real, virtual], MEASURES[0], axis)
+        figure = draw([Group.alone(run, run.name) for run in (real, virtual)], MEASURES[0], axis)
         assert figure is not None
         drawn[axis.name] = set(re.findall(r"stroke: var\(--run-(\d)\)", figure))
     both = {"0", "1"}
     assert drawn == {"rounds": both, "bytes": both, "time": {"0"}, "virtual time": {"1"}}
-    assert draw([real], MEASURES[0], VIRTUAL_TIME) is None
+    assert draw([Group.alone(real, "real")], MEASURES[0], VIRTUAL_TIME) is None
 
 
 @pytest.mark.parametrize(
@@ -143,7 +146,7 @@ def test_what_a_real_server_could_not_see_is_not_told_apart(tmp_path: Path) -> N
         [("work", 0, 20)],
         [("work", 0, 30)],
     ]
-    assert "not recorded separately" in page_of(run)
+    assert "not recorded separately" in page_of(run, round=1)
     # An offer tells when training ended; its sender went away with the grant, or before it.
     clients = [
         client(1, "accepted", 0, 10, 11, None, 20),
@@ -164,8 +167,9 @@ def test_one_machine_s_times_are_not_taken_for_those_of_devices(tmp_path: Path) 
     clients = [client(1, "accepted", 0, 10, None, None, 11)]
     said = "times of the machine that simulated all clients"
     run = make(tmp_path, [record(1, 11.0, virtual=False)], clients)
-    page = page_of(run)
-    assert said in page
+    assert "Timeline" not in page_of(run), "they say nothing of the clients"
+    page = page_of(run, round=1)
+    assert said in page, "but it is drawn if it is asked for"
     assert "deadline, 1 min" not in page, "no deadline holds there"
     run.facts["mode"] = "server"
     page = page_of(run)

@@ -1,0 +1,158 @@
+"""A report says in words what became of a run, and shows no failure as a success."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedmx import RunFolder
+from fedmx.report import write_report
+from fedmx.report.records.groups import Group
+from fedmx.report.records.summary import summarise
+from fedmx.report.records.verdict import group_verdict, verdict
+
+FACTS = {"seed": 1, "mode": "simulation", "classes": 10}
+RISEN = [2.0, 1.0, 0.5, 0.4, 0.6, 0.7, 0.8]
+
+
+def run_of(
+    parent: Path,
+    accuracies: list[float | None],
+    losses: list[float | None] | None = None,
+    *,
+    name: str = "run",
+    facts: dict[str, Any] | None = None,
+    status: str = "done",
+) -> RunFolder:
+    run = RunFolder.create(parent, name, "rounds: 9\nseed: 1\n", {**FACTS, **(facts or {})})
+    losses = [1 / number for number in range(1, len(accuracies) + 1)] if losses is None else losses
+    for number, (accuracy, loss) in enumerate(zip(accuracies, losses, strict=True), start=1):
+        run.append_round(
+            {
+                "round": number,
+                "accuracy": accuracy,
+                "loss": loss,
+                "up_bytes": 2**19,
+                "down_bytes": 2**19,
+                "seconds": 1.0,
+            }
+        )
+    run.finish(status)
+    return run
+
+
+@pytest.mark.parametrize(
+    ("accuracies", "losses", "target", "words", "kind"),
+    [
+        ([0.5, 0.7, 0.8, 0.9], None, 0.8, "target 80 % after 3 rounds, 3.00 MiB", "good"),
+        ([0.9], None, 0.8, "target 80 % after 1 round, 1.00 MiB", "good"),
+        (
+            [0.5, 0.7, 0.6],
+            None,
+            0.8,
+            "target 80 % not reached, best 70.00 % after 2 rounds",
+            "plain",
+        ),
+        ([0.5, 0.7, 0.6], None, None, "best 70.00 % after 2 rounds, 2.00 MiB", "plain"),
+        ([0.1, 0.11, 0.09], None, None, "never above chance", "bad"),
+        (
+            [0.5, 0.7, 0.1, 0.1],
+            None,
+            None,
+            "at chance since round 3; best 70.00 % after 2 rounds, 2.00 MiB",
+            "bad",
+        ),
+        (
+            [0.5, 0.1, 0.1, 0.7],
+            None,
+            None,
+            "best 70.00 % after 4 rounds, 4.00 MiB",
+            "plain",
+        ),
+        (
+            [0.6] * 7,
+            RISEN,
+            None,
+            "loss rises since round 4; best 60.00 % after 1 round, 1.00 MiB",
+            "plain",
+        ),
+        (
+            [0.3, 0.3, 0.3, 0.3],
+            [2.0, 4.0, 9.0, 30.0],
+            None,
+            "loss rises since round 1; best 30.00 % after 1 round, 1.00 MiB",
+            "bad",
+        ),
+        (
+            [0.5, 0.3, 0.3],
+            [1.0, None, None],
+            None,
+            "the loss is no number since round 2; best 50.00 % after 1 round, 1.00 MiB",
+            "bad",
+        ),
+        (
+            [0.5, 0.1],
+            None,
+            0.4,
+            "target 40 % after 1 round, 1.00 MiB; at chance since round 2",
+            "bad",
+        ),
+        ([None, None], [None, None], None, "no round was evaluated", "plain"),
+        ([], [], None, "no round has ended", "plain"),
+    ],
+)
+def test_the_verdict_says_what_became_of_a_run(
+    tmp_path: Path,
+    accuracies: list[float | None],
+    losses: list[float | None] | None,
+    target: float | None,
+    words: str,
+    kind: str,
+) -> None:
+    run = run_of(tmp_path, accuracies, losses)
+    found = verdict(summarise(run), target)
+    assert (found.words, found.kind) == (words, kind)
+    write_report([run], run.report_path, target)
+    page = run.report_path.read_text("utf-8")
+    assert f'<p class="verdict {kind}">{words}</p>' in page
+    assert ('class="status done"' in page) == (kind != "bad"), "only then it is green"
+
+
+def test_one_bad_round_is_no_trend(tmp_path: Path) -> None:
+    losses: list[float | None] = [2.0, 1.0, 0.5, 0.5, 0.5, 0.5, 3.0]
+    assert verdict(summarise(run_of(tmp_path, [0.6] * 7, losses))).words.startswith("best")
+
+
+def test_chance_is_the_most_frequent_label_if_the_run_tells_it(tmp_path: Path) -> None:
+    accuracies: list[float | None] = [0.8, 0.8]
+    assert not verdict(summarise(run_of(tmp_path, accuracies))).bad
+    told = run_of(tmp_path, accuracies, name="told", facts={"chance": 0.79})
+    assert verdict(summarise(told)).words == "never above chance"
+    unknown = run_of(tmp_path, [0.1, 0.1], name="unknown", facts={"classes": None})
+    assert not verdict(summarise(unknown)).bad
+
+
+def test_a_run_that_failed_says_after_which_round(tmp_path: Path) -> None:
+    found = verdict(summarise(run_of(tmp_path, [0.5, 0.6], status="failed")))
+    assert found.words == "failed after 2 rounds; best 60.00 % after 2 rounds, 2.00 MiB"
+    assert found.bad
+
+
+def test_a_group_s_verdict_counts_its_seeds(tmp_path: Path) -> None:
+    def group(*runs: list[float | None]) -> Group:
+        found = [summarise(run_of(tmp_path, one, name=f"r{n}")) for n, one in enumerate(runs)]
+        return Group("fedavg", tuple(found), {})
+
+    fine = group([0.5, 0.8], [0.8], [0.4, 0.5, 0.9])
+    assert group_verdict(fine, 0.8).words == "target 80 % after 1 to 3 rounds, 1.00 MiB to 3.00 MiB"
+    assert group_verdict(fine, 0.8).kind == "good"
+    assert group_verdict(fine).words == "best 80.00 % to 90.00 %"
+    one_lost = group([0.5, 0.8], [0.8, 0.1, 0.1], [0.1, 0.1])
+    assert group_verdict(one_lost, 0.8).words == (
+        "2 of 3 seeds went wrong: target 80 % after 1 round, 1.00 MiB / never above chance; "
+        "target 80 % in 2 of 3 seeds after 1 to 2 rounds, 1.00 MiB to 2.00 MiB"
+    )
+    assert group_verdict(one_lost, 0.8).bad
+    assert group_verdict(group([0.5], [0.6]), 0.8).words == "target 80 % not reached in 2 seeds"
