@@ -1,0 +1,225 @@
+"""The folder of a sweep: what is varied, and a run folder for each cell and seed.
+
+::
+
+    NAME-sweep-20260131-093000/
+      sweep.json          axes, seeds, target, overrides; with a checksum, written last
+      experiment.yaml     the experiment that is varied
+      2-fedprox-0.1-s3-20260131-093012/     the run folder of cell 2 and seed 3, and so on
+      logs/               what each run wrote to stderr, a JSON object a line
+      table.csv           one row for each cell and seed
+      lock                the process that runs the sweep holds this file
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedmx.run import RunError, lock
+from fedmx.run.checksum import read_document, write_document
+from fedmx.run.durable import sync_folder, write_text_durably
+from fedmx.run.errors import DamagedError
+from fedmx.run.identity import new_folder
+from fedmx.sweeps.axes import Axis
+from fedmx.sweeps.cells import Cell, CellRun, cells_of, runs_of
+
+FILE = "sweep.json"
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a sweep is made of.
+
+    Attributes:
+        axes: the settings that vary.
+        seeds: of each cell's runs.
+        overrides: what else is set in the experiment, as after ``fedmx run --set``.
+        modules: the folder in which the experiment's own modules are.
+        target: the accuracy (0 to 1) to which rounds and bytes are counted; None: there is none.
+        sha256: of experiment.yaml.
+        started: when the sweep was begun.
+    """
+
+    axes: tuple[Axis, ...]
+    seeds: tuple[int, ...]
+    overrides: tuple[str, ...]
+    modules: str
+    target: float | None
+    sha256: str
+    started: str
+
+
+class SweepFolder:
+    """A sweep folder. Make it with `create` or `open`; hold its `lock` while you run it.
+
+    Attributes:
+        path: the folder.
+        manifest: what the sweep is made of.
+    """
+
+    def __init__(self, path: Path, manifest: Manifest) -> None:
+        self.path = path
+        self.manifest = manifest
+
+    @property
+    def experiment_path(self) -> Path:
+        """The file of the experiment that is varied."""
+        return self.path / "experiment.yaml"
+
+    @property
+    def table_path(self) -> Path:
+        """The file of the table, one row for each cell and seed."""
+        return self.path / "table.csv"
+
+    @property
+    def cells(self) -> list[Cell]:
+        """The cells, in the order of the axes."""
+        return cells_of(self.manifest.axes)
+
+    @property
+    def runs(self) -> list[CellRun]:
+        """The runs, in the order in which they are begun."""
+        return runs_of(self.cells, self.manifest.seeds)
+
+    @property
+    def process(self) -> int | None:
+        """The id of the process that runs the sweep; None: none does."""
+        return lock.holder(self.path / "lock")
+
+    def lock(self) -> contextlib.AbstractContextManager[None]:
+        """Return a context manager that holds the sweep for this process.
+
+        Raises:
+            RunError: another process holds it; the text has the process id.
+        """
+        return lock.hold(self.path / "lock")
+
+    def log_path(self, run: CellRun) -> Path:
+        """Return the file of what a run wrote to stderr."""
+        return self.path / "logs" / f"{run.name}.jsonl"
+
+    def run_path(self, run: CellRun) -> Path | None:
+        """Return the run folder of a run; None: it has none that is whole yet."""
+        found = [one.parent for one in self.path.glob(f"{run.name}-2*/run.json")]
+        return max(found, default=None)
+
+    @classmethod
+    def is_one(cls, path: Path) -> bool:
+        """Return whether a folder is a sweep's."""
+        return (path / FILE).is_file()
+
+    @classmethod
+    def create(
+        cls,
+        parent: Path,
+        name: str,
+        experiment_yaml: str,
+        *,
+        axes: Sequence[Axis],
+        seeds: Sequence[int],
+        overrides: Sequence[str],
+        modules: Path,
+        target: float | None,
+    ) -> SweepFolder:
+        """Make the folder ``parent/NAME-sweep-YYYYmmdd-HHMMSS``.
+
+        Raises:
+            RunError: it cannot be made.
+        """
+        now = datetime.datetime.now().astimezone()
+        manifest = Manifest(
+            axes=tuple(axes),
+            seeds=tuple(seeds),
+            overrides=tuple(overrides),
+            modules=str(modules),
+            target=target,
+            sha256=_sha256(experiment_yaml),
+            started=now.isoformat(timespec="seconds"),
+        )
+        try:
+            parent.mkdir(parents=True, exist_ok=True)
+            folder = cls(new_folder(parent, f"{name}-sweep", f"{now:%Y%m%d-%H%M%S}"), manifest)
+            (folder.path / "logs").mkdir()
+            write_text_durably(folder.experiment_path, experiment_yaml)
+            folder.save()
+            sync_folder(parent)
+        except OSError as error:
+            raise RunError(
+                f"{parent}: cannot make a sweep folder ({error.strerror}); "
+                "name another one in run.folder"
+            ) from None
+        return folder
+
+    @classmethod
+    def open(cls, path: Path) -> SweepFolder:
+        """Open an existing sweep folder.
+
+        Raises:
+            RunError: it is none, is damaged, or a newer fedmx wrote it.
+        """
+        if not cls.is_one(path):
+            raise RunError(f"{path}: not a sweep folder (it has no {FILE})")
+        try:
+            found, checked = read_document(path / FILE)
+            if not checked:
+                raise DamagedError(f"{path / FILE}: damaged (its checksum is missing)")
+        except DamagedError as error:
+            raise RunError(f"{error}; restore the file, or begin a new sweep") from None
+        if found.get("format") != FORMAT:
+            raise RunError(
+                f"{path}: the sweep has format {found.get('format')}, this fedmx reads {FORMAT}; "
+                "use the version that wrote it, or a newer one"
+            )
+        return cls(path, _manifest(found))
+
+    def save(self) -> None:
+        """Write sweep.json, whole or not at all.
+
+        Raises:
+            OSError: the disk refuses.
+        """
+        of = self.manifest
+        axes = [{"path": axis.path, "values": list(axis.values)} for axis in of.axes]
+        others = {name: value for name, value in vars(of).items() if name != "axes"}
+        plain = {key: list(v) if isinstance(v, tuple) else v for key, v in others.items()}
+        write_document(self.path / FILE, {"format": FORMAT, "axes": axes, **plain})
+
+    def check_experiment(self) -> None:
+        """Check that experiment.yaml is the one that the sweep began with.
+
+        Raises:
+            RunError: it is not, or cannot be read.
+        """
+        try:
+            text = self.experiment_path.read_text("utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise RunError(f"{self.experiment_path}: cannot read it ({error})") from None
+        if _sha256(text) != self.manifest.sha256:
+            raise RunError(
+                f"{self.experiment_path}: this is not the experiment that the sweep began with; "
+                "restore the file, or begin a new sweep"
+            )
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _manifest(found: dict[str, Any]) -> Manifest:
+    axes = tuple(Axis(axis["path"], tuple(axis["values"])) for axis in found["axes"])
+    return Manifest(
+        axes,
+        tuple(found["seeds"]),
+        tuple(found["overrides"]),
+        found["modules"],
+        found["target"],
+        found["sha256"],
+        found["started"],
+    )

@@ -1,0 +1,313 @@
+"""A sweep from Python: `fedmx.sweep`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from fedmx.components.user_code import is_allowed
+from fedmx.errors import ExperimentError, FedmxError
+from fedmx.experiment.model import Experiment
+from fedmx.experiment.names import check_names_in
+from fedmx.experiment.own_code import NamedCode, named_code
+from fedmx.experiment.reader import read_text
+from fedmx.report.records.comparison import check_target
+from fedmx.run import RunError
+from fedmx.sweeps.axes import Axis, axis_of, check_axes
+from fedmx.sweeps.cells import cells_of, runs_of
+from fedmx.sweeps.folder import SweepFolder
+from fedmx.sweeps.processes import Options, Show, run_all
+from fedmx.sweeps.progress import RunProgress, SweepProgress
+from fedmx.sweeps.result import SweepResult
+
+SEEDS = 5
+
+
+def sweep(
+    what: Experiment | str | os.PathLike[str],
+    vary: Mapping[str, Sequence[Any]] | None = None,
+    seeds: int | None = None,
+    *,
+    target: float | None = None,
+    at_once: int | None = None,
+    folder: str | os.PathLike[str] | None = None,
+    overrides: Sequence[str] = (),
+    modules: Collection[str] = (),
+    executor: str | None = None,
+) -> SweepResult:
+    """Run an experiment with each combination of some values, each with the same seeds.
+
+    ::
+
+        result = fedmx.sweep(
+            "mnist.yaml", {"logic.preset": ["fedavg", "fedprox"]}, seeds=10, target=0.97
+        )
+        result.table()  # or result.to_pandas()
+        result.statistics()["comparisons"]
+
+    Each run is a process of its own. A run that fails does not end the others; see
+    `SweepResult.failed`. After an interruption, call it again with the sweep's folder.
+
+    Args:
+        what: an experiment, its file, or the folder of a sweep to go on with.
+        vary: the values of each setting, by its path; not for a folder.
+        seeds: how many seeds each cell has: the experiment's own and those after it. Five, or of a
+            folder those that it has; a larger number adds seeds to it.
+        target: the accuracy (0 to 1) to which rounds and bytes are counted; None: the lowest
+            ``stop.accuracy`` of the cells.
+        at_once: how many processes run side by side; None: one for each processor.
+        folder: where the sweep's folder is made; None: the experiment's ``run.folder``.
+        overrides: ``PATH=VALUE`` texts, as after ``--set``; not for a folder.
+        modules: whose code a file may name; an `Experiment` brings its own.
+        executor: in place of the experiment's, as after ``--executor``.
+
+    Raises:
+        FedmxError: a cell is no experiment, or the sweep cannot be begun or gone on with.
+        KeyboardInterrupt: the processes have ended in good order.
+    """
+    if not isinstance(what, Experiment) and SweepFolder.is_one(Path(what)):
+        if vary is not None or overrides:
+            raise FedmxError(f"{os.fspath(what)}: the sweep has its settings; leave vary out")
+        sweep_folder = SweepFolder.open(Path(what))
+        _check_code(sweep_folder, modules)
+        extend(sweep_folder, seeds, target)
+    else:
+        axes = [axis_of(path, values) for path, values in (vary or {}).items()]
+        parent = None if folder is None else Path(folder)
+        sweep_folder, own = _begin(what, axes, seeds, target, parent, overrides, modules)
+        modules = {*modules, *own}
+    return go_on(sweep_folder, modules=modules, at_once=at_once, executor=executor)
+
+
+def begin(
+    text: str,
+    source: str,
+    axes: Sequence[Axis],
+    *,
+    seeds: int | None,
+    target: float | None,
+    overrides: Sequence[str],
+    modules: Collection[str],
+    beside: Path,
+    folder: Path | None = None,
+) -> SweepFolder:
+    """Check each cell of an experiment and make the sweep's folder; nothing runs yet.
+
+    Args:
+        text: of the experiment file.
+        source: what messages call it.
+        axes: the settings that vary.
+        seeds: see `sweep`.
+        target: see `sweep`.
+        overrides: see `sweep`.
+        modules: whose code the text may name.
+        beside: the folder in which its own modules are.
+        folder: where the sweep's folder is made.
+
+    Raises:
+        FedmxError: a cell is no experiment, two are the same, or the folder cannot be made.
+    """
+    if target is not None:
+        check_target(target)
+    check_axes(axes)
+    cells = cells_of(axes)
+    for cell in cells:
+        check_names_in(text, source, [*overrides, *cell.overrides])
+    experiments = [
+        Experiment.parse(
+            text, source, [*overrides, *cell.overrides], folder=beside, modules=modules
+        )
+        for cell in cells
+    ]
+    digests: dict[str, int] = {}
+    for number, one in enumerate(experiments):
+        other = digests.setdefault(one.digest(), number)
+        if other != number:
+            raise ExperimentError(
+                f"--vary: the cells {cells[other]} and {cells[number]} are the same experiment"
+            )
+    first = experiments[0].seed
+    chosen = range(first, first + _seeds(SEEDS if seeds is None else seeds))
+    runs_of(cells, chosen)
+    targets = [one.stop.accuracy for one in experiments if one.stop.accuracy is not None]
+    return SweepFolder.create(
+        folder or experiments[0].run.folder,
+        experiments[0].name,
+        text,
+        axes=axes,
+        seeds=chosen,
+        overrides=overrides,
+        modules=beside,
+        target=min(targets, default=None) if target is None else target,
+    )
+
+
+def extend(folder: SweepFolder, seeds: int | None, target: float | None) -> None:
+    """Add seeds to a sweep, or set its target.
+
+    Raises:
+        FedmxError: it has more seeds already, or there is no such target.
+        RunError: it cannot be written.
+    """
+    if target is not None:
+        check_target(target)
+    of = folder.manifest
+    changed = of if target is None else replace(of, target=target)
+    if seeds is not None:
+        if _seeds(seeds) < len(of.seeds):
+            raise FedmxError(f"{folder.path}: has {len(of.seeds)} seeds already; give more")
+        changed = replace(changed, seeds=tuple(range(of.seeds[0], of.seeds[0] + seeds)))
+    if changed != of:
+        with folder.lock():
+            folder.manifest = changed
+            try:
+                folder.save()
+            except OSError as error:
+                raise RunError(f"{folder.path}: cannot write ({error.strerror})") from None
+
+
+def go_on(
+    folder: SweepFolder,
+    *,
+    modules: Collection[str] = (),
+    at_once: int | None = None,
+    executor: str | None = None,
+    show: Show = lambda progress, ended: None,
+) -> SweepResult:
+    """Run what is not done yet, and what has failed, and return the result.
+
+    Args:
+        folder: of the sweep.
+        modules: whose code the experiment may name.
+        at_once: see `sweep`.
+        executor: see `sweep`.
+        show: is told how far the runs are.
+
+    Raises:
+        FedmxError: the experiment was changed, or another process runs the sweep.
+        KeyboardInterrupt: the processes have ended in good order.
+    """
+    if at_once is not None and at_once < 1:
+        raise FedmxError(f"at_once: must be at least 1, not {at_once}")
+    result = SweepResult.of(folder)
+    if result.done:
+        _save(result)
+        return result
+    with folder.lock():
+        folder.check_experiment()
+        planned, beside = _plan(folder, modules, executor)
+        runs = [RunProgress.of(one, planned[one.run.cell.number]) for one in result.states]
+        options = Options(at_once or beside, sorted(modules), executor)
+        try:
+            run_all(folder, SweepProgress(runs, options.at_once), options, show)
+        finally:
+            result = SweepResult.of(folder)
+            _save(result)
+    return result
+
+
+def code_of(folder: SweepFolder) -> list[NamedCode]:
+    """Return the code that a sweep's cells name and that is not fedmx's own.
+
+    Raises:
+        ExperimentError: the experiment cannot be read.
+    """
+    of = folder.manifest
+    return [
+        one
+        for cell in folder.cells
+        for one in named_code(
+            folder.experiment_path, [*of.overrides, *cell.overrides], Path(of.modules)
+        )
+        if one.owner is not None
+    ]
+
+
+def _check_code(folder: SweepFolder, modules: Collection[str]) -> None:
+    """Refuse code that is not allowed; a sweep's folder may have been passed on.
+
+    Raises:
+        ExperimentError: the sweep names such code.
+    """
+    allowed = frozenset(modules)
+    names = dict.fromkeys(one.name for one in code_of(folder) if not is_allowed(one.name, allowed))
+    if names:
+        raise ExperimentError(
+            f"{folder.path}: {', '.join(names)} is not fedmx's code, and would run; "
+            "if you trust it, name its module in modules"
+        )
+
+
+def _plan(
+    folder: SweepFolder, modules: Collection[str], executor: str | None
+) -> tuple[dict[int, int], int]:
+    """Return the rounds of each cell by its number, and how many runs fit on this machine."""
+    text = read_text(folder.experiment_path)
+    of = folder.manifest
+    experiments = {
+        cell.number: Experiment.parse(
+            text,
+            str(folder.experiment_path),
+            [*of.overrides, *cell.overrides],
+            folder=Path(of.modules),
+            modules=modules,
+        )
+        for cell in folder.cells
+    }
+    processors = len(os.sched_getaffinity(0))
+    chosen = next(iter(experiments.values())).executor
+    if (executor is not None and executor != "serial") or chosen.name != "serial":
+        processors = 1  # each run has workers of its own
+    return {number: one.rounds for number, one in experiments.items()}, processors
+
+
+def _begin(
+    what: Experiment | str | os.PathLike[str],
+    axes: Sequence[Axis],
+    seeds: int | None,
+    target: float | None,
+    folder: Path | None,
+    overrides: Sequence[str],
+    modules: Collection[str],
+) -> tuple[SweepFolder, set[str]]:
+    """Make the folder of a sweep that is given in Python, and return whose code it names."""
+    own: set[str] = set()
+    if isinstance(what, Experiment):
+        what.require_portable()
+        names = [one.name for one in what.components if ":" in one.name]
+        own = {name.partition(":")[0] for name in names}
+        text, source, beside = what.to_yaml(), "experiment", Path.cwd()
+        beside = next((c.source.folder for c in what.components if c.source.folder), beside)
+    else:
+        text, source = read_text(what), os.fspath(what)
+        beside = Path(what).resolve().parent
+    made = begin(
+        text,
+        source,
+        axes,
+        seeds=seeds,
+        target=target,
+        overrides=overrides,
+        modules={*modules, *own},
+        beside=beside,
+        folder=folder,
+    )
+    return made, own
+
+
+def _save(result: SweepResult) -> None:
+    try:
+        result.save_table()
+    except OSError as error:
+        raise RunError(
+            f"{result.folder.table_path}: cannot write ({error.strerror}); free disk space"
+        ) from None
+
+
+def _seeds(number: int) -> int:
+    if number < 1:
+        raise FedmxError(f"seeds: must be at least 1, not {number}")
+    return number

@@ -1,0 +1,125 @@
+"""Objects show themselves in a line, in a notebook, as a frame and as a curve."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import pytest
+from matplotlib.figure import Figure
+
+import fedmx
+from fedmx import Experiment, FedmxError, Round, RunFolder, Server, recorded, simulate
+
+LONGEST = 200  # of a line that shows an object
+
+
+def experiment(name: str = "shown") -> Experiment:
+    compute = {"model": "logistic", "data": {"name": "blobs", "tests": 50}}
+    return Experiment(name=name, rounds=4, clients=4, compute={**compute, "evaluate": {"every": 2}})
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Server, list[Round], RunFolder]:
+    of = experiment()
+    folder = RunFolder.create(tmp_path_factory.mktemp("runs"), of.name, of.to_yaml(), {})
+    simulation = simulate(of)
+    return simulation, list(recorded(simulation, folder)), folder
+
+
+def test_dir_shows_what_is_public_and_nothing_else() -> None:
+    assert dir(fedmx) == fedmx.__all__
+    assert [name for name in dir(fedmx) if name.startswith("_")] == ["__version__"]
+
+
+def test_each_object_shows_itself_in_a_line_that_says_what_matters(run: Any) -> None:
+    simulation, rounds, folder = run
+    said = [repr(one) for one in (experiment(), simulation, rounds[-1], rounds[0], folder)]
+    said.append(str(experiment()))
+    assert all(len(one) < LONGEST and "\n" not in one for one in said)
+    assert said[0] == (
+        "<Experiment 'shown': rounds 4, clients 4, model logistic, data blobs, partition iid, "
+        "preset fedavg, seed 1>"
+    )
+    accuracy = f"accuracy {100 * rounds[-1].accuracy:.2f} %"
+    assert said[1].startswith(f"<Server of 'shown': round 4 of 4, {accuracy}, loss ")
+    assert said[2].startswith(f"<Round 4: {accuracy}, loss ")
+    assert said[3].startswith("<Round 1: updates ")
+    assert said[4] == f"<RunFolder {str(folder.path)!r}: done>"
+
+
+def test_a_notebook_shows_each_of_them_as_a_table_with_texts_escaped(run: Any) -> None:
+    simulation, rounds, folder = run
+    for one in (experiment(), simulation, rounds[0], rounds[-1], folder):
+        html = one._repr_html_()
+        assert html.startswith("<div><strong>")
+        assert html.count("<table>") == html.count("</table>") == 1
+    strange = experiment().with_overrides(["compute.model='<b>:Net'"])
+    assert "<b>" not in strange._repr_html_()
+    assert "&lt;b&gt;" in strange._repr_html_()
+
+
+def test_what_has_not_run_yet_shows_itself_too(tmp_path: Path) -> None:
+    simulation = simulate(experiment())
+    assert repr(simulation) == "<Server of 'shown': round 0 of 4>"
+    assert "0 of 4" in simulation._repr_html_()
+    folder = RunFolder.create(tmp_path, "new", "rounds: 1\n", {})
+    assert "<td" in folder._repr_html_()
+
+
+def test_a_frame_has_a_row_for_each_round_in_memory_and_from_the_folder(run: Any) -> None:
+    simulation, rounds, folder = run
+    frames = simulation.to_pandas(), folder.to_pandas()
+    for frame in frames:
+        assert list(frame.index) == [1, 2, 3, 4]
+        assert frame.index.name == "round"
+        assert list(frame["up_bytes"]) == [round.up_bytes for round in rounds]
+        assert list(frame["accuracy"].dropna()) == [rounds[1].accuracy, rounds[3].accuracy]
+        assert not {"checksum", "chain", "participants"} & set(frame.columns)
+    assert list(frames[0].columns) == list(frames[1].columns)
+
+
+def test_without_pandas_the_error_says_what_to_install(
+    run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    for one in (run[0], run[2]):
+        with pytest.raises(FedmxError, match=r"^to_pandas needs pandas; pip install fedmx\[pandas"):
+            one.to_pandas()
+
+
+def test_a_plot_draws_the_evaluated_rounds_into_axes(run: Any) -> None:
+    simulation, rounds, _ = run
+    axes = Figure().add_subplot()
+    assert simulation.plot(axes=axes, label="ours") is axes
+    simulation.plot("accuracy", axes=axes, label="again")
+    first, second = axes.get_lines()
+    assert list(first.get_xdata()) == list(second.get_xdata()) == [2, 4]
+    assert list(first.get_ydata()) == [100 * rounds[1].accuracy, 100 * rounds[3].accuracy]
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["ours", "again"]
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("round", "accuracy, %")
+
+
+@pytest.mark.parametrize("against", ["rounds", "bytes", "time"])
+def test_a_plot_has_the_units_of_what_it_is_drawn_against(run: Any, against: str) -> None:
+    mpl.use("agg")
+    axes = run[0].plot("loss", against)
+    assert axes.get_xlabel()
+    assert axes.get_ylabel() == "loss"
+    assert len(axes.get_lines()[0].get_xdata()) >= 2
+    mpl.pyplot.close(axes.figure)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (("acuracy",), "plot: unknown measure 'acuracy'; did you mean 'accuracy'"),
+        (("loss", "byte"), "plot: unknown axis 'byte'; did you mean 'bytes'"),
+        (("loss", "virtual time"), "plot: no round has loss against virtual time"),
+    ],
+)
+def test_what_cannot_be_drawn_is_named(run: Any, given: tuple[str, ...], said: str) -> None:
+    with pytest.raises(FedmxError, match=said):
+        run[0].plot(*given)

@@ -1,0 +1,179 @@
+"""`fedmx new`: each kind of project runs as it was written, and so does its test."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fedmx.errors import FedmxError
+from fedmx.new import KINDS, write_project
+from tests.fedmx.command_line import ROOT, CommandResult, copied, fedmx
+
+SIMULATED = [kind for kind in KINDS if kind != "deploy"]
+OPTIONS = {kind: [f"--{kind}"] for kind in KINDS} | {
+    kind: ["--data", kind] for kind in ("csv", "images")
+}
+TEMPLATES = ROOT / "fedmx" / "new" / "templates"
+
+
+@pytest.fixture(scope="module")
+def projects(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a project of each kind, named as its kind."""
+    folder = tmp_path_factory.mktemp("projects")
+    for kind in KINDS:
+        write_project(folder / kind, kind)
+    return folder
+
+
+def pytest_of(project: Path) -> CommandResult:
+    """Run a project's tests, with a `fedmx` in the PATH that is this code."""
+    programs = project.parent / "bin"
+    programs.mkdir(exist_ok=True)
+    program = programs / "fedmx"
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m fedmx "$@"\n')
+    program.chmod(0o755)
+    path = f"{programs}{os.pathsep}{os.environ['PATH']}"
+    words = ["-q", "-p", "no:cacheprovider"]
+    return copied("pytest:console_main", *words, cwd=project, PATH=path, FEDMX=str(program))
+
+
+@pytest.mark.parametrize("kind", SIMULATED)
+def test_a_project_runs_as_it_stands(projects: Path, kind: str) -> None:
+    words = ["run", "experiment.yaml", "--own-modules", "--set", "rounds=1"]
+    result = fedmx(*words, cwd=projects / kind)
+    assert result.code == 0, result.err
+    assert "all 1 rounds were run" in result.out
+    assert (projects / kind / "runs").is_dir()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_tests_of_a_project_pass(projects: Path, kind: str) -> None:
+    done = pytest_of(projects / kind)
+    assert done.code == 0, done.out
+    assert re.search(r"\d passed", done.out)
+
+
+def test_a_broken_hook_fails_the_test_of_its_project(projects: Path) -> None:
+    broken = projects / "broken"
+    shutil.copytree(projects / "hook", broken, ignore=shutil.ignore_patterns("runs"))
+    code = (broken / "own_hook.py").read_text()
+    assert code.count("np.rint(wanted / scale)") == 1
+    (broken / "own_hook.py").write_text(code.replace("np.rint(wanted / scale)", "(wanted * 0)"))
+    assert pytest_of(broken).code == 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_command_says_what_it_wrote_and_how_to_go_on(tmp_path: Path, kind: str) -> None:
+    (tmp_path / "my idea").mkdir()
+    result = fedmx("new", "my idea/first", *OPTIONS[kind], cwd=tmp_path)
+    assert (result.code, result.err) == (0, "")
+    names, commands = result.out.split("\n\n")
+    project = tmp_path / "my idea" / "first"
+    assert sorted(names.splitlines()) == sorted(
+        f"my idea/first/{one.name}{'/' if one.is_dir() else ''}" for one in project.iterdir()
+    )
+    assert commands.splitlines()[0] == f"Run it:   cd 'my idea/first'; {KINDS[kind].command}"
+    assert commands.splitlines()[1].startswith("Test it:  cd 'my idea/first'; ")
+    experiment = (project / "experiment.yaml").read_text().splitlines()
+    assert experiment[:2] == [f"# To run it, in this folder:  {KINDS[kind].command}", "name: first"]
+
+
+def test_what_the_help_begins_with_can_be_typed_anywhere(tmp_path: Path) -> None:
+    last = fedmx("--help", cwd=tmp_path).out.splitlines()[-1]
+    words = last.removeprefix("  Begin with: fedmx ").split()
+    result = fedmx(*words, cwd=tmp_path)
+    assert (result.code, result.err) == (0, "")
+
+
+def test_a_folder_with_something_in_it_stays_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "notes.txt").write_text("mine")
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    for name, problem in [
+        ("full", "there is something in this folder"),
+        ("file", "there is a file of this name"),
+        ("link", "there is a file of this name"),
+    ]:
+        result = fedmx("new", name, "--hook", cwd=tmp_path)
+        assert result.error_text == f"{name}: {problem}; give another name"
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["file", "full", "link"]
+    assert [one.name for one in (tmp_path / "full").iterdir()] == ["notes.txt"]
+
+
+def test_an_empty_folder_is_filled(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    assert "own_hook.py" in write_project(tmp_path / "empty", "hook")
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        ("idea", "say what the project is for, with one of --hook, "),
+        ("idea --hook --deploy", "say what the project is for, with one of --hook, "),
+        ("idea --data json", "--data json: unknown kind of data; write csv or images"),
+        (". --hook", ".: the name of a project has letters, digits, "),
+        ("-- -idea", "say what the project is for, with one of --hook, "),
+        ("--model -- -idea", "-idea: the name of a project has letters, digits, "),
+        ("no/idea --hook", "no/idea: cannot write it (No such file or directory)"),
+    ],
+)
+def test_what_cannot_be_written_is_refused_in_one_line(
+    tmp_path: Path, words: str, problem: str
+) -> None:
+    assert fedmx("new", *words.split(), cwd=tmp_path).error_text.startswith(problem)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["1e5", "null", "on", "0x10", "2026-01-01"])
+def test_a_name_that_yaml_takes_for_something_else_is_still_a_name(
+    tmp_path: Path, name: str
+) -> None:
+    from fedmx import Experiment
+
+    write_project(tmp_path / name, "aggregator")
+    experiment = Experiment.read(tmp_path / name / "experiment.yaml", modules=None)
+    assert experiment.name == name
+
+
+def test_half_a_project_is_never_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(source: Path, to: Path) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "rename", full)
+    with pytest.raises(FedmxError, match="No space left on device"):
+        write_project(tmp_path / "idea", "csv")
+    assert not list(tmp_path.iterdir())
+
+
+def test_tests_of_the_docs_and_of_the_projects_are_the_same() -> None:
+    page = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
+    for kind in ("aggregator", "selector"):
+        for template in (TEMPLATES / kind).glob("test_own_*.py.template"):
+            shown = f"```python\n# {template.stem}\n{template.read_text(encoding='utf-8')}```\n"
+            assert shown in page, template
+
+
+def test_a_wheel_has_the_templates_and_needs_no_checkout(tmp_path: Path) -> None:
+    source, library = tmp_path / "source", tmp_path / "library"
+    for name in ("fedmx", "layers", "examples"):
+        leftovers = shutil.ignore_patterns("__pycache__", "runs")
+        shutil.copytree(ROOT / name, source / name, symlinks=True, ignore=leftovers)
+    for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+    build = [sys.executable, "setup.py", "-q", "build_py", "--build-lib", str(library)]
+    subprocess.run(build, cwd=source, check=True, capture_output=True)
+    shutil.rmtree(source)
+    result = fedmx("new", "idea", "--hook", cwd=tmp_path, PYTHONPATH=str(library))
+    assert result.code == 0, result.err
+    shipped = library / "fedmx" / "new" / "templates"
+    for template in TEMPLATES.glob("*/*"):
+        copy = shipped / template.relative_to(TEMPLATES)
+        assert copy.read_bytes() == template.read_bytes()
+        assert not copy.is_symlink()

@@ -1,0 +1,167 @@
+"""What a sweep is made of: axes, cells, seeds; and what is refused before anything runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import fedmx
+from fedmx import Experiment, FedmxError, simulate
+from fedmx.assembly.assembly import Assembly
+from fedmx.run import RunError
+from fedmx.sweeps.axes import axis_of, check_axes, read_axis
+from fedmx.sweeps.cells import cells_of, runs_of
+from fedmx.sweeps.folder import SweepFolder
+from fedmx.sweeps.result import SweepResult
+
+TEXT = """
+name: small
+seed: 3
+rounds: 1
+clients: 4
+compute:
+  model: 2nn
+  data: digits
+  normalise: {scale: 16}
+  partition: {name: dirichlet, alpha: 0.5}
+logic: {selector: {name: uniform, fraction: 0.5}}
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "small.yaml"
+    path.write_text(TEXT)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("text", "labels"),
+    [
+        ("a.b=fedavg,fedprox", ["fedavg", "fedprox"]),
+        ("a=0.1, 1e-3", ["0.1", "0.001"]),
+        ("a={name: fedprox, mu: 0.1},fedavg", ["fedprox mu=0.1", "fedavg"]),
+        ("a=[1, 2],[3]", ["[1, 2]", "[3]"]),
+        ("a=own:Model,gluon:resnet18_v1", ["own:Model", "gluon:resnet18_v1"]),
+        ("a=null,true", ["null", "true"]),
+    ],
+)
+def test_the_values_of_an_axis_are_yaml(text: str, labels: list[str]) -> None:
+    axis = read_axis(text)
+    assert [axis.label(value) for value in axis.values] == labels
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("logic.preset", "must be PATH=VALUE,VALUE"),
+        ("=1,2", "must be PATH=VALUE,VALUE"),
+        ("a=1", "needs two values or more"),
+        ("a=1,1", "'1' occurs twice"),
+        ("a=1,[", "is not YAML"),
+        ("seed=1,2", "give --seeds N"),
+        ("executor=serial,ray", "it does not change the result"),
+        ("run.folder=a,b", "it does not change the result"),
+    ],
+)
+def test_an_axis_that_cannot_be_is_refused(text: str, says: str) -> None:
+    with pytest.raises(FedmxError, match="--vary") as error:
+        read_axis(text)
+    assert says in str(error.value)
+
+
+def test_axes_that_set_one_another_are_refused() -> None:
+    whole, part = axis_of("logic.preset", ["fedavg", "fedprox"]), axis_of("logic.preset.mu", [1, 2])
+    for axes in ([whole, part], [part, whole]):
+        with pytest.raises(FedmxError, match=r"logic.preset.mu: is a part of logic.preset"):
+            check_axes(axes)
+    with pytest.raises(FedmxError, match="is given twice"):
+        check_axes([whole, whole])
+    with pytest.raises(FedmxError, match="needs something that varies"):
+        check_axes([])
+
+
+def test_all_cells_have_the_same_seeds_and_each_run_a_name_of_its_own() -> None:
+    cells = cells_of([axis_of("a", ["x y", "x/y"]), axis_of("b", [1, 2, 3])])
+    assert [str(cell) for cell in cells[:4]] == ["x y, 1", "x y, 2", "x y, 3", "x/y, 1"]
+    runs = runs_of(cells, [4, 5])
+    assert [run.seed for run in runs] == [4] * 6 + [5] * 6
+    assert len({run.name for run in runs}) == 12
+    assert all(run.overrides[-1] == f"seed={run.seed}" for run in runs)
+
+
+@pytest.mark.parametrize(
+    ("vary", "says"),
+    [
+        ({"rounds": [1, 1.0]}, "are the same experiment"),
+        ({"logic.preset": ["fedavg", "fedpox"]}, "did you mean 'fedprox'?"),
+        ({"compute.modle": ["2nn", "lenet5"]}, "modle"),
+        ({"clients": [4, "many"]}, "clients"),
+        ({"logic.preset": "fedavg"}, "must be a list of values"),
+    ],
+)
+def test_a_wrong_cell_leaves_no_folder_behind(file: Path, vary: dict, says: str) -> None:
+    with pytest.raises(FedmxError) as error:
+        fedmx.sweep(file, vary, folder=file.parent / "runs")
+    assert says in str(error.value)
+    assert not (file.parent / "runs").exists()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> SweepFolder:
+    return SweepFolder.create(
+        tmp_path,
+        "small",
+        TEXT,
+        axes=[axis_of("clients", [4, 5])],
+        seeds=[3, 4],
+        overrides=["rounds=2"],
+        modules=tmp_path,
+        target=None,
+    )
+
+
+def test_a_folder_is_read_as_it_was_written(folder: SweepFolder) -> None:
+    again = SweepFolder.open(folder.path)
+    assert again.manifest == folder.manifest
+    assert again.runs == folder.runs
+    again.check_experiment()
+
+
+def test_each_setting_that_varies_keeps_its_column_and_its_type(tmp_path: Path) -> None:
+    axes = [axis_of("logic.preset", ["fedavg", "fedprox"]), axis_of("rounds", [2, 5])]
+    folder = SweepFolder.create(
+        tmp_path, "small", TEXT, axes=axes, seeds=[3], overrides=[], modules=tmp_path, target=None
+    )
+    result = SweepResult.of(folder)
+    assert [row["rounds"] for row in result.table()] == [2, 5, 2, 5]
+    assert {row["rounds_run"] for row in result.table()} == {0}
+    found = result.statistics()
+    assert {row["rounds"] for row in found["cells"]} == {2, 5}
+    assert {row["rounds"] for row in found["comparisons"]} == {2, 5}
+
+
+def test_an_edited_experiment_or_a_damaged_manifest_is_refused(folder: SweepFolder) -> None:
+    folder.experiment_path.write_text(TEXT.replace("seed: 3", "seed: 4"))
+    with pytest.raises(RunError, match="not the experiment that the sweep began with"):
+        folder.check_experiment()
+    manifest = folder.path / "sweep.json"
+    manifest.write_text(manifest.read_text().replace('"clients"', '"rounds"'))
+    with pytest.raises(RunError, match="checksum does not match"):
+        SweepFolder.open(folder.path)
+
+
+def test_the_arms_of_a_seed_share_partition_cohort_and_initial_weights() -> None:
+    def begin(*overrides: str) -> tuple[list[list[int]], bytes, tuple[int, ...]]:
+        experiment = Experiment.parse(TEXT, overrides=["compute.train.steps=1", *overrides])
+        assembly = Assembly(experiment)
+        parts = [assembly.labels_of(client).tolist() for client in range(experiment.clients)]
+        with simulate(assembly) as server:
+            weights = server.weights.tobytes()
+            return parts, weights, next(iter(server)).participants
+
+    axis = axis_of("logic.preset", ["fedavg", "fedprox", "scaffold"])
+    arms = [begin(*run.overrides) for run in runs_of(cells_of([axis]), [7])]
+    assert arms[0] == arms[1] == arms[2]
+    assert begin(axis.override("fedavg"), "seed=8") != arms[0]

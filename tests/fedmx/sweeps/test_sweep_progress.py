@@ -1,0 +1,88 @@
+"""How far a sweep is: the lines of its cells at any width and height, and the time that is left."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from fedmx.cli.commands.sweeps.progress_lines import CellLines, total_text
+from fedmx.sweeps.axes import axis_of
+from fedmx.sweeps.cells import cells_of, runs_of
+from fedmx.sweeps.progress import LogReader, RunProgress, SweepProgress
+
+
+def progress(cells: int = 3, seeds: int = 2) -> SweepProgress:
+    axis = axis_of("logic.preset", [f"arm-{number}" for number in range(cells)])
+    runs = [RunProgress(run, 10, "waiting") for run in runs_of(cells_of([axis]), range(seeds))]
+    return SweepProgress(runs, at_once=2)
+
+
+def shown(of: SweepProgress, width: int, height: int = 24) -> list[str]:
+    file = io.StringIO()
+    console = Console(file=file, width=width, height=height, force_terminal=True, color_system=None)
+    console.print(CellLines(of))
+    return [line.rstrip() for line in file.getvalue().splitlines()]
+
+
+def under_way() -> SweepProgress:
+    of = progress()
+    first, second = of.runs[0], of.runs[1]
+    first.state = "done"
+    for number in range(1, 11):
+        first.add_round({"round": number, "accuracy": 0.09 * number, "seconds": 2.0})
+    second.state = "running"
+    second.add_round({"round": 4, "accuracy": 0.5, "seconds": 3.0})
+    of.runs[2].state, of.runs[2].reason = "failed", "on purpose"
+    return of
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 140])
+def test_each_cell_has_a_line_that_fits(width: int) -> None:
+    lines = shown(under_way(), width)
+    assert len(lines) == 4
+    assert all(len(line) <= width for line in lines)
+    assert [line.split()[:2] for line in lines[:3]] == [
+        ["arm-0", "1/2"],
+        ["arm-1", "0/2"],
+        ["arm-2", "0/2,"],
+    ]
+    assert lines[1].endswith("round 4/10")
+    assert ("best 90.00 %" in lines[0]) == (width >= 80)
+    assert "1 of 6 runs done, 1 failed" in lines[3]
+
+
+def test_where_not_all_cells_fit_those_that_are_worked_on_are_shown() -> None:
+    of = progress(cells=40)
+    of.runs[30].state = "running"
+    lines = shown(of, 80, height=12)
+    assert len(lines) < 12
+    assert any(line.startswith("arm-30 ") for line in lines)
+    assert lines[-1].startswith("and 31 more cells; 0 of 80 runs done")
+
+
+def test_the_time_left_is_that_of_the_rounds_left_by_cell_and_of_the_starts() -> None:
+    of = progress()
+    assert of.left_s() is None
+    of = under_way()
+    # 6 rounds of 3 s of the second cell, 10 more of each, 10 of 2 s, 10 of 23/11 s of the third.
+    total = 18 + 30 + 20 + 10 * 23 / 11
+    assert of.left_s() == pytest.approx(total / 2)
+    of.runs[0].process_s = 24.0  # 4 s besides its rounds; three runs are to be started
+    assert of.left_s() == pytest.approx((total + 12) / 2)
+    assert total_text(of) == "1 of 6 runs done, 1 failed, 1 running, 50 s left"
+
+
+def test_a_log_is_read_line_by_line_whatever_else_is_written_to_it(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    one, two = (json.dumps({"event": "round", "fields": {"round": n}}) for n in (1, 2))
+    path.write_text(f"a library says\n{one}\n{two[:20]}")
+    reader = LogReader(path)
+    assert reader.rounds() == [{"round": 1}]
+    with path.open("a") as file:
+        file.write(f"{two[20:]}\n[]\n")
+    assert reader.rounds() == [{"round": 2}]
+    assert reader.rounds() == []

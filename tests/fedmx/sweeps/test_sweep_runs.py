@@ -1,0 +1,294 @@
+"""Sweeps as a user has them, in real processes: whole, killed, failed, and gone on with."""
+
+from __future__ import annotations
+
+import csv
+import json
+import signal
+from pathlib import Path
+
+import pytest
+
+import fedmx as package
+from fedmx import Experiment, FedmxError, RunFolder, SweepResult
+from fedmx.sweeps.axes import axis_of
+from fedmx.sweeps.folder import SweepFolder
+from tests.fedmx.command_line import CommandResult, ended, fedmx, started, wait_until
+
+# The name of an arm is the setting of its hook.
+EXPERIMENT = """
+name: small
+seed: 5
+rounds: 3
+clients: 4
+compute:
+  model: 2nn
+  data: digits
+  normalise: {scale: 16}
+  train: {steps: 2, batch_size: 20}
+logic:
+  selector: {name: uniform, fraction: 0.5}
+  hooks: [{name: "gate:Gate", arm: first}]
+"""
+# From round 2 on, a client waits until it is let go on, or fails, as the test wants it.
+GATE = """
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from layers.logic import ClientHalf, Context, Hook, Update
+
+HERE = Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class Gate(Hook):
+    arm: str = "first"
+
+    def client(self) -> ClientHalf:
+        return Waits(self.arm)
+
+
+@dataclass(frozen=True)
+class Waits(ClientHalf):
+    arm: str = "first"
+
+    def send(self, update: Update, context: Context) -> Update:
+        while update.round == 2 and (HERE / "close").exists():
+            (HERE / f"waiting-{self.arm}").touch()
+            time.sleep(0.01)
+        if update.round == 2 and self.arm == "second" and (HERE / "fail").exists():
+            raise ZeroDivisionError("on purpose")
+        scale = np.float32(1.0 if self.arm == "first" else 0.5)
+        return replace(update, delta=update.delta * scale)
+"""
+VARY = ("--vary", "logic.hooks.0.arm=first,second")
+
+
+def place(folder: Path) -> Path:
+    (folder / "small.yaml").write_text(EXPERIMENT)
+    (folder / "gate.py").write_text(GATE)
+    return folder
+
+
+def sweep_in(folder: Path) -> SweepFolder:
+    (path,) = (folder / "runs").iterdir()
+    return SweepFolder.open(path)
+
+
+def models(sweep: SweepFolder) -> dict[str, bytes]:
+    paths = {run.name: sweep.run_path(run) for run in sweep.runs}
+    return {n: (p / "model.safetensors").read_bytes() for n, p in paths.items() if p is not None}
+
+
+def written(sweep: SweepFolder) -> dict[str, int]:
+    """When each file of each run was written."""
+    return {str(p): p.stat().st_mtime_ns for p in sweep.path.glob("*-2*/*") if p.is_file()}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[CommandResult, Path]:
+    """A sweep that nothing disturbed, and what the command said."""
+    folder = place(tmp_path_factory.mktemp("whole"))
+    words = ["sweep", "small.yaml", *VARY, "--seeds", "2", "--target", "0.2", "--own-modules"]
+    return fedmx(*words, cwd=folder), folder
+
+
+def test_each_cell_runs_with_each_seed_and_each_run_is_told(
+    whole: tuple[CommandResult, Path],
+) -> None:
+    result, folder = whole
+    sweep = sweep_in(folder)
+    assert result.code == 0, result
+    lines = result.err.splitlines()
+    assert lines[0] == f"sweep folder: {sweep.path.relative_to(folder)}"
+    assert len(lines) == 5
+    assert sorted(line.partition(":")[0] for line in lines[1:]) == [
+        f"{arm}, seed {seed}" for arm in ("first", "second") for seed in (5, 6)
+    ]
+    assert lines[-1].endswith("4 of 4 runs done")
+    for title in ("best accuracy, %: each cell", "rounds to 20 %: each pair of arms"):
+        assert title in result.out
+    assert result.out.splitlines()[-1] == f"table: {sweep.table_path.relative_to(folder)}"
+    facts = [RunFolder.open(path.parent).facts for path in sweep.path.glob("*/run.json")]
+    assert sorted(fact["seed"] for fact in facts) == [5, 5, 6, 6]
+
+
+def test_the_arms_of_a_seed_had_the_same_cohorts(whole: tuple[CommandResult, Path]) -> None:
+    sweep = sweep_in(whole[1])
+    cohorts: dict[int, set[str]] = {}
+    for run in sweep.runs:
+        path = sweep.run_path(run)
+        assert path is not None
+        chosen = [record["participants"] for record in RunFolder.open(path).rounds()]
+        cohorts.setdefault(run.seed, set()).add(json.dumps(chosen))
+    assert [len(one) for one in cohorts.values()] == [1, 1]
+    assert cohorts[5] != cohorts[6]
+
+
+def test_the_table_has_a_row_for_each_cell_and_seed(whole: tuple[CommandResult, Path]) -> None:
+    sweep = sweep_in(whole[1])
+    with sweep.table_path.open() as file:
+        rows = list(csv.DictReader(file))
+    keys = [(row["logic.hooks.0.arm"], row["seed"]) for row in rows]
+    assert keys == [(arm, seed) for arm in ("first", "second") for seed in ("5", "6")]
+    for row in rows:
+        records = RunFolder.open(sweep.path / row["run"]).rounds()
+        accuracies = [record["accuracy"] for record in records]
+        assert float(row["best_accuracy"]) == max(accuracies)
+        assert float(row["final_accuracy"]) == accuracies[-1]
+        reached = [one["round"] for one in records if one["accuracy"] >= 0.2]
+        assert row["rounds_to_target"] == (str(reached[0]) if reached else "")
+        sent = [one["up_bytes"] + one["down_bytes"] for one in records]
+        assert row["bytes_to_target"] == (str(sum(sent[: reached[0]])) if reached else "")
+
+
+def test_a_sweep_that_is_done_only_shows_its_result(whole: tuple[CommandResult, Path]) -> None:
+    result, folder = whole
+    sweep = sweep_in(folder)
+    before = written(sweep)
+    again = fedmx("sweep", sweep.path, "--own-modules", cwd=folder)
+    assert (again.code, again.err) == (0, "")
+    tables = again.out.splitlines()[:-1]
+    assert tables == result.out.splitlines()[:-1]
+    found = fedmx("sweep", sweep.path, "--json", "--own-modules", cwd=folder)
+    document = json.loads(found.out)
+    expected = SweepResult.of(sweep)
+    assert document["table"] == expected.table()
+    assert document["comparisons"] == expected.statistics()["comparisons"]
+    assert written(sweep) == before
+
+
+def test_the_result_in_python_is_a_table_and_a_frame(whole: tuple[CommandResult, Path]) -> None:
+    result = SweepResult.read(sweep_in(whole[1]).path)
+    assert (result.done, result.failed) == (True, [])
+    frame = result.to_pandas()
+    assert list(frame["best_accuracy"]) == [row["best_accuracy"] for row in result.table()]
+    (pair,) = [
+        row for row in result.statistics()["comparisons"] if row["metric"] == "best_accuracy"
+    ]
+    by_arm = frame.groupby("logic.hooks.0.arm")["best_accuracy"].mean()
+    assert (pair["arm"], pair["against"], pair["seeds"]) == ("second", "first", 2)
+    assert pair["difference"] == pytest.approx(by_arm["second"] - by_arm["first"])
+
+
+@pytest.mark.timeout(240)
+def test_a_sweep_that_was_killed_goes_on_to_the_same_models_and_leaves_nobody_behind(
+    tmp_path: Path, whole: tuple[CommandResult, Path]
+) -> None:
+    folder = place(tmp_path)
+    (folder / "close").touch()
+    words = ["sweep", "small.yaml", *VARY, "--seeds", "1", "--own-modules", "--at-once", "2"]
+    arms = [folder / "waiting-first", folder / "waiting-second"]
+    with started(*words, cwd=folder) as process:
+        wait_until(lambda: all(arm.exists() for arm in arms), process)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    sweep = sweep_in(folder)
+    begun = [sweep.run_path(run) for run in sweep.runs]
+    assert None not in begun
+    (folder / "close").unlink()
+    # More seeds can be added; those runs begin, the killed ones go on.
+    result = fedmx("sweep", sweep.path, "--seeds", "2", "--own-modules", cwd=folder)
+    assert result.code == 0, result
+    sweep = SweepFolder.open(sweep.path)
+    assert [sweep.run_path(run) for run in sweep.runs[:2]] == begun
+    assert models(sweep) == models(sweep_in(whole[1]))
+
+
+@pytest.mark.timeout(240)
+def test_a_run_that_fails_is_named_ends_no_other_and_can_be_run_again(tmp_path: Path) -> None:
+    folder = place(tmp_path)
+    (folder / "fail").touch()
+    words = ["sweep", "small.yaml", *VARY, "--seeds", "1", "--own-modules"]
+    result = fedmx(*words, cwd=folder)
+    sweep = sweep_in(folder)
+    last = result.err.splitlines()[-1]
+    assert (result.code, "Traceback" in result.err) == (2, False)
+    command = f"fedmx sweep {sweep.path.relative_to(folder)} --own-modules"
+    assert last.startswith("fedmx: 1 of 2 runs failed")
+    assert last.endswith(f"run them again with: {command}")
+    (named,) = [line for line in result.err.splitlines() if line.startswith("failed: ")]
+    assert named.startswith("failed: second, seed 5: ")
+    assert "on purpose" in sweep.log_path(sweep.runs[1]).read_text()
+    states = [state.state for state in SweepResult.of(sweep).states]
+    assert states == ["done", "failed"]
+    done = sweep.run_path(sweep.runs[0])
+    assert done is not None
+    before = {path: path.stat().st_mtime_ns for path in done.iterdir()}
+    (folder / "fail").unlink()
+    again = fedmx(*command.split()[1:], cwd=folder)
+    assert again.code == 0, again
+    assert SweepResult.of(sweep).done
+    assert {path: path.stat().st_mtime_ns for path in done.iterdir()} == before
+
+
+def test_a_cell_that_cannot_begin_is_tried_with_one_seed(tmp_path: Path) -> None:
+    folder = place(tmp_path)
+    words = ["sweep", "small.yaml", "--vary", "compute.partition.alpha=-3,-4", "--seeds", "3"]
+    words += ["--set", "compute.partition=dirichlet", "--own-modules", "--at-once", "1"]
+    result = fedmx(*words, cwd=folder)
+    assert result.code == 2
+    states = [state.state for state in SweepResult.of(sweep_in(folder)).states]
+    assert sorted(states) == ["failed"] * 2 + ["waiting"] * 4
+    assert "2 of 6 runs failed, so 4 others of their cells were not begun" in result.err
+    assert "alpha must be from 0.001" in result.err
+
+
+def test_ctrl_c_ends_all_runs_in_good_order(tmp_path: Path, interruptible: None) -> None:
+    folder = place(tmp_path)
+    (folder / "close").touch()
+    words = ["sweep", "small.yaml", *VARY, "--seeds", "1", "--own-modules", "--at-once", "1"]
+    with started(*words, cwd=folder) as process:
+        wait_until(lambda: (folder / "waiting-first").exists(), process)
+        process.send_signal(signal.SIGINT)
+        result = ended(process)
+    sweep = sweep_in(folder)
+    assert result.code == 130
+    assert result.err.splitlines()[-1] == (
+        f"fedmx: interrupted; go on with: fedmx sweep {sweep.path.relative_to(folder)} "
+        "--own-modules"
+    )
+    path = sweep.run_path(sweep.runs[0])
+    assert path is not None
+    assert RunFolder.open(path).status == "interrupted"
+    assert sweep.process is None
+
+
+def test_a_folder_that_was_passed_on_runs_no_code_without_permission(
+    whole: tuple[CommandResult, Path], tmp_path: Path
+) -> None:
+    text = EXPERIMENT.replace('[{name: "gate:Gate", arm: first}]', "[]")
+    sweep = SweepFolder.create(
+        tmp_path,
+        "small",
+        text,
+        axes=[axis_of("logic.hooks", [["gate:Gate"], ["clip"]])],
+        seeds=[1],
+        overrides=[],
+        modules=whole[1],
+        target=None,
+    )
+    refused = fedmx("sweep", sweep.path, cwd=tmp_path)
+    assert "gate:Gate is not fedmx's code" in refused.error_text
+    with pytest.raises(FedmxError, match="gate:Gate is not fedmx's code"):
+        package.sweep(sweep.path)
+    assert not list(sweep.path.glob("*-2*"))
+
+
+def test_from_python_an_experiment_object_is_swept(tmp_path: Path) -> None:
+    experiment = Experiment(
+        rounds=1,
+        clients=3,
+        compute={"model": "2nn", "data": "digits", "normalise": {"scale": 16}},
+        run={"folder": str(tmp_path)},
+    )
+    vary = {"compute.train.learning_rate": [0.01, 0.1]}
+    result = package.sweep(experiment, vary, seeds=1, target=0.05, at_once=2)
+    assert result.done
+    rows = result.table()
+    assert [row["compute.train.learning_rate"] for row in rows] == [0.01, 0.1]
+    again = package.sweep(result.folder.path)
+    assert again.table() == rows

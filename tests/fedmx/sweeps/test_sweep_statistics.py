@@ -1,0 +1,127 @@
+"""What a sweep says of its numbers: known values, and intervals that hold as often as they say."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from fedmx.sweeps.statistics import (
+    FEWEST_SEEDS,
+    bootstrap_interval,
+    compare,
+    interquartile_mean,
+    mean_interval,
+    median,
+    summarise,
+)
+
+TEN = [0.80, 0.81, 0.79, 0.83, 0.82, 0.78, 0.84, 0.80, 0.85, 0.10]
+finite = st.floats(0, 1, width=32)
+scores = st.lists(st.tuples(finite, finite), min_size=1, max_size=12)
+
+
+def test_the_interquartile_mean_leaves_a_collapsed_seed_out() -> None:
+    found = summarise(TEN)
+    assert found.iqm.value == pytest.approx(np.mean(sorted(TEN)[2:8]))
+    assert found.median.value == pytest.approx(0.805)
+    assert (found.seeds, found.reached) == (10, 10)
+
+
+def test_an_interval_contains_its_estimate_and_is_the_same_each_time() -> None:
+    found = summarise(TEN)
+    for one in (found.median, found.iqm):
+        assert one.value is not None
+        assert one.low is not None
+        assert one.high is not None
+        assert one.low < one.value < one.high
+    assert summarise(TEN) == found
+
+
+def test_few_seeds_have_estimates_and_no_interval_that_would_not_hold() -> None:
+    few = summarise(TEN[: FEWEST_SEEDS - 1])
+    assert few.iqm.value is not None
+    assert (few.iqm.low, few.median.low) == (None, None)
+    assert summarise(TEN[:FEWEST_SEEDS]).iqm.low is not None
+
+
+def test_a_seed_that_never_reached_the_target_counts_as_infinitely_many_rounds() -> None:
+    some = summarise([10, 12, 14, math.inf, 11, 13, 15])
+    assert (some.seeds, some.reached) == (7, 6)
+    assert some.median.value == 13
+    assert some.iqm.value == pytest.approx(13.0)
+    assert (some.median.low, some.iqm.low) == (None, None)
+    most = summarise([10, math.inf, math.inf])
+    assert (most.median.value, most.reached) == (None, 1)
+    assert summarise([]).median.value is None
+
+
+def test_arms_are_compared_seed_by_seed() -> None:
+    seed = np.random.default_rng(1).normal(size=10)
+    noise = 0.1 * np.random.default_rng(2).normal(size=10)
+    one, two = list(seed + 0.1 + noise), list(seed)
+    found = compare(one, two)
+    expected = stats.ttest_rel(one, two).confidence_interval(0.95)
+    assert (found.difference.low, found.difference.high) == pytest.approx(tuple(expected))
+    assert found.difference.value == pytest.approx(np.mean(one) - np.mean(two))
+    # Without pairs, the seeds' own variance would be in the difference twice.
+    ratio = (np.var(one, ddof=1) + np.var(two, ddof=1)) / np.var(np.subtract(one, two), ddof=1)
+    assert found.unpaired_seeds == math.ceil(10 * ratio)
+    assert found.unpaired_seeds > 100
+
+
+def test_the_probability_of_improvement_is_the_mann_whitney_statistic() -> None:
+    one, two = TEN, [value - 0.02 for value in TEN[:9]] + [0.9]
+    expected = stats.mannwhitneyu(one, two).statistic / 100
+    assert compare(one, two).improvement == pytest.approx(expected)
+    assert compare(one, two, larger=False).improvement == pytest.approx(1 - expected)
+    assert compare([3, math.inf], [math.inf, math.inf], larger=False).improvement == 0.75
+
+
+@given(scores)
+def test_the_other_way_round_is_the_opposite(pairs: list[tuple[float, float]]) -> None:
+    one, two = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+    there, back = compare(one, two), compare(two, one)
+    assert there.improvement == pytest.approx(1 - (back.improvement or 0.0))
+    assert there.difference.value == pytest.approx(-(back.difference.value or 0.0))
+    assert there.unpaired_seeds == back.unpaired_seeds
+
+
+def test_equal_arms_have_no_interval_and_need_no_other_number_of_seeds() -> None:
+    found = compare([0.5, 0.6], [0.5, 0.6])
+    assert (found.difference.value, found.difference.low) == (0.0, None)
+    assert (found.improvement, found.unpaired_seeds) == (0.5, None)
+
+
+def test_differences_that_vary_by_rounding_alone_have_no_interval_and_no_number_of_seeds() -> None:
+    one, two = [0.9634, 0.9733, 0.9519], [0.9633, 0.9732, 0.9518]
+    assert np.ptp(np.subtract(one, two)) > 0
+    found = compare(one, two)
+    assert found.difference.value == pytest.approx(0.0001)
+    assert (found.difference.low, found.unpaired_seeds) == (None, None)
+    assert summarise([0.3, 0.3, 0.1 + 0.2, 0.3, 0.3, 0.3]).median.low is None
+
+
+@pytest.mark.parametrize("shape", ["normal", "one in five collapses"])
+def test_of_ten_seeds_95_percent_intervals_hold_93_to_97_percent_of_the_time(shape: str) -> None:
+    rng = np.random.default_rng(20)
+
+    def draw(cells: int, seeds: int) -> np.ndarray:
+        values = rng.normal(size=(cells, seeds))
+        return values - 3 * (rng.random((cells, seeds)) < 0.2) * (shape != "normal")
+
+    large = draw(1, 1_000_000)
+    held: dict[str, list[np.ndarray]] = {"median": [], "iqm": [], "difference": []}
+    for _ in range(4):
+        values, shared = draw(250, 10), draw(250, 10)
+        for name, statistic in (("median", median), ("iqm", interquartile_mean)):
+            low, high = bootstrap_interval(values, statistic)
+            held[name].append((low <= statistic(large)[0]) & (statistic(large)[0] <= high))
+        low, high = mean_interval((shared + draw(250, 10)) - (shared + draw(250, 10)))
+        held["difference"].append((low <= 0) & (high >= 0))
+    shares = {name: float(np.mean(ones)) for name, ones in held.items()}
+    assert all(0.93 <= share <= 0.97 for share in shares.values()), shares
