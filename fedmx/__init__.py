@@ -38,4 +38,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES})
+    """Return what is public; a notebook completes these names."""
+    return list(__all__)

@@ -4,6 +4,11 @@ Only imports of the form ``from HOME import NAME as NAME`` belong here.
 """
 
 from fedmx.assembly.assembly import Assembly as Assembly
+from fedmx.callbacks.early_stopping import EarlyStopping as EarlyStopping
+from fedmx.callbacks.keep_best import KeepBest as KeepBest
+from fedmx.callbacks.mlflow_logger import MLflowLogger as MLflowLogger
+from fedmx.callbacks.progress_bar import ProgressBar as ProgressBar
+from fedmx.callbacks.wandb_logger import WandbLogger as WandbLogger
 from fedmx.client.client import Client as Client
 from fedmx.deployment.join import OwnPart as OwnPart
 from fedmx.deployment.join import join as join
@@ -13,12 +18,18 @@ from fedmx.errors import ExperimentError as ExperimentError
 from fedmx.errors import FedmxError as FedmxError
 from fedmx.experiment import Experiment as Experiment
 from fedmx.run import RunFolder as RunFolder
+from fedmx.server.callback import Callback as Callback
+from fedmx.server.callback import CallbackError as CallbackError
+from fedmx.server.callback import Running as Running
 from fedmx.server.recorder import recorded as recorded
 from fedmx.server.round import Round as Round
 from fedmx.server.server import Server as Server
 from fedmx.server.stop import Stop as Stop
 from fedmx.simulation.simulate import simulate as simulate
+from fedmx.simulation.simulate_course import simulate_course as simulate_course
 from fedmx.simulation.simulated_clients import SimulatedClients as SimulatedClients
+from fedmx.sweeps.result import SweepResult as SweepResult
+from fedmx.sweeps.sweep import sweep as sweep
 from fedmx.version import __version__ as __version__
 from layers.compute.data.datasets import DataError as DataError
 from layers.compute.data.datasets import Dataset as Dataset

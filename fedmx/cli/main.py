@@ -19,16 +19,20 @@ from fedmx.cli.commands import (
     data,
     explain,
     export,
+    fork,
     listing,
     report,
     server,
     status,
 )
 from fedmx.cli.commands import run as simulation
+from fedmx.cli.commands.projects import new
+from fedmx.cli.commands.sweeps import runs, sweep
+from fedmx.cli.commands.time_travel import diff, pack, replay
 from fedmx.cli.terminal.error_text import error_text, printable
 from fedmx.cli.terminal.exit_codes import INTERNAL_ERROR, INTERRUPTED, USER_ERROR
 from fedmx.cli.terminal.interrupts import Interrupted
-from fedmx.cli.terminal.json_lines import OPTION, is_json, line, take_format
+from fedmx.cli.terminal.json_lines import OPTION, is_json, line, take_format, timed
 from fedmx.cli.terminal.options import show_help_without_command
 from fedmx.cli.terminal.plain_values import take_plainly
 from fedmx.components.renamed import new_option, renamed_text
@@ -40,20 +44,29 @@ _ASCII = {"·": ".", "…": "...", "–": "-"}
 app = typer.Typer(
     name="fedmx",
     help="Federated learning for MXNet/Gluon: simulate, deploy, compare.",
-    epilog="Begin with: fedmx run examples/quickstart.yaml",
-    add_completion=False,
+    epilog="Begin with: fedmx new first-idea --hook",
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+app.command("new")(new.new)
 app.command("run")(simulation.run)
 app.command("resume")(simulation.resume)
+app.command("fork")(fork.fork)
+app.command("sweep")(sweep.sweep)
 app.command("server")(server.server)
 app.command("client")(client.client)
+app.command("runs")(runs.runs)
 app.command("status")(status.status)
 app.command("report")(report.report)
+app.command("replay")(replay.replay)
+app.command("diff")(diff.diff)
 app.command("export")(export.export)
+app.command("pack")(pack.pack)
+app.command("verify")(pack.verify)
+app.command("unpack")(pack.unpack)
 app.command("list")(listing.show)
 app.command("explain")(explain.explain)
+app.command("schema")(listing.schema)
 app.add_typer(data.app, name="data")
 app.add_typer(certs.app, name="certs")
 
@@ -64,7 +77,10 @@ def _common_options(
     version: bool = typer.Option(False, "--version", help="Print the version and end."),
     debug: bool = typer.Option(False, "--debug", help="Show the traceback of an error."),
     log_format: str = typer.Option(
-        "text", OPTION, metavar="text|json", help="How stderr tells what happens."
+        "text; timed for server and client",
+        OPTION,
+        metavar="text|timed|json",
+        help="How stderr tells what happens.",
     ),
 ) -> None:
     if version:
@@ -140,7 +156,7 @@ def _show_error(message: str, code: int, debug: bool) -> int:
     if is_json():
         sys.stderr.write(line("error", "error", message, {"code": code}, trace) + "\n")
     else:
-        sys.stderr.write(f"{trace or ''}fedmx: {message}\n")
+        sys.stderr.write(f"{trace or ''}{timed(f'fedmx: {message}')}\n")
     return code
 
 

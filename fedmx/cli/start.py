@@ -9,6 +9,7 @@ from typing import NoReturn
 from fedmx.cli.terminal import interrupts
 from fedmx.cli.terminal.error_text import not_installed
 from fedmx.cli.terminal.exit_codes import INTERRUPTED, USER_ERROR
+from fedmx.cli.terminal.loading import show_loading
 from fedmx.layers_check import hidden_layers
 
 
@@ -20,6 +21,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _exit_with_error(hidden)
     _check_python()
     interrupts.install()
+    show_loading()
     try:
         try:
             from fedmx.cli.main import run

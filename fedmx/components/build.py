@@ -22,6 +22,8 @@ from fedmx.components.text import first_line, unknown
 from fedmx.components.user_code import UserCodeError, import_user_code, place_of
 from fedmx.errors import ExperimentError, FedmxError
 from layers.compute.errors import ComputeError
+from layers.logic import Aggregator, Hook, Selector
+from layers.logic.checks.parts import check_kind, check_part
 from layers.logic.errors import LogicError
 
 
@@ -138,6 +140,25 @@ def _arguments(
         lines = [source.problem((*where, key), text) for key, text in problems.items()]
         raise ExperimentError.of(source.name, lines)
     return arguments
+
+
+_PARTS = {"hook": Hook, "selector": Selector, "aggregator": Aggregator}
+
+
+def build_part(kind: str, reference: Component, table: Mapping[str, Any]) -> Any:
+    """Make a hook, a selector or an aggregator as `build` does, and check it.
+
+    Raises:
+        ExperimentError: as for `build`; or it is another kind of object, or its methods or settings
+            are wrong.
+    """
+    made = build(kind, reference, table)
+    try:
+        check_kind(kind, made, _PARTS[kind])
+        check_part(made)
+    except LogicError as error:
+        raise _error(reference, str(error)) from None
+    return made
 
 
 def _error(reference: Component, text: str) -> ExperimentError:

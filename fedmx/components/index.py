@@ -11,7 +11,7 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -28,10 +28,16 @@ class Entry:
     Attributes:
         about: the first paragraph of its documentation.
         settings: a line for each setting: its name, its default and its type.
+        schemas: the JSON schema of each setting's value, by name.
+        required: the settings that must be given.
+        open: whether it takes other settings, too.
     """
 
     about: str
     settings: tuple[str, ...]
+    schemas: Mapping[str, Any] = field(default_factory=dict)
+    required: tuple[str, ...] = ()
+    open: bool = False
 
 
 Index = Mapping[str, Mapping[str, Entry]]
@@ -43,7 +49,7 @@ def read_index() -> Index:
     """Return the index that is kept in the file."""
     kinds = json.loads(PATH.read_text(encoding="utf-8"))
     return {
-        kind: {name: Entry(one["about"], tuple(one["settings"])) for name, one in entries.items()}
+        kind: {name: _entry(one) for name, one in entries.items()}
         for kind, entries in kinds.items()
     }
 
@@ -53,10 +59,7 @@ def index_of_catalogue() -> Index:
     from fedmx.components.catalogue import CATALOGUE
 
     return {
-        kind: {
-            name: Entry(_about(entry), _settings(entry, name.endswith(":")))
-            for name, entry in entries.items()
-        }
+        kind: {name: _index_entry(entry, name.endswith(":")) for name, entry in entries.items()}
         for kind, entries in CATALOGUE.items()
     }
 
@@ -91,15 +94,25 @@ def _about(entry: Any) -> str:
     return first if about == first else about[:1].upper() + about[1:]
 
 
-def _settings(entry: Any, family: bool) -> tuple[str, ...]:
-    """Return a line for each setting: its name, its default and its type."""
+def _entry(kept: Mapping[str, Any]) -> Entry:
+    """Return an entry as the file keeps it."""
+    tuples = {name: tuple(kept[name]) for name in ("settings", "required")}
+    return Entry(**{**kept, **tuples})
+
+
+def _index_entry(component: Any, family: bool) -> Entry:
+    """Return the entry of a component; of a family without what follows the colon."""
     from fedmx.components.settings import signature_of
 
-    settings = list(signature_of(entry).settings.values())
-    if family:
-        settings = settings[1:]  # the first is what follows the colon
-    return tuple(
-        f"{one}: {one.type}{', must be given' if one.required else ''}" for one in settings
+    signature = signature_of(component)
+    settings = list(signature.settings.values())[1 if family else 0 :]
+    lines = (f"{one}: {one.type}{', must be given' if one.required else ''}" for one in settings)
+    return Entry(
+        about=_about(component),
+        settings=tuple(lines),
+        schemas={one.name: one.json_schema() for one in settings},
+        required=tuple(one.name for one in settings if one.required),
+        open=signature.open,
     )
 
 

@@ -45,6 +45,15 @@ class Setting:
     def __str__(self) -> str:
         return self.name if self.required else f"{self.name} = {shown(self.default)}"
 
+    def json_schema(self) -> dict[str, Any]:
+        """Return the JSON schema of its value; an empty one allows all, where the type has none."""
+        adapter = _adapter(self.annotation)
+        try:
+            schema = adapter.json_schema() if adapter is not None else {}
+        except PydanticUserError:  # a class of our own, or a check that is a function
+            schema = {}
+        return {} if "$defs" in schema else schema
+
     def convert(self, value: Any) -> Any:
         """Return ``value`` in the annotated type; a list can become a tuple.
 

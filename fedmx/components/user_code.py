@@ -79,11 +79,24 @@ def not_allowed(name: str, modules: Collection[str] | None) -> str:
     )
 
 
+def reason_of(error: BaseException) -> str:
+    """Return in one line what failed in a part of an experiment, without round, client and place.
+
+    An error of the logic layer about a part says it; of any other, it is the type and the text.
+    """
+    what = getattr(error, "what", None)
+    return what if isinstance(what, str) else f"{type(error).__name__}: {error}"
+
+
 def place_of(error: BaseException) -> str:
     """Return ``FILE:LINE`` where an exception was raised, or an empty text if no file is known.
 
-    A line in a user's own file is preferred to one in a library.
+    A line in a user's own file is preferred to one in a library; an error of the logic layer about
+    a part has the place of the part.
     """
+    known = getattr(error, "place", None)
+    if isinstance(known, str) and known:
+        return known
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}:{error.lineno}"
     frames = [
@@ -91,7 +104,7 @@ def place_of(error: BaseException) -> str:
         for frame in traceback.extract_tb(error.__traceback__)
         if not frame.filename.startswith("<") and Path(frame.filename).parent not in _IMPORTERS
     ]
-    own = [frame for frame in frames if not _installed(Path(frame[0]))]
+    own = [frame for frame in frames if not is_installed(Path(frame[0]))]
     file, line = (own or frames or [("", 0)])[-1]
     return f"{file}:{line}" if file else ""
 
@@ -100,7 +113,7 @@ _IMPORTERS = (Path(__file__).parent, Path(importlib.__file__).parent)
 """The folders of the code that imports user code; they are in each traceback."""
 
 
-def _installed(path: Path) -> bool:
+def is_installed(path: Path) -> bool:
     """Return whether a file belongs to Python or to an installed package."""
     homes = {Path(sysconfig.get_path(one)) for one in ("stdlib", "purelib", "platlib")}
     return any(home in path.parents or home.resolve() in path.parents for home in homes)
@@ -152,7 +165,7 @@ def _check_namesake(root: str, name: str, folders: list[Path]) -> None:
         found = [Path(one).resolve() for one in _places(sys.modules[root])]
         if any(meant == one or meant in one.parents for one in found):
             return
-        if not any(_installed(one) for one in found):
+        if not any(is_installed(one) for one in found):
             raise UserCodeError(
                 f"{shown(name)}: the module {root} was imported from {found[0]}, not from {meant}; "
                 "rename one of the two files"

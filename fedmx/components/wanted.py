@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from layers.compute.data.datasets.dataset import Dataset
+from layers.compute.data.dataset import Dataset
 from layers.logic import Aggregator, Hook, Preset, Selector
 from layers.logic.clock import Availability, Devices, Uploads
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import typing
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from pydantic import BaseModel
@@ -41,6 +41,16 @@ def keys_of(schema: type[BaseModel], above: Where = ()) -> Iterator[Where]:
             yield from keys_of(section, (*above, name))
 
 
+def takes_null(root: type[BaseModel], where: Sequence[str]) -> bool:
+    """Return whether null is a value of the key at a place of the schema."""
+    return type(None) in _kinds(_annotation_at(root, where))
+
+
+def takes_list(root: type[BaseModel], where: Sequence[str]) -> bool:
+    """Return whether a list is a value of the key at a place of the schema."""
+    return typing.get_origin(_annotation_at(root, where)) is tuple
+
+
 def unknown_key(where: Where, keys: Iterable[str], root: type[BaseModel]) -> str:
     """Return the message about an unknown key.
 
@@ -56,6 +66,15 @@ def unknown_key(where: Where, keys: Iterable[str], root: type[BaseModel]) -> str
     if elsewhere:
         return f"is not a key here; did you mean {' or '.join(elsewhere)}?"
     return unknown("key", name, keys, listed="the keys here are")
+
+
+def _annotation_at(root: type[BaseModel], where: Sequence[str]) -> Any:
+    """Return the annotation of the key at a place of the schema."""
+    for key in where[:-1]:
+        below = sections_of(root)[key]
+        assert below is not None
+        root = below
+    return root.model_fields[where[-1]].annotation
 
 
 def _kinds(annotation: Any) -> list[type]:

@@ -8,10 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from fedmx.components.component import Component
 from fedmx.components.source import Source
+from fedmx.display.card import card
 from fedmx.errors import ExperimentError
 from fedmx.experiment import writer
 from fedmx.experiment.overrides import apply_overrides
@@ -27,13 +28,22 @@ from fedmx.experiment.sections import (
     RunSection,
     Section,
     StopSection,
+    WholeNumber,
 )
+
+NAME_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$"
+NAME_LENGTH = 100
+
+
+def _ascending(clients: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(sorted(set(clients)))
 
 
 class Experiment(Section):
     """An experiment, the same for a simulation, a server and its clients.
 
-    In Python, sections are mappings, and a component may be an object::
+    In Python, sections are mappings, and a component may be an object. Its parts are checked at
+    once, and a `Dataset` too; what must be loaded or imported first, when it is needed::
 
         Experiment(rounds=5, clients=20, compute={"model": MyNet, "data": "digits"})
 
@@ -41,12 +51,11 @@ class Experiment(Section):
         ExperimentError: something is wrong; the error has one line for each problem.
     """
 
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$", max_length=100)] = (
-        "experiment"
-    )
+    name: Annotated[str, Field(pattern=NAME_PATTERN, max_length=NAME_LENGTH)] = "experiment"
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
     rounds: Count
     clients: Count
+    without: Annotated[tuple[WholeNumber, ...], AfterValidator(_ascending)] = ()
     stop: StopSection = StopSection()
     compute: ComputeSection
     logic: LogicSection = LogicSection()
@@ -57,6 +66,10 @@ class Experiment(Section):
 
     def __init__(self, **values: Any) -> None:
         self._fill(values, Source())
+        # Not at the top: a file's components are not imported before they are used.
+        from fedmx.experiment.early import check_parts
+
+        check_parts(self.compute, self.logic, self.clock, self.clients, self.seed)
 
     @classmethod
     def read(
@@ -163,6 +176,31 @@ class Experiment(Section):
         if problems:
             raise ExperimentError.of("experiment", problems)
 
+    def __repr__(self) -> str:
+        return f"<Experiment {self.name!r}: {', '.join(f'{k} {v}' for k, v in self._rows())}>"
+
+    __str__ = __repr__  # pydantic's has every key
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows; all keys are folded away."""
+        return card(f"Experiment {self.name!r}", self._rows(), ("all keys", self.to_yaml()))
+
+    def _rows(self) -> list[tuple[str, object]]:
+        logic, compute = self.logic, self.compute
+        parts = {
+            "model": compute.model,
+            "data": compute.data,
+            "partition": compute.partition,
+            "preset": logic.preset,
+            "selector": logic.selector,
+            "aggregator": logic.aggregator,
+        }
+        rows: list[tuple[str, object]] = [("rounds", self.rounds), ("clients", self.clients)]
+        rows += [(key, part.name) for key, part in parts.items() if part is not None]
+        if logic.hooks:
+            rows.append(("hooks", ", ".join(hook.name for hook in logic.hooks)))
+        return [*rows, ("seed", self.seed)]
+
     @property
     def components(self) -> tuple[Component, ...]:
         """The components, in the order of the file."""
@@ -172,16 +210,27 @@ class Experiment(Section):
     def clients_awaited(self) -> int:
         """How many clients must be connected before round 1."""
         wait_for = self.network.wait_for
-        return self.clients if wait_for == "all" else wait_for
+        return self.clients - len(self.without) if wait_for == "all" else wait_for
 
     @model_validator(mode="after")
     def _check_client_counts(self) -> Experiment:
+        unknown = [client for client in self.without if client >= self.clients]
+        if unknown:
+            text = f"must be clients from 0 to {self.clients - 1}, not {unknown[0]}"
+            raise PlacedError(("without",), text)
+        if len(self.without) == self.clients:
+            raise PlacedError(("without",), "leaves out all clients; leave some in")
         for where, number in (
             (("network", "wait_for"), self.clients_awaited),
             (("logic", "min_updates"), self.logic.min_updates),
         ):
-            if number > self.clients:
+            if number > self.clients - len(self.without):
                 text = f"must be at most clients ({self.clients}), not {number}"
+                if self.without:
+                    text = (
+                        f"must be at most clients ({self.clients}) less those of without "
+                        f"({len(self.without)}), not {number}"
+                    )
                 raise PlacedError(where, text)
         return self
 

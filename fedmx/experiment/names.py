@@ -42,11 +42,20 @@ def check_names(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> 
     Raises:
         ExperimentError: the file cannot be read, is not YAML, or names an unknown component.
     """
-    tree, source = read_tree(path, overrides)
+    check_names_in(read_text(path), str(path), overrides)
+
+
+def check_names_in(text: str, name: str, overrides: Sequence[str] = ()) -> None:
+    """Check the components that a text names; `name` is what messages call it.
+
+    Raises:
+        ExperimentError: it is not YAML, or names an unknown component.
+    """
+    tree, source = _overridden(text, name, overrides)
     problems = [
-        source.problem(where, unknown_name(noun, name, names))
-        for where, name, noun, names in names_in(tree)
-        if not _is_known(name, names)
+        source.problem(where, unknown_name(noun, given, names))
+        for where, given, noun, names in names_in(tree)
+        if not _is_known(given, names)
     ]
     if problems:
         raise ExperimentError.of(source.name, problems)
@@ -58,18 +67,7 @@ def read_tree(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> tu
     Raises:
         ExperimentError: the file cannot be read, or is not YAML.
     """
-    tree, source = parse_text(read_text(path), str(path))
-    lines = dict(source.lines)
-    for override in overrides:
-        place, _, text = override.partition("=")
-        where = tuple(place.strip().split("."))
-        try:
-            tree = _put(tree, where, parse_value(text, ""))
-        except (ExperimentError, LookupError, TypeError, ValueError):
-            continue  # a wrong override; `Experiment.read` says why
-        lines = {one: line for one, line in lines.items() if one[: len(where)] != where}
-        lines[where] = OVERRIDDEN
-    return tree, replace(source, lines=lines)
+    return _overridden(read_text(path), str(path), overrides)
 
 
 def names_in(tree: Any) -> Iterator[tuple[Where, str, str, Mapping[str, Any]]]:
@@ -89,6 +87,21 @@ def names_in(tree: Any) -> Iterator[tuple[Where, str, str, Mapping[str, Any]]]:
 def _is_known(name: str, names: Mapping[str, Any]) -> bool:
     """Return whether a name is known, or may be a user's own code or not a name at all."""
     return name in names or ":" in name or name.startswith("<") or name != name.strip() or not name
+
+
+def _overridden(text: str, name: str, overrides: Sequence[str]) -> tuple[Any, Source]:
+    tree, source = parse_text(text, name)
+    lines = dict(source.lines)
+    for override in overrides:
+        place, _, value = override.partition("=")
+        where = tuple(place.strip().split("."))
+        try:
+            tree = _put(tree, where, parse_value(value, ""))
+        except (ExperimentError, LookupError, TypeError, ValueError):
+            continue  # a wrong override; `Experiment.read` says why
+        lines = {one: line for one, line in lines.items() if one[: len(where)] != where}
+        lines[where] = OVERRIDDEN
+    return tree, replace(source, lines=lines)
 
 
 def _put(node: Any, path: Sequence[str], value: Any) -> Any:

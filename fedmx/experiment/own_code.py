@@ -72,13 +72,16 @@ def named_code(
         if ":" not in name or family or name.startswith("<"):
             found.append(NamedCode(where, name, source))
         else:
-            owner, file = _owner_of(name.partition(":")[0], folder)
+            owner, file = owner_of(name.partition(":")[0], folder)
             found.append(NamedCode(where, name, source, owner, file))
     return found
 
 
-def _owner_of(module: str, folder: Path) -> tuple[Owner, Path | None]:
-    """Return where the import of a module would find it: the installed ones come first."""
+def owner_of(module: str, folder: Path) -> tuple[Owner, Path | None]:
+    """Return where the import of a module would find it, and its file or folder.
+
+    The installed ones come first, then those in `folder`, then those in the working directory.
+    """
     beside = (folder, Path.cwd())
     installed = [one for one in sys.path if Path(one or ".").resolve() not in beside]
     places: tuple[tuple[Owner, list[str]], ...] = (

@@ -72,11 +72,15 @@ def _check_loopback(value: str) -> str:
 
 
 Count = Annotated[int, Field(ge=1, le=_MAX_COUNT)]
+_NotEmpty = Annotated[str, Field(min_length=1)]
 WholeNumber = Annotated[int, Field(ge=0, le=_MAX_COUNT)]
-CountOrAll = Annotated[int | Literal["all"], BeforeValidator(_check_all_or_count)]
+CountOrAll = Annotated[
+    int | Literal["all"],
+    BeforeValidator(_check_all_or_count, json_schema_input_type=Count | Literal["all"]),
+]
 Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
-PathText = Annotated[Path, BeforeValidator(_check_path)]
+PathText = Annotated[Path, BeforeValidator(_check_path, json_schema_input_type=_NotEmpty)]
 
 
 class Section(BaseModel):
@@ -195,6 +199,11 @@ class TlsSection(Section):
     crl: PathText | None = None
 
 
+MOST_VIOLATIONS = 10  # of one client in a round, before its connection is closed
+LOG_LINES = 20  # a minute about one client
+PATIENCE = 10.0  # times what an answer takes
+
+
 class NetworkSection(Section):
     """How the server and its clients reach each other in a deployment."""
 
@@ -205,9 +214,9 @@ class NetworkSection(Section):
     heartbeat_s: Annotated[float, Field(ge=0.1, le=3600)] = 5.0
     rejoin_s: NotNegative = 60.0
     wait_for: CountOrAll = "all"
-    violations: Count = 10
-    log_lines: Count = 20
-    patience: Positive | None = 10.0
+    violations: Count = MOST_VIOLATIONS
+    log_lines: Count = LOG_LINES
+    patience: Positive | None = PATIENCE
     patience_s: Positive | None = None
     incoming_mib: Count | None = None
     metrics: Annotated[str, AfterValidator(_check_loopback)] | None = None
@@ -228,11 +237,23 @@ class NetworkSection(Section):
         return int(self.address.rpartition(":")[2])
 
 
+class KeepSection(Section):
+    """Which checkpoints are kept: the newest ones, and those of every so many rounds."""
+
+    last: Count = 5
+    every: Count | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _expand_number(cls, value: Any) -> Any:
+        return {"last": value} if isinstance(value, int) else value
+
+
 class CheckpointSection(Section):
-    """After how many rounds a checkpoint is written, and how many of the newest are kept."""
+    """After how many rounds a checkpoint is written, and which of them are kept."""
 
     every: Count = 1
-    keep: Count = 5
+    keep: KeepSection = KeepSection()
 
 
 class RunSection(Section):

@@ -14,7 +14,9 @@ from pydantic import BaseModel
 from fedmx.components.component import Component
 from fedmx.experiment.reader import Dumper
 
-_NOT_IN_DIGEST = ("name", "executor", "network", "run")
+NOT_IN_DIGEST = ("name", "executor", "network", "run")
+"""The keys that do not decide the result."""
+
 # With these values a digest is that of before there were these keys.
 _LATER_KEYS: dict[str, dict[str, Any]] = {
     "compute": {"start": None, "bits": "native"},
@@ -75,11 +77,13 @@ def to_yaml(experiment: BaseModel) -> str:
 def digest(experiment: BaseModel) -> str:
     """Return the SHA-256 (hex) of all keys but name, executor, network and run."""
     tree = tree_of(experiment, Component.reference)
-    for key in _NOT_IN_DIGEST:
+    for key in NOT_IN_DIGEST:
         del tree[key]
     for section, keys in _LATER_KEYS.items():
         for key, default in keys.items():
             if tree[section].get(key, default) == default:
                 tree[section].pop(key, None)
+    if not tree["without"]:  # as before there was this key
+        del tree["without"]
     text = json.dumps(tree, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(b"fedmx experiment 1\n" + text.encode("ascii")).hexdigest()

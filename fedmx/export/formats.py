@@ -8,8 +8,8 @@ from pathlib import Path
 
 from safetensors.numpy import save
 
-from fedmx.errors import FedmxError
 from fedmx.export.trained_model import TrainedModel, flat
+from fedmx.output_file import check_output
 
 
 @dataclass(frozen=True)
@@ -53,16 +53,7 @@ def as_torch(model: TrainedModel, path: Path) -> Exported:
     from layers.compute.engines.mxnet.export.torch_module import torch_state
 
     beside = path.with_suffix(".py")
-    if path.suffix != ".safetensors":
-        raise FedmxError(
-            f"--out {path}: a state_dict is written as .safetensors, and not as a pickle; "
-            "give a file that ends so"
-        )
-    if beside.exists() and _BY_FEDMX.encode() not in beside.read_bytes()[:1000]:
-        raise FedmxError(
-            f"{beside}: the module would replace this file, which fedmx did not write; "
-            "give another --out"
-        )
+    check_output(beside, "the module is Python", (".py",))
     module, state = torch_state(model.definition, model.values)
     source = f'"""{_torch_docstring(model, path)}"""\n\n{module.source}'
     return Exported(

@@ -112,7 +112,7 @@ def _assembly(folder: RunFolder, experiment: Experiment) -> Assembly:
     shape, classes = folder.facts.get("shape"), folder.facts.get("classes")
     if not isinstance(shape, list) or not isinstance(classes, int):
         try:  # of an earlier version, which did not note them
-            dataset = Assembly(experiment).dataset
+            dataset = Assembly(experiment).data.dataset
         except DataError as error:
             raise RunError(
                 f"{folder.path}: an earlier fedmx wrote the folder, which does not say the shape "

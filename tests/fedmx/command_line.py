@@ -7,13 +7,18 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+from tests.fedmx.fork_server import ForkedProcess
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 90.0
+READ_AT_START = ("PYTHON", "MXNET_", "OMP_", "DNNL_")
 
 
 @dataclass(frozen=True)
@@ -46,19 +51,62 @@ def environment(**more: str) -> dict[str, str]:
     return {**kept, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "COLUMNS": "80", **more}
 
 
-def fedmx(*words: str | Path, cwd: Path, code: str = "", **more: str) -> CommandResult:
-    """Run a command to its end; ``code`` runs in its place, with the words as ``sys.argv``."""
+def fedmx(
+    *words: str | Path,
+    cwd: Path,
+    code: str = "",
+    typed: str | None = None,
+    anew: bool = False,
+    **more: str,
+) -> CommandResult:
+    """Run a command to its end; ``code`` runs in its place, with the words as ``sys.argv``.
+
+    Args:
+        *words: what follows ``fedmx``.
+        cwd: where it runs.
+        code: Python to run instead of the command.
+        typed: what it reads from its standard input.
+        anew: start Python for it, where the start itself counts; otherwise it is a copy of a
+            process that has everything loaded. Variables that Python and the libraries read when
+            they start do so, too.
+        **more: environment variables.
+    """
+    if not (code or anew or any(name.startswith(READ_AT_START) for name in more)):
+        return copied("fedmx.cli.start:main", *words, cwd=cwd, typed=typed or "", **more)
+    stdin: dict[str, Any] = {"stdin": subprocess.DEVNULL} if typed is None else {"input": typed}
     start = ["-c", code] if code else ["-m", "fedmx"]
     done = subprocess.run(
         [sys.executable, *start, *map(str, words)],
         cwd=cwd,
         env=environment(**more),
-        stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         timeout=PATIENCE_S,
+        **stdin,
     )
     return CommandResult(done.returncode, done.stdout, done.stderr)
+
+
+def copied(
+    function: str, *words: str | Path, cwd: Path, typed: str = "", **more: str
+) -> CommandResult:
+    """Run a function, as ``module:name``, in a copy of a process that has everything loaded."""
+    with (
+        tempfile.TemporaryFile("w+") as stdin,
+        tempfile.TemporaryFile("w+") as out,
+        tempfile.TemporaryFile("w+") as err,
+    ):
+        stdin.write(typed)
+        stdin.seek(0)
+        files = [file.fileno() for file in (stdin, out, err)]
+        process = ForkedProcess(function, list(map(str, words)), cwd, environment(**more), files)
+        try:
+            code = process.wait(PATIENCE_S)
+        finally:
+            process.kill()
+        out.seek(0)
+        err.seek(0)
+        return CommandResult(code, out.read(), err.read())
 
 
 def hear_ctrl_c() -> None:

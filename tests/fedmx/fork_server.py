@@ -175,8 +175,7 @@ def _become(request: dict[str, Any], files: Sequence[int]) -> None:
             *(sys.executable, "-c", f"from {module} import {name}; {name}()"),
             *request["words"],
         ]
-        getattr(importlib.import_module(module), name)()
-        code = 0
+        sys.exit(getattr(importlib.import_module(module), name)())  # as an entry point of pip's
     except SystemExit as ended:
         code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
     except BaseException:  # noqa: BLE001, as Python does it before it ends

@@ -27,8 +27,8 @@ from layers.logic.core.plan import Plan, single_lanes
 from layers.logic.core.selector import Selector
 from layers.logic.selectors.uniform import Uniform
 from layers.network import ClientTLS, Listener, MessageCodec
-from layers.network.protocol.roles import ClientSession
-from layers.network.protocol.session_events import Arrived, Ended, Opened
+from layers.network.session.roles import ClientSession
+from layers.network.session.session_events import Arrived, Ended, Opened
 from tests.network.conftest import Certificates
 
 PATIENCE_S = 60.0

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedmx.cli.terminal.interrupts import Interrupted, on_hangup
-from fedmx.cli.terminal.json_lines import say
+from fedmx.cli.terminal.json_lines import begin_log, say
 from fedmx.cli.terminal.options import (
     CaFile,
     CertificateFile,
@@ -115,6 +115,7 @@ def client(
             give_up_s=give_up,
         )
         until = "until it answers" if give_up is None else f"for {give_up:g} s"
+        begin_log()
         text = f"client {number}: looking for {address}, {until}"
         say("looking_for_server", text, client=number, address=address)
         try:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from fedmx.cli.terminal.options import Overrides, show_help_without_command
+from fedmx.cli.terminal.options import AsJson, Overrides, show_help_without_command
 from fedmx.cli.terminal.permission import Modules, OwnModules, allowed_modules
 from fedmx.cli.terminal.tables import show_table
 
@@ -39,6 +40,7 @@ def show(
     ] = None,
     module: Modules = None,
     own_modules: OwnModules = False,
+    as_json: AsJson = False,
 ) -> None:
     """Show how a data set is divided among clients."""
     import numpy as np
@@ -64,6 +66,7 @@ def show(
 
     from fedmx.assembly.assembly import Assembly
     from fedmx.cli.terminal.downloads import files_with_progress
+    from fedmx.report.figures.partition_counts import count
     from fedmx.report.figures.partition_table import table
 
     with files_with_progress() as files:
@@ -72,21 +75,30 @@ def show(
         ends = np.cumsum([0, *map(len, of_clients)])
         labels = np.concatenate(of_clients)
         parts = [np.arange(begin, end) for begin, end in pairwise(ends)]
-    classes = assembly.dataset.classes
-    show_table(table(labels, parts, classes))
+    classes = assembly.data.dataset.classes
+    if as_json:
+        counts = count(labels, parts, classes).tolist()
+        typer.echo(json.dumps({"data": experiment.compute.data.name, "samples": counts}))
+    else:
+        show_table(table(labels, parts, classes))
     if figure is not None:
         from fedmx.report.figures.partition import figure as draw
 
         title = f"{experiment.compute.data.name}: samples by label and client"
-        typer.echo(f"figure: {draw(labels, parts, classes, figure, title=title)}")
+        drawn = draw(labels, parts, classes, figure, title=title)
+        typer.echo(f"figure: {drawn}", err=as_json)
 
 
 @app.command("list")
-def available() -> None:
+def available(as_json: AsJson = False) -> None:
     """Show which data sets are on this machine."""
-    from rich.table import Table
-
     from fedmx.cli.commands.dataset_locations import dataset_locations
+
+    if as_json:
+        typer.echo(json.dumps(dict(dataset_locations())))
+        return
+
+    from rich.table import Table
 
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column(no_wrap=True)
@@ -99,6 +111,7 @@ def available() -> None:
 @app.command("get")
 def get(
     name: Annotated[str, typer.Argument(metavar="NAME", help="A name of fedmx data list.")],
+    as_json: AsJson = False,
 ) -> None:
     """Download a data set, or check that it is here and whole."""
     from fedmx.cli.terminal.downloads import files_with_progress
@@ -115,6 +128,11 @@ def get(
         )
     with files_with_progress() as files:
         dataset = DATASETS[name]().load(files)
+    if as_json:
+        found = {"data": dataset.name, "train": len(dataset.train.y), "test": len(dataset.test.y)}
+        shape = {"shape": list(dataset.shape), "classes": dataset.classes}
+        typer.echo(json.dumps(found | shape))
+        return
     typer.echo(
         f"{dataset.name}: {len(dataset.train.y):,} training and {len(dataset.test.y):,} test "
         f"samples of shape {dataset.shape}, {dataset.classes} classes"

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from fedmx.components.settings import signature_of
 from layers.compute.data.datasets import DATASETS, DataError, Files
-from layers.compute.data.datasets.files import Remote
+from layers.compute.data.files import Remote
 
 
 class _LocationFound(Exception):

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import difflib
 import inspect
+import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedmx.cli.terminal.options import Overrides
+from fedmx.cli.terminal.options import AsJson, Overrides
 from fedmx.cli.terminal.permission import options, place
+from fedmx.cli.terminal.tables import show_text
 
 if TYPE_CHECKING:
     from fedmx.components.settings import Setting
@@ -34,20 +37,36 @@ NOUNS = {
 """The noun for a component of each kind, in messages and headings."""
 
 
+def names_and_keys(incomplete: str) -> list[tuple[str, str]]:
+    """Return what a shell offers after Tab: the names and keys that begin so, with their texts."""
+    from fedmx.components.index import read_index
+    from fedmx.experiment.key_texts import read_key_texts
+
+    texts = {key: row.meaning for key, row in read_key_texts().items()}
+    for entries in read_index().values():
+        texts |= {name: entry.about for name, entry in entries.items()}
+    return [(one, text) for one, text in sorted(texts.items()) if one.startswith(incomplete)]
+
+
 def explain(
     name: Annotated[
         str,
         typer.Argument(
-            metavar="NAME|FILE", help="A name that an experiment file can use, or such a file."
+            metavar="NAME|KEY|FILE",
+            help="A name or a key that an experiment file can have, or such a file.",
+            autocompletion=names_and_keys,
         ),
     ],
     set_: Overrides = None,
+    as_json: AsJson = False,
 ) -> None:
-    """Explain a name of a file, or whose code a file would run."""
+    """Explain a name or key of a file, or whose code a file would run."""
     file = Path(name)
     named_file = file.suffix in (".yaml", ".yml") or file.is_file()
-    for line in whose_code(file, set_ or ()) if named_file else explanation(name):
-        typer.echo(line)
+    if as_json:
+        typer.echo(json.dumps(_code(file, set_ or ()) if named_file else _document(name)))
+        return
+    show_text(whose_code(file, set_ or ()) if named_file else explanation(name))
 
 
 def whose_code(file: Path, overrides: Sequence[str] = ()) -> list[str]:
@@ -77,21 +96,51 @@ def whose_code(file: Path, overrides: Sequence[str] = ()) -> list[str]:
     ]
 
 
+def _code(file: Path, overrides: Sequence[str]) -> dict[str, Any]:
+    """Return what `whose_code` says as a document."""
+    from fedmx.components.source import dotted
+    from fedmx.experiment.names import check_names
+    from fedmx.experiment.own_code import named_code
+
+    check_names(file, overrides)
+    code = [
+        {"where": dotted(one.where), "name": one.name, "owner": one.owner or "fedmx"}
+        for one in named_code(file, overrides)
+    ]
+    return {"file": str(file), "code": code}
+
+
+def _document(name: str) -> dict[str, Any]:
+    """Return what `explanation` says as a document, with the index's entries by their kind."""
+    from fedmx.components.index import read_index
+
+    text = "\n".join(explanation(name))
+    found = {kind: entries.get(_key(name, entries)) for kind, entries in read_index().items()}
+    kinds = {kind: asdict(entry) for kind, entry in found.items() if entry is not None}
+    return {"name": name, "kinds": kinds, "text": text}
+
+
 def explanation(name: str) -> list[str]:
-    """Return the lines about all components with a name.
+    """Return the lines about all components with a name, or about a key of an experiment file.
 
     Raises:
-        FedmxError: there is no such component.
+        FedmxError: there is no such component or key.
     """
     from fedmx.components.index import read_index
     from fedmx.components.text import unknown
     from fedmx.errors import FedmxError
+    from fedmx.experiment.key_texts import explained_key, read_key_texts
 
     known = read_index().values()
     if not any(_key(name, entries) in entries for entries in known):
-        keys = {one for entries in known for one in entries}
-        names = {f"{one}NAME" if one.endswith(":") else one for one in keys}
-        raise FedmxError(unknown("name", name, names))
+        told = explained_key(name)
+        if told:
+            return told
+        keys = {*read_key_texts(), *(one for entries in known for one in entries)}
+        names = [f"{one}NAME" if one.endswith(":") else one for one in sorted(keys)]
+        near = difflib.get_close_matches(name[:100], names, n=5, cutoff=0)
+        text = unknown("name or key", name, near, listed="the nearest are")
+        raise FedmxError(f"{text}; fedmx list shows all names")
 
     from fedmx.components.catalogue import CATALOGUE
 

@@ -11,6 +11,11 @@ from fedmx.cli.terminal.permission import Modules, OwnModules, allowed_modules
 
 NAMES = ("onnx", "torch", "safetensors")
 """The formats; `fedmx.export.formats` has a function for each."""
+_FILES = {
+    "onnx": ("--to onnx writes ONNX", (".onnx",)),
+    "torch": ("a state_dict is written as .safetensors, and not as a pickle", (".safetensors",)),
+    "safetensors": ("--to safetensors writes safetensors", (".safetensors",)),
+}
 
 
 def export(
@@ -38,10 +43,13 @@ def export(
     """Write the model of a run for ONNX, PyTorch or others."""
     from fedmx.components.text import unknown
     from fedmx.errors import FedmxError
+    from fedmx.output_file import check_output
     from fedmx.run import RunFolder
 
     if to not in NAMES:
         raise FedmxError(unknown("format", to, NAMES))
+    if out is not None:
+        check_output(out, *_FILES[to])
     folder = RunFolder.open(path)
     own = folder.facts.get("modules")
     modules = allowed_modules(
@@ -60,6 +68,7 @@ def export(
     model = TrainedModel.of(folder, modules)
     ending, make = FORMATS[to]
     file = out or Path(f"{model.name}{ending}")
+    check_output(file, *_FILES[to])
     exported = make(model, file)
     for one, content in exported.files.items():
         try:

@@ -1,13 +1,17 @@
-"""``fedmx list``: the names that an experiment file can use."""
+"""``fedmx list``: the names of an experiment file; ``fedmx schema``: all that one can hold."""
 
 from __future__ import annotations
 
+import json
 import shutil
 import textwrap
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from fedmx.cli.terminal.options import AsJson
 
 if TYPE_CHECKING:
     from fedmx.components.index import Entry
@@ -28,11 +32,21 @@ PLACES = {
 """Where an experiment file names a component of each kind, and how it names the user's own."""
 
 
+def _kinds(incomplete: str) -> list[str]:
+    """Return what a shell offers after Tab: the kinds of components that begin so."""
+    return [kind for kind in PLACES if kind.startswith(incomplete)]
+
+
 def show(
     kind: Annotated[
         str | None,
-        typer.Argument(metavar="[KIND]", help="models, data, hooks, ...  [default: all]"),
+        typer.Argument(
+            metavar="[KIND]",
+            help="models, data, hooks, ...  [default: all]",
+            autocompletion=_kinds,
+        ),
     ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """List the names that an experiment file can use."""
     from fedmx.components.index import read_index
@@ -42,6 +56,11 @@ def show(
     index = read_index()
     if kind is not None and kind not in index:
         raise FedmxError(unknown("kind", kind, list(index)))
+    if as_json:
+        kinds = index if kind is None else {kind: index[kind]}
+        found = {name: {key: asdict(one) for key, one in kinds[name].items()} for name in kinds}
+        typer.echo(json.dumps(found))
+        return
     if kind is not None:
         _show_kind(kind, index[kind], settings=True)
         return
@@ -49,6 +68,13 @@ def show(
         _show_kind(name, entries, settings=False)
         typer.echo()
     typer.echo("with their settings: fedmx list KIND, as in fedmx list hooks")
+
+
+def schema() -> None:
+    """Print the JSON schema of experiment files, for editors."""
+    from fedmx.experiment.json_schema import experiment_schema
+
+    typer.echo(json.dumps(experiment_schema(), indent=1, ensure_ascii=False))
 
 
 def _show_kind(kind: str, entries: Mapping[str, Entry], *, settings: bool) -> None:

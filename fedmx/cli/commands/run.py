@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fedmx.cli.commands.server import check_network, run_deployed
 from fedmx.cli.terminal.json_lines import say
-from fedmx.cli.terminal.options import ExecutorName, ExperimentFile, Overrides, executor_override
+from fedmx.cli.terminal.options import (
+    AsJson,
+    ExecutorName,
+    ExperimentFile,
+    Overrides,
+    executor_override,
+)
 from fedmx.cli.terminal.permission import Modules, OwnModules, allowed_modules
 from fedmx.cli.terminal.restart import restart_on
+
+if TYPE_CHECKING:
+    from fedmx.experiment import Experiment
 
 
 def run(
@@ -21,27 +30,43 @@ def run(
     executor: ExecutorName = None,
     module: Modules = None,
     own_modules: OwnModules = False,
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run", help="Check everything and say what the run would cost; run nothing."
+        ),
+    ] = False,
+    as_json: AsJson = False,
+    beside: Annotated[
+        Path | None,
+        typer.Option(hidden=True, help="Where the modules beside FILE are, if FILE is a copy."),
+    ] = None,
 ) -> None:
     """Simulate an experiment on this machine."""
     from fedmx.experiment.names import check_names
 
     overrides = [*(set_ or []), *executor_override(executor)]
     check_names(file, overrides)
-    modules = allowed_modules(file, overrides, module, own_modules)
+    own = (beside or file.parent).resolve()
+    modules = allowed_modules(file, overrides, module, own_modules, own)
 
     from fedmx.experiment import Experiment
 
-    experiment = Experiment.read(file, overrides, modules=modules)
+    experiment = Experiment.read(file, overrides, folder=own, modules=modules)
     restart_on(experiment.compute.bits)
+    if dry_run:
+        _show_estimate(experiment, as_json)
+        return
 
     # Not before: this imports MXNet, and a wrong file should be shown at once.
     from fedmx.assembly.assembly import Assembly
-    from fedmx.cli.commands.run_loop import run_loop
+    from fedmx.cli.commands.run_loop import print_document, run_loop
     from fedmx.cli.terminal.downloads import files_with_progress
+    from fedmx.cli.terminal.log_lines import LogLines
     from fedmx.run import RunFolder, gather_facts
     from fedmx.simulation.simulate import simulate
 
-    with files_with_progress() as files:
+    with LogLines(), files_with_progress() as files:
         assembly = Assembly(experiment, files)
         server = simulate(assembly)
 
@@ -50,7 +75,7 @@ def run(
             seed=experiment.seed,
             mode="simulation",
             digest=experiment.digest(),
-            modules=str(file.resolve().parent),
+            modules=str(own),
             parameters=server.state.weights.size,
             buffers=server.state.buffers.size,
             **assembly.facts(),
@@ -59,7 +84,31 @@ def run(
             experiment.run.folder, experiment.name, experiment.to_yaml(), facts, assembly.kept()
         )
 
-    run_loop(server, make_folder, experiment, every=experiment.run.checkpoint.every)
+    every = experiment.run.checkpoint.every
+    show = print_document if as_json else None
+    run_loop(server, make_folder, experiment, every=every, show=show)
+
+
+def _show_estimate(experiment: Experiment, as_json: bool) -> None:
+    """Check all parts of an experiment, and print what its simulation would cost."""
+    from fedmx.assembly.assembly import Assembly
+    from fedmx.cli.terminal.downloads import files_with_progress
+    from fedmx.cli.terminal.estimate_lines import estimate_document, estimate_lines
+    from fedmx.cli.terminal.log_lines import LogLines
+    from fedmx.simulation.estimate import estimate
+    from fedmx.simulation.executors.build import require_portable
+    from fedmx.simulation.simulate import simulate
+
+    if experiment.executor.name != "serial":
+        require_portable(experiment)
+    serial = experiment.with_overrides(["executor=serial"])
+    with LogLines(), files_with_progress() as files:
+        assembly = Assembly(serial, files)
+        with simulate(assembly):
+            found = estimate(assembly)
+    lines = [json.dumps(estimate_document(found))] if as_json else estimate_lines(found)
+    for line in lines:
+        typer.echo(line)
 
 
 def resume(
@@ -78,7 +127,7 @@ def resume(
     """Go on with an interrupted run, with the same result."""
     from fedmx.experiment import Experiment
     from fedmx.run import RunError, RunFolder
-    from fedmx.run.kept_start import kept_start
+    from fedmx.run.folder.kept_start import kept_start
 
     folder = RunFolder.open(path)
     if folder.status == "done":
@@ -118,11 +167,13 @@ def resume(
     from fedmx.assembly.assembly import Assembly
     from fedmx.cli.commands.run_loop import run_loop
     from fedmx.cli.terminal.downloads import files_with_progress
+    from fedmx.cli.terminal.log_lines import LogLines
     from fedmx.deployment.serve import serve
     from fedmx.simulation.simulate import simulate
 
-    with files_with_progress() as files:
+    with LogLines(), files_with_progress() as files:
         assembly = Assembly(experiment, files, start_file=start)
+        folder.check_data(assembly.data.dataset.name, assembly.data.sha256)
         server = serve(assembly, str(folder.facts["run"])) if deployed else simulate(assembly)
     if deployed:
         run_deployed(server, folder, experiment)

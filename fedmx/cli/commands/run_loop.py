@@ -2,24 +2,43 @@
 
 from __future__ import annotations
 
+import bdb
 import contextlib
+import json
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import typer
 
 from fedmx.cli.terminal.error_text import error_text
 from fedmx.cli.terminal.interrupts import Interrupted
-from fedmx.cli.terminal.json_lines import say
 from fedmx.cli.terminal.permission import options
 from fedmx.cli.terminal.progress import RoundProgress
 from fedmx.errors import FedmxError
 from fedmx.experiment import Experiment
 from fedmx.report.records.quantities import duration, percent
 from fedmx.run import RunFolder
+from fedmx.run.checkpoint import Keep
+from fedmx.run.json_lines import plain
 from fedmx.server.recorder import recorded
 from fedmx.server.round import Round
 from fedmx.server.server import Server
+
+
+@dataclass(frozen=True)
+class Result:
+    """The end of a run.
+
+    Attributes:
+        folder: the run folder.
+        accuracy: of the last model, from 0 to 1.
+        loss: of the last model.
+    """
+
+    folder: RunFolder
+    accuracy: float
+    loss: float
 
 
 def run_loop(
@@ -28,6 +47,7 @@ def run_loop(
     experiment: Experiment,
     *,
     every: int,
+    show: Callable[[Result], None] | None = None,
 ) -> None:
     """Run all rounds of a server; record and show each, and print where the results are.
 
@@ -36,27 +56,30 @@ def run_loop(
         folder: the run folder, or a function that makes it when the first round begins.
         experiment: the server's experiment.
         every: after how many rounds a checkpoint is written.
+        show: prints the result; None: as lines.
 
     Raises:
         Interrupted: a signal ended the run.
         FedmxError: the run cannot go on; the text says how to resume it.
     """
     opened: list[RunFolder] = []
+    progress = RoundProgress(server.last_round, server.state.round)
 
     def open_folder() -> RunFolder:
         opened.append(folder() if callable(folder) else folder)
-        say("run_folder", f"run folder: {opened[0].path}", path=str(opened[0].path))
+        progress.say("run_folder", f"run folder: {opened[0].path}", path=str(opened[0].path))
         return opened[0]
 
+    kept = experiment.run.checkpoint.keep
     rounds = recorded(
         server,
         open_folder if callable(folder) else open_folder(),
         every=every,
-        keep_last=experiment.run.checkpoint.keep,
+        keep=Keep(kept.last, kept.every),
     )
     last: Round | None = None
     try:
-        with RoundProgress(server.last_round) as progress:
+        with progress:
             for last in rounds:
                 progress.show(last, opened[0])
     except KeyboardInterrupt as interruption:
@@ -65,17 +88,33 @@ def run_loop(
         with contextlib.suppress(KeyboardInterrupt):  # between two rounds nobody else handles it
             rounds.throw(interruption)
         if opened[0].status != "done":
-            raise Interrupted(
-                f"interrupted {_last_round_text(server)}; go on with: {_resume_command(opened[0])}"
-            ) from None
+            raise _interrupted(server, opened[0]) from None
         raise
     except Exception as error:
+        if opened and _is_debugger_left(error):
+            raise _interrupted(server, opened[0]) from None
         text = error_text(error)
         if text is None or not opened or server.recorder is None:
             raise  # a fault, or the run did not begin
         command = _resume_command(opened[0])
         raise FedmxError(f"{text}; go on with: {command}") from error
-    _print_result(server, opened[0], last)
+    (show or _print_result)(_result(server, opened[0], last))
+
+
+def print_document(result: Result) -> None:
+    """Print the result of a run as a JSON document."""
+    folder = result.folder
+    found = {
+        "folder": str(folder.path),
+        "state": folder.status,
+        "reason": folder.reason,
+        "rounds": folder.rounds()[-1]["round"],
+        "accuracy": result.accuracy,
+        "loss": result.loss,
+        "model": str(folder.model_path),
+        "report": str(folder.report_path),
+    }
+    typer.echo(json.dumps(plain(found, "the result")))
 
 
 def _resume_command(folder: RunFolder) -> str:
@@ -88,19 +127,34 @@ def _resume_command(folder: RunFolder) -> str:
     return " ".join(["fedmx resume", str(folder.path), *options(code).split()])
 
 
+def _interrupted(server: Server, folder: RunFolder) -> Interrupted:
+    text = f"interrupted {_last_round_text(server)}; go on with: {_resume_command(folder)}"
+    return Interrupted(text)
+
+
+def _is_debugger_left(error: BaseException | None) -> bool:
+    """Return whether an error is that of a debugger of the user's own, which was left by ``q``."""
+    while error is not None and not isinstance(error, bdb.BdbQuit):
+        error = error.__cause__
+    return error is not None
+
+
 def _last_round_text(server: Server) -> str:
     return f"after round {server.state.round}" if server.state.round else "before round 1 was done"
 
 
-def _print_result(server: Server, folder: RunFolder, last: Round | None) -> None:
+def _result(server: Server, folder: RunFolder, last: Round | None) -> Result:
     if last is None or last.accuracy is None or last.loss is None:
-        accuracy, loss = server.evaluate()
-    else:
-        accuracy, loss = last.accuracy, last.loss
-    result = f"accuracy {percent(accuracy)}, loss {loss:.4f}"
+        return Result(folder, *server.evaluate())
+    return Result(folder, last.accuracy, last.loss)
+
+
+def _print_result(result: Result) -> None:
+    folder = result.folder
+    text = f"accuracy {percent(result.accuracy)}, loss {result.loss:.4f}"
     records = folder.rounds()
     if records and records[-1].get("virtual"):
-        result += f", after {duration(records[-1].get('clock_elapsed_s'))} of virtual time"
-    typer.echo(f"{folder.reason}: {result}")
+        text += f", after {duration(records[-1].get('clock_elapsed_s'))} of virtual time"
+    typer.echo(f"{folder.reason}: {text}")
     typer.echo(f"model:  {folder.model_path}")
     typer.echo(f"report: {folder.report_path}")

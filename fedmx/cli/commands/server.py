@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedmx.cli.terminal.interrupts import on_hangup
+from fedmx.cli.terminal.json_lines import begin_log
 from fedmx.cli.terminal.options import (
     CaFile,
     CertificateFile,
@@ -84,11 +85,12 @@ def server(
     # Not before: this imports MXNet, and a wrong file should be shown at once.
     from fedmx.assembly.assembly import Assembly
     from fedmx.cli.terminal.downloads import files_with_progress
+    from fedmx.cli.terminal.log_lines import LogLines
     from fedmx.deployment.serve import serve
     from fedmx.run import RunFolder, gather_facts
 
     run = uuid.uuid4().hex
-    with files_with_progress() as files:
+    with LogLines(), files_with_progress() as files:
         assembly = Assembly(experiment, files)
         deployed = serve(assembly, run)
 
@@ -119,6 +121,7 @@ def run_deployed(
     from fedmx.deployment.remote_clients import RemoteClients
 
     assert isinstance(server.network, RemoteClients)
+    begin_log()
     with on_hangup(server.network.listener.renew_certificates):
         # A deployed client keeps the state of its last round only.
         run_loop(server, folder, experiment, every=1)

@@ -11,6 +11,8 @@ from typing import Annotated, Any
 
 import typer
 
+from fedmx.cli.terminal.options import AsJson
+
 ADDRESS = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9.-]+):([0-9]{1,5})")
 
 
@@ -23,7 +25,7 @@ def status(
             show_default=False,
         ),
     ],
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Show what a run does now, who is there and who is waited for."""
     from fedmx.monitoring.reading import status_of_address, status_of_run

@@ -13,7 +13,10 @@ def error_text(error: BaseException) -> str | None:
     text = printable(str(error).strip() or type(error).__name__)
     if _is_instance(error, "fedmx.errors", "FedmxError"):
         return text  # a line for each problem of an experiment
-    if _is_instance(error, "layers.logic.errors", "ClientFailed") and error.__cause__ is not None:
+    in_part = any(
+        _is_instance(error, "layers.logic.errors", name) for name in ("ClientFailed", "PartFailed")
+    )
+    if in_part and error.__cause__ is not None:
         from fedmx.components.user_code import place_of
 
         cause = error.__cause__

@@ -1,4 +1,4 @@
-"""``--log-format json``: what stderr shows, as one JSON object a line."""
+"""``--log-format``: what stderr shows: text, text with times, or one JSON object a line."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import datetime
 import json
 import logging
 import math
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,7 +17,8 @@ from fedmx.errors import FedmxError
 from fedmx.monitoring.events import EVENTS
 
 OPTION = "--log-format"
-_json = False
+_format = "text"
+_given = False
 
 
 def take_format(words: Sequence[str]) -> list[str]:
@@ -25,8 +27,8 @@ def take_format(words: Sequence[str]) -> list[str]:
     Raises:
         FedmxError: there is no such format.
     """
-    global _json
-    _json = False
+    global _format, _given
+    _format = "text"
     rest: list[str] = []
     given: list[str] = []
     left = iter(words)
@@ -38,20 +40,58 @@ def take_format(words: Sequence[str]) -> list[str]:
         else:
             rest.append(word)
     for one in given:
-        if one not in ("text", "json"):
-            raise FedmxError(f"{OPTION} {one!r}: must be text or json")
-        _json = one == "json"
+        if one not in ("text", "timed", "json"):
+            raise FedmxError(f"{OPTION} {one!r}: must be text, timed or json")
+        _format = one
+    _given = bool(given)
     return rest
+
+
+def begin_log() -> None:
+    """Put the time before each line from now on, as a server and its clients do.
+
+    Not if a format was asked for, and not in systemd's journal, which has times of its own.
+    """
+    global _format
+    if not _given and not _is_in_journal():
+        _format = "timed"
+
+
+def _is_in_journal() -> bool:
+    """Return whether stderr goes to systemd's journal (systemd.exec(5), JOURNAL_STREAM)."""
+    try:
+        file = os.fstat(sys.stderr.fileno())
+    except (OSError, ValueError):  # closed, or not a file
+        return False
+    return os.environ.get("JOURNAL_STREAM") == f"{file.st_dev}:{file.st_ino}"
 
 
 def is_json() -> bool:
     """Return whether stderr shows JSON."""
-    return _json
+    return _format == "json"
+
+
+def timed(text: str, time_s: float | None = None) -> str:
+    """Return a line of stderr, behind its time (UTC) if the format is ``timed``.
+
+    Args:
+        text: the line.
+        time_s: when it was said, in seconds since 1970; None: now.
+    """
+    if _format != "timed":
+        return text
+    utc = datetime.timezone.utc
+    now = (
+        datetime.datetime.now(utc)
+        if time_s is None
+        else datetime.datetime.fromtimestamp(time_s, utc)
+    )
+    return f"{now:%Y-%m-%dT%H:%M:%SZ} {text}"
 
 
 def say(event: str, text: str, **fields: Any) -> None:
     """Write a line to stderr: the text, or an object with the event and its fields."""
-    typer.echo(line("info", event, text, fields) if _json else text, err=True)
+    typer.echo(line("info", event, text, fields) if is_json() else timed(text), err=True)
 
 
 def line(

@@ -8,7 +8,7 @@ import textwrap
 from rich.console import Console
 
 from fedmx.cli.terminal.error_text import one_line, printable
-from fedmx.cli.terminal.json_lines import JsonLines, is_json
+from fedmx.cli.terminal.json_lines import JsonLines, is_json, timed
 
 
 class LogLines:
@@ -47,6 +47,7 @@ class _Lines(logging.Handler):
         text = one_line(record.getMessage())
         if record.levelno >= logging.WARNING:
             text = f"{record.levelname.lower()}: {text}"
+        text = timed(text, record.created)
         if record.exc_info:
             trace = logging.Formatter().formatException(record.exc_info)
             text += "\n" + textwrap.indent(printable(trace), "    ", lambda line: True)

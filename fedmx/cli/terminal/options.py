@@ -46,6 +46,7 @@ TokenFile = Annotated[
     Path | None,
     typer.Option("--token-file", metavar="PATH", help="File with a secret that all ends share."),
 ]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as one JSON document.")]
 Insecure = Annotated[bool, typer.Option("--insecure", help="Allow plain TCP beyond this machine.")]
 
 

@@ -32,6 +32,7 @@ def allowed_modules(
     modules: Sequence[str] | None,
     own_modules: bool,
     folder: Path | None = None,
+    typed: bool = True,
 ) -> frozenset[str]:
     """Return the modules that an experiment may import, before any of them is imported.
 
@@ -40,10 +41,11 @@ def allowed_modules(
 
     Args:
         file: the experiment file.
-        overrides: ``PATH=VALUE`` texts; what they name is allowed.
+        overrides: ``PATH=VALUE`` texts; what they name is allowed if they were typed now.
         modules: those after ``--module``.
         own_modules: whether ``--own-modules`` was given.
         folder: where its own modules are; None: the file's folder.
+        typed: whether the overrides were typed now, or are from a file, too.
 
     Raises:
         ExperimentError: it names code that is not allowed; the text says whose it is.
@@ -54,7 +56,8 @@ def allowed_modules(
 
     allowed = frozenset(modules or ())
     code = [one for one in named_code(file, overrides, folder) if one.owner is not None]
-    code = [one for one in code if not one.given_by_hand and not is_allowed(one.name, allowed)]
+    code = [one for one in code if not (typed and one.given_by_hand)]
+    code = [one for one in code if not is_allowed(one.name, allowed)]
     beside = [one for one in code if one.owner == "beside"]
     if beside and (own_modules or (len(beside) == len(code) and _agreed(file, beside))):
         allowed |= {one.root for one in beside}

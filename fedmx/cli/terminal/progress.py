@@ -1,13 +1,16 @@
-"""The progress of a run: one line that changes on a terminal, plain lines elsewhere."""
+"""The progress of a run: a line that changes and lines that stay; elsewhere plain lines."""
 
 from __future__ import annotations
 
+import bdb
+import math
 import os
 import pdb
 import sys
 import time
 from collections import deque
-from types import TracebackType
+from collections.abc import Mapping, Sequence
+from types import FrameType, TracebackType
 from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderResult
@@ -16,7 +19,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from fedmx.cli.terminal.json_lines import is_json, say
+from fedmx.cli.terminal.json_lines import is_json, say, timed
 from fedmx.cli.terminal.log_lines import LogLines
 from fedmx.report.records.quantities import duration, mebibytes, percent
 from fedmx.run import RunFolder
@@ -24,6 +27,14 @@ from fedmx.server.round import Round
 
 BAR_COLUMNS = 20
 RECENT_ROUNDS = 20  # for the estimate of the time that is left
+HISTORY_ROUNDS = 10  # every tenth round stays on a terminal,
+HISTORY_LINES = 20  # or every twentieth and so on, so that not many more lines than these stay
+SHRINKING = (
+    *("best", "accuracy", "virtual"),  # shorter words
+    *("down", "up", "virtual", "best", "best", "loss", "begun"),  # then columns go,
+    *("round", "left"),  # until the round and the accuracy are left
+)
+"""The columns in the order in which they take their next shorter form on a narrow terminal."""
 
 
 class RoundProgress:
@@ -31,11 +42,13 @@ class RoundProgress:
 
     Args:
         last: the number of the last round.
+        done: how many rounds were run before, by a process that this one goes on for.
     """
 
-    def __init__(self, last: int) -> None:
+    def __init__(self, last: int, done: int = 0) -> None:
         self._console = Console(stderr=True, highlight=False)
-        self._line = ProgressLine(last)
+        self._line = ProgressLine(last, done)
+        self._stays_every = HISTORY_ROUNDS * math.ceil(last / HISTORY_ROUNDS / HISTORY_LINES)
         self._logs = LogLines(self._console)
         self._live: Live | None = None
         self._breakpoint = sys.breakpointhook
@@ -46,8 +59,8 @@ class RoundProgress:
 
     def __enter__(self) -> RoundProgress:
         self._logs.__enter__()
+        sys.breakpointhook = self._debug
         if self._live is not None:
-            sys.breakpointhook = self._debug
             self._live.start()
         return self
 
@@ -74,9 +87,19 @@ class RoundProgress:
         if self._live is not None:
             self._live.refresh()
             if uncounted:
-                self._console.print(f"round {round.round}: {uncounted}", soft_wrap=True)
+                self._console.print(timed(f"round {round.round}: {uncounted}"), soft_wrap=True)
+            if round.round % self._stays_every == 0:
+                width = self._console.width - len(timed(""))
+                self._console.print(timed(self._line.history(width)), soft_wrap=True)
             return
-        self._console.print(text, soft_wrap=True)
+        self._console.print(timed(text), soft_wrap=True)
+
+    def say(self, event: str, text: str, **fields: Any) -> None:
+        """Write a line to stderr, above the one that changes; with fields where lines are JSON."""
+        if self._live is None:
+            say(event, text, **fields)
+        else:
+            self._console.print(timed(text), markup=False, soft_wrap=True)
 
     def _debug(self, *arguments: Any, **named: Any) -> Any:
         """Start a debugger; from now on the rounds are plain lines."""
@@ -84,19 +107,33 @@ class RoundProgress:
             self._live.stop()
             self._live = None
         sys.breakpointhook = self._breakpoint
-        if self._breakpoint is sys.__breakpointhook__ and not os.environ.get("PYTHONBREAKPOINT"):
-            return pdb.Pdb().set_trace(sys._getframe(1))  # the frame of breakpoint(), not this one
+        chosen = os.environ.get("PYTHONBREAKPOINT", "") not in ("", "pdb.set_trace")
+        if self._breakpoint is sys.__breakpointhook__ and not chosen:
+            return _Debugger().set_trace(
+                sys._getframe(1)
+            )  # the frame of breakpoint(), not this one
         return self._breakpoint(*arguments, **named)
+
+
+class _Debugger(pdb.Pdb):
+    """A debugger whose ``q`` ends the command in good order, as Ctrl-C does."""
+
+    def trace_dispatch(self, frame: FrameType, event: str, arg: Any) -> Any:
+        try:
+            return super().trace_dispatch(frame, event, arg)
+        except bdb.BdbQuit:
+            raise KeyboardInterrupt from None
 
 
 class ProgressLine:
     """One line about the progress of a run, as wide as the terminal allows."""
 
-    def __init__(self, last: int) -> None:
+    def __init__(self, last: int, done: int = 0) -> None:
         self._last = last
-        self._round = 0
+        self._round = done
         self._accuracy: float | None = None
         self._loss: float | None = None
+        self._best: tuple[float, int] | None = None  # accuracy and round
         self._up_bytes: int | None = None
         self._down_bytes = 0
         self._virtual_s: float | None = None
@@ -108,6 +145,8 @@ class ProgressLine:
             records = folder.rounds()
             self._up_bytes = sum(record["up_bytes"] for record in records)
             self._down_bytes = sum(record["down_bytes"] for record in records)
+            for record in records:
+                self._keep_best(record["accuracy"], record["round"])
         else:
             self._up_bytes += round.up_bytes
             self._down_bytes += round.down_bytes
@@ -115,41 +154,59 @@ class ProgressLine:
         self._virtual_s = round.clock_elapsed_s if round.virtual else None
         if round.accuracy is not None:
             self._accuracy, self._loss = round.accuracy, round.loss
+            self._keep_best(round.accuracy, round.round)
         now_s = time.monotonic()
         if not self._ends_s:
             self._ends_s.append(now_s - round.seconds)
         self._ends_s.append(now_s)
 
-    def parts(self, shortened: int = 0) -> list[str]:
-        """Return the parts of the line.
+    def _keep_best(self, accuracy: float | None, round: int) -> None:
+        if accuracy is not None and (self._best is None or accuracy > self._best[0]):
+            self._best = accuracy, round
 
-        Args:
-            shortened: 0 for full words, 1 for shorter words, 2 for the fewest.
-        """
-        parts = [f"{'' if shortened > 1 else 'round '}{self._round}/{self._last}"]
+    def parts(self) -> list[str]:
+        """Return the parts of a plain line."""
+        columns = self.columns()
+        return [forms[0] for name, forms in columns.items() if name != "best"]
+
+    def columns(self) -> dict[str, tuple[str, ...]]:
+        """Return what is known, each with its forms from the longest to the shortest."""
+        at = f"{self._round}/{self._last}"
+        columns: dict[str, tuple[str, ...]] = {"round": (f"round {at}", at)}
         if self._up_bytes is None:
-            return [*parts, "the first round has begun"]
+            return {**columns, "begun": (f"round {self._round + 1} has begun", "")}
         if self._accuracy is not None:
-            parts.append(f"{'acc' if shortened else 'accuracy'} {percent(self._accuracy)}")
+            known = percent(self._accuracy)
+            columns["accuracy"] = (f"accuracy {known}", f"acc {known}")
         if self._loss is not None:
-            parts.append(f"{'' if shortened > 1 else 'loss '}{self._loss:.4f}")
+            columns["loss"] = (f"loss {self._loss:.4f}", "")
+        if self._best is not None:
+            accuracy, round = self._best
+            known = f"best {percent(accuracy)}"
+            if accuracy == self._accuracy:
+                columns["best"] = ("best so far", "")
+            else:
+                columns["best"] = (f"{known} in round {round}", known, "")
         if self._virtual_s is not None:
-            parts.append(
-                f"{'virtual' if shortened else 'virtual time'} {duration(self._virtual_s)}"
-            )
-        parts.append(f"up {mebibytes(self._up_bytes)}")
-        parts.append(f"down {mebibytes(self._down_bytes)}")
+            known = duration(self._virtual_s)
+            columns["virtual"] = (f"virtual time {known}", f"virtual {known}", "")
+        columns["up"] = (f"up {mebibytes(self._up_bytes)}", "")
+        columns["down"] = (f"down {mebibytes(self._down_bytes)}", "")
         left_s = self._left_s()
         if left_s is not None:
-            parts.append(f"{left_s:.0f} s left" if left_s < 60 else f"{duration(left_s)} left")
-        return parts
+            known = f"{left_s:.0f} s" if left_s < 60 else duration(left_s)
+            columns["left"] = (f"{known} left", "")
+        return columns
+
+    def history(self, width: int) -> str:
+        """Return the line that stays, of at most `width` characters."""
+        return fitted({**self.columns(), "left": ("",)}, width)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         width = options.max_width
-        texts = ["  ".join(self.parts(shortened)) for shortened in range(3)]
-        text = next((one for one in texts if len(one) <= width), texts[-1])
-        cells: list[Any] = [Text(text, no_wrap=True, overflow="crop")]
-        if len(texts[0]) + 2 + BAR_COLUMNS <= width:
+        columns = self.columns()
+        cells: list[Any] = [Text(fitted(columns, width), no_wrap=True, overflow="crop")]
+        if len(joined(columns)) + 2 + BAR_COLUMNS <= width:
             cells.insert(0, ProgressBar(self._last, self._round, width=BAR_COLUMNS))
         line = Table.grid(padding=(0, 2, 0, 0))
         line.add_row(*cells)
@@ -162,6 +219,27 @@ class ProgressLine:
         each_s = (self._ends_s[-1] - self._ends_s[0]) / rounds
         since_s = time.monotonic() - self._ends_s[-1]
         return max(0.0, (self._last - self._round) * each_s - since_s)
+
+
+def joined(columns: Mapping[str, Sequence[str]]) -> str:
+    """Return a line with the longest form of each column."""
+    return "  ".join(forms[0] for forms in columns.values() if forms[0])
+
+
+def fitted(columns: Mapping[str, Sequence[str]], width: int) -> str:
+    """Return a line of at most `width` characters: what matters least is shortened first.
+
+    Args:
+        columns: the forms of each column, from the longest to the shortest.
+        width: in characters; with even fewer than the shortest forms need, the line is longer.
+    """
+    left = dict(columns)
+    for name in SHRINKING:
+        if len(joined(left)) <= width:
+            break
+        if len(left.get(name, ())) > 1:
+            left[name] = left[name][1:]
+    return joined(left)
 
 
 def _uncounted_text(round: Round) -> str:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import os
+import pty
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +14,7 @@ import yaml
 
 from fedmx.cli.commands.explain import _reference, explanation, preset_section
 from fedmx.cli.main import run
+from fedmx.cli.terminal.tables import show_text
 from fedmx.components.build import build
 from fedmx.components.catalogue import CATALOGUE
 from fedmx.components.component import Component
@@ -92,10 +97,36 @@ def test_an_unknown_name_is_one_line_with_the_nearest(capsys: pytest.CaptureFixt
     result = capsys.readouterr()
     assert result.out == ""
     (line,) = result.err.splitlines()
-    assert line.startswith(
-        "fedmx: unknown name 'projected-stk'; did you mean 'projected-stc'? there are: 2nn, "
-    )
-    assert "gluon:NAME" in line
+    start = "fedmx: unknown name or key 'projected-stk'; did you mean 'projected-stc'? the nearest"
+    assert line.startswith(start)
+    assert line.endswith("; fedmx list shows all names")
+    assert line.partition("are: ")[2].count(",") == 4, "five names, not all"
+
+
+@pytest.mark.parametrize(
+    ("name", "lines"),
+    [
+        (
+            "compute.train.learning_rate",
+            ["compute.train.learning_rate: key", "type: number above 0", "default: 0.1"],
+        ),
+        ("learning_rate", ["compute.train.learning_rate: key"]),
+        ("compute.train", ["compute.train: section", "compute.train.epochs: count (default: 1)"]),
+        ("stop", ["stop: section", "    test loss that is low enough"]),
+        ("every", ["compute.evaluate.every: key", "run.checkpoint.every: key"]),
+        ("logic.hooks.0.mu", ["logic.hooks.0.mu: setting of these hooks"]),
+        ("logic.hooks.0.mu", ["fedprox: mu = 0.01: a number"]),
+    ],
+)
+def test_a_key_is_explained(name: str, lines: list[str]) -> None:
+    assert set(lines) <= set(explanation(name))
+
+
+def test_a_key_that_takes_a_component_shows_the_names() -> None:
+    text = told("logic.selector")
+    assert "component or null" in text
+    assert "uniform, by-size, clustered" in text
+    assert "fedmx list selectors" in text
 
 
 def test_the_command_explains_without_loading_mxnet(tmp_path: Path) -> None:
@@ -107,3 +138,26 @@ def test_the_command_explains_without_loading_mxnet(tmp_path: Path) -> None:
     assert (result.code, result.err) == (0, "")
     assert result.out.splitlines()[0] == "stc: preset"
     assert result.out.splitlines()[-1] == "False"
+
+
+def test_a_narrow_terminal_breaks_texts_between_words_and_a_pipe_not_at_all(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = [line for line in explanation("fedprox") if len(line) > 60][:8]
+    assert len(lines) == 8
+    monkeypatch.setenv("COLUMNS", "60")
+    show_text(lines)
+    assert capsys.readouterr().out.splitlines() == lines
+    master, slave = pty.openpty()
+    with open(slave, "w") as terminal, monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", terminal)
+        show_text(lines)
+    received = b""
+    with contextlib.suppress(OSError):  # the terminal's other end is closed, and all was read
+        while part := os.read(master, 1 << 16):
+            received += part
+    os.close(master)
+    shown = received.decode().splitlines()
+    assert max(map(len, shown)) <= 60
+    assert " ".join(shown).split() == " ".join(lines).split()
+    assert len(shown) > len(lines)

@@ -365,7 +365,7 @@ def test_no_file_of_the_users_is_replaced_by_a_modules_source(
 ) -> None:
     Path("net.py").write_text("# mine\n")
     words = ("export", str(the_run(here)), "--to", "torch", "--out")
-    assert "net.py: the module would replace this file" in refused(*words, "net.safetensors")
+    assert "net.py: fedmx did not write this file" in refused(*words, "net.safetensors")
     assert Path("net.py").read_text() == "# mine\n"
     assert not Path("net.safetensors").exists()
     assert "is written as .safetensors, and not as a pickle" in refused(*words, "net.pt")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
@@ -13,6 +14,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,7 +25,6 @@ from fedmx.cli.terminal.progress import ProgressLine
 from layers.logic import RoundReport, Traffic
 from tests.fedmx.command_line import (
     PATIENCE_S,
-    ROOT,
     CommandResult,
     ended,
     environment,
@@ -175,7 +176,8 @@ def test_a_report_says_where_its_page_is(whole: tuple[CommandResult, Path], tmp_
     result = fedmx("report", run, run, "-o", tmp_path / "page.html", cwd=tmp_path)
     assert (result.code, result.err) == (0, "")
     assert "Final accuracy" in result.out
-    assert "Up a round in float32" in result.out
+    assert "Up a round" in result.out
+    assert "float32" not in result.out, "it is as large, so the row says nothing"
     assert "a round, as large as float32 (" in (run / "report.html").read_text()
     assert result.out.splitlines()[-1] == f"report: {tmp_path / 'page.html'}"
     assert (tmp_path / "page.html").stat().st_size > 1000
@@ -253,8 +255,9 @@ def test_a_hook_that_raises_is_named_with_its_line(folder: Path) -> None:
 
 
 def test_server_and_client_say_what_happens_and_end_at_a_signal(folder: Path) -> None:
+    plain = ("--log-format", "text")
     listen = ("--set", "clients=1", "--set", "logic.min_updates=1", "--listen", "127.0.0.1:0")
-    with started("server", "small.yaml", "--own-modules", *listen, cwd=folder) as server:
+    with started("server", "small.yaml", "--own-modules", *listen, *plain, cwd=folder) as server:
         assert server.stderr is not None
         heard = [server.stderr.readline() for _ in range(3)]
         address = heard[0].split()[-1]
@@ -262,7 +265,7 @@ def test_server_and_client_say_what_happens_and_end_at_a_signal(folder: Path) ->
         assert heard[1].startswith("run folder: runs/small-")
         assert heard[2].startswith("waiting for clients: 0 of 1")
         run = run_in(folder)
-        words = ("client", address, "--partition", "0/1", "--module", "gate")
+        words = ("client", address, "--partition", "0/1", "--module", "gate", *plain)
         with started(*words, "--memory", folder / "memory", cwd=folder) as client:
             wait_until((folder / "waiting").exists, client)
             client.send_signal(signal.SIGINT)
@@ -303,14 +306,13 @@ def test_server_and_client_say_what_happens_and_end_at_a_signal(folder: Path) ->
     assert rounds_of(run) == [1, 2, 3, 4]
 
 
-def test_a_terminal_has_one_line_that_goes_and_a_debugger_gets_it_for_itself(
-    folder: Path,
-) -> None:
-    (folder / "open").touch()
-    (folder / "debug").touch()
+@contextlib.contextmanager
+def on_a_terminal(folder: Path, *words: str) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    """Start a run of one client on a terminal of its own, and give the other end of that."""
     main, terminal = pty.openpty()
+    command = ["run", "small.yaml", "--own-modules", "--set", "clients=1", *words]
     with subprocess.Popen(
-        [sys.executable, "-m", "fedmx", "run", "small.yaml", "--own-modules", "--set", "clients=1"],
+        [sys.executable, "-m", "fedmx", *command],
         cwd=folder,
         env=environment(TERM="xterm"),
         stdin=terminal,
@@ -318,6 +320,18 @@ def test_a_terminal_has_one_line_that_goes_and_a_debugger_gets_it_for_itself(
         stderr=terminal,
     ) as process:
         os.close(terminal)
+        try:
+            yield process, main
+        finally:
+            os.close(main)
+
+
+def test_a_terminal_has_one_line_that_goes_and_a_debugger_gets_it_for_itself(
+    folder: Path,
+) -> None:
+    (folder / "open").touch()
+    (folder / "debug").touch()
+    with on_a_terminal(folder) as (process, main):
         seen = _read(main, until=b"(Pdb) ")
         assert re.search(rb"2/4  acc", seen)
         os.write(main, b"p 6 * 7\n")
@@ -325,11 +339,44 @@ def test_a_terminal_has_one_line_that_goes_and_a_debugger_gets_it_for_itself(
         (folder / "debug").unlink()
         os.write(main, b"c\n")
         after = _read(main)
-        os.close(main)
     assert process.returncode == 0
     assert b"gate.py" in seen  # where breakpoint() is, not where it was handled
     assert seen.count(b"\x1b[?25l") == seen.count(b"\x1b[?25h") == 1  # the cursor is back
     assert re.search(rb"^round 4/4  accuracy", after, re.MULTILINE)
+
+
+def test_q_in_a_debugger_ends_a_run_as_ctrl_c_does(folder: Path) -> None:
+    (folder / "debug").touch()
+    with on_a_terminal(folder) as (process, main):
+        _read(main, until=b"(Pdb) ")
+        os.write(main, b"q\n")
+        after = _read(main).decode().replace("\r", "")
+    assert process.returncode == 130
+    (run,) = (folder / "runs").iterdir()
+    told = f"interrupted after round 2; go on with: fedmx resume runs/{run.name} --own-modules"
+    assert after == f"q\nfedmx: {told}\n"
+    assert rounds_of(run) == [1, 2]
+
+
+@pytest.mark.parametrize("call", ["breakpoint()", "__import__('pdb').set_trace()"])
+def test_a_debugger_whose_input_ends_ends_the_run_too(folder: Path, call: str) -> None:
+    (folder / "debug").touch()
+    gate = folder / "gate.py"
+    gate.write_text(gate.read_text().replace("breakpoint()", call))
+    result = fedmx("run", "small.yaml", "--own-modules", "--set", "clients=1", cwd=folder)
+    assert result.code == 130
+    assert "Traceback" not in result.err
+    assert result.err.splitlines()[-1].startswith("fedmx: interrupted after round 2; go on with: ")
+
+
+def test_every_tenth_round_stays_on_a_terminal(folder: Path) -> None:
+    (folder / "open").touch()
+    with on_a_terminal(folder, "--set", "rounds=21") as (process, main):
+        seen = _read(main).decode()
+    assert process.returncode == 0
+    stays = re.findall(r"round (\d+)/21  acc[^\r\n]*best[^\r\n]*\r\n", seen)
+    assert stays == ["10", "20"]
+    assert not re.search(r"has begun *run folder", seen)  # that line is above the one that goes
 
 
 def _read(descriptor: int, until: bytes = b"") -> bytes:
@@ -381,7 +428,3 @@ def test_how_a_partition_looks_is_shown_and_drawn(folder: Path) -> None:
     assert "3 clients, 1,442 samples" in named.out
     assert "must end in one of .png, .svg, .pdf" in named.err
     assert named.code == 2
-
-
-def test_the_quickstart_of_the_examples_is_what_the_help_begins_with() -> None:
-    assert (ROOT / "examples" / "quickstart.yaml").exists()

@@ -5,6 +5,9 @@ from __future__ import annotations
 import ast
 import json
 import logging
+import os
+import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -135,7 +138,7 @@ def test_an_error_is_an_object_with_its_exit_code(tmp_path: Path) -> None:
     assert error["fields"] == {"code": 2}
     assert "none.yaml: there is no such file" in error["text"]
     text = fedmx("run", "none.yaml", "--log-format", "xml", cwd=tmp_path).error_text
-    assert text == "--log-format 'xml': must be text or json"
+    assert text == "--log-format 'xml': must be text, timed or json"
 
 
 def test_what_a_peer_writes_stays_in_its_field(capsys: pytest.CaptureFixture[str]) -> None:
@@ -158,3 +161,63 @@ def test_what_a_peer_writes_stays_in_its_field(capsys: pytest.CaptureFixture[str
     assert json.loads(json_lines.line("info", "round", "", {"loss": float("nan")}))["fields"] == {
         "loss": None
     }
+
+
+def test_with_times_each_line_begins_with_its_time(tmp_path: Path) -> None:
+    (tmp_path / "small.yaml").write_text(
+        "rounds: 1\nclients: 2\ncompute: {model: lenet5, data: digits, normalise: {scale: 16}}\n"
+    )
+    result = fedmx("run", "small.yaml", "--log-format", "timed", cwd=tmp_path)
+    assert result.code == 0
+    lines = result.err.splitlines()
+    assert [line.split(" ")[1] for line in lines] == ["run", "round"]
+    wrong = fedmx("run", "none.yaml", "--log-format", "timed", cwd=tmp_path)
+    for line in [*lines, *wrong.err.splitlines()]:
+        assert re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ \w", line)
+
+
+def test_a_record_with_its_time_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    json_lines.take_format(["--log-format", "timed"])
+    try:
+        with LogLines():
+            logging.getLogger("fedmx.server").warning("client %d: %s", 3, "x\ny")
+    finally:
+        json_lines.take_format([])
+    (line,) = capsys.readouterr().err.splitlines()
+    assert re.fullmatch(r"[\d-]+T[\d:]+Z warning: client 3: x y", line)
+
+
+def test_server_and_client_say_when_unless_they_are_asked_not_to(
+    tmp_path: Path, certificates: Certificates
+) -> None:
+    (tmp_path / "small.yaml").write_text(EXPERIMENT)
+    deployment = Deployment(tmp_path, tmp_path / "small.yaml", certificates)
+    try:
+        server = deployment.serve()
+        client = deployment.client(0, 1, "--log-format", "text")
+        assert (server.code(), client.code()) == (0, 0)
+    finally:
+        deployment.end()
+    time = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ (?=\w)")
+    lines = server.output.splitlines()
+    said = [time.sub("", line) for line in lines if time.match(line)]
+    for part in ("listening on ", "run folder: ", "client 0 joined ", "round 1/2 ", "round 2/2 "):
+        assert any(line.startswith(part) for line in said)
+    # What stays is the command's result, on stdout.
+    results = [line.partition(":")[0] for line in lines if not time.match(line)]
+    assert results == ["all 2 rounds were run", "model", "report"]
+    assert client.output.startswith("client 0: looking for ")
+
+
+def test_the_journal_has_times_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with (tmp_path / "journal").open("w+") as journal:
+        found = os.fstat(journal.fileno())
+        monkeypatch.setattr(sys, "stderr", journal)
+        monkeypatch.setenv("JOURNAL_STREAM", f"{found.st_dev}:{found.st_ino}")
+        json_lines.take_format([])
+        json_lines.begin_log()
+        assert json_lines.timed("x") == "x"
+        monkeypatch.setenv("JOURNAL_STREAM", f"{found.st_dev}:{found.st_ino + 1}")
+        json_lines.begin_log()
+        assert json_lines.timed("x").endswith("Z x")
+        json_lines.take_format([])

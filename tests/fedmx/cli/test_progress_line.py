@@ -6,11 +6,17 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fedmx.cli.terminal import progress
-from fedmx.cli.terminal.progress import RECENT_ROUNDS, ProgressLine
+from fedmx.cli.terminal.progress import RECENT_ROUNDS, ProgressLine, fitted
 
 MIB = 1 << 20
+
+
+def a_record(round: int, accuracy: float | None = 0.5) -> dict[str, Any]:
+    return {"round": round, "accuracy": accuracy, "up_bytes": MIB, "down_bytes": 2 * MIB}
 
 
 class Run:
@@ -19,13 +25,13 @@ class Run:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, last: int) -> None:
         self.now_s = 5000.0
         self.line = ProgressLine(last)
-        self.records: list[dict[str, int]] = []
+        self.records: list[dict[str, Any]] = []
         self.folder: Any = SimpleNamespace(rounds=lambda: self.records)
         monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: self.now_s))
 
     def add(self, round: int, seconds: float, accuracy: float | None = 0.5, **told: Any) -> None:
         self.now_s += seconds
-        self.records.append({"up_bytes": MIB, "down_bytes": 2 * MIB})
+        self.records.append(a_record(round, accuracy))
         known = {"round": round, "seconds": seconds, "up_bytes": MIB, "down_bytes": 2 * MIB}
         known |= {"virtual": False, "clock_elapsed_s": 0.0, "accuracy": accuracy, "loss": 0.25}
         told_round: Any = SimpleNamespace(**{**known, **told})
@@ -42,7 +48,8 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Run:
 
 
 def test_before_the_first_round_there_is_no_more_to_say(run: Run) -> None:
-    assert run.line.parts() == ["round 0/20", "the first round has begun"]
+    assert run.line.parts() == ["round 0/20", "round 1 has begun"]
+    assert ProgressLine(20, 7).parts() == ["round 7/20", "round 8 has begun"]
 
 
 def test_after_one_round_its_own_time_tells_what_is_left(run: Run) -> None:
@@ -80,7 +87,7 @@ def test_after_the_last_round_nothing_is_left(run: Run) -> None:
 def test_the_bytes_of_a_resumed_run_include_those_before_and_count_each_round_once(
     run: Run,
 ) -> None:
-    run.records = [{"up_bytes": MIB, "down_bytes": 2 * MIB}] * 3
+    run.records = [a_record(round) for round in (1, 2, 3)]
     run.add(4, 1.0)
     assert run.line.parts()[3:5] == ["up 4.00 MiB", "down 8.00 MiB"]
     run.add(5, 1.0)
@@ -95,16 +102,63 @@ def test_a_round_without_an_evaluation_keeps_the_accuracy_and_loss_that_are_know
     assert run.line.parts()[:3] == ["round 3/20", "accuracy 75.00 %", "loss 0.2500"]
 
 
-def test_virtual_time_is_shown_where_it_runs_and_words_are_shorter_where_they_must(
-    run: Run,
-) -> None:
+def test_virtual_time_is_shown_where_it_runs(run: Run) -> None:
     run.add(1, 1.0, virtual=True, clock_elapsed_s=5.0)
-    texts = [run.line.parts(shortened)[:4] for shortened in range(3)]
-    time = texts[0][3].removeprefix("virtual time ")
-    assert texts == [
-        ["round 1/20", "accuracy 50.00 %", "loss 0.2500", f"virtual time {time}"],
-        ["round 1/20", "acc 50.00 %", "loss 0.2500", f"virtual {time}"],
-        ["1/20", "acc 50.00 %", "0.2500", f"virtual {time}"],
+    assert run.line.parts()[:4] == [
+        "round 1/20",
+        "accuracy 50.00 %",
+        "loss 0.2500",
+        "virtual time 5.0 s",
     ]
     run.add(2, 1.0)
     assert not any("virtual" in part for part in run.line.parts())
+
+
+def test_the_time_that_is_left_in_a_resumed_run_is_that_of_its_own_rounds(run: Run) -> None:
+    run.records = [a_record(round) | {"seconds": 900.0, "elapsed_s": 9e4} for round in range(1, 11)]
+    run.now_s += 86400.0  # a day later
+    run.add(11, 2.0)
+    assert run.left() == "18 s"
+    run.add(12, 4.0)
+    assert run.left() == "24 s"
+
+
+def test_the_best_round_is_known_also_from_before_a_resume(run: Run) -> None:
+    run.records = [a_record(1, 0.25), a_record(2, 0.75), a_record(3, None), a_record(4, 0.75)]
+    run.add(5, 1.0, 0.5)
+    assert "best 75.00 % in round 2" in run.line.history(200)
+    run.add(6, 1.0, None)
+    assert "best 75.00 % in round 2" in run.line.history(200)
+    run.add(7, 1.0, 0.8)
+    assert "accuracy 80.00 %  loss 0.2500  best so far" in run.line.history(200)
+
+
+def test_what_matters_least_goes_first_where_a_terminal_is_narrow(run: Run) -> None:
+    run.add(1, 1.0, 0.75)
+    run.add(2, 1.0, virtual=True, clock_elapsed_s=5.0)
+    columns = run.line.columns()
+    assert [fitted(columns, width) for width in (140, 100, 80, 70, 60, 45, 30, 20)] == [
+        "round 2/20  accuracy 50.00 %  loss 0.2500  best 75.00 % in round 1  virtual time 5.0 s  "
+        "up 2.00 MiB  down 4.00 MiB  18 s left",
+        "round 2/20  acc 50.00 %  loss 0.2500  best 75.00 %  virtual 5.0 s  up 2.00 MiB  18 s left",
+        "round 2/20  acc 50.00 %  loss 0.2500  best 75.00 %  virtual 5.0 s  18 s left",
+        "round 2/20  acc 50.00 %  loss 0.2500  best 75.00 %  18 s left",
+        "round 2/20  acc 50.00 %  loss 0.2500  18 s left",
+        "round 2/20  acc 50.00 %  18 s left",
+        "2/20  acc 50.00 %  18 s left",
+        "2/20  acc 50.00 %",
+    ]
+
+
+@given(st.integers(18, 200), st.integers(0, 12))
+def test_a_line_is_never_wider_than_the_terminal_and_never_without_round_and_accuracy(
+    width: int, rounds: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        run = Run(patch, 20)
+        for round in range(1, rounds + 1):
+            run.add(round, 1.0, virtual=True, clock_elapsed_s=60.0 * round)
+        line = fitted(run.line.columns(), width)
+    assert len(line) <= width
+    assert f"{rounds}/20" in line
+    assert not rounds or "50.00 %" in line

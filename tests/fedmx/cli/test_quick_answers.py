@@ -50,7 +50,14 @@ def experiment(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize(
     "words",
-    ["--help", "--version", "run --help", "list", *[f"list {one}" for one in KINDS.split()]],
+    [
+        "--help",
+        "--version",
+        "run --help",
+        "explain compute.train",
+        "list",
+        *[f"list {one}" for one in KINDS.split()],
+    ],
 )
 def test_help_and_lists_import_nothing_slow(tmp_path: Path, words: str) -> None:
     result = fedmx(*words.split(), cwd=tmp_path, code=LOADED)
@@ -65,6 +72,7 @@ def test_help_and_lists_import_nothing_slow(tmp_path: Path, words: str) -> None:
         ("list --kid x", "no such option: --kid"),
         ("list hoks", "did you mean 'hooks'?"),
         ("explain fedavgg", "did you mean 'fedavg'?"),
+        ("explain logic.select", "did you mean 'logic.selector'?"),
         ("run small.yam", "there is no such file"),
         (
             "run small.yaml --set compute.model=lenet6",

@@ -49,11 +49,13 @@ def vectors_of(engine: MXNetEngine) -> np.ndarray:
 
 def test_a_words_vector_is_that_of_the_file_at_every_end(files: Files) -> None:
     server = Assembly(experiment(files), files)
-    assert server.words == ("<padding>", "<unknown>", "day", "good", "bad", "so")
+    assert server.data.words == ("<padding>", "<unknown>", "day", "good", "bad", "so")
     table = vectors_of(server.engine)
     assert table[2].tolist() == [1, 2, 3]
     assert table[3].tolist() == [4, 5, 6]
-    client = Assembly(experiment(files), files, server.dataset.shape, server.dataset.classes)
+    client = Assembly(
+        experiment(files), files, server.data.dataset.shape, server.data.dataset.classes
+    )
     np.testing.assert_array_equal(vectors_of(client.engine), table)
 
 
@@ -62,7 +64,7 @@ def test_a_client_with_other_data_knows_no_words(files: Files, tmp_path: Path) -
     (tmp_path / "sentiment140").rename(tmp_path / "elsewhere")
     whole = experiment(files)
     client = Assembly(whole, nowhere, (25,), 2)
-    assert client.words == ()
+    assert client.data.words == ()
     with pytest.raises(ExperimentError, match="needs the word of each token"):
         _ = client.engine
     random = Assembly(whole.with_overrides(["compute.model.glove=null"]), nowhere, (25,), 2)

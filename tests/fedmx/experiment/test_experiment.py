@@ -278,7 +278,7 @@ def test_all_problems_are_told_together() -> None:
         "  --set compute.data: is missing; add it",
         "  exp.yaml:3: logik: unknown key 'logik'; did you mean 'logic'? "
         "the keys here are: clients, clock, compute, executor, logic, name, network, rounds, run, "
-        "seed, stop",
+        "seed, stop, without",
     ]
 
 
@@ -465,11 +465,13 @@ def test_an_experiment_is_made_from_python_as_from_a_file() -> None:
 
 
 def test_a_dataclass_given_as_an_object_is_written_by_its_name_and_fields() -> None:
-    experiment = Experiment(
-        rounds=1,
-        clients=2,
-        compute={"model": Plain, "data": "digits"},
-        logic={"hooks": [Noise(0.5), "clip"]},
+    experiment = Experiment.from_dict(
+        {
+            "rounds": 1,
+            "clients": 2,
+            "compute": {"model": Plain, "data": "digits"},
+            "logic": {"hooks": [Noise(0.5), "clip"]},
+        }
     )
     noise = experiment.logic.hooks[0]
     assert noise.object == Noise(0.5)
@@ -487,11 +489,13 @@ def test_what_a_file_cannot_hold_is_noted_and_refused_for_a_deployment() -> None
     class Local:
         pass
 
-    experiment = Experiment(
-        rounds=1,
-        clients=2,
-        compute={"model": Local, "data": Plain()},
-        logic={"hooks": [Named(), Noise(layers=(object(),)), "clip"]},  # type: ignore[arg-type]
+    experiment = Experiment.from_dict(
+        {
+            "rounds": 1,
+            "clients": 2,
+            "compute": {"model": Local, "data": Plain()},
+            "logic": {"hooks": [Named(), Noise(layers=(object(),)), "clip"]},  # type: ignore[arg-type]
+        }
     )
     assert not experiment.portable
     with pytest.raises(ExperimentError) as caught:
@@ -632,12 +636,14 @@ components = st.builds(
 def test_any_experiment_that_is_written_reads_back_equal(
     hooks: list[object], data: object, learning_rate: float, name: str
 ) -> None:
-    experiment = Experiment(
-        name=name,
-        rounds=1,
-        clients=2,
-        compute={"model": "m", "data": data, "train": {"learning_rate": learning_rate}},
-        logic={"hooks": hooks},
+    experiment = Experiment.from_dict(
+        {
+            "name": name,
+            "rounds": 1,
+            "clients": 2,
+            "compute": {"model": "m", "data": data, "train": {"learning_rate": learning_rate}},
+            "logic": {"hooks": hooks},
+        }
     )
     again = Experiment.parse(experiment.to_yaml())
     assert again == experiment
@@ -648,3 +654,22 @@ def test_the_documentation_names_every_key() -> None:
     page = (ROOT / "docs" / "experiment-file.md").read_text()
     missing = [dotted(place) for place in keys_of(Experiment) if f"`{dotted(place)}`" not in page]
     assert missing == []
+
+
+# --- a run without clients
+
+
+def test_the_clients_that_a_run_is_without_are_told_once_and_ascending() -> None:
+    experiment = Experiment.parse(LEAST + "without: [7, 3, 7]\n")
+    assert experiment.without == (3, 7)
+    assert experiment.clients_awaited == 18
+    assert Experiment.parse(experiment.to_yaml()) == experiment
+    assert "at most clients (20) less those of without (1), not 20" in refused(
+        LEAST, "without=[3]", "logic.min_updates=20"
+    )
+
+
+def test_who_is_left_out_decides_the_result_and_nobody_is_as_before_there_was_the_key() -> None:
+    one, other = Experiment.parse(LEAST), Experiment.parse(LEAST + "without: [3]\n")
+    assert one.digest() == "56ecacc4318fdabd3af249bdac0205ae7e83edde3111dc14b7d91b8200b62a72"
+    assert other.digest() != one.digest()

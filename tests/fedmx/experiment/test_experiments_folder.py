@@ -62,7 +62,7 @@ def test_the_clients_have_two_shards_of_150_images_and_their_labels_for_the_test
     train, test = assembly.parts
     assert {len(rows) for rows in train} == {300}
     assert {len(rows) for rows in test} == {50}
-    y_train, y_test = assembly.dataset.train.y, assembly.dataset.test.y
+    y_train, y_test = assembly.data.dataset.train.y, assembly.data.dataset.test.y
     strangers = [len(set(y_test[b]) - set(y_train[a])) for a, b in zip(train, test, strict=True)]
     assert sum(strangers) < 20
 
@@ -89,7 +89,7 @@ def test_two_in_five_of_the_biased_clients_are_extremely_biased(
 ) -> None:
     monkeypatch.setenv("FEDMX_DATA", str(data_root))
     assembly = Assembly(Experiment.read(FOLDER / "mnist-biased-fedaim.yaml"))
-    y = assembly.dataset.train.y
+    y = assembly.data.dataset.train.y
     counts = np.array([np.bincount(y[rows], minlength=10) for rows in assembly.parts[0]])
     shares = counts / counts.sum(1, keepdims=True)
     far = np.abs(np.cumsum(shares - 0.1, axis=1)[:, :-1]).sum(1) >= 3 - 1e-9

@@ -85,7 +85,8 @@ LIMITS = {
         "incoming_mib": (None, *COUNT),
         "token_file": (None, ("", "a\0b"), (Path("token"),)),
     },
-    "CheckpointSection": {"every": (1, *COUNT), "keep": (5, *COUNT)},
+    "CheckpointSection": {"every": (1, *COUNT)},
+    "KeepSection": {"last": (5, *COUNT), "every": (None, *COUNT)},
     "RunSection": {
         "folder": (Path("runs"), ("", "a\0b"), (Path("elsewhere"),)),
         "fold_memory_mb": (None, *COUNT),

@@ -90,6 +90,7 @@ def test_a_runs_facts_and_records_are_read_as_they_were_written() -> None:
         "clock_elapsed_s": 3600.0,
         "virtual": True,
         "learning_rate": 0.05,
+        "model_sha256": "0f" * 32,
     }
     clients = list(run.clients())
     assert [client["client"] for client in clients] == [5, 0, 7, 4]
@@ -105,6 +106,7 @@ def test_a_runs_facts_and_records_are_read_as_they_were_written() -> None:
         "steps": 120,
         "up_bytes": 400,
         "down_bytes": 1000,
+        "update_sha256": ["a0" * 32],
         "asked_s": 0.0,
         "trained_s": 2.5,
         "decided_s": 3.0,

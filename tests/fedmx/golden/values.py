@@ -202,4 +202,6 @@ ROUND = Round(
     overhead=Overhead(640, 12400, ("127.0.0.1: the token is another",)),
     client_accuracy_mean=0.7,
     client_accuracy_variance=None,
+    model_sha256="0f" * 32,
+    update_sha256={5: ("a0" * 32,)},
 )

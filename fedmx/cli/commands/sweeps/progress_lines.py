@@ -1,0 +1,157 @@
+"""The progress of a sweep: a line for each cell on a terminal, one for each run elsewhere."""
+
+from __future__ import annotations
+
+import sys
+from types import TracebackType
+
+from rich.console import Console, ConsoleOptions, Group, RenderResult
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from fedmx.cli.terminal.error_text import printable
+from fedmx.cli.terminal.json_lines import is_json, say
+from fedmx.report.records.quantities import duration, percent
+from fedmx.sweeps.cells import Cell
+from fedmx.sweeps.progress import RunProgress, SweepProgress
+
+BAR_COLUMNS = 20
+WIDE = 100  # columns from which the bar is shown
+MEDIUM = 70  # columns from which the best accuracy is shown
+
+
+class SweepLines:
+    """Shows the runs of a sweep on stderr."""
+
+    def __init__(self) -> None:
+        self._console = Console(stderr=True, highlight=False)
+        self._cells: CellLines | None = None
+        self._live: Live | None = None
+        self._is_live = sys.stderr.isatty() and not is_json() and not self._console.is_dumb_terminal
+
+    def __enter__(self) -> SweepLines:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def show(self, progress: SweepProgress, ended: RunProgress | None) -> None:
+        """Show how far the runs are; the signature is `fedmx.sweeps.processes.Show`."""
+        if self._is_live and self._live is None:
+            self._cells = CellLines(progress)
+            # Without a thread of its own: `show` is called often enough.
+            self._live = Live(
+                self._cells, console=self._console, auto_refresh=False, transient=True
+            )
+            self._live.start()
+        if self._live is not None:
+            self._live.refresh()
+        if ended is not None and ended.state == "failed" and self._live is not None:
+            self._console.print(_ended_text(ended), soft_wrap=True, markup=False)
+        elif ended is not None and self._live is None:
+            say(
+                "sweep_run",
+                f"{_ended_text(ended)}; {total_text(progress)}",
+                cell=ended.run.cell.settings,
+                seed=ended.run.seed,
+                state=ended.state,
+                best_accuracy=ended.best,
+                rounds=ended.rounds,
+                runs=len(progress.runs),
+                done=sum(one.state == "done" for one in progress.runs),
+            )
+
+
+class CellLines:
+    """A line for each cell, as wide and as many as the terminal allows, and one for all."""
+
+    def __init__(self, progress: SweepProgress) -> None:
+        self._progress = progress
+        runs = {one.run.cell.number: one.run.cell for one in progress.runs}
+        self._cells = [runs[number] for number in sorted(runs)]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        cells = self._shown(max(options.size.height - 3, 1))
+        table = Table.grid(padding=(0, 2, 0, 0))
+        table.add_column(no_wrap=True, overflow="ellipsis")
+        for _ in range(4):
+            table.add_column(no_wrap=True)
+        for cell in cells:
+            table.add_row(*self._row(cell, options.max_width))
+        total = Text(total_text(self._progress), no_wrap=True, overflow="ellipsis")
+        hidden = len(self._cells) - len(cells)
+        if hidden:
+            total = Text(f"and {hidden} more cells; {total}", no_wrap=True, overflow="ellipsis")
+        yield Group(table, total)
+
+    def _shown(self, most: int) -> list[Cell]:
+        """Return the cells to show, in their order; those that are worked on come first."""
+        if len(self._cells) <= most:
+            return self._cells
+        order = {"running": 0, "failed": 1, "waiting": 2, "interrupted": 2, "done": 3}
+
+        def rank(cell: Cell) -> int:
+            return min(order[one.state] for one in self._progress.of(cell))
+
+        chosen = sorted(self._cells, key=lambda cell: (rank(cell), cell.number))[:most]
+        return sorted(chosen, key=lambda cell: cell.number)
+
+    def _row(self, cell: Cell, width: int) -> list[Text | ProgressBar]:
+        runs = self._progress.of(cell)
+        done = sum(one.state == "done" for one in runs)
+        failed = sum(one.state == "failed" for one in runs)
+        row: list[Text | ProgressBar] = [Text(printable(str(cell)))]
+        row.append(Text(f"{done}/{len(runs)}" + (f", {failed} failed" if failed else "")))
+        if width >= WIDE:
+            planned = sum(one.planned for one in runs)
+            rounds = sum(one.planned if one.state == "done" else one.rounds for one in runs)
+            row.append(ProgressBar(max(planned, 1), rounds, width=BAR_COLUMNS))
+        if width >= MEDIUM:
+            best = [one.best for one in runs if one.best is not None]
+            row.append(Text(f"best {percent(max(best))}" if best else ""))
+        row.append(Text(_cell_text(self._progress, cell, runs)))
+        return row
+
+
+def total_text(progress: SweepProgress) -> str:
+    """Return how many runs have ended, and the time that is left."""
+    states = [one.state for one in progress.runs]
+    parts = [f"{states.count('done')} of {len(states)} runs done"]
+    parts += [f"{states.count(one)} {one}" for one in ("failed", "running") if one in states]
+    left_s = progress.left_s()
+    if left_s:
+        parts.append(f"{_left(left_s)} left")
+    return ", ".join(parts)
+
+
+def _cell_text(progress: SweepProgress, cell: Cell, runs: list[RunProgress]) -> str:
+    """Return the rounds of the runs that are under way, or what else there is to say."""
+    states = {one.state for one in runs}
+    running = [f"{one.rounds}/{one.planned}" for one in runs if one.state == "running"]
+    if running:
+        return f"round {', '.join(running)}"
+    if states <= {"done", "failed"}:
+        return "done" if "failed" not in states else "ended"
+    return "waiting"
+
+
+def _ended_text(one: RunProgress) -> str:
+    """Return how a run ended."""
+    if one.state == "failed":
+        return printable(f"{one.run}: failed: {one.reason}")
+    if one.state != "done":
+        return printable(f"{one.run}: {one.state} after round {one.rounds}")
+    best = "not evaluated" if one.best is None else f"best accuracy {percent(one.best)}"
+    return printable(f"{one.run}: {best} in {one.rounds} rounds")
+
+
+def _left(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 60 else duration(seconds)

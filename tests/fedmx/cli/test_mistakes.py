@@ -1,0 +1,306 @@
+"""A user's mistake is one line that names the part, its line, the round and the client."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedmx import Experiment, ExperimentError, simulate
+from fedmx.cli.main import run as command
+
+PARTS = """
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from layers.logic import ClientHalf, Hook, ServerHalf
+from layers.logic.aggregators.mean import Mean
+
+
+class Misspelt(Hook):
+    def server(self):
+        return Recieves()
+
+
+class Recieves(ServerHalf):
+    def recieve(self, update, context):
+        return update
+
+
+class Alone(Hook):
+    def client(self):
+        return Forgets()
+
+
+class Forgets(ClientHalf):
+    def send(self, update, context):
+        replace(update, delta=-update.delta)
+
+
+class Raises(Hook):
+    def server(self):
+        return Looks()
+
+
+class Looks(ServerHalf):
+    def receive(self, update, context):
+        return context.slot["a mask"]
+
+
+class ClientRaises(Hook):
+    def client(self):
+        return Seeks()
+
+
+class Seeks(ClientHalf):
+    def send(self, update, context):
+        return context.slot["a mask"]
+
+
+@dataclass(frozen=True)
+class Precise(Mean):
+    def finish(self, total, state):
+        after = super().finish(total, state)
+        return replace(after, weights=after.weights.astype(np.float64))
+
+
+@dataclass(frozen=True)
+class Wide(Hook):
+    width: float = 1.0
+    depth: float = 1.0
+
+    def check(self, logic):
+        assert self.width
+
+
+class Doubtful(Hook):
+    def server(self):
+        return HelpsNobody()
+
+
+class HelpsNobody(ServerHalf):
+    def compute_weights_again(self):
+        return 1
+
+
+def pixels() -> dict:
+    x = np.zeros((40, 1, 2, 2), np.uint8)
+    y = np.arange(40) % 4
+    return dict(x_train=x, y_train=y, x_test=x, y_test=y)
+
+
+def from_one() -> dict:
+    return {**pixels(), "y_train": 1 + np.arange(40) % 4, "y_test": 1 + np.arange(40) % 4}
+
+
+def names() -> dict:
+    return {**pixels(), "y_train": np.array(["cat", "dog"] * 20)}
+"""
+EXPERIMENT = """name: small
+rounds: 2
+clients: 2
+compute:
+  model: {name: 2nn, hidden: [4, 4]}
+  data: PARTS:pixels
+  normalise: {scale: 255}
+  train: {steps: 2}
+logic:
+  hooks: []
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("mistakes")
+    (folder / "parts_with_mistakes.py").write_text(PARTS)
+    text = EXPERIMENT.replace("PARTS", "parts_with_mistakes")
+    (folder / "small.yaml").write_text(text)
+    (folder / "raw.yaml").write_text(text.replace("  normalise: {scale: 255}\n", ""))
+    return folder
+
+
+@pytest.fixture
+def here(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(folder)
+    return folder
+
+
+@pytest.fixture
+def refused(here: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """Run a command that fails, and return the one line that it says at last."""
+
+    def run(*words: str, file: str = "small.yaml") -> str:
+        capsys.readouterr()
+        overrides = [one for word in words for one in ("--set", word)]
+        assert command(["run", file, "--own-modules", *overrides]) == 2
+        said = capsys.readouterr().err
+        assert "Traceback" not in said
+        (line,) = [one for one in said.splitlines() if one.startswith("fedmx: ")]
+        assert said.rstrip().endswith(line)
+        return line.removeprefix("fedmx: ").replace(str(here), "HERE")
+
+    return run
+
+
+def line_of(text: str) -> int:
+    return 1 + PARTS.splitlines().index(text)
+
+
+RECIEVE = "    def recieve(self, update, context):"
+SEND = "    def send(self, update, context):"
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        (
+            'logic.hooks=["parts_with_mistakes:Misspelt"]',
+            "--set logic.hooks.0: Recieves.recieve is not a hook method; did you mean 'receive'? "
+            f"(HERE/parts_with_mistakes.py:{line_of(RECIEVE)})",
+        ),
+        (
+            'logic.hooks=["parts_with_mistakes:Wide"]',
+            "--set logic.hooks.0: Wide has the setting depth, which none of its code reads: it "
+            "would change nothing; use it, or take it out (HERE/parts_with_mistakes.py:",
+        ),
+        (
+            'logic.hooks=["parts_with_mistakes:Alone"]',
+            "client 1, round 1: Forgets.send returned None; it must return the update, changed or "
+            f"not (HERE/parts_with_mistakes.py:{line_of(SEND)})",
+        ),
+        (
+            'logic.hooks=["parts_with_mistakes:ClientRaises"]',
+            "client 1, round 1: KeyError: 'a mask' (HERE/parts_with_mistakes.py:",
+        ),
+        (
+            'logic.hooks=["parts_with_mistakes:Raises"]',
+            "round 1, client 1: Looks.receive failed: KeyError: 'a mask' "
+            "(HERE/parts_with_mistakes.py:",
+        ),
+        (
+            "logic.aggregator=parts_with_mistakes:Precise",
+            "round 1: Precise.finish returned weights of float64; it must be float32: end with "
+            ".astype(np.float32) (HERE/parts_with_mistakes.py:",
+        ),
+        (
+            "compute.data=parts_with_mistakes:from_one",
+            "parts_with_mistakes:from_one: labels go from 1 to 4, and must be numbered from 0: "
+            "y_train, y_test = y_train - 1, y_test - 1",
+        ),
+        (
+            "compute.data=parts_with_mistakes:names",
+            "parts_with_mistakes:names: y_train holds text such as 'cat'; labels must be integers "
+            "from 0: names, y_train = np.unique(y_train, return_inverse=True); y_test = "
+            "np.searchsorted(names, y_test)",
+        ),
+    ],
+)
+def test_a_run_ends_with_one_line_that_says_what_and_where(
+    refused: Callable[..., str], setting: str, said: str
+) -> None:
+    assert refused(setting).startswith(said)
+
+
+def test_an_object_that_is_no_hook_is_named_from_python_too() -> None:
+    class Stranger:
+        pass
+
+    compute = {"model": "2nn", "data": "digits", "normalise": {"scale": 16}}
+    given = {"rounds": 1, "clients": 2, "compute": compute, "logic": {"hooks": [Stranger()]}}
+    said = r"^logic\.hooks\.0: an object of Stranger is no hook; it must be an instance of a class "
+    with pytest.raises(ExperimentError, match=said):
+        Experiment(**given)
+    with pytest.raises(ExperimentError, match=said):  # parts of a mapping are made when it runs
+        simulate(Experiment.from_dict(given))
+
+
+def test_a_missing_normalise_has_its_file_and_line(refused: Callable[..., str]) -> None:
+    assert refused(file="raw.yaml").startswith(
+        "raw.yaml:4: compute.normalise: is not given, and the data are 8-bit values"
+    )
+    assert refused("compute.normalise.mean=[1, 2, 3]").startswith(
+        "small.yaml:7: compute.normalise: mean has 3 values, but a sample of shape (1, 2, 2) has 1"
+    )
+
+
+def test_the_traceback_is_there_with_debug(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    hook = 'logic.hooks=["parts_with_mistakes:Raises"]'
+    assert command(["run", "small.yaml", "--own-modules", "--set", hook, "--debug"]) == 2
+    said = capsys.readouterr().err
+    assert said.count("Traceback") >= 2
+    assert 'return context.slot["a mask"]' in said
+
+
+def test_a_method_that_nobody_calls_is_doubted_in_one_line(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hook = 'logic.hooks=["parts_with_mistakes:Doubtful"]'
+    words = ["run", "small.yaml", "--own-modules", "--set", hook, "--dry-run"]
+    assert command(words) == 0
+    doubted = [one for one in capsys.readouterr().err.splitlines() if "warning" in one]
+    assert len(doubted) == 1
+    assert "HelpsNobody.compute_weights_again is no method of a server half" in doubted[0]
+
+
+def test_a_dry_run_checks_everything_and_says_what_a_run_would_cost(
+    here: Path, refused: Callable[..., str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = sorted(here.iterdir())
+    assert command(["run", "small.yaml", "--own-modules", "--dry-run"]) == 0
+    said = capsys.readouterr().out
+    assert re.search(r"clients: 2 with 20 samples\n", said)
+    assert re.search(r"rounds:  2, each with \d clients, of about 2 local steps\n", said)
+    assert re.search(r"bytes:   [\d.]+ MiB down and [\d.]+ MiB up per client; about", said)
+    assert re.search(r"memory:  [\d.,]+ MiB for data, model and one client", said)
+    assert re.search(r"time:    about [\d.]+ s on one core; a local step takes", said)
+    assert command(["run", "small.yaml", "--own-modules", "--dry-run", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["samples"], found["rounds"], found["steps"]) == ([20, 20], 2, 2)
+    assert found["round_bytes"] == found["cohort"] * (found["task_bytes"] + found["update_bytes"])
+    assert found["bytes"] == 2 * found["round_bytes"]
+    hook = 'logic.hooks=["parts_with_mistakes:Alone"]'
+    assert command(["run", "small.yaml", "--own-modules", "--set", hook, "--dry-run"]) == 2
+    assert "Forgets.send returned None" in capsys.readouterr().err
+    assert [one for one in sorted(here.iterdir()) if one.name != "__pycache__"] == [
+        one for one in before if one.name != "__pycache__"
+    ]
+
+
+def test_no_output_replaces_a_file_that_fedmx_did_not_write(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command(["run", "small.yaml", "--own-modules", "--set", "run.folder=done"]) == 0
+    (run,) = (here / "done").glob("small-*")
+    mine = np.arange(3).tobytes()
+
+    def said(*words: str) -> str:
+        capsys.readouterr()
+        assert command(list(words)) == 2
+        return capsys.readouterr().err.removeprefix("fedmx: ").strip()
+
+    victim = (here / "small.yaml").read_text()
+    assert said("report", str(run), "-o", "small.yaml") == (
+        "small.yaml: a report is HTML; give a file that ends in .html or .htm, such as small.html"
+    )
+    assert (here / "small.yaml").read_text() == victim
+    for name, words in {
+        "page.html": ["report", str(run), "-o"],
+        "net.onnx": ["export", str(run), "--own-modules", "--to", "onnx", "-o"],
+        "net.safetensors": ["export", str(run), "--own-modules", "--to", "torch", "-o"],
+        "flat.safetensors": ["export", str(run), "--own-modules", "--to", "safetensors", "-o"],
+    }.items():
+        (here / name).write_bytes(mine)
+        assert said(*words, name) == (
+            f"{name}: fedmx did not write this file, and does not replace it; give another name, "
+            "or move the file away"
+        )
+        assert (here / name).read_bytes() == mine
+        (here / name).unlink()
+        assert command([*words, name]) == 0
+        assert command([*words, name]) == 0  # its own file is replaced
+        assert "ends in" in said(*words, "net.txt")

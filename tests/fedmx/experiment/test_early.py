@@ -1,0 +1,91 @@
+"""An experiment made in Python is refused where it is made, not where it is run."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedmx import ClientHalf, Dataset, Experiment, ExperimentError, Hook, Raw
+
+ROOT = Path(__file__).resolve().parents[3]
+DIGITS = {"model": "lenet5", "data": "digits"}
+
+
+def own_data(dtype: type = np.float32) -> Dataset:
+    x, y = np.zeros((20, 1, 8, 8), dtype), np.arange(20) % 2
+    return Dataset("mine", Raw(x, y), Raw(x, y), 2, (1, 8, 8))
+
+
+class Misspelt(Hook):
+    def clientt(self) -> ClientHalf:
+        return ClientHalf()
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"compute": {**DIGITS, "model": "lenet"}}, r"compute\.model: unknown model 'lenet'; did"),
+        ({"compute": {**DIGITS, "data": "digit"}}, r"compute\.data: unknown data set 'digit'"),
+        (
+            {"compute": {**DIGITS, "data": {"name": "digits", "shuffle": 1}}},
+            r"compute\.data\.shuffle: unknown setting",
+        ),
+        (
+            {"compute": {**DIGITS, "partition": {"name": "dirichlet", "alfa": 1}}},
+            r"compute\.partition\.alfa: unknown setting 'alfa'; did you mean 'alpha'",
+        ),
+        (
+            {"compute": {**DIGITS, "train": {"schedule": {"name": "cosin"}}}},
+            r"schedule: unknown schedule",
+        ),
+        ({"logic": {"preset": "fedprx"}}, r"logic\.preset: unknown preset 'fedprx'"),
+        (
+            {"logic": {"selector": {"name": "uniform", "fraction": 7}}},
+            r"logic\.selector: fraction must be between 0 and 1, not 7",
+        ),
+        ({"logic": {"hooks": [Misspelt()]}}, r"logic\.hooks\.0: Misspelt\.clientt is not a hook"),
+        ({"logic": {"aggregator": "medain"}}, r"logic\.aggregator: unknown aggregator"),
+        ({"clock": {"devices": "tier"}}, r"clock\.devices: unknown devices 'tier'"),
+    ],
+)
+def test_a_wrong_part_is_named_when_the_experiment_is_made(given: Any, said: str) -> None:
+    with pytest.raises(ExperimentError, match=said):
+        Experiment(**{"rounds": 1, "clients": 2, "compute": DIGITS, **given})
+
+
+def test_all_problems_are_named_at_once() -> None:
+    with pytest.raises(ExperimentError) as caught:
+        Experiment(
+            rounds=1, clients=2, compute={**DIGITS, "model": "lenet"}, logic={"preset": "fedprx"}
+        )
+    assert len(caught.value.problems) == 2
+
+
+def test_data_that_are_there_are_checked_with_it() -> None:
+    compute = {"model": "lenet5", "data": own_data(np.uint8)}
+    with pytest.raises(ExperimentError, match=r"compute\.normalise: is not given, and the data"):
+        Experiment(rounds=1, clients=4, compute=compute)
+    compute["normalise"] = {"scale": 255}
+    with pytest.raises(ExperimentError, match=r"compute\.partition: iid: 20 samples are too few"):
+        Experiment(rounds=1, clients=40, compute=compute)
+    assert Experiment(rounds=1, clients=4, compute=compute).clients == 4
+
+
+def test_nothing_is_loaded_imported_or_built_to_check_it(tmp_path: Path) -> None:
+    code = (
+        "import sys\n"
+        "from fedmx import Experiment\n"
+        "data = {'name': 'arrays', 'path': 'nowhere.npz'}\n"
+        "compute = {'model': 'not.there:Net', 'data': data}\n"
+        "Experiment(rounds=1, clients=2, compute=compute)\n"
+        "print('mxnet' in sys.modules)\n"
+    )
+    command = [sys.executable, "-c", code]
+    env = {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("False\n", "")

@@ -1,0 +1,170 @@
+"""The JSON schema takes every experiment file that fedmx takes, and refuses what a typo makes."""
+
+from __future__ import annotations
+
+import copy
+import json
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from fedmx.components.index import read_index
+from fedmx.components.source import dotted
+from fedmx.errors import ExperimentError
+from fedmx.experiment import Experiment
+from fedmx.experiment.json_schema import experiment_schema
+from fedmx.experiment.key_texts import PAGE, PATH, key_texts_of, read_key_texts, write_key_texts
+from fedmx.experiment.keys import keys_of
+from fedmx.experiment.names import PLACES
+from fedmx.experiment.reader import parse_text
+from tests.fedmx.command_line import fedmx
+
+ROOT = Path(__file__).resolve().parents[3]
+FILES = sorted([*(ROOT / "examples").rglob("*.yaml"), *(ROOT / "experiments").glob("*.yaml")])
+FILES = [path for path in FILES if "compose" not in path.name]
+SMALL = """\
+rounds: 1
+clients: 20
+compute: {model: lenet5, data: digits}
+"""
+
+
+@pytest.fixture(scope="module")
+def validator() -> Any:
+    schema = experiment_schema()
+    jsonschema.Draft7Validator.check_schema(schema)
+    return jsonschema.Draft7Validator(schema)
+
+
+def small(*overrides: tuple[str, object]) -> dict[str, Any]:
+    tree, _ = parse_text(SMALL, "small")
+    for path, value in overrides:
+        *above, last = path.split(".")
+        reduce(lambda node, key: node.setdefault(key, {}), above, tree)[last] = value
+    return tree
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_it_takes_every_example_as_written_and_with_all_defaults(
+    path: Path, validator: Any
+) -> None:
+    tree, _ = parse_text(path.read_text(), path.name)
+    validator.validate(tree)
+    whole, _ = parse_text(Experiment.read(path, modules=None).to_yaml(), path.name)
+    validator.validate(whole)
+
+
+TAKEN = [
+    ("executor", "processes"),
+    ("executor", {"processes": "all"}),
+    ("run.checkpoint.keep", 3),
+    ("run.checkpoint.keep", {"every": 10}),
+    ("compute.model", "gluon:resnet18_v1"),
+    ("compute.model", "my_models.vision:Net"),
+    ("compute.model", {"name": "my_models:Net", "width": 3}),
+    ("compute.normalise.mean", [0.1, 0.2, 0.3]),
+    ("compute.train.batch_size", "all"),
+    ("logic.preset", None),
+    ("logic.hooks", [{"name": "clip", "norm": 2}, "stc", {"name": "own:Hook", "any": [1]}]),
+    ("logic.max_update", None),
+    ("clock.devices", {"name": "range", "samples_per_s": [10, 20]}),
+    ("network.wait_for", 3),
+]
+
+
+@pytest.mark.parametrize("change", TAKEN, ids=lambda change: f"{change[0]}={change[1]}")
+def test_it_takes_what_fedmx_takes(change: tuple[str, object], validator: Any) -> None:
+    tree = small(change)
+    validator.validate(tree)
+    Experiment.from_dict(tree)
+
+
+REFUSED = [
+    ("round", 3),
+    ("rounds", 0),
+    ("rounds", "ten"),
+    ("rounds", True),
+    ("seed", -1),
+    ("name", "two words"),
+    ("compute.model", 3),
+    ("compute.model", "lenet6"),
+    ("compute.model", {"hidden": [1]}),
+    ("compute.partition", {"name": "dirichlet", "alfa": 0.1}),
+    ("compute.partition", {"name": "dirichlet", "alpha": "much"}),
+    ("compute.partition", None),
+    ("compute.train.learning_rat", 0.1),
+    ("compute.train.learning_rate", -1),
+    ("compute.train.momentum", 1),
+    ("compute.train.batch_size", "some"),
+    ("compute.train.batch_size", 0),
+    ("compute.normalise.scale", 0),
+    ("compute.bits", "foreign"),
+    ("logic.selector", {"name": "uniform", "fraktion": 0.1}),
+    ("logic.selector", "unifrm"),
+    ("logic.hooks", "clip"),
+    ("logic.hooks", [{"norm": 1}]),
+    ("logic.preset", "fedavgg"),
+    ("executor", "threads"),
+    ("network.tls", {"ca": "ca.pem"}),
+    ("network.heartbeat_s", 0),
+    ("run.folder", ""),
+]
+
+
+@pytest.mark.parametrize("change", REFUSED, ids=lambda change: f"{change[0]}={change[1]}")
+def test_it_refuses_what_fedmx_refuses(change: tuple[str, object], validator: Any) -> None:
+    tree = small(change)
+    assert list(validator.iter_errors(tree)) != []
+    with pytest.raises(ExperimentError):
+        build_all(Experiment.from_dict(copy.deepcopy(tree)))
+
+
+def build_all(experiment: Experiment) -> None:
+    """Make the components, since names and settings are not checked before."""
+    from fedmx.components.build import build
+    from fedmx.components.catalogue import CATALOGUE
+
+    for component in experiment.components:
+        place = tuple(str(key) for key in component.where if not isinstance(key, int))
+        kind, noun = PLACES[place]
+        if kind not in ("presets", "models"):
+            build(noun, component, CATALOGUE[kind])
+        elif component.name not in CATALOGUE[kind]:
+            raise ExperimentError(f"{component.name}: unknown {noun}")
+
+
+def test_it_has_the_settings_of_every_component(validator: Any) -> None:
+    for place, (kind, _) in PLACES.items():
+        for name, entry in read_index()[kind].items():
+            if entry.required or name.endswith(":"):
+                continue
+            value: object = {"name": name, "no-such-setting": 1}
+            tree = small((".".join(place), [value] if place[-1] == "hooks" else value))
+            assert list(validator.iter_errors(tree)) != [], name
+            value = name
+            tree = small((".".join(place), [value] if place[-1] == "hooks" else value))
+            validator.validate(tree)
+
+
+def test_every_key_has_a_text_and_the_texts_are_those_of_the_page(tmp_path: Path) -> None:
+    page = key_texts_of(PAGE.read_text())
+    assert read_key_texts() == page, "run: python -m fedmx.experiment.key_texts"
+    assert set(page) == {dotted(place) for place in keys_of(Experiment)}
+    write_key_texts(tmp_path / "key_texts.json")
+    assert (tmp_path / "key_texts.json").read_bytes() == PATH.read_bytes()
+
+
+def test_the_command_prints_it(tmp_path: Path) -> None:
+    result = fedmx("schema", cwd=tmp_path)
+    assert result.code == 0
+    schema = json.loads(result.out)
+    assert schema == experiment_schema()
+    rate = schema["properties"]["compute"]["properties"]["train"]["properties"]["learning_rate"]
+    assert rate == {
+        "type": "number",
+        "exclusiveMinimum": 0,
+        "description": "Learning rate. Default: 0.1",
+    }

@@ -1,0 +1,98 @@
+"""Small runs in their folders, for the tests of what is done with them afterwards."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from fedmx import Assembly, Experiment, RunFolder, recorded, simulate
+from fedmx.run import gather_facts
+from fedmx.run.checkpoint import Keep
+from fedmx.simulation.executors.backend import Backend
+from tests.fedmx import kinds
+
+TREE: dict[str, Any] = {
+    "rounds": 6,
+    "clients": 6,
+    "compute": {**kinds.TREE["compute"], "model": "logistic"},
+    "logic": {"selector": {"name": "uniform", "fraction": 0.7}},
+    "run": {"checkpoint": {"every": 4}},
+}
+
+
+def record(
+    given: Experiment,
+    runs: Path,
+    *,
+    modules: Path | None = None,
+    deployed: bool = False,
+    backend: Backend | None = None,
+) -> RunFolder:
+    """Simulate an experiment to its end, as the command does; return its folder in `runs`.
+
+    If there is a `backend`, its workers train, and it stays open. If `deployed`, the server takes
+    its clients for deployed ones, and records their course.
+    """
+    assembly = Assembly(given)
+    server = simulate(assembly, backend)
+    if deployed:
+        server.network.foreign = True  # type: ignore[misc]
+    facts = gather_facts(
+        seed=given.seed,
+        mode="server" if deployed else "simulation",
+        digest=given.digest(),
+        modules=str(modules or runs),
+        **assembly.facts(),
+    )
+    folder = RunFolder.create(runs, given.name, given.to_yaml(), facts, assembly.kept())
+    checkpoint = given.run.checkpoint
+    keep = Keep(checkpoint.keep.last, checkpoint.keep.every)
+    list(recorded(server, folder, every=checkpoint.every, keep=keep))
+    return folder
+
+
+def run_of(
+    folder: Path, *, modules: Path | None = None, deployed: bool = False, **changed: Any
+) -> RunFolder:
+    """Record a run of `TREE` with changes."""
+    text = json.dumps({**TREE, **changed})
+    given = Experiment.parse(text, "runs.yaml", folder=modules, modules=None)
+    return record(given, folder, modules=modules, deployed=deployed)
+
+
+HALVING = """
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from fedmx import ClientHalf, Hook, ServerHalf
+
+
+@dataclass(frozen=True)
+class Halving(Hook):
+    def client(self):
+        return Halve()
+
+    def server(self):
+        return Double()
+
+
+class Halve(ClientHalf):
+    def send(self, update, context):
+        half = update.delta * np.float32(0.5)
+        return replace(update, delta=half)
+
+
+class Double(ServerHalf):
+    def receive(self, update, context):
+        return replace(update, delta=update.delta * np.float32(2))
+"""
+
+
+def halving_run(folder: Path) -> RunFolder:
+    """Six rounds of all six clients with a hook of the test's own before STC."""
+    (folder / "replayed_halving.py").write_text(HALVING)
+    hooks = ["replayed_halving:Halving", "stc"]
+    logic = {"selector": {"name": "uniform", "fraction": 1.0}, "hooks": hooks}
+    return run_of(folder, modules=folder, logic=logic)
