@@ -6,7 +6,7 @@ VENV_PYTHON := .venv/bin/python
 SPREAD := $(if $(ARGS),,-n auto --maxprocesses 8 --dist loadfile --no-loadscope-reorder --max-worker-restart 0)
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help venv run test lint types check simulate fuzz format bench clean
+.PHONY: help venv run test lint types check docs simulate fuzz format bench clean
 
 help: ## what can be made
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 16
@@ -28,6 +28,10 @@ types: venv ## mypy
 
 check: venv ## the tests alone, on all cores; ARGS="-k shards" chooses among them
 	@env -u PYTHONDONTWRITEBYTECODE OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(VENV_PYTHON) -m pytest -q $(SPREAD) $(ARGS)
+
+docs: venv ## the documentation as a site, build/docs/index.html; a broken link or name stops it
+	@env NO_MKDOCS_2_WARNING=1 $(VENV_PYTHON) -W ignore -m mkdocs build --quiet --strict --config-file .ci/site/mkdocs.yml
+	@echo "build/docs/index.html"
 
 simulate: venv ## a deployment under faults, in virtual time; SEEDS=0:10000 chooses, SEEDS=7 ARGS=--trace shows one
 	@env OMP_NUM_THREADS=1 $(VENV_PYTHON) -m tests.network_simulation --seeds $(or $(SEEDS),0:300) $(ARGS)

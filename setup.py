@@ -10,8 +10,11 @@ from setuptools import find_packages, setup
 HERE = Path(__file__).resolve().parent
 README = HERE / "README.md"
 RAY = "ray>=2.40"
+MLFLOW = "mlflow-skinny>=2.9"
 ONNX = "onnx>=1.16"
+PANDAS = "pandas>=1.5"
 PROMETHEUS = "prometheus-client>=0.20"
+WANDB = "wandb>=0.19.11"  # the first with reinit="create_new"
 
 
 def version() -> str:
@@ -33,7 +36,8 @@ setup(
     license_files=["LICENSE"],
     packages=find_packages(include=["fedmx", "fedmx.*", "layers", "layers.*"]),
     package_data={
-        "": ["py.typed", "*.pyi", "*.html", "*.css", "*.js", "*.svg", "*.yaml", "*.json"]
+        "": ["py.typed", "*.pyi", "*.html", "*.css", "*.js", "*.svg", "*.yaml", "*.json"],
+        "fedmx.new": ["templates/*/*.template"],
     },
     python_requires=">=3.10,<3.14",
     install_requires=[
@@ -45,7 +49,7 @@ setup(
         "gluoncv>=0.10.5.post0,<0.11",
         "numpy>=1.21,<3",
         "scikit-learn",
-        "scipy",
+        "scipy>=1.15",  # the first whose bootstrap takes `rng`
         "threadpoolctl",
         "PyYAML>=6",
         "pydantic>=2",
@@ -56,17 +60,28 @@ setup(
         "rich",
         "matplotlib",
         "tensorboard",
+        "tqdm",
     ],
     extras_require={
+        "docs": [
+            "mkdocs>=1.6,<2",
+            "mkdocs-material>=9.7",
+            "mkdocstrings-python>=2",
+            "latex2mathml>=3.78",
+        ],
         "export": [ONNX],
         "fuzz": ["atheris>=3"],
         "metrics": [PROMETHEUS],
+        "mlflow": [MLFLOW],
+        "pandas": [PANDAS],
         "ray": [RAY],
+        "wandb": [WANDB],
         "test": [
             "pytest>=8",
             "pytest-timeout",
             "pytest-xdist>=3.7",
             "hypothesis",
+            "jsonschema>=4",
             "greenlet",
             "psutil",
             "ruff",
@@ -74,7 +89,13 @@ setup(
             "types-PyYAML",
             RAY,
             ONNX,
+            PANDAS,
             PROMETHEUS,
+            MLFLOW,
+            WANDB,
+            "ipykernel",
+            "nbclient",
+            "nbformat",
             "onnxruntime>=1.18",
         ],
     },

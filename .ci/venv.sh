@@ -153,6 +153,6 @@ run_pip setuptools wheel || explain_pip
 # MXNet's wheel asks for a numpy that Python 3.13 does not have, and works with the one that it has.
 case $version in 3.13.*) run_pip --no-deps mxnet || explain_pip ;; esac
 # Without isolation the build uses the setuptools that constraints.txt names.
-run_pip --no-build-isolation -e '.[test]' || explain_pip
+run_pip --no-build-isolation -e '.[test,docs]' || explain_pip
 try_import mxnet
 fingerprint "$version" >"$READY"

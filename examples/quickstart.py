@@ -36,7 +36,7 @@ def main(folder: Path, overrides: tuple[str, ...] = ()) -> int:
     command = [*FEDMX, "certs", "all", str(certs), "--clients", str(clients)]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     command = [*FEDMX, "server", str(FILE), *given, "--set", f"run.folder={deployed}"]
-    command += ["--listen", "127.0.0.1:0", *tls(certs, "server")]
+    command += ["--listen", "127.0.0.1:0", *tls(certs, "server"), "--log-format", "text"]
     logs = folder / "logs"
     logs.mkdir()
     processes = [started(command, logs / "server.log")]

@@ -1,0 +1,120 @@
+"""The reference: a page for each kind of public name of `fedmx`, made of the docstrings."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.exceptions import PluginError
+from mkdocs.structure.files import File, Files
+
+STUB = Path(__file__).resolve().parents[2] / "fedmx" / "__init__.pyi"
+# Title of a page: its address, what it is about, and the homes of its names, by their beginning.
+KINDS = {
+    "Experiments and runs": (
+        "runs",
+        "Read an experiment, run it here or between machines, and look at its rounds.",
+        ("fedmx.",),
+    ),
+    "Hooks and messages": (
+        "hooks",
+        "A hook has a half on each end; tasks go down and updates up, each with a slot for it.",
+        ("layers.logic.core.hook", "layers.logic.core.messages", "layers.logic.core.asset"),
+    ),
+    "Selectors": (
+        "selectors",
+        "A selector says who takes part in a round, and in which order.",
+        (
+            "layers.logic.core.selector",
+            "layers.logic.core.plan",
+            "layers.logic.core.survey",
+            "layers.logic.algorithms",
+        ),
+    ),
+    "Aggregators": (
+        "aggregators",
+        "An aggregator folds the updates of a round into the next model.",
+        ("layers.logic.core.aggregator", "layers.logic.aggregators", "layers.logic.core.state"),
+    ),
+    "Codecs": (
+        "codecs",
+        "A codec makes updates and models smaller.",
+        ("layers.logic.compression",),
+    ),
+    "Training and data": (
+        "training",
+        "Local training, models, data sets and how they are divided among the clients.",
+        (
+            "layers.compute.",
+            "layers.logic.core.engine",
+            "layers.logic.core.mask",
+            "layers.logic.core.trainer",
+        ),
+    ),
+    "Simulated devices": (
+        "devices",
+        "What clients' devices and channels take in time, and when they are there.",
+        ("layers.logic.clock",),
+    ),
+    "Parts, presets, reports": (
+        "logic",
+        "The logic layer put together, what it reports of a round, and its errors.",
+        (
+            "layers.logic.core.parts",
+            "layers.logic.core.report",
+            "layers.logic.errors",
+            "layers.logic.presets",
+            "layers.logic.round",
+            "layers.logic.seeds",
+        ),
+    ),
+}
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Put the pages of the reference in the navigation."""
+    pages = [{title: f"reference/{address}.md"} for title, (address, _, _) in KINDS.items()]
+    for section in config.nav or []:
+        if "Reference" in section:
+            section["Reference"] = pages
+    return config
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the pages of the reference."""
+    for title, (address, about, _) in KINDS.items():
+        names = [name for name, home in public_homes().items() if kind_of(home) == title]
+        directives = "\n".join(f"::: {public_homes()[name]}.{name}\n" for name in names)
+        text = f"# {title}\n\n{about}\nEach name is imported from `fedmx`.\n\n{directives}"
+        files.append(File.generated(config, f"reference/{address}.md", content=text))
+    return files
+
+
+def kind_of(home: str) -> str:
+    """Return the title of the page that a module's names are on."""
+    for title, (_, _, beginnings) in KINDS.items():
+        if home.startswith(beginnings):
+            return title
+    raise PluginError(f"reference: no page for {home}; add it to KINDS in {__file__}")
+
+
+def public_homes() -> dict[str, str]:
+    """Return the public names of `fedmx`, and the module that defines each."""
+    homes = {}
+    for node in ast.parse(STUB.read_bytes()).body:
+        if isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                if alias.name != "__version__":
+                    homes[alias.name] = _defining(str(node.module), alias.name)
+    return dict(sorted(homes.items()))
+
+
+def _defining(module: str, name: str) -> str:
+    """Return the module that defines a name, where `module` only hands it on."""
+    path = STUB.parents[1] / module.replace(".", "/") / "__init__.py"
+    if path.exists():
+        for node in ast.parse(path.read_bytes()).body:
+            if isinstance(node, ast.ImportFrom) and any(one.name == name for one in node.names):
+                return _defining(str(node.module), name)
+    return module

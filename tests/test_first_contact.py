@@ -1,0 +1,71 @@
+"""What newcomers see first: the README in two languages, how to contribute, how to cite."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import yaml
+
+from fedmx.version import __version__
+
+ROOT = Path(__file__).resolve().parent.parent
+ENGLISH = (ROOT / "README.md").read_text(encoding="utf-8")
+CHINESE = (ROOT / "README.zh-CN.md").read_text(encoding="utf-8")
+BLOCK = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
+
+
+def without_blocks(page: str) -> str:
+    return BLOCK.sub("", page)
+
+
+def test_the_chinese_readme_has_the_code_and_commands_of_the_english_one() -> None:
+    assert BLOCK.findall(CHINESE) == BLOCK.findall(ENGLISH)
+
+
+def test_the_chinese_readme_has_the_headings_of_the_english_one() -> None:
+    levels = [re.findall(r"^(#+) ", without_blocks(page), re.M) for page in (ENGLISH, CHINESE)]
+    assert levels[0] == levels[1]
+    assert len(levels[0]) > 5
+
+
+def test_the_chinese_readme_has_the_links_code_spans_and_rows_of_the_english_one() -> None:
+    for pattern in (r"\]\(([^)]+)\)", r"`[^`\n]+`", r"^\| (?:\[`[^`]+`\]|`[^`]+`)"):
+        found = [
+            sorted(re.findall(pattern, without_blocks(page), re.M)) for page in (ENGLISH, CHINESE)
+        ]
+        other = {"README.md": "README.zh-CN.md"}
+        assert found[0] == sorted(other.get(one, one) for one in found[1])
+
+
+def test_each_links_to_the_other() -> None:
+    assert "[中文](README.zh-CN.md)" in ENGLISH
+    assert "[English](README.md)" in CHINESE
+
+
+def test_what_contributing_says_to_make_can_be_made() -> None:
+    page = (ROOT / "CONTRIBUTING.md").read_text()
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.M))
+    named = set(re.findall(r"\bmake ([a-z]+)", "\n".join(re.findall(r"`[^`\n]+`", page))))
+    named |= set(re.findall(r"^make ([a-z]+)", page, re.M))
+    assert {"venv", "check", "test", "docs"} <= named <= targets
+    for module in re.findall(r"python -m ([\w.]+)", page):
+        assert (ROOT / f"{module.replace('.', '/')}.py").exists()
+    for path in re.findall(r"`((?:fedmx|layers|\.ci)/[\w./-]+|\.ci/\w+)`", page):
+        assert (ROOT / path).exists(), path
+
+
+def test_the_citation_is_of_this_version_and_names_the_five_documents() -> None:
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert citation["cff-version"] == "1.2.0"
+    assert (citation["version"], citation["license"]) == (__version__, "Apache-2.0")
+    pages = (ROOT / "docs" / "papers.md").read_text()
+    notes = " ".join(one["notes"] for one in citation["references"])
+    documents = set(re.findall(r"^\| ([^|]+) \| (?:table|figure)", pages, re.M))
+    for document in documents - {"others"}:
+        assert document in notes or any(
+            document in one["title"] for one in citation["references"]
+        ), document
+    assert len(citation["references"]) == 5
+    for one in citation["references"]:
+        assert set(one) == {"type", "title", "authors", "notes"}
