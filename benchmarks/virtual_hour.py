@@ -70,7 +70,7 @@ def measure(clients: int) -> None:
     )
     assembly = Assembly(experiment)
     simulation = simulate(assembly)
-    data = assembly.dataset.train.x.nbytes + assembly.dataset.train.y.nbytes
+    data = assembly.data.dataset.train.x.nbytes + assembly.data.dataset.train.y.nbytes
     with simulation:
         held = memory_bytes("VmRSS")
         Path("/proc/self/clear_refs").write_text("5")  # the peak so far was of making the images
