@@ -8,7 +8,9 @@ import math
 import numpy as np
 import pytest
 
-from layers.arithmetic import cos_sin, exp, log, power, total
+from layers.arithmetic import cos_sin, exp, log, power, sum_in_order, total
+from layers.logic import RoundReport, Traffic
+from layers.logic.core.report import ClientReport
 from layers.logic.numeric.norm import norm
 
 # Made by exact divisions, so the same on every machine.
@@ -75,6 +77,17 @@ def test_sums_and_norms_have_these_bits_on_every_version() -> None:
     roots = np.sqrt(np.arange(1, 16384) / 7).astype(np.float32)
     # numpy 2.4 and later have another last bit for the sum of these squares in one piece.
     assert norm(roots).hex() == "0x1.11aacaf9f9ab1p+12"
+
+
+def test_a_sum_in_order_is_rounded_after_each_number_on_every_python() -> None:
+    # Python's own sum is 1.0 from 3.12 on, since it keeps what the first addition rounds away.
+    assert sum_in_order([1e16, 1.0, -1e16]) == 0.0
+    assert sum_in_order([]) == 0.0
+    clients = tuple(
+        ClientReport(place, "accepted", samples=1, metrics={"loss": loss})
+        for place, loss in enumerate((1e16, 1.0, -1e16))
+    )
+    assert RoundReport(1, 0.1, 3, clients, Traffic()).loss == 0.0
 
 
 def test_cosine_and_sine_of_degrees_are_right_and_have_these_bits() -> None:

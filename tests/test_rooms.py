@@ -21,7 +21,6 @@ PARTS = ("fedmx", "layers")
 MOST = 14  # modules directly in a room
 MOST_OF_ONE_KIND = 20
 OF_ONE_KIND = {
-    "layers/compute/data/datasets",
     "layers/compute/engines/mxnet/models",
     "layers/logic/hooks",
     "layers/logic/selectors",
