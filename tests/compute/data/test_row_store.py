@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from layers.compute.data.datasets import Dataset, Files, from_arrays, row_store
+from layers.compute.data import row_store
+from layers.compute.data.datasets import Dataset, Files, from_arrays
 from layers.compute.data.partitions import divide
 from layers.compute.data.partitions.by_user import ByUser
 from layers.compute.data.partitions.partition import GroupedRows
