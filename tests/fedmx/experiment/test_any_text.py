@@ -1,0 +1,141 @@
+"""Whatever the text, it is an experiment or an ExperimentError."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedmx import Experiment, ExperimentError
+from fedmx.components.source import dotted
+from fedmx.experiment.keys import keys_of
+from tests.fedmx.experiment.texts import LEAST, ROOT
+
+
+def check_parsed(text: str, *overrides: str) -> None:
+    """The text is an experiment that can be written and read, or an error in whole lines."""
+    problem, experiment = "", None
+    try:
+        experiment = Experiment.parse(text, "exp.yaml", overrides)
+    except ExperimentError as error:
+        problem = str(error)
+    assert all(line.isprintable() for line in problem.split("\n"))
+    assert (experiment is None) == bool(problem)
+    if experiment is not None:
+        assert Experiment.parse(experiment.to_yaml()) == experiment
+
+
+@given(st.text(max_size=200))
+def test_any_text_is_an_experiment_or_an_experiment_error(text: str) -> None:
+    check_parsed(text)
+    check_parsed(LEAST + text)
+    check_parsed(LEAST.replace("digits", text))
+
+
+PIECES = [
+    "a",
+    "rounds",
+    "compute",
+    "name",
+    "&",
+    "*",
+    "!t",
+    "'",
+    '"',
+    "|",
+    ">",
+    "?",
+    "1",
+    "1e3",
+    "null",
+    "true",
+    "#",
+    "<<",
+    "=",
+    "~",
+    "\\",
+    "@",
+    "`",
+    ".inf",
+    "-",
+    "+",
+    ".",
+    ",",
+    "{",
+    "}",
+    "[",
+    "]",
+    ":",
+    "---",
+    "...",
+    "%YAML",
+    "%TAG",
+]
+SPACES = [" ", "  ", "\n", "\n  ", ": ", "- ", "\t", "\r", "\x85", "\u2028", "\ufeff", "\0"]
+
+
+@given(st.lists(st.sampled_from(PIECES + SPACES), max_size=40).map("".join))
+def test_any_pieces_of_yaml_are_an_experiment_or_an_experiment_error(text: str) -> None:
+    check_parsed(text)
+    check_parsed(LEAST + text)
+
+
+paths = st.lists(
+    st.sampled_from([dotted(place) for place in keys_of(Experiment)])
+    | st.sampled_from(["0", "1", "9", "name", "x", "", "settings", "portable"])
+    | st.text(max_size=5),
+    max_size=4,
+).map(".".join)
+values = st.sampled_from(
+    ["1", "0.5", "a", "[]", "{}", "{name: a}", "[a, {name: b}]", "", "null", "all"]
+)
+
+
+@given(st.lists(st.builds("{}={}".format, paths, values | st.text(max_size=10)), max_size=4))
+def test_any_overrides_are_an_experiment_or_an_experiment_error(overrides: list[str]) -> None:
+    check_parsed(LEAST, *overrides)
+
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+scalars = (
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**64 - 1)
+    | st.floats(allow_nan=False)
+    | texts
+)
+settings = st.recursive(
+    scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3)
+)
+names = st.from_regex(r"[a-z][a-z0-9_:.-]{0,10}", fullmatch=True)
+components = st.builds(
+    lambda name, given: {**given, "name": name}, names, st.dictionaries(texts, settings, max_size=3)
+)
+
+
+@given(
+    st.lists(components, max_size=3),
+    components,
+    st.floats(1e-300, 1e300),
+    st.from_regex(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,20}", fullmatch=True),
+)
+def test_any_experiment_that_is_written_reads_back_equal(
+    hooks: list[object], data: object, learning_rate: float, name: str
+) -> None:
+    experiment = Experiment.from_dict(
+        {
+            "name": name,
+            "rounds": 1,
+            "clients": 2,
+            "compute": {"model": "m", "data": data, "train": {"learning_rate": learning_rate}},
+            "logic": {"hooks": hooks},
+        }
+    )
+    again = Experiment.parse(experiment.to_yaml())
+    assert again == experiment
+    assert again.digest() == experiment.digest()
+
+
+def test_the_documentation_names_every_key() -> None:
+    page = (ROOT / "docs" / "experiment-file.md").read_text()
+    missing = [dotted(place) for place in keys_of(Experiment) if f"`{dotted(place)}`" not in page]
+    assert missing == []
