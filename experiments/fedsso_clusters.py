@@ -1,4 +1,4 @@
-"""How many strata FedSSO finds among 100 clients of MNIST: IID, two shards each, one class each.
+"""How many strata FedSSO finds among the clients of each setting of its figures 1 to 3.
 
 Usage: python experiments/fedsso_clusters.py [SEED ...]
 
@@ -8,28 +8,37 @@ A seed draws the initial model and the partition; without any, seeds 1, 2 and 3.
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
 import numpy as np
+from cells import HERE, Cell, cells
 
 from fedmx import Experiment, simulate
 from layers.logic import SELECT
 
-SETTING = Path(__file__).parent / "mnist-fedsso.yaml"
-PARTITIONS = {
-    "IID": "iid",
-    "two classes": "{name: shards, per_client: 2}",
-    "one class": "one-class",
+DATA = {
+    "fedsso-mnist": "MNIST",
+    "fedsso-cifar": "CIFAR-10",
+    "fedsso-sentiment": "Sentiment140",
 }
-
-
+CLIENTS = {
+    "iid": "IID",
+    "shards": "two classes a client",
+    "one-class": "one class a client",
+    "E1": "an account a client",
+}
 SKETCH = 64
 
 
-def strata(partition: str, seed: int, sketch: int) -> np.ndarray:
-    """Return the cluster of each client, int64 (100,); -1: none."""
-    overrides = (f"compute.partition={partition}", f"seed={seed}", f"logic.preset.sketch={sketch}")
-    simulation = simulate(Experiment.read(SETTING, [*overrides, "rounds=1"]))
+def settings() -> dict[str, Cell]:
+    """Return a cell of FedSSO for each setting, by its name in the figures."""
+    patterns = [f"{group}/fedsso-*E1-s1" for group in DATA]
+    return {f"{DATA[one.group]}, {CLIENTS[one.labels[1]]}": one for one in cells(patterns)}
+
+
+def strata(setting: Cell, seed: int, sketch: int) -> np.ndarray:
+    """Return the cluster of each client, int64 (clients,); -1: none."""
+    overrides = [*setting.overrides, f"seed={seed}", f"logic.preset.sketch={sketch}", "rounds=1"]
+    simulation = simulate(Experiment.read(HERE / setting.file, overrides))
     with simulation:
         list(simulation)
     labels: np.ndarray = simulation.state.memory[SELECT]["labels"]
@@ -37,16 +46,15 @@ def strata(partition: str, seed: int, sketch: int) -> np.ndarray:
 
 
 def main(seeds: list[int]) -> None:
-    """Print a line a partition and seed."""
-    print(f"{'':19}{'by the whole step':>25}{f'by {SKETCH} values of it':>25}")
-    print(f"{'partition':<14}{'seed':>5}" + 2 * f"{'clusters':>12}{'in none':>13}")
-    for name, partition in PARTITIONS.items():
+    """Print a line a setting and seed."""
+    print(f"{'':38}{'by the whole step':>24}{f'by {SKETCH} values of it':>24}")
+    columns = f"{'clients':>9}{'seed':>5}" + 2 * f"{'clusters':>12}{'in none':>12}"
+    print(f"{'setting':<34}{columns}".rstrip())
+    for name, setting in settings().items():
         for seed in seeds:
-            print(f"{name:<14}{seed:>5}", end="")
-            for sketch in (0, SKETCH):
-                labels = strata(partition, seed, sketch)
-                print(f"{labels.max() + 1:>12}{(labels < 0).sum():>13}", end="", flush=True)
-            print()
+            found = [strata(setting, seed, sketch) for sketch in (0, SKETCH)]
+            counts = "".join(f"{one.max() + 1:>12}{(one < 0).sum():>12}" for one in found)
+            print(f"{name:<34}{len(found[0]):>9}{seed:>5}{counts}", flush=True)
 
 
 if __name__ == "__main__":

@@ -12,10 +12,11 @@ SCRIPT = Path(__file__).resolve().parents[3] / "experiments" / "fedsso_clusters.
 
 @pytest.mark.parametrize("sketch", [0, 64])
 @pytest.mark.parametrize(
-    ("partition", "least", "most"), [("IID", 1, 1), ("two classes", 25, 35), ("one class", 10, 10)]
+    ("clients", "least", "most"),
+    [("IID", 1, 1), ("two classes a client", 25, 35), ("one class a client", 10, 10)],
 )
 def test_it_finds_as_many_clusters_of_mnist_as_the_paper(
-    partition: str,
+    clients: str,
     least: int,
     most: int,
     sketch: int,
@@ -23,7 +24,8 @@ def test_it_finds_as_many_clusters_of_mnist_as_the_paper(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("FEDMX_DATA", str(data_root))
+    monkeypatch.syspath_prepend(str(SCRIPT.parent))
     script = runpy.run_path(str(SCRIPT))
-    labels = script["strata"](script["PARTITIONS"][partition], 1, sketch)
+    labels = script["strata"](script["settings"]()[f"MNIST, {clients}"], 1, sketch)
     assert labels.shape == (100,)
     assert least <= labels.max() + 1 <= most
