@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from fedmx.callbacks.tracked import files_of, name_of, numbers_in, settings_of
+from fedmx.callbacks.tracked import files_of, name_of, settings_of
+from fedmx.callbacks.tracker import Tracker
 from fedmx.errors import FedmxError
 from fedmx.run.ending import Ending
-from fedmx.server.callback import Callback, Running
-from fedmx.server.round import Round
+from fedmx.server.callback import Running
 
 _TAG = "fedmx.run"  # which run folder a run of MLflow is of
 _MOST_PARAMS = 100  # that MLflow takes in one call
@@ -20,7 +20,7 @@ _STATUS = {"done": "FINISHED", "stopped": "KILLED", "interrupted": "KILLED", "fa
 
 
 @dataclass
-class MLflowLogger(Callback):
+class MLflowLogger(Tracker):
     """Logs a run to MLflow; ``pip install fedmx[mlflow]``.
 
     A resumed run goes on in the same run of MLflow, which it finds by the name of the run folder;
@@ -40,8 +40,6 @@ class MLflowLogger(Callback):
     files: bool = True
     run_id: str = field(default="", init=False)
     _client: Any = field(default=None, init=False, repr=False)
-    _run: Running | None = field(default=None, init=False, repr=False)
-    _logged: int = field(default=0, init=False, repr=False)
 
     def on_begin(self, run: Running) -> None:
         """Begin a run of MLflow, or find the one to go on with.
@@ -61,14 +59,13 @@ class MLflowLogger(Callback):
             number = number or self._client.create_experiment(self.experiment)
         except MlflowException as error:
             raise FedmxError(f"MLflowLogger: {str(error).splitlines()[0]}") from error
-        self._run, self._logged, name = run, 0, name_of(run)
-        found = []
+        self._run, sent, name, found = run, 0, name_of(run), []
         if run.folder is not None:
             found = self._client.search_runs([number], f"tags.`{_TAG}` = '{name}'", max_results=1)
         if found:
             self.run_id = found[0].info.run_id
             history = self._client.get_metric_history(self.run_id, "up_bytes")
-            self._logged = max((one.step for one in history), default=0)
+            sent = max((one.step for one in history), default=0)
             self._client.update_run(self.run_id, status="RUNNING")
         else:
             made = self._client.create_run(
@@ -76,14 +73,7 @@ class MLflowLogger(Callback):
             )
             self.run_id = made.info.run_id
             self._log_settings(settings_of(run))
-        for record in run.records:
-            self._log(record)
-
-    def on_round(self, round: Round) -> None:
-        """Log the numbers of a round."""
-        if round.stepped_back:
-            self._logged = min(self._logged, round.round - 1)
-        self._log(round.record())
+        self._go_on(run, sent)
 
     def on_end(self, status: Ending, reason: str) -> None:
         """Keep the files, and end the run of MLflow."""
@@ -95,16 +85,12 @@ class MLflowLogger(Callback):
                 self._client.log_artifact(self.run_id, str(path))
         self._client.set_terminated(self.run_id, _STATUS[status])
 
-    def _log(self, record: Mapping[str, Any]) -> None:
-        if record["round"] <= self._logged:
-            return
+    def _send(self, round: int, numbers: Mapping[str, float]) -> None:
         from mlflow.entities import Metric
 
         now_ms = time.time_ns() // 1_000_000
-        numbers = numbers_in(record)
-        metrics = [Metric(key, value, now_ms, record["round"]) for key, value in numbers.items()]
+        metrics = [Metric(key, value, now_ms, round) for key, value in numbers.items()]
         self._client.log_batch(self.run_id, metrics=metrics)
-        self._logged = record["round"]
 
     def _log_settings(self, settings: Mapping[str, str]) -> None:
         from mlflow.entities import Param

@@ -7,15 +7,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from fedmx.callbacks.tracked import files_of, name_of, numbers_in, settings_of
+from fedmx.callbacks.tracked import files_of, name_of, settings_of
+from fedmx.callbacks.tracker import Tracker
 from fedmx.errors import FedmxError
 from fedmx.run.ending import Ending
-from fedmx.server.callback import Callback, Running
-from fedmx.server.round import Round
+from fedmx.server.callback import Running
 
 
 @dataclass
-class WandbLogger(Callback):
+class WandbLogger(Tracker):
     """Logs a run to Weights & Biases; ``pip install fedmx[wandb]``.
 
     The run's id is the name of the run folder, so that a resumed run goes on in the same run. What
@@ -38,8 +38,6 @@ class WandbLogger(Callback):
     files: bool = True
     path: Path | None = field(default=None, init=False)
     _wandb: Any = field(default=None, init=False, repr=False)
-    _run: Running | None = field(default=None, init=False, repr=False)
-    _logged: int = field(default=0, init=False, repr=False)
 
     def on_begin(self, run: Running) -> None:
         """Begin a run, or go on with it.
@@ -67,15 +65,7 @@ class WandbLogger(Callback):
             raise FedmxError(f"WandbLogger: {str(error).splitlines()[0]}") from error
         self._run, self.path = run, Path(self._wandb.dir).parent
         self._wandb.define_metric("*", step_metric="round")
-        self._logged = int(self._wandb.summary.get("round", 0)) if self._wandb.resumed else 0
-        for record in run.records:
-            self._log(record)
-
-    def on_round(self, round: Round) -> None:
-        """Log the numbers of a round."""
-        if round.stepped_back:
-            self._logged = min(self._logged, round.round - 1)
-        self._log(round.record())
+        self._go_on(run, int(self._wandb.summary.get("round", 0)) if self._wandb.resumed else 0)
 
     def on_end(self, status: Ending, reason: str) -> None:
         """Send the files, and end the run."""
@@ -87,7 +77,5 @@ class WandbLogger(Callback):
                 self._wandb.save(str(path), base_path=str(path.parent), policy="now")
         self._wandb.finish(exit_code=int(status == "failed"))
 
-    def _log(self, record: Mapping[str, Any]) -> None:
-        if record["round"] > self._logged:
-            self._wandb.log({"round": record["round"], **numbers_in(record)})
-            self._logged = record["round"]
+    def _send(self, round: int, numbers: Mapping[str, float]) -> None:
+        self._wandb.log({"round": round, **numbers})

@@ -74,6 +74,8 @@ def replayed_rounds(run: RecordedRun, round: int | None = None) -> Iterator[Repl
                 "an earlier version of fedmx wrote it"
             )
     updates = updates_of(run.folder.clients(round))
+    for number in range(first, last + 1):
+        _check_clients(run, records[number], updates.get(number, {}))
     with rerun(run, first) as server:
         server.stop = Stop()  # what ended the run may be the real time
         steps = len(server.steps_back.steps)
@@ -99,6 +101,23 @@ def _check_whole(
                 f"{run.folder.path}: there is no sound record of round {number} to compare with "
                 f"({damage}); restore the file, or replay other rounds one by one with --round"
             )
+
+
+def _check_clients(
+    run: RecordedRun, record: Mapping[str, Any], updates: Mapping[int, tuple[str, ...]]
+) -> None:
+    """Check that no record of a round's participants is lost to damage.
+
+    Raises:
+        RunError: one is.
+    """
+    damage = run.folder.damage
+    if damage and any(client not in updates for client in record["participants"]):
+        raise RunError(
+            f"{run.folder.path}: there is no sound record of the clients of round "
+            f"{record['round']} to compare with ({'; '.join(damage)}); restore the file, or "
+            "replay other rounds one by one with --round"
+        )
 
 
 def _compared(

@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from fedmx.course.chain import CHAIN
 from fedmx.course.course_round import CourseRound
 from fedmx.display.card import card
+from fedmx.errors import FedmxError
 from fedmx.report.records.quantities import duration, mebibytes, number, percent
 from fedmx.run.checksum import CHECKSUM
 from fedmx.server.clients import Overhead
@@ -121,10 +123,13 @@ class Round:
         return [*rows, ("time", duration(self.seconds))]
 
     def record(self) -> dict[str, Any]:
-        """Return the round's line of rounds.jsonl."""
+        """Return the round's line of rounds.jsonl.
+
+        Raises:
+            FedmxError: a hook records a number under a name of this line.
+        """
         steps = [step.record() for step in self.stepped_back]
-        return {
-            **self.report.numbers,  # first, so that hooks' names replace no others
+        line = {
             "round": self.round,
             "accuracy": self.accuracy,
             "loss": self.loss,
@@ -152,6 +157,12 @@ class Round:
             "model_sha256": self.model_sha256,
             **({"stepped_back": steps} if steps else {}),
         }
+        if taken := sorted({*line, "stepped_back", CHAIN, CHECKSUM} & {*self.report.numbers}):
+            raise FedmxError(
+                f"round {self.round}: a hook records {', '.join(taken)}, but the round's record "
+                "has that name already; call context.record() with another name"
+            )
+        return {**self.report.numbers, **line}
 
     def client_records(self) -> list[dict[str, Any]]:
         """Return the round's lines of clients.jsonl."""

@@ -215,3 +215,16 @@ def test_a_damaged_record_is_named_and_the_others_are_replayed(
     assert "no sound record of round 1" in str(caught.value)
     assert f"{copy / 'rounds.jsonl'}:1: the line is damaged" in str(caught.value)
     assert replay(copy, 3, modules=None).same is True
+
+
+def test_a_damaged_record_of_a_client_is_not_taken_for_other_bits(
+    run: RunFolder, tmp_path: Path
+) -> None:
+    copy = Path(shutil.copytree(run.path, tmp_path / "copy"))
+    lines = (copy / "clients.jsonl").read_bytes()
+    (copy / "clients.jsonl").write_bytes(lines.replace(b"accepted", b"acceqted", 1))
+    with pytest.raises(RunError) as caught:
+        replay(copy, modules=None)
+    assert "no sound record of the clients of round 1" in str(caught.value)
+    assert f"{copy / 'clients.jsonl'}:1: the line is damaged" in str(caught.value)
+    assert replay(copy, 3, modules=None).same is True

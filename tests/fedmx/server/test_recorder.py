@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from fedmx.errors import FedmxError
 from fedmx.run.checkpoint import Keep
 from fedmx.server.recorder import FolderRecorder
 from fedmx.server.round import Round
@@ -52,6 +53,13 @@ def test_a_checkpoint_is_written_every_so_many_rounds_and_after_the_last(every, 
         recorder.record(a_round(number), {"at": number})
     written = [entry for entry in kept.told if entry[0] == "checkpoint"]
     assert written == [("checkpoint", number, {"at": number}, Keep(3)) for number in due]
+
+
+@pytest.mark.parametrize("name", ["accuracy", "loss", "round", "chain", "checksum", "stepped_back"])
+def test_a_hooks_number_does_not_vanish_behind_one_of_the_record(name) -> None:
+    report = RoundReport(3, 0.1, 2, (), Traffic(), numbers={"epsilon": 0.5, name: 0.9})
+    with pytest.raises(FedmxError, match=rf"^round 3: a hook records {name}, .*another name$"):
+        Round(report, accuracy=0.1, loss=None, seconds=1.0, elapsed_s=1.0).record()
 
 
 def test_the_checkpoint_is_never_ahead_of_the_records() -> None:
