@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, TypeAlias
 
 from layers.logic import ClientLost, Offer, StateLost, TimerFired
+from layers.logic.round.validation import LONGEST_METRIC, MOST_METRICS
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,7 @@ class CourseEvent:
                 "samples": event.samples,
                 "norm": _number(event.norm),
                 "upload_s": _number(event.upload_s),
-                "metrics": {name: _number(value) for name, value in event.metrics.items()},
+                "metrics": _bounded(event.metrics),
             }
         elif isinstance(event, ClientLost):
             record["reason"] = event.reason
@@ -105,6 +107,17 @@ class CourseEvent:
             traceback, rejected = record.get("traceback", ""), record.get("rejected", False)
             event = ClientLost(*whose, record["reason"], traceback, rejected)
         return cls(event, at_s, samples)
+
+
+def _bounded(metrics: Mapping[str, float]) -> dict[str, float | str]:
+    """Return the metrics as JSON has them: too many, or too long names, stay too many or too long.
+
+    So what an offer can write is bounded, and whoever reads the record refuses the same offers.
+    """
+    return {
+        name[: LONGEST_METRIC + 1]: _number(value)
+        for name, value in islice(metrics.items(), MOST_METRICS + 1)
+    }
 
 
 def _number(value: float) -> float | str:

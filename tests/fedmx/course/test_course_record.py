@@ -18,7 +18,8 @@ from fedmx.course.course_event import CourseEvent, UpdateArrived
 from fedmx.course.course_round import Asked, CourseRound, TaskSent
 from fedmx.course.errors import CourseError
 from fedmx.run.json_lines import JsonLines
-from layers.logic import ClientLost, Offer, StateLost, TimerFired, Times, Traffic
+from layers.logic import ClientLost, Offer, Rejected, StateLost, TimerFired, Times, Traffic
+from layers.logic.round.validation import check_offer
 
 CLIENTS = st.integers(0, 5)
 NUMBERS = st.integers(0, 1 << 60)
@@ -160,3 +161,21 @@ def test_no_number_is_lost() -> None:
     read = CourseEvent.of(again, 1)
     assert repr(vars(read.event)) == repr(vars(offer))
     assert read.at_s == 2 / 3
+
+
+@pytest.mark.parametrize(
+    "metrics",
+    [
+        {f"{number:07d}": 1.0 for number in range(200_000)},
+        {"a" * 4_000_000: 1.0},
+        {"a" * 300 + str(number): 1.0 for number in range(10_000)},
+    ],
+    ids=["many", "long", "many and long"],
+)
+def test_a_refused_offer_writes_little_and_is_refused_in_the_replay(metrics) -> None:
+    offer = Offer(1, 0, 10, 1.0, metrics=metrics)
+    record = json.loads(json.dumps(CourseEvent(offer, 0.5).record(1)))
+    assert len(json.dumps(record)) < 300_000
+    for one in (offer, CourseEvent.of(record, 1).event):
+        with pytest.raises(Rejected, match="metric"):
+            check_offer(one, 10, 10)
