@@ -209,7 +209,7 @@ def _section(table: Table) -> str:
     if table.claims:
         lines.append("\n| the paper says | fedmx | |\n|---|---|---|\n")
         lines += [
-            f"| {row.name} | {row.ours}{' ' if row.reason else ''}{row.reason} | {row.verdict} |\n"
+            f"| {row.name} | {row.ours}{'. ' if row.reason else ''}{row.reason} | {row.verdict} |\n"
             for row in rows[len(table.paper) :]
         ]
     if (PAGE.parent / "papers" / f"{table.figure}.svg").is_file():
