@@ -6,22 +6,29 @@ FedCS has no threshold, and selects by times alone, so that no training is neede
 clients it selects depends on the speeds, on the channel and on one constant, D / (gamma B). So does
 OfflineKP-FL if all norms are equal, as they nearly are with IID data. For each reading of the
 speeds and the channel, the constant is the one with which both come nearest to the paper's counts,
-by the mean square.
+by the mean square. OnlineKP-FL with equal normalised norms then has the L0 and U of a grid with
+which it comes nearest to its own counts.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import numpy as np
 
+from layers.logic import Offer, PendingOffers
 from layers.logic.algorithms.knapsack.fedcs import FedCS
+from layers.logic.algorithms.knapsack.online_kp import LARGEST, OnlineKP
 from layers.logic.core.plan import Population
 
 CLIENTS = 20
 DEADLINES = (1000.0, 1500.0, 2000.0)
 PAPER = np.array([[8.8, 14.2, 17.0], [9.2, 12.0, 13.8]])  # FedCS, OfflineKP-FL
+PAPER_ONLINE = np.array([2.8, 4.8, 6.3])
+L0S = (0.002, 0.004, 0.006, 0.008, 0.01, 0.013, 0.016, 0.02, 0.03)
+US = (0.02, 0.04, 0.08, 0.15, 0.3, 0.6, 1.2, 2.4, 5.0)
 UNITS_S = np.arange(40.0, 401.0, 10.0)
 WORK = 5.0 * 50.0  # c M
 
@@ -50,23 +57,54 @@ def main() -> None:
     options = parser.parse_args()
     lines = sorted(_readings(options.draws))
     print(
-        "| speeds | channel | D / (gamma B), s | FedCS | OfflineKP-FL | root of the mean square |"
+        "| speeds | channel | D / (gamma B), s | FedCS | OfflineKP-FL | root of the mean square | "
+        "OnlineKP-FL | its root |"
     )
-    print("|---|---|--:|---|---|--:|")
+    print("|---|---|--:|---|---|--:|---|--:|")
     for error, speeds, channel, unit_s, fedcs, offline in lines:
-        numbers = " | ".join(", ".join(f"{one:.1f}" for one in row) for row in (fedcs, offline))
-        print(f"| {speeds} | {channel} | {unit_s:.0f} | {numbers} | {error:.2f} |", flush=True)
+        numbers = " | ".join(map(_text, (fedcs, offline)))
+        apart, lowest, highest, online = _nearest_online(speeds, channel, unit_s, options.draws)
+        print(
+            f"| {speeds} | {channel} | {unit_s:.0f} | {numbers} | {error:.2f} | {_text(online)} "
+            f"(L0 {lowest:g}, U {highest:g}) | {apart:.2f} |",
+            flush=True,
+        )
 
 
 Line = tuple[float, str, str, float, list[float], list[float]]
 
 
+def _text(counts: list[float]) -> str:
+    return ", ".join(f"{one:.1f}" for one in counts)
+
+
+def _nearest_online(
+    speeds: str, channel: str, unit_s: float, draws: int
+) -> tuple[float, float, float, list[float]]:
+    """Return OnlineKP-FL's distance from the paper's counts, its L0, its U, and its counts."""
+    train_s, per_unit = _drawn(speeds, channel, draws)
+    tried = []
+    for lowest in L0S:
+        for highest in US:
+            if lowest <= highest:
+                selector = OnlineKP(lowest, highest, value="normalised")
+                counts = _counts(partial(_online, selector), train_s, unit_s * per_unit)
+                error = float(np.sqrt(np.mean((counts - PAPER_ONLINE) ** 2)))
+                tried.append((error, lowest, highest, counts.tolist()))
+    return min(tried)
+
+
+def _drawn(speeds: str, channel: str, draws: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return how long clients train, in s, and upload, in D / (gamma B), both (draws, clients)."""
+    rng = np.random.default_rng(1)
+    train_s = WORK / SPEEDS[speeds](rng, (draws, CLIENTS))
+    return train_s, 1 / np.log2(1 + CHANNELS[channel](rng, (draws, CLIENTS)))
+
+
 def _readings(draws: int) -> Iterator[Line]:
-    for speeds, speed_of in SPEEDS.items():
-        for channel, snr_of in CHANNELS.items():
-            rng = np.random.default_rng(1)
-            train_s = WORK / speed_of(rng, (draws, CLIENTS))
-            per_unit = 1 / np.log2(1 + snr_of(rng, (draws, CLIENTS)))
+    for speeds in SPEEDS:
+        for channel in CHANNELS:
+            train_s, per_unit = _drawn(speeds, channel, draws)
             tried = []
             for unit_s in UNITS_S:
                 counts = [_counts(one, train_s, unit_s * per_unit) for one in (_fedcs, _offline)]
@@ -106,6 +144,20 @@ def _offline(train_s: np.ndarray, upload_s: np.ndarray, deadline_s: float) -> in
             break
         best = fit
     return best
+
+
+def _online(
+    selector: OnlineKP, train_s: np.ndarray, upload_s: np.ndarray, deadline_s: float
+) -> int:
+    """Return how many clients algorithm 2 grants if all norms are equal and normalised."""
+    offers = [
+        Offer(2, client, 600, 1.0, float(upload_s[client]), at_s=float(train_s[client]))
+        for client in np.flatnonzero(train_s < deadline_s).tolist()
+    ]
+    population = Population(dict.fromkeys(range(CLIENTS), 600), deadline_s=deadline_s)
+    pending = PendingOffers(offers, (), deadline_s, population, {LARGEST: 1.0})
+    verdicts, _ = selector.on_offers(pending, None)
+    return sum(verdict.granted for verdict in verdicts)
 
 
 if __name__ == "__main__":

@@ -191,6 +191,9 @@ def test_each_reading_of_the_knapsack_papers_devices_has_a_line() -> None:
     output = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
     lines = [line.split(" | ") for line in output.stdout.splitlines()[2:]]
     assert len(lines) == 4 * 7
-    errors = [float(line[-1].rstrip("| ")) for line in lines]
+    errors = [float(line[5]) for line in lines]
     assert errors == sorted(errors)
     assert all(0 < float(count) <= 20 for line in lines for count in line[3].split(", "))
+    online = [line[6].partition(" (L0 ")[0].split(", ") for line in lines]
+    assert all(0 < float(count) <= 20 for counts in online for count in counts)
+    assert all(0 <= float(line[7].rstrip("| ")) < 2 for line in lines)
