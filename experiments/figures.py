@@ -44,7 +44,7 @@ OVER = {
 COLUMNS = {
     "accuracy": "accuracy",
     "client_accuracy_mean": "mean accuracy over clients",
-    "loss": "test loss",
+    "loss": "loss",
     "client_accuracy_variance": "variance of accuracy over clients",
 }
 
@@ -90,6 +90,8 @@ class Panel:
             axes.axhline(self.target, color="0.5", lw=0.8, ls="--")
         if self.bounds is not None:
             axes.set_ylim(*self.bounds)
+        if self.over in ("up", "down"):
+            axes.set_xscale("log")  # compressed and dense messages differ by factors
         axes.set(title=self.title, xlabel=OVER[self.over], ylabel=COLUMNS[self.column])
         if axes.get_legend_handles_labels()[0]:
             axes.legend(fontsize=7)
