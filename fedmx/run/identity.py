@@ -116,7 +116,10 @@ def _not_a_run_reason(path: Path) -> str:
     if (path / "experiment.yaml").exists() and (path / "checkpoints").is_dir():
         return "the run is incomplete, it ended before round 1; run the experiment again"
     if (path / "sweep.json").exists():
-        return f"a sweep, not a run; go on with it: fedmx sweep {path}; or give one of its runs"
+        return (
+            f"a sweep, not a run; fedmx sweep {path} shows its result or goes on with it; "
+            f"its runs are {path}/*-s*"
+        )
     runs = sorted(inner.parent.name for inner in path.glob(f"*/{FILE}"))
     if runs:
         return f"not a run folder, but {len(runs)} are in it, such as {runs[-1]}; give one of them"

@@ -98,5 +98,24 @@ def check_axes(axes: Sequence[Axis]) -> None:
                 )
 
 
+def check_overrides(axes: Sequence[Axis], overrides: Sequence[str]) -> None:
+    """Check that no override sets what varies, or a part of it: the cells would set it anew.
+
+    Args:
+        axes: the axes.
+        overrides: ``PATH=VALUE`` texts, as after ``--set``.
+
+    Raises:
+        FedmxError: one does.
+    """
+    for path in (text.partition("=")[0].strip() for text in overrides):
+        for axis in axes:
+            if path == axis.path or path.startswith(f"{axis.path}."):
+                raise FedmxError(
+                    f"--set {path}: {axis.path} varies, and each cell sets it anew; leave --set "
+                    "out, and give --vary whole values, as {name: fedprox, mu: 0.1}"
+                )
+
+
 def _text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)

@@ -16,7 +16,7 @@ from fedmx.experiment.own_code import NamedCode, named_code
 from fedmx.experiment.reader import read_text
 from fedmx.report.records.comparison import check_target
 from fedmx.run import RunError
-from fedmx.sweeps.axes import Axis, axis_of, check_axes
+from fedmx.sweeps.axes import Axis, axis_of, check_axes, check_overrides
 from fedmx.sweeps.cells import cells_of, runs_of
 from fedmx.sweeps.folder import SweepFolder
 from fedmx.sweeps.processes import Options, Show, run_all
@@ -113,6 +113,7 @@ def begin(
     if target is not None:
         check_target(target)
     check_axes(axes)
+    check_overrides(axes, overrides)
     cells = cells_of(axes)
     for cell in cells:
         check_names_in(text, source, [*overrides, *cell.overrides])
@@ -146,10 +147,10 @@ def begin(
 
 
 def extend(folder: SweepFolder, seeds: int | None, target: float | None) -> None:
-    """Add seeds to a sweep, or set its target.
+    """Add seeds to a sweep, leave out those that have not begun, or set its target.
 
     Raises:
-        FedmxError: it has more seeds already, or there is no such target.
+        FedmxError: more seeds have begun, there are too many, or there is no such target.
         RunError: it cannot be written.
     """
     if target is not None:
@@ -157,9 +158,10 @@ def extend(folder: SweepFolder, seeds: int | None, target: float | None) -> None
     of = folder.manifest
     changed = of if target is None else replace(of, target=target)
     if seeds is not None:
-        if _seeds(seeds) < len(of.seeds):
-            raise FedmxError(f"{folder.path}: has {len(of.seeds)} seeds already; give more")
-        changed = replace(changed, seeds=tuple(range(of.seeds[0], of.seeds[0] + seeds)))
+        chosen = range(of.seeds[0], of.seeds[0] + _seeds(seeds))
+        runs_of(folder.cells, chosen)
+        _check_begun(folder, chosen)
+        changed = replace(changed, seeds=tuple(chosen))
     if changed != of:
         with folder.lock():
             folder.manifest = changed
@@ -167,6 +169,20 @@ def extend(folder: SweepFolder, seeds: int | None, target: float | None) -> None
                 folder.save()
             except OSError as error:
                 raise RunError(f"{folder.path}: cannot write ({error.strerror})") from None
+
+
+def _check_begun(folder: SweepFolder, chosen: Sequence[int]) -> None:
+    """Check that no run with another seed has begun.
+
+    Raises:
+        FedmxError: one has.
+    """
+    if len(chosen) >= len(folder.manifest.seeds):
+        return
+    begun = [one.run.seed for one in SweepResult.of(folder).states if one.state != "waiting"]
+    least = max(begun, default=chosen[0]) - chosen[0] + 1
+    if least > len(chosen):
+        raise FedmxError(f"{folder.path}: {least} seeds have begun; give {least} or more")
 
 
 def go_on(

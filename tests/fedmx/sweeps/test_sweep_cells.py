@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,11 +10,14 @@ import pytest
 import fedmx
 from fedmx import Experiment, FedmxError, simulate
 from fedmx.assembly.assembly import Assembly
+from fedmx.cli.commands.sweeps.runs import rows
+from fedmx.cli.commands.sweeps.sweep import tell_failures
 from fedmx.run import RunError
 from fedmx.sweeps.axes import axis_of, check_axes, read_axis
 from fedmx.sweeps.cells import cells_of, runs_of
 from fedmx.sweeps.folder import SweepFolder
 from fedmx.sweeps.result import SweepResult
+from fedmx.sweeps.sweep import extend
 
 TEXT = """
 name: small
@@ -82,6 +86,14 @@ def test_axes_that_set_one_another_are_refused() -> None:
         check_axes([])
 
 
+@pytest.mark.parametrize("override", ["logic.preset.mu=0.5", "logic.preset=scaffold"])
+def test_a_set_that_each_cell_would_undo_is_refused(file: Path, override: str) -> None:
+    vary = {"logic.preset": ["fedavg", "fedprox"]}
+    with pytest.raises(FedmxError, match=r"--set logic\.preset.*: logic\.preset varies, and each"):
+        fedmx.sweep(file, vary, folder=file.parent / "runs", overrides=[override])
+    assert not (file.parent / "runs").exists()
+
+
 def test_all_cells_have_the_same_seeds_and_each_run_a_name_of_its_own() -> None:
     cells = cells_of([axis_of("a", ["x y", "x/y"]), axis_of("b", [1, 2, 3])])
     assert [str(cell) for cell in cells[:4]] == ["x y, 1", "x y, 2", "x y, 3", "x/y, 1"]
@@ -127,6 +139,33 @@ def test_a_folder_is_read_as_it_was_written(folder: SweepFolder) -> None:
     assert again.manifest == folder.manifest
     assert again.runs == folder.runs
     again.check_experiment()
+
+
+def test_too_many_seeds_change_nothing(folder: SweepFolder) -> None:
+    before = (folder.path / "sweep.json").read_bytes()
+    with pytest.raises(FedmxError, match="100,000 at most"):
+        extend(folder, 100_000, None)
+    assert (folder.path / "sweep.json").read_bytes() == before
+    assert len(folder.runs) == 4
+
+
+def test_seeds_that_have_not_begun_are_taken_back(folder: SweepFolder) -> None:
+    extend(folder, 1_000, None)
+    extend(folder, 1, None)
+    assert SweepFolder.open(folder.path).manifest.seeds == (3,)
+
+
+def test_a_sweep_that_cannot_be_read_hides_no_other(folder: SweepFolder) -> None:
+    folder.manifest = replace(folder.manifest, seeds=tuple(range(100_000)))
+    folder.save()
+    (row,) = rows(folder.path.parent)
+    assert row["state"] == "damaged"
+    assert "100,000 at most" in row["reason"]
+
+
+def test_a_sweep_whose_runs_were_ended_says_so_and_how_to_go_on(folder: SweepFolder) -> None:
+    with pytest.raises(FedmxError, match=r"4 of 4 runs are not done; go on with: fedmx sweep .*"):
+        tell_failures(SweepResult.of(folder))
 
 
 def test_each_setting_that_varies_keeps_its_column_and_its_type(tmp_path: Path) -> None:

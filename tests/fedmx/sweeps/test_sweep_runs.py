@@ -13,6 +13,7 @@ import fedmx as package
 from fedmx import Experiment, FedmxError, RunFolder, SweepResult
 from fedmx.sweeps.axes import axis_of
 from fedmx.sweeps.folder import SweepFolder
+from fedmx.sweeps.sweep import extend
 from tests.fedmx.command_line import CommandResult, ended, fedmx, started, wait_until
 
 # The name of an arm is the setting of its hook.
@@ -159,6 +160,11 @@ def test_a_sweep_that_is_done_only_shows_its_result(whole: tuple[CommandResult, 
     assert document["table"] == expected.table()
     assert document["comparisons"] == expected.statistics()["comparisons"]
     assert written(sweep) == before
+
+
+def test_seeds_that_have_begun_are_not_taken_back(whole: tuple[CommandResult, Path]) -> None:
+    with pytest.raises(FedmxError, match="2 seeds have begun; give 2 or more"):
+        extend(sweep_in(whole[1]), 1, None)
 
 
 def test_the_result_in_python_is_a_table_and_a_frame(whole: tuple[CommandResult, Path]) -> None:

@@ -75,8 +75,8 @@ def _of_run(path: Path) -> dict[str, Any]:
 
 def _of_sweep(path: Path) -> dict[str, Any]:
     """Return a sweep's row; its state says how many of its runs are done."""
+    from fedmx.errors import FedmxError
     from fedmx.report.records.settings import read_settings
-    from fedmx.run import RunError
     from fedmx.sweeps.folder import SweepFolder
     from fedmx.sweeps.result import SweepResult
 
@@ -84,7 +84,7 @@ def _of_sweep(path: Path) -> dict[str, Any]:
         folder = SweepFolder.open(path)
         result = SweepResult.of(folder)
         text = folder.experiment_path.read_text("utf-8")
-    except (RunError, OSError) as error:
+    except (FedmxError, OSError) as error:
         return _row(state="damaged", reason=str(error))
     done = sum(one.state == "done" for one in result.states)
     best = [row["best_accuracy"] for row in result.table() if row["best_accuracy"] is not None]

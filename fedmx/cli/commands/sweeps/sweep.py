@@ -94,7 +94,7 @@ def sweep(
 
         show_result(result)
         typer.echo(f"table: {folder.table_path}")
-    _tell_failures(result)
+    tell_failures(result)
 
 
 def _open(path: Path) -> SweepFolder:
@@ -174,14 +174,20 @@ def _run(
         raise Interrupted(f"interrupted; go on with: {_again(folder)}") from None
 
 
-def _tell_failures(result: SweepResult) -> None:
-    """Name the runs that failed.
+def tell_failures(result: SweepResult) -> None:
+    """Name the runs of a sweep that failed, or say that some are not done.
 
     Raises:
-        FedmxError: there are some.
+        FedmxError: there are some, or runs were ended before they were done.
     """
-    if not result.failed:
+    if result.done:
         return
+    if not result.failed:
+        open_ = sum(state.state != "done" for state in result.states)
+        raise FedmxError(
+            f"{open_} of {len(result.states)} runs are not done; go on with: "
+            f"{_again(result.folder)}"
+        )
     from fedmx.cli.terminal.error_text import printable
 
     for state in result.failed:
