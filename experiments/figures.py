@@ -69,23 +69,20 @@ class Panel:
             for name, record in load(group).items():
                 cell = name.rpartition("-s")[0]
                 label = cell if group == groups[0] else f"{group} {cell}"
-                if any(fnmatch(cell, pattern) for pattern in self.cells):
+                drawn = any(fnmatch(cell, pattern) for pattern in self.cells)
+                if drawn and record.series(self.column):
                     found.setdefault(label, []).append(record)
         return found
 
     def draw(self, axes: Axes) -> None:
         """Draw the curves, the target and a legend."""
         for label, records in sorted(self.curves().items()):
-            at, values = zip(*(self._points(record) for record in records), strict=True)
-            length = max(map(len, values))
-            longest = max(at, key=len)
-            table = np.full((len(values), length), np.nan)
-            for row, one in zip(table, values, strict=True):
-                row[: len(one)] = one
-            (line,) = axes.plot(longest, np.nanmedian(table, axis=0), label=label)
-            if len(values) > 1:
-                low, high = np.nanmin(table, axis=0), np.nanmax(table, axis=0)
-                axes.fill_between(longest, low, high, color=line.get_color(), alpha=0.15, lw=0)
+            at, values = self.by_round(records)
+            middle = np.nanmedian(at, axis=0)
+            (line,) = axes.plot(middle, np.nanmedian(values, axis=0), label=label)
+            if len(records) > 1:
+                low, high = np.nanmin(values, axis=0), np.nanmax(values, axis=0)
+                axes.fill_between(middle, low, high, color=line.get_color(), alpha=0.15, lw=0)
         if self.target is not None:
             axes.axhline(self.target, color="0.5", lw=0.8, ls="--")
         if self.bounds is not None:
@@ -96,15 +93,26 @@ class Panel:
         if axes.get_legend_handles_labels()[0]:
             axes.legend(fontsize=7)
 
-    def _points(self, record: Record) -> tuple[np.ndarray, np.ndarray]:
-        """Return where a record's values lie, and the values."""
-        rounds, values = map(np.array, zip(*record.series(self.column), strict=True))
+    def by_round(self, records: Sequence[Record]) -> tuple[np.ndarray, np.ndarray]:
+        """Return where the seeds' values lie, and the values, both (seeds, rounds that have one).
+
+        A seed without a value in a round that another seed has is NaN there.
+        """
+        points = [self._points(record) for record in records]
+        rounds = sorted(set().union(*points))
+        nowhere = (np.nan, np.nan)
+        table = np.array([[one.get(round, nowhere) for round in rounds] for one in points])
+        return table[..., 0], table[..., 1]
+
+    def _points(self, record: Record) -> dict[int, tuple[float, float]]:
+        """Return by round where the record's value lies, and the value."""
         if self.over == "rounds":
-            return rounds, values
+            return {round: (round, value) for round, value in record.series(self.column)}
         if self.over == "clock":
-            return np.array(record.columns["clock_s"])[rounds - 1] / 3600, values
-        sent = np.cumsum(record.columns[f"{self.over}_bytes"]) / 2**20
-        return sent[rounds - 1], values
+            at = np.array(record.columns["clock_s"]) / 3600
+        else:
+            at = np.cumsum(record.columns[f"{self.over}_bytes"]) / 2**20
+        return {round: (at[round - 1], value) for round, value in record.series(self.column)}
 
 
 def draw(name: str, panels: Sequence[Panel]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -45,26 +46,45 @@ class Measure:
             return None
         return value * (100 if self.unit == "%" else self.factor)
 
+    def outcome(self, record: Record, theirs: float) -> float | None:
+        """Return the figure of a run; infinity: it does not come to it; None: it is under way.
+
+        A run that is far past the paper's rounds without its target counts as one that does not.
+        """
+        value = self.of_record(record)
+        if (
+            value is None
+            and self.target is not None
+            and (record.reason or self._is_past(record, theirs))
+        ):
+            return math.inf
+        return value
+
     def is_settled(self, records: Sequence[Record], theirs: float) -> bool:
         """Return whether more rounds of runs that have not ended cannot change the verdict.
 
         A target that was reached stays reached, and the best of all rounds only grows.
         """
-        if self.target is not None or all(record.reason for record in records):
+        if all(record.reason for record in records):
             return True
-        values = [value for one in records if (value := self.of_record(one)) is not None]
-        least = min(values, default=theirs)
+        values = [self.outcome(record, theirs) for record in records]
+        if self.what in ("first", "clock"):
+            return None not in values
+        least = min((value for value in values if value is not None), default=theirs)
         return self.what == "best" and least > theirs and not self.is_close(least, theirs)
 
     def is_missed(self, records: Sequence[Record], theirs: float) -> bool:
         """Return whether all runs have gone too far without their target to be close any more."""
-        so_far = [one.rounds * self.factor for one in records]
-        return (
-            self.what == "first" and min(so_far) > theirs and not self.is_close(min(so_far), theirs)
-        )
+        return all(self._is_past(record, theirs) for record in records)
+
+    def _is_past(self, record: Record, theirs: float) -> bool:
+        so_far = record.rounds * self.factor
+        return self.what == "first" and so_far > theirs and not self.is_close(so_far, theirs)
 
     def text(self, value: float) -> str:
         """Return a figure as the page has it, without its unit."""
+        if math.isinf(value):
+            return "never"
         if self.unit == "%":
             return f"{value:.2f}"
         if self.unit in ("loss", "MiB"):

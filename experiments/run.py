@@ -22,9 +22,9 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from cells import Cell, cells
+from cells import HERE, Cell, cells
 
-from fedmx import RunFolder
+from fedmx import Experiment, RunFolder
 
 RUNS = Path("runs/papers")
 FEDMX = [sys.executable, "-m", "fedmx"]
@@ -42,6 +42,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     chosen = cells(options.cells)
     if not chosen:
         parser.error(f"no cell of cells.yaml matches {' '.join(options.cells)}")
+    if options.at_once < 1:
+        parser.error(f"--at-once must be 1 or more, not {options.at_once}")
     if options.list:
         for cell in chosen:
             print(f"{cell.path}: fedmx {shlex.join(cell.command())}")
@@ -56,9 +58,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def run_folder(cell: Cell) -> RunFolder | None:
-    """Return the folder of a cell's run, None if it has not begun."""
-    path = max((RUNS / cell.group).glob(f"{cell.name}-2*"), default=None)
-    return None if path is None else RunFolder.open(path)
+    """Return the newest folder of a cell's run, None if it has not begun.
+
+    A run with other settings, which cells.yaml had before, is none of the cell's.
+    """
+    paths = sorted((RUNS / cell.group).glob(f"{cell.name}-2*"), reverse=True)
+    if not paths:
+        return None
+    settings = [f"seed={cell.seed}", *cell.overrides]
+    experiment = Experiment.read(HERE / cell.file, settings, modules=None)
+    folders = map(RunFolder.open, paths)
+    return next((one for one in folders if one.facts["digest"] == experiment.digest()), None)
 
 
 _printing = threading.Lock()

@@ -8,6 +8,7 @@ written by hand. What a table compares is in tables.yaml.
 
 from __future__ import annotations
 
+import math
 import re
 import statistics
 from collections import Counter
@@ -95,12 +96,18 @@ class Table:
 
         def figure(match: re.Match[str]) -> str:
             group, _, cell = match[1].rpartition("/")
-            records = load(group or self.group)
+            group = group or self.group
+            planned, records = cells([f"{group}/{cell}-s*"]), load(group)
+            assert planned, f"tables.yaml: {group} has no cell {cell}"
             target = float(match[5]) / 100 if match[5] else None
             measure = Measure(of=match[3], what=match[2], target=target, unit=match[4])
-            found = (one for name, one in records.items() if re.fullmatch(rf"{cell}-s\d+", name))
+            found = [records[one.name] for one in planned if one.name in records]
             values = [value for one in found if (value := measure.of_record(one)) is not None]
-            return measure.text(statistics.median(values)) if values else "not run"
+            if not values:
+                return "not run"
+            text = measure.text(statistics.median(values))
+            rounds = max((one.rounds for one in found if not one.reason), default=0)
+            return f"{text} (in {rounds:,} rounds so far)" if rounds else text
 
         return Row(claim, "", FIGURE.sub(figure, ours), "", 0, 0.0, verdict, reason)
 
@@ -111,14 +118,16 @@ class Table:
         if factor := _matching(self.factors, name):
             measure = replace(measure, factor=factor)
         found = [records[cell] for cell in planned if cell in records]
-        ours = [value for one in found if (value := measure.of_record(one)) is not None]
-        seeds = f"{len(ours)} of {len(planned)}"
+        outcomes = [measure.outcome(one, figure) for one in found]
+        ours = [value for value in outcomes if value is not None]
+        reached = sum(map(math.isfinite, ours))
+        seeds = f"{reached} of {len(planned)}"
         rounds, hours = sum(one.rounds for one in found), sum(one.hours for one in found)
         paper, reason = self.measure.text(figure), _matching(self.reasons, name) or ""
-        if not ours:
+        if not reached:
             so_far = max((one.rounds for one in found), default=0)
             text = f"not yet, in {so_far:,} rounds" if so_far else "not run"
-            judged = "outside" if found and measure.is_missed(found, figure) else "open"
+            judged = "outside" if found and len(ours) == len(found) else "open"
             reason = reason if judged == "outside" else ""
             return Row(name, paper, text, seeds, rounds, hours, judged, reason)
         text = self.measure.text(statistics.median(ours))

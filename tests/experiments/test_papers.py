@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
+import statistics
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 
-from fedmx import Experiment
+from fedmx import Experiment, RunFolder
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "experiments"
@@ -142,6 +146,30 @@ def test_a_run_that_has_not_ended_is_judged_only_if_its_end_cannot_matter() -> N
     assert Measure(target=0.5).is_settled([record(accuracy=[0.9])], 7)
 
 
+def test_a_seed_that_is_under_way_keeps_a_row_open() -> None:
+    from measures import Measure
+
+    first, below = Measure(target=0.5), Measure(what="last_below", target=0.5)
+    reached, under_way = record(accuracy=[0.4, 0.9]), record(accuracy=[0.4])
+    assert first.is_settled([reached, reached], 7)
+    assert not first.is_settled([reached, under_way], 7)
+    assert not below.is_settled([reached], 7)  # it may fall below again
+    assert below.is_settled([replace(reached, reason="done")], 7)
+
+
+def test_a_seed_that_ended_without_the_target_counts_as_never() -> None:
+    from measures import Measure, verdict
+
+    first = Measure(target=0.5)
+    ended = replace(record(accuracy=[0.4]), reason="all 1 rounds were run")
+    runs = [ended, ended, record(accuracy=[0.9] * 3)]
+    outcomes = [first.outcome(one, 1) for one in runs]
+    assert outcomes == [math.inf, math.inf, 1]
+    assert first.text(statistics.median(outcomes)) == "never"
+    assert verdict(first, outcomes, 0.5) == "outside"
+    assert first.outcome(record(accuracy=[0.4]), 1) is None
+
+
 def test_a_run_far_past_the_papers_round_has_missed_its_target() -> None:
     from measures import Measure
 
@@ -162,6 +190,47 @@ def test_a_record_is_written_and_read_again(
     records.save("group", kept)
     assert records.load("group") == kept
     assert records.load("another") == {}
+
+
+def test_a_curve_joins_its_seeds_by_round() -> None:
+    from figures import Panel
+
+    panel = Panel("", "group", ["*"], over="clock")
+    fast = record(accuracy=[0.1, None, 0.3], clock_s=[3600.0, 7200.0, 10800.0])
+    slow = record(accuracy=[0.2], clock_s=[36000.0])
+    at, values = panel.by_round([fast, slow])
+    assert at.tolist()[0] == [1, 3]
+    assert at[1, 0] == 10
+    assert values.tolist()[0] == [0.1, 0.3]
+    assert values[1, 0] == 0.2
+    assert np.isnan(at[1, 1])
+    assert np.isnan(values[1, 1])
+
+
+def test_a_run_with_other_settings_is_not_taken_for_the_cells(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import run as runner
+    from cells import cells
+
+    monkeypatch.setattr(runner, "RUNS", tmp_path)
+    (cell,) = cells(["q-synthetic/q1-s1"])
+    before = Experiment.read(
+        FOLDER / cell.file, [*cell.overrides, "seed=1", "compute.train.learning_rate=0.05"]
+    )
+    now = Experiment.read(FOLDER / cell.file, [*cell.overrides, "seed=1", "run.checkpoint.every=7"])
+
+    def made(one: Experiment) -> RunFolder:
+        facts = {"digest": one.digest()}
+        return RunFolder.create(tmp_path / cell.group, cell.name, one.to_yaml(), facts)
+
+    made(before)
+    assert runner.run_folder(cell) is None
+    wanted = made(now)
+    made(before)
+    found = runner.run_folder(cell)
+    assert found is not None
+    assert found.path == wanted.path
 
 
 def run(folder: Path, *arguments: str) -> subprocess.Popen[str]:
