@@ -216,7 +216,8 @@ def _rows(path: Path, clients: int) -> Iterator[tuple[int, float, bool]]:
     try:
         file = open(path, newline="", encoding="utf-8")  # noqa: SIM115 (closed below)
     except OSError as error:
-        raise LogicError(f"{path}: the trace cannot be read ({error.strerror})") from None
+        where = "" if path.is_absolute() else f"; relative paths begin at {Path.cwd()}"
+        raise LogicError(f"{path}: the trace cannot be read ({error.strerror}){where}") from None
     with file:
         reader = csv.DictReader(file)
         if reader.fieldnames is None or not {"client", "time", "state"} <= set(reader.fieldnames):

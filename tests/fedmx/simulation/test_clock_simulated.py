@@ -257,6 +257,12 @@ def test_a_trace_that_cannot_be_read_is_one_line(tmp_path: Path) -> None:
     assert "\n" not in str(caught.value)
 
 
+def test_a_trace_that_is_not_there_is_told_with_where_it_was_looked_for() -> None:
+    clock = {"devices": DEVICES, "availability": {"name": "trace", "path": "evening.csv"}}
+    with pytest.raises(Exception, match=rf"evening.csv: .*; relative paths begin at {Path.cwd()}"):
+        simulate(timed({}, clock))
+
+
 @pytest.mark.parametrize("preset", ["fedcs", "offline-kp", "online-kp"])
 def test_without_devices_nobody_takes_any_time_and_a_seed_gives_the_same_plan(preset) -> None:
     rounds = run(timed({"preset": preset}, {"deadline_s": 1e-6}))
