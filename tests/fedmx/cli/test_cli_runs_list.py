@@ -153,3 +153,10 @@ def test_what_is_known_of_data_is_one_document(tmp_path: Path) -> None:
         "shape": [1, 28, 28],
         "classes": 10,
     }
+
+
+def test_a_run_is_no_folder_of_runs(runs: Path) -> None:
+    (one, *_) = sorted(path.parent for path in runs.glob("*/run.json"))
+    answer = fedmx("runs", one, cwd=runs)
+    assert answer.code == 2
+    assert answer.err == f"fedmx: {one}: is a run itself; give the folder that it is in: {runs}\n"

@@ -28,6 +28,8 @@ def runs(
 
     if not folder.is_dir():
         raise RunError(f"{folder}: there is no such folder; give that of the runs (run.folder)")
+    if (folder / "run.json").is_file():
+        raise RunError(f"{folder}: is a run itself; give the folder that it is in: {folder.parent}")
     found = sorted(rows(folder), key=lambda row: (row["started"] or "", row["run"]))
     if as_json:
         typer.echo(json.dumps(found))
