@@ -5,10 +5,13 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from fedmx.run.errors import RunError
+
+TRIES, PAUSE_S = 10, 0.01
 
 _held: set[int] = set()
 
@@ -36,7 +39,7 @@ def hold(path: Path) -> Iterator[None]:
     except OSError as error:
         raise RunError(f"{path}: cannot lock the run folder ({error.strerror})") from None
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _lock(descriptor)
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
     except BlockingIOError:
@@ -60,17 +63,39 @@ def hold(path: Path) -> Iterator[None]:
 
 
 def holder(path: Path) -> int | None:
-    """Return the id of the living process that holds a lock file, or None, without locking it."""
+    """Return the id of the process that holds a lock file, or None.
+
+    The id alone says nothing: after a kill another process may have it, as each server in a
+    container is process 1. So the lock is tried, for a moment and beside others who try it.
+    """
     pid = _recorded(path)
     if pid is None:
         return None
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
         return None
-    except PermissionError:
-        pass
-    return pid
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return pid
+    finally:
+        os.close(descriptor)
+    return None
+
+
+def _lock(descriptor: int) -> None:
+    """Lock a file, also while `holder` tries its lock.
+
+    Raises:
+        BlockingIOError: a process holds it.
+    """
+    for _ in range(TRIES):
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        time.sleep(PAUSE_S)
+    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def _recorded(path: Path) -> int | None:

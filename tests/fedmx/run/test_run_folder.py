@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -206,6 +207,7 @@ def test_the_ending_and_its_reason_are_kept(folder: RunFolder) -> None:
 def test_a_second_process_is_refused_by_the_pid_of_the_first(folder: RunFolder) -> None:
     code = """
 import sys
+import time
 from fedmx.run import RunError, RunFolder
 try:
     with RunFolder.open(sys.argv[1]).lock():
@@ -252,6 +254,29 @@ with RunFolder.open(sys.argv[1]).lock():
         with folder.lock():
             assert folder.status == "running"
         process.stdin.close()
+
+
+def test_a_killed_run_is_not_taken_for_the_process_that_has_its_number_now(
+    folder: RunFolder,
+) -> None:
+    with folder.lock():
+        (lock,) = (path for path in folder.path.iterdir() if "lock" in path.name)
+        assert lock.read_text() == f"{os.getpid()}\n"
+    lock.write_text(f"{os.getpid()}\n")  # as a killed process leaves it
+    assert folder.process is None
+    assert folder.status == "interrupted"
+
+
+def test_whoever_asks_for_the_process_is_not_in_its_way(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with folder.lock():
+        (lock,) = (path for path in folder.path.iterdir() if "lock" in path.name)
+    asking = os.open(lock, os.O_RDONLY)
+    fcntl.flock(asking, fcntl.LOCK_SH)
+    monkeypatch.setattr(time, "sleep", lambda _: os.close(asking))  # it ends while one waits
+    with folder.lock():
+        assert folder.process == os.getpid()
 
 
 def test_exported_weights_come_back_and_fit_only_their_layout(tmp_path: Path) -> None:
