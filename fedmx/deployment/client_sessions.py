@@ -339,7 +339,8 @@ class ClientSessions:
                 client, f"lacks the asset {repeated[0]} that it had; it gets it again"
             )
         else:  # a client that is connected again may ask again
-            self.note_out_of_place(client, f"is sent assets: {', '.join(missing.assets)}")
+            names = dict.fromkeys(missing.assets)  # also a client that says one a million times
+            self.note_out_of_place(client, f"is sent assets: {', '.join(names)}")
 
     def _handle_file(self, event: FileSent | FileFailed) -> None:
         if isinstance(event, FileSent):
@@ -393,6 +394,7 @@ class ClientSessions:
 
     def note_out_of_place(self, client: int, what: str) -> None:
         """Note a message that an honest client may send, but not often."""
+        what = what[:REASON_LENGTH]
         self.log.info(f"client {client}", "client %d: %s", client, what)
         if self.rejections.count_out_of_place(client):
             self._expel(client, what)

@@ -88,6 +88,10 @@ class TransferError(NetworkError):
     code = "transfer"
 
 
+class NotWanted(TransferError):
+    """A file that nobody waits for any more: its connection has ended, or it was given up."""
+
+
 class UnexpectedFile(NetworkError):
     """The peer offers a file that was not announced."""
 

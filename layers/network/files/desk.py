@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +23,7 @@ class Desk:
         incoming: files that are being received.
         outgoing: files that are offered or sent.
         accepted: how often the peer has accepted each of them.
+        hashing: held by the one file of this connection that is hashed now.
     """
 
     peer: str
@@ -31,3 +33,4 @@ class Desk:
     incoming: dict[int, Incoming] = field(default_factory=dict)
     outgoing: dict[int, Outgoing] = field(default_factory=dict)
     accepted: Counter[int] = field(default_factory=Counter)
+    hashing: asyncio.Lock = field(default_factory=asyncio.Lock)

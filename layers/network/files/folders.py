@@ -7,11 +7,12 @@ import fcntl
 import hashlib
 import os
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from layers.network.errors import TransferError
+from layers.network.errors import NotWanted, TransferError
 
 PART = ".part"
 BLOCK_BYTES = 1 << 20
@@ -42,15 +43,16 @@ class Outgoing:
         except OSError as error:
             raise TransferError(f"{path} cannot be sent: {error.strerror}") from None
 
-    def start(self, offset: int, sha256: bytes) -> int:
+    def start(self, offset: int, sha256: bytes, wanted: Callable[[], bool] = lambda: True) -> int:
         """Return `offset` if the bytes before it have this SHA-256, and 0 if not.
 
         Raises:
             TransferError: the file cannot be read.
+            NotWanted: `wanted` has become false meanwhile.
         """
         try:
             with open(self.path, "rb", buffering=0) as file:
-                same = 0 <= offset <= self.size and _digest(file, offset) == sha256
+                same = 0 <= offset <= self.size and _digest(file, offset, wanted) == sha256
         except OSError as error:
             raise TransferError(f"{self.path} cannot be read: {error.strerror}") from None
         return offset if same else 0
@@ -75,14 +77,25 @@ class Outgoing:
 
 
 class Incoming:
-    """A file that is received into NAME.part; it gets its name when it is whole and verified."""
+    """A file that is received into NAME.part; it gets its name when it is whole and verified.
 
-    def __init__(self, folder: Path, name: str, size: int, sha256: bytes) -> None:
+    `wanted` says whether somebody still waits for what is hashed; any thread may ask it.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        name: str,
+        size: int,
+        sha256: bytes,
+        wanted: Callable[[], bool] = lambda: True,
+    ) -> None:
         self.path = folder / check_name(name)
         self.size = size
         self.sha256 = sha256
         self.offset = 0
         self.restarted = False
+        self._wanted = wanted
         self._part = folder / (name + PART)
         self._file: IO[bytes] | None = None
         self._may_begin = False
@@ -95,6 +108,7 @@ class Incoming:
 
         Raises:
             TransferError: the folder cannot be written, or its disk has no room for the rest.
+            NotWanted: nobody waits for the file any more.
         """
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -102,7 +116,7 @@ class Incoming:
             self.offset = os.fstat(self._file.fileno()).st_size
             if self.offset > self.size:
                 self._restart()
-            _feed(self._file, self.offset, self._kept)
+            _feed(self._file, self.offset, self._kept, self._wanted)
             free = shutil.disk_usage(self.path.parent).free
         except OSError as error:
             raise TransferError(_cannot_write(self.path, error)) from None
@@ -114,12 +128,16 @@ class Incoming:
         return self.offset, self._kept.digest()
 
     def has_it_already(self) -> bool:
-        """Return whether a file of this name is there, and is the offered one."""
+        """Return whether a file of this name is there, and is the offered one.
+
+        Raises:
+            NotWanted: nobody waits for the file any more.
+        """
         try:
             with open(self.path, "rb") as file:
                 if os.fstat(file.fileno()).st_size != self.size:
                     return False
-                return _digest(file, None) == self.sha256
+                return _digest(file, None, self._wanted) == self.sha256
         except OSError:
             return False
 
@@ -250,15 +268,19 @@ def _open_part(path: Path) -> IO[bytes]:
     return file
 
 
-def _digest(file: IO[bytes], size: int | None) -> bytes:
+def _digest(file: IO[bytes], size: int | None, wanted: Callable[[], bool] = lambda: True) -> bytes:
     sha256 = hashlib.sha256()
-    _feed(file, size, sha256)
+    _feed(file, size, sha256, wanted)
     return sha256.digest()
 
 
-def _feed(file: IO[bytes], size: int | None, sha256: hashlib._Hash) -> None:
-    """Hash the next `size` bytes, or all that follow."""
+def _feed(
+    file: IO[bytes], size: int | None, sha256: hashlib._Hash, wanted: Callable[[], bool]
+) -> None:
+    """Hash the next `size` bytes, or all that follow, as long as they are wanted."""
     while size is None or size > 0:
+        if not wanted():
+            raise NotWanted("nobody waits for this file any more")
         block = file.read(BLOCK_BYTES if size is None else min(size, BLOCK_BYTES))
         if not block:
             return

@@ -31,6 +31,7 @@ class Inbox:
         self._check_head = check_head
         self._announced: dict[int, int] = {}  # the size of a message of which no chunk has come
         self._open: dict[int, tuple[memoryview, int]] = {}
+        self._continued: dict[int, PartialMessage] = {}  # what came earlier, by open stream
         self._open_bytes = 0
         self._last_stream = 0
         self._partials: list[PartialMessage] = []
@@ -73,7 +74,10 @@ class Inbox:
 
     def unfinished(self) -> list[PartialMessage]:
         """Return what has come of messages that are not complete, on this connection or before."""
-        broken = [PartialMessage(buffer, filled) for buffer, filled in self._open.values()]
+        broken = [
+            self._continued.get(stream, PartialMessage(buffer, 0)).grown(filled)
+            for stream, (buffer, filled) in self._open.items()
+        ]
         return [*broken, *self._partials]
 
     def _begin(self, stream: int, size: int, partial: PartialMessage | None) -> int:
@@ -89,6 +93,7 @@ class Inbox:
             self._announced[stream] = size
         else:
             self._open[stream] = (partial.buffer, partial.filled)
+            self._continued[stream] = partial
         self._open_bytes += size
         return int(size)
 
@@ -138,6 +143,7 @@ class Inbox:
             self._open[stream] = (buffer, end)
             return None
         del self._open[stream]
+        self._continued.pop(stream, None)
         self._open_bytes -= len(buffer)
         return buffer
 
@@ -145,6 +151,7 @@ class Inbox:
         """Forget all unfinished messages."""
         self._announced.clear()
         self._open.clear()
+        self._continued.clear()
 
 
 def _allocate(size: int) -> memoryview:

@@ -51,20 +51,36 @@ class PartialMessage:
     Attributes:
         buffer: the memory of the whole message.
         filled: how many of its bytes have come.
+        before: the SHA-256 so far, of a part that was hashed when less of it had come.
+        hashed: how many bytes that is of.
     """
 
     buffer: memoryview
     filled: int
+    before: hashlib._Hash | None = None
+    hashed: int = 0
 
     @property
     def size(self) -> int:
         """Size of the whole message."""
         return len(self.buffer)
 
-    @cached_property
+    @property
     def sha256(self) -> bytes:
-        """SHA-256 of the bytes that have come."""
-        return hashlib.sha256(self.buffer[: self.filled]).digest()
+        """SHA-256 of the bytes that have come; each byte is hashed once, also by `grown`."""
+        return self._hash.digest()
+
+    @cached_property
+    def _hash(self) -> hashlib._Hash:
+        digest = hashlib.sha256() if self.before is None else self.before.copy()
+        digest.update(self.buffer[self.hashed : self.filled])
+        return digest
+
+    def grown(self, filled: int) -> PartialMessage:
+        """Return this part when so many bytes have come of its message."""
+        if filled == self.filled:
+            return self
+        return PartialMessage(self.buffer, filled, self._hash, self.filled)
 
     @property
     def words(self) -> bytes:
@@ -105,10 +121,12 @@ class PartialMessages:
         self.drop(peer)
         large = [one for one in partials if one.large]
         size = sum(one.filled for one in large)
-        while self._waiting and self.kept_bytes + size > self._max_bytes:
+        offered = sum(one.filled for some in self._offered.values() for one in some)
+        if not large or offered + size > self._max_bytes:
+            return  # it would not fit if all others made way
+        while self.kept_bytes + size > self._max_bytes:
             del self._waiting[next(iter(self._waiting))]
-        if large and self.kept_bytes + size <= self._max_bytes:
-            self._waiting[peer] = now + self._keep_s, large
+        self._waiting[peer] = now + self._keep_s, large
 
     def offered(self, peer: str, now: float) -> list[PartialMessage]:
         """Return what is kept of a peer that is connected again; what it uses must be removed."""

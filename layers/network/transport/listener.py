@@ -15,7 +15,7 @@ from layers.network.errors import (
     NotConnected,
 )
 from layers.network.files.desk import Desk
-from layers.network.files.folders import Outgoing
+from layers.network.files.measured import Measured
 from layers.network.protocol.handshake import Terms
 from layers.network.protocol.limits import HEARTBEAT_S, Limits
 from layers.network.protocol.partial_messages import FEATURE
@@ -84,6 +84,7 @@ class Listener(Endpoint):
         self._acceptor: Acceptor
         self._watching: asyncio.Task[None] | None = None
         self._peers: dict[str, Connection] = {}
+        self._measured = Measured()
 
     # The caller's side
 
@@ -130,7 +131,8 @@ class Listener(Endpoint):
     def send_file(self, peer: str, path: Path, name: str | None = None) -> None:
         """Send a file; it is resumed on the client's next connection, until the `FileSent` event.
 
-        The file is read once, for its SHA-256, before this returns.
+        The file is read once, for its SHA-256, before this returns; it is not read again for the
+        next client while it stays the same.
 
         Raises:
             NotConnected: there is no such client.
@@ -138,7 +140,7 @@ class Listener(Endpoint):
         """
         if peer not in self._peers:
             raise NotConnected(f"{peer!r} is not connected to {self.address}")
-        self._soon(self._transfers.queue, peer, Outgoing.measure(Path(path), name))
+        self._soon(self._transfers.queue, peer, self._measured.measure(Path(path), name))
 
     def disconnect(self, peer: str, reason: str, final: bool = False) -> None:
         """Say goodbye to a client, and drop what is queued for it; `final`: do not come back."""

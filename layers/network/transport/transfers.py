@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Callable, Coroutine, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from layers.network.errors import TransferError, UnexpectedFile
+from layers.network.errors import NotWanted, TransferError, UnexpectedFile
 from layers.network.files.desk import Desk
 from layers.network.files.expected import ExpectedFile, ExpectedFiles
 from layers.network.files.folders import Incoming, Outgoing
@@ -34,6 +35,7 @@ MOST_ACCEPTED = 2  # times a file on one connection: again after what was kept h
 class Transfers:
     """Runs in the loop's thread; whole files are hashed and synced in other threads.
 
+    One file of a connection is hashed at a time, and only as long as that connection is open.
     A file to send is remembered until its receiver has confirmed or refused it, and is offered
     again on every new connection with that peer. So an offer may come before this end knows which
     files it expects: it waits for `expect`.
@@ -138,6 +140,8 @@ class Transfers:
         self, connection: Connection, desk: Desk, offer: FileOffered, folder: Path
     ) -> None:
         session = connection.session
+        if connection not in self._desks:
+            return  # it ended before this began, and would not release the file any more
         try:
             incoming = self._check(desk, offer, folder)
             while incoming.path in self._in_use:  # an older connection still has it open
@@ -146,18 +150,25 @@ class Transfers:
                     return
             self._in_use.add(incoming.path)
             desk.incoming[offer.stream] = incoming
-            if await self._work(incoming, incoming.has_it_already):
-                if connection in self._desks:
-                    self._complete(connection, desk, offer.stream, incoming)
-                return
-            offset, sha256 = await self._work(incoming, incoming.resume)
+            async with desk.hashing:
+                if offer.stream not in desk.incoming:
+                    return
+                found = await self._work(incoming, incoming.has_it_already)
+                if offer.stream not in desk.incoming:
+                    return
+                if not found:
+                    offset, sha256 = await self._work(incoming, incoming.resume)
+        except NotWanted:
+            return
         except TransferError as error:
             self._release(desk, offer.stream)
             if connection in self._desks:
                 self._decline(connection, desk, offer, str(error))
                 connection.flush()
             return
-        if connection in self._desks:
+        if found:
+            self._complete(connection, desk, offer.stream, incoming)
+        elif offer.stream in desk.incoming:
             session.accept_file(offer.stream, offset, sha256)
             connection.flush()
 
@@ -171,7 +182,9 @@ class Transfers:
                 f"{offer.name[:80]!r} has {offer.size} bytes; max_file_bytes is "
                 f"{self._limits.max_file_bytes}"
             )
-        incoming = Incoming(folder, offer.name, offer.size, offer.sha256)
+        incoming = Incoming(
+            folder, offer.name, offer.size, offer.sha256, lambda: offer.stream in desk.incoming
+        )
         if any(other.path == incoming.path for other in desk.incoming.values()):
             raise TransferError(f"{offer.name!r} is being received already")
         return incoming
@@ -262,14 +275,27 @@ class Transfers:
         connection.flush()
 
     async def _send(self, connection: Connection, desk: Desk, accepted: FileAccepted) -> None:
-        stream, outgoing = accepted.stream, desk.outgoing[accepted.stream]
+        stream, outgoing = accepted.stream, desk.outgoing.get(accepted.stream)
+        if outgoing is None:
+            return  # given up before this began
+
+        def wanted() -> bool:
+            return connection in self._desks and stream in desk.outgoing
+
         try:
-            offset = await _beside(lambda: outgoing.start(accepted.offset, accepted.sha256))
-        except TransferError as error:
-            self.unreadable(connection, stream, str(error))
-            connection.flush()
+            async with desk.hashing:
+                if not wanted():
+                    return
+                start = partial(outgoing.start, accepted.offset, accepted.sha256, wanted)
+                offset = await _beside(start)
+        except NotWanted:
             return
-        if connection not in self._desks or stream not in desk.outgoing:
+        except TransferError as error:
+            if wanted():
+                self.unreadable(connection, stream, str(error))
+                connection.flush()
+            return
+        if not wanted():
             return
         file = OutgoingFile(stream, outgoing.size, offset, outgoing.read)
         connection.session.start_file(file, offset)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 from collections import deque
 from typing import Any
 
@@ -12,7 +13,15 @@ import pytest
 from fedmx.assembly.asset_file import AssetFile
 from fedmx.deployment.client_sessions import ClientSessions
 from fedmx.experiment.sections import MOST_VIOLATIONS
-from fedmx.protocol.messages import CannotTakePart, Failed, Finished, MissingAssets, Ready, Setup
+from fedmx.protocol.messages import (
+    REASON_LENGTH,
+    CannotTakePart,
+    Failed,
+    Finished,
+    MissingAssets,
+    Ready,
+    Setup,
+)
 from layers.logic import (
     Answer,
     ClientLost,
@@ -385,6 +394,19 @@ def test_a_client_that_lacks_what_there_is_not_violates_the_protocol(sessions, n
     assert sessions.network.files == []
     (reason,) = sessions.rejections.take()
     assert reason == "client 3: lacks assets that it has, or that this run does not have"
+
+
+def test_however_often_a_client_says_a_name_the_log_has_it_once(sessions, caplog) -> None:
+    caplog.set_level(logging.INFO, "fedmx.server")
+    sessions.say(3, MissingAssets("run", 3, ("shared",) * 100_000))
+    assert caplog.messages == ["client 3: is sent assets: shared"]
+    assert sessions.network.files == [("client-3", ASSET.announced.file_name(3))]
+
+
+def test_what_the_log_says_of_a_message_out_of_place_is_cut(sessions, caplog) -> None:
+    caplog.set_level(logging.INFO, "fedmx.server")
+    sessions.note_out_of_place(3, "x" * 100_000)
+    assert caplog.messages == [f"client 3: {'x' * REASON_LENGTH}"]
 
 
 def test_a_ready_client_lacks_no_asset(sessions) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from layers.network import Limits
-from layers.network.protocol.frames import PART, Kind, frame
+from layers.network.protocol import partial_messages
+from layers.network.protocol.frames import CHUNK_BYTES, HEADER, PART, Kind, frame
 from layers.network.protocol.partial_messages import (
     FEATURE,
     LEAST_BYTES,
@@ -101,6 +103,50 @@ def test_only_the_rest_is_sent() -> None:
     (event,) = server.receive_data(rest, 0.0)
     assert isinstance(event, Arrived)
     assert np.array_equal(event.message.weights, message(3, 2 << 20).weights)
+
+
+class Counting:
+    """The real SHA-256, which counts the bytes that it takes."""
+
+    taken = 0
+
+    def __init__(self, data: bytes | memoryview = b"") -> None:
+        self._real = hashlib.sha256()
+        self.update(data)
+
+    def update(self, data: bytes | memoryview) -> None:
+        Counting.taken += len(data)
+        self._real.update(data)
+
+    def digest(self) -> bytes:
+        return self._real.digest()
+
+    def copy(self) -> Counting:
+        made = Counting()
+        made._real = self._real.copy()
+        return made
+
+
+@pytest.mark.parametrize("more", [0, 1, 200_000])
+def test_a_receiver_hashes_each_byte_once_however_often_the_connection_is_cut(
+    more: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise a reconnect, which costs the peer nothing, would cost a hash of all that came."""
+    monkeypatch.setattr(partial_messages, "hashlib", SimpleNamespace(sha256=Counting))
+    monkeypatch.setattr(Counting, "taken", 0)
+    content = b"".join(map(bytes, CODEC.encode(message(3, 3 << 20)).buffers))
+    partial = PartialMessage(memoryview(bytearray(content[: 1 << 20].ljust(len(content)))), 1 << 20)
+    for cut in range(1, 6):
+        _, server = sessions()
+        server.expect([partial])
+        chunk = frame(Kind.DATA, 1, content[partial.filled : partial.filled + CHUNK_BYTES])
+        wire = frame(Kind.CONTINUE, 1, partial.words) + chunk[: HEADER.size + more]
+        assert server.receive_data(wire, 0.0) == []
+        server.lost("cut")
+        (partial,) = server.unfinished
+        assert partial.filled == (1 << 20) + cut * more
+        assert partial.sha256 == hashlib.sha256(content[: partial.filled]).digest()
+        assert Counting.taken == partial.filled
 
 
 def test_an_end_that_did_not_agree_sends_and_takes_nothing_of_it() -> None:
@@ -227,3 +273,17 @@ def test_no_more_is_kept_than_is_allowed_and_the_newest_is_there(steps) -> None:
     for peer in "abcd":
         kept.drop(peer)
     assert kept.kept_bytes == 0
+
+
+def test_what_cannot_fit_at_all_makes_nothing_of_others_go() -> None:
+    buffer = memoryview(bytearray(4 * LEAST_BYTES))
+    kept = PartialMessages(3 * LEAST_BYTES, 10.0)
+    kept.keep("b", [PartialMessage(buffer, LEAST_BYTES)], 0.0)
+    kept.keep("a", [PartialMessage(buffer, 3 * LEAST_BYTES + 1)], 0.0)
+    assert kept.kept_bytes == LEAST_BYTES
+    kept.keep("c", [PartialMessage(buffer, LEAST_BYTES)], 0.0)
+    assert len(kept.offered("c", 1.0)) == 1  # which makes way for nobody from now on
+    kept.keep("a", [PartialMessage(buffer, 2 * LEAST_BYTES + 1)], 1.0)
+    assert [one.filled for one in kept.offered("b", 1.0)] == [LEAST_BYTES]
+    kept.keep("a", [PartialMessage(buffer, LEAST_BYTES)], 1.0)
+    assert [one.filled for one in kept.offered("a", 1.0)] == [LEAST_BYTES]

@@ -154,9 +154,9 @@ def test_a_file_that_is_accepted_again_and_again_is_read_twice_at_most(
     read: list[int] = []
     start = Outgoing.start
 
-    def counted(outgoing: Outgoing, offset: int, sha256: bytes) -> int:
+    def counted(outgoing: Outgoing, offset: int, sha256: bytes, wanted: Callable[[], bool]) -> int:
         read.append(offset)
-        return start(outgoing, offset, sha256)
+        return start(outgoing, offset, sha256, wanted)
 
     monkeypatch.setattr(Outgoing, "start", counted)
     path = tmp_path / "large.bin"
