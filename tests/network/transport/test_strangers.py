@@ -38,6 +38,7 @@ QUICK = Backoff(first_s=0.01, longest_s=0.05)
 # As long as a handshake may last, nobody is let go for the time alone.
 FEW = Limits(max_handshakes=8, handshake_s=3600.0)
 STRANGERS = 40
+TLS_ALERT = 21
 
 Way = Callable[[socket.socket], socket.socket]
 
@@ -136,6 +137,20 @@ def test_a_silent_connection_that_makes_way_is_reported(certificates: Certificat
                 with contextlib.suppress(ConnectionResetError):
                     while first.recv(4096):  # what was said, and then the end
                         pass
+
+
+def test_after_a_failed_tls_handshake_nothing_more_is_taken(certificates: Certificates) -> None:
+    patient = Limits(handshake_s=3600)
+    with Listener("127.0.0.1:0", CODEC, tls=certificates.server, limits=patient) as listener:
+        host, port = listener.address.split(":")
+        with socket.create_connection((host, int(port)), timeout=20) as raw:
+            raw.sendall(b"\x16\x03\x01\x00\x05hello")  # begins as TLS does, and is no ClientHello
+            assert raw.recv(4096)[0] == TLS_ALERT
+            with pytest.raises(ConnectionError):
+                raw.sendall(bytes(64 << 20))  # more than sockets hold
+        rejected = await_event(listener, ConnectionRejected)
+        assert "TLS failed" in rejected.reason
+        assert "SYSCALL" not in rejected.reason.upper()
 
 
 def test_closing_while_clients_knock_is_no_fault(caplog: pytest.LogCaptureFixture) -> None:
