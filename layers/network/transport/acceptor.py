@@ -167,8 +167,10 @@ class Acceptor:
         except OSError as error:
             reason = _reason(failures[0] if failures else error, meeting.address)
             self._report(ConnectionRejected(str(meeting.address), None, reason))
+            for one in (error, *failures):  # a traceback holds the connection, and what it received
+                one.with_traceback(None)
         finally:
-            failures.clear()  # their tracebacks hold the connection, and what it received
+            failures.clear()
             self._admission.leave(meeting)
             meeting.connection = meeting.task = None  # nothing may outlive its connection
 
