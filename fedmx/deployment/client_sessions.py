@@ -30,6 +30,7 @@ from fedmx.protocol.messages import (
 )
 from layers.logic import Answer, ClientLost, Offer, Question, StateLost, Task, Update, Verdict
 from layers.logic.core.messages import MOST_SAMPLES
+from layers.logic.core.state import MOST_KEPT
 from layers.network import (
     CertificatesRefused,
     CertificatesRenewed,
@@ -356,10 +357,11 @@ class ClientSessions:
             return
         fits = ready.run == self._setup.run and ready.client == client
         fits = fits and ready.assets == tuple(asset.sha256 for asset in self._setup.assets)
+        fits = fits and len(ready.kept) <= MOST_KEPT
         if not fits or not 0 <= ready.samples <= MOST_SAMPLES:
             reason = (
-                "it is ready for another run, as another client, with other assets, or "
-                "with an impossible number"
+                "it is ready for another run, as another client, with other assets, with the "
+                "memory of too many rounds, or with an impossible number"
             )
             self._report(f"client {client}", reason)
             self.listener.disconnect(identity(client), reason, final=True)

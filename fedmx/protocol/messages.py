@@ -8,6 +8,8 @@ from layers.logic import Answer, Offer, Question, Task, Update, Verdict
 from layers.network import MessageCodec
 
 SMALL_BYTES = 4 << 20  # the most that a message without a model may take
+SMALL_VALUES = 1 << 12  # the most values in it: each takes a microsecond to read
+MOST_VALUES = 1 << 16  # in a message that can carry a model
 REASON_LENGTH = 500  # what is kept of a client's reason
 TRACEBACK_LENGTH = 20_000  # what is kept of a client's traceback, its end
 
@@ -113,6 +115,10 @@ class Finished:
     reason: str
 
 
+_SMALL = (Setup, Ready, CannotTakePart, Failed, Finished, Offer, Verdict, MissingAssets)
+# Questions and answers may carry models, as tasks and updates do.
+_LARGE = (Question, Answer, Task, Update)
+
 CODEC = MessageCodec(
     {
         1: Setup,
@@ -128,8 +134,6 @@ CODEC = MessageCodec(
         11: Update,
         12: MissingAssets,
     },
-    # Questions and answers may carry models, as tasks and updates do.
-    max_bytes=dict.fromkeys(
-        (Setup, Ready, CannotTakePart, Failed, Finished, Offer, Verdict, MissingAssets), SMALL_BYTES
-    ),
+    max_bytes=dict.fromkeys(_SMALL, SMALL_BYTES),
+    max_values=dict.fromkeys(_SMALL, SMALL_VALUES) | dict.fromkeys(_LARGE, MOST_VALUES),
 )

@@ -59,7 +59,7 @@ class Scripted:
         host, _, port = address.rpartition(":")
         self.client = client
         self.samples = samples
-        self.kept = tuple(range(100))  # the rounds whose memory it says it has
+        self.kept: tuple[int, ...] = ()  # the rounds whose memory it says it has
         self.tasks: list[Task] = []
         self.told: list[str] = []
         self.over = ""
@@ -106,6 +106,8 @@ class Scripted:
         """Return the next task."""
         task = self.expect(Task)
         self.tasks.append(task)
+        if task.has_model:
+            self.kept = tuple({one for one in (task.last_accepted_round, task.round) if one})
         return task
 
     def say(self, message: object) -> None:

@@ -86,6 +86,9 @@ class ClientState:
         return cls(tree["round"], tree["memory"], tree.get("pass", 1))
 
 
+MOST_KEPT = 2  # rounds of which a client has the memory: before and after its last update
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class ClientLedger:
     """A client's memory before and after its last update, which may or may not be accepted.

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from layers.network.encoding.payload import Payload
+from layers.network.encoding.payload_layout import MAX_VALUES
 from layers.network.encoding.payload_reader import PayloadReader, number_in
 from layers.network.encoding.payload_writer import PayloadWriter
 from layers.network.encoding.schema import Compiler, Record
@@ -16,8 +17,8 @@ class MessageCodec:
     """Encodes and decodes a closed table of message types, given as number -> frozen dataclass.
 
     `names` resolves names that the dataclasses' type hints use but their modules do not import.
-    `max_bytes` is the most that a message of a type may take; a type that it does not name has no
-    limit of its own.
+    `max_bytes` is the most that a message of a type may take, and `max_values` the most values that
+    it may have, keys among them; a type that they do not name has no limit of its own.
 
     Raises:
         MessageTypeError: a number is not allowed, or a type cannot be encoded.
@@ -29,8 +30,10 @@ class MessageCodec:
         *,
         names: Mapping[str, object] | None = None,
         max_bytes: Mapping[type, int] | None = None,
+        max_values: Mapping[type, int] | None = None,
     ) -> None:
         self._max_bytes = dict(max_bytes or {})
+        self._max_values = dict(max_values or {})
         compiler = Compiler(names)
         self._records: dict[int, Record] = {}
         self._numbers: dict[type, int] = {}
@@ -47,7 +50,7 @@ class MessageCodec:
 
         Raises:
             MessageTypeError: its type is not in the table, or a field has a wrong value.
-            LimitExceeded: it is larger than a message of its type may be.
+            LimitExceeded: it is larger than a message of its type may be, or has more values.
         """
         cls = type(message)
         if cls not in self._numbers:
@@ -59,6 +62,12 @@ class MessageCodec:
         writer.record(self._records[number], message, cls.__qualname__, 0)
         payload = writer.payload(cls.__qualname__)
         self._check_size(cls, payload.size)
+        most = self._max_values.get(cls, writer.values)
+        if writer.values > most:
+            raise LimitExceeded(
+                f"a {cls.__qualname__} of {writer.values} values; a message of this type has at "
+                f"most {most}"
+            )
         return payload
 
     def check_head(self, head: bytes | memoryview, size: int) -> None:
@@ -86,13 +95,15 @@ class MessageCodec:
         """Decode one message; its arrays are read-only views into `buffer`.
 
         Raises:
-            MalformedMessage: the bytes are not exactly one message of a type in the table.
+            MalformedMessage: the bytes are not exactly one message of a type in the table, or it
+                has more values than one of its type may have.
         """
         reader = PayloadReader(memoryview(buffer).toreadonly().cast("B"))
         number = reader.scalar("message number", "int")
         record = self._records.get(number)
         if record is None:
             raise MalformedMessage(f"unknown message number {number}")
+        reader.max_values = min(MAX_VALUES, self._max_values.get(record.cls, MAX_VALUES))
         message = reader.record(record, record.cls.__qualname__, 0)
         reader.finish()
         return message

@@ -32,7 +32,11 @@ from layers.network.errors import MalformedMessage
 
 
 class PayloadReader:
-    """Reads a header value by value, so that nothing is allocated that the sender only claims."""
+    """Reads a header value by value, so that nothing is allocated that the sender only claims.
+
+    Attributes:
+        max_values: how many values the header may have, keys among them.
+    """
 
     def __init__(self, buffer: memoryview) -> None:
         if len(buffer) < LENGTH.size:
@@ -51,6 +55,7 @@ class PayloadReader:
         self._bodies = buffer[start + padding :]
         self._end = 0
         self._values = 0
+        self.max_values = MAX_VALUES
 
     def finish(self) -> None:
         """Check that nothing is left over.
@@ -70,8 +75,8 @@ class PayloadReader:
 
     def _next_kind(self, path: str) -> str:
         self._values += 1
-        if self._values > MAX_VALUES:
-            raise MalformedMessage(f"{path}: more than {MAX_VALUES} values in one message")
+        if self._values > self.max_values:
+            raise MalformedMessage(f"{path}: more than {self.max_values} values in one message")
         position = self._unpacker.tell()
         if position >= len(self._header):
             raise MalformedMessage(f"{path}: the header ends too early")

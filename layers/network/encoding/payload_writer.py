@@ -34,13 +34,17 @@ from layers.network.errors import MessageTypeError
 
 
 class PayloadWriter:
-    """Packs the header, and lays the arrays out behind it."""
+    """Packs the header, and lays the arrays out behind it.
+
+    Attributes:
+        values: how many values were written, keys among them, as a reader counts them.
+    """
 
     def __init__(self) -> None:
         self.packer = msgpack.Packer(autoreset=False)
         self._bodies: list[memoryview] = []
         self._end = 0
-        self._values = 0
+        self.values = 2  # the message's number, and the message
 
     def payload(self, name: str) -> Payload:
         """Return what was written."""
@@ -59,9 +63,7 @@ class PayloadWriter:
         Raises:
             MessageTypeError: the schema does not allow the value.
         """
-        self._values += 1
-        if self._values > MAX_VALUES:
-            raise MessageTypeError(f"{path}: more than {MAX_VALUES} values in one message")
+        self._count(path)
         if depth > MAX_DEPTH:
             raise MessageTypeError(f"{path}: nested more than {MAX_DEPTH} deep")
         kind = _KINDS.get(type(value))
@@ -76,6 +78,11 @@ class PayloadWriter:
             found = type(value).__qualname__
             raise MessageTypeError(f"{path} must be {schema.text}, not {found}")
         self._branch(branch, value, path, depth)
+
+    def _count(self, path: str) -> None:
+        self.values += 1
+        if self.values > MAX_VALUES:
+            raise MessageTypeError(f"{path}: more than {MAX_VALUES} values in one message")
 
     def _branch(self, branch: Branch, value: Any, path: str, depth: int) -> None:
         match branch:
@@ -103,6 +110,7 @@ class PayloadWriter:
                 for name, part in value.items():
                     if type(name) is not key:
                         raise MessageTypeError(f"{path}: key {name!r} must be {key.__name__}")
+                    self._count(path)
                     self._branch(Scalar(), name, path, depth)
                     self.value(item, part, f"{path}[{name!r}]", depth + 1)
             case Record():
@@ -118,6 +126,7 @@ class PayloadWriter:
         """
         self.packer.pack_map_header(len(record.fields))
         for name, schema in record.fields.items():
+            self._count(path)
             self.packer.pack(name)
             self.value(schema, getattr(value, name), f"{path}.{name}", depth + 1)
 

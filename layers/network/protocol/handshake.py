@@ -123,7 +123,7 @@ CONTROL = MessageCodec(
 
 @dataclass(frozen=True)
 class Terms:
-    """What both ends agreed on."""
+    """What both ends agreed on; `peer_max_streams` is not above this end's own `max_streams`."""
 
     version: int
     identity: str
@@ -177,8 +177,11 @@ def check_hello(
     features: frozenset[str],
     token: bytes | None,
     certified: str | None,
+    limits: Limits,
 ) -> Terms:
     """Return the terms that the server can agree to; `certified` is the certificate's name.
+
+    `limits` are the server's own: it sends no more messages at a time than it takes itself.
 
     Raises:
         VersionMismatch: not a version that was offered.
@@ -207,7 +210,7 @@ def check_hello(
         features & frozenset(hello.features),
         token is not None or certified is not None,
         hello.max_message_bytes,
-        hello.max_streams,
+        min(hello.max_streams, limits.max_streams),
     )
 
 
@@ -235,7 +238,7 @@ def welcome(
 def check_welcome(
     greeting: Greeting, hello: Hello, words: Welcome, token: bytes | None, certified: bool
 ) -> Terms:
-    """Return the terms on the client's end.
+    """Return the terms on the client's end; its own limits are those of `hello`.
 
     Raises:
         AuthenticationFailed: the server does not have the token, or its welcome has features that
@@ -255,7 +258,7 @@ def check_welcome(
         frozenset(words.features),
         token is not None or certified,
         words.max_message_bytes,
-        words.max_streams,
+        min(words.max_streams, hello.max_streams),
     )
 
 

@@ -59,7 +59,14 @@ class ServerSession(Session):
     def _handshake(self, frame: Frame) -> Iterator[SessionEvent]:
         hello = words_of(frame, Hello)
         self.claimed = hello.identity[:64]
-        terms = check_hello(self._greeting, hello, self._features, self._token, self._certified)
+        terms = check_hello(
+            self._greeting,
+            hello,
+            self._features,
+            self._token,
+            self._certified,
+            self._own_limits,
+        )
         self._verified = hello, terms
         self.state = State.DECIDING
         yield Verified(terms)

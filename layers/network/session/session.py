@@ -275,9 +275,12 @@ class Session(FileFrames, ABC):
         return self._outbox.message(payload)
 
     def expect(self, partials: list[PartialMessage]) -> None:
-        """Tell the peer what came of its messages before; what is used is removed from the list."""
-        if not self._continues:
-            partials.clear()
+        """Tell the peer what came of its messages before, as far as it takes note of so many.
+
+        What is used, and what the peer is not told, is removed from the list.
+        """
+        told = self.terms.peer_max_streams if self.terms and self._continues else 0
+        del partials[told:]
         if self.ended:
             return
         self._inbox.expect(partials)

@@ -165,13 +165,12 @@ class Acceptor:
             self._admission.step(meeting, self._loop.time(), identity)
             await meeting.connection.settled.wait()
         except OSError as error:
-            failure = failures[0] if failures else error
-            if isinstance(failure, ssl.SSLError):
-                reason = explain(failure, str(meeting.address))
-            else:
-                reason = f"no TLS handshake ({failure})"
+            reason = _reason(failures[0] if failures else error, meeting.address)
             self._report(ConnectionRejected(str(meeting.address), None, reason))
+            for one in (error, *failures):  # a traceback holds the connection, and what it received
+                one.with_traceback(None)
         finally:
+            failures.clear()
             self._admission.leave(meeting)
             meeting.connection = meeting.task = None  # nothing may outlive its connection
 
@@ -196,3 +195,10 @@ class Acceptor:
             if meeting.silent:  # as a client without TLS is, which waits for the server
                 reason += f"; this server has TLS, and the client began none: {BOTH_OR_NEITHER}"
             self._report(ConnectionRejected(str(meeting.address), None, reason))
+
+
+def _reason(failure: OSError, address: Address) -> str:
+    """Return why there is no connection with a client."""
+    if isinstance(failure, ssl.SSLError):
+        return explain(failure, str(address))
+    return f"no TLS handshake ({failure})"

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from layers.network.errors import AddressError
 
+NO_NAME = "no host can have this name"  # looking it up raises a UnicodeError
+
 
 @dataclass(frozen=True)
 class Address:

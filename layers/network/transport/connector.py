@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from layers.network.encoding.codec import MessageCodec
-from layers.network.errors import BOTH_OR_NEITHER, CertificateError, NotConnected
+from layers.network.errors import BOTH_OR_NEITHER, AddressError, CertificateError, NotConnected
 from layers.network.files.desk import Desk
 from layers.network.files.expected import ExpectedFile
 from layers.network.files.folders import Outgoing
@@ -20,7 +20,7 @@ from layers.network.protocol.limits import CLIENT_PATIENCE, Limits
 from layers.network.protocol.partial_messages import FEATURE
 from layers.network.session.roles import ClientSession
 from layers.network.session.session_events import Arrived, Ended, Opened, SessionEvent
-from layers.network.transport.address import Address
+from layers.network.transport.address import NO_NAME, Address
 from layers.network.transport.backoff import Backoff
 from layers.network.transport.connection import Connection
 from layers.network.transport.endpoint import Endpoint
@@ -141,6 +141,7 @@ class Connector(Endpoint):
 
     async def _seek_in_background(self) -> None:
         self._seeking = self._loop.create_task(self._seek())
+        self._seeking.add_done_callback(self._sought)
 
     async def _end(self, drain_s: float) -> None:
         if self._seeking is not None:
@@ -168,6 +169,16 @@ class Connector(Endpoint):
                 self._report(Retrying(f"{self.address}: {ended.reason}", delay_s))
             await asyncio.sleep(delay_s)
 
+    def _sought(self, seeking: asyncio.Task[None]) -> None:
+        """Tell the caller if the seeking broke: no other event would come."""
+        error = None if seeking.cancelled() else seeking.exception()
+        if error is not None:
+            what = "a client cannot go on to connect"
+            self._loop.call_exception_handler(
+                {"message": what, "exception": error, "task": seeking}
+            )
+            self._give_up(GaveUp(f"{self.address}: {type(error).__name__}: {error}", True))
+
     def _give_up(self, event: GaveUp) -> None:
         """Put the last event; a caller that waits for another one gets None."""
         self._report(event)
@@ -194,6 +205,9 @@ class Connector(Endpoint):
             return Ended("no answer", "lost", final=False)
         except socket.gaierror as error:
             return Ended(f"unknown host ({error.strerror})", "lost", final=False)
+        except UnicodeError:
+            unknown = f"{self.address}: unknown host ({NO_NAME}): check the name"
+            return Ended(unknown, AddressError.code, final=True)
         except OSError as error:
             return Ended(
                 os.strerror(error.errno) if error.errno else str(error), "lost", final=False

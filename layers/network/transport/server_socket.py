@@ -8,7 +8,7 @@ import resource
 import socket
 
 from layers.network.errors import AddressError
-from layers.network.transport.address import Address
+from layers.network.transport.address import NO_NAME, Address
 
 BACKLOG = 1024
 WANTED_FILES = 16_384
@@ -28,6 +28,8 @@ def listen(address: Address) -> socket.socket:
         )
     except socket.gaierror as error:
         raise AddressError(f"{address}: unknown host ({error.strerror}): check the name") from None
+    except UnicodeError:
+        raise AddressError(f"{address}: unknown host ({NO_NAME}): check the name") from None
     family, where = found[0][0], found[0][4]
     try:
         server = socket.create_server(where[:2], family=family, backlog=BACKLOG)

@@ -70,6 +70,7 @@ class ClientTLS:
 
 
 FAILURES: ContextVar[list[ssl.SSLError]] = ContextVar("FAILURES")
+CALLS_AFTER_FAILURE = 4  # each one takes what was read at once, a quarter of a MiB at the most
 
 
 class AlertingSSLObject(ssl.SSLObject):
@@ -77,19 +78,39 @@ class AlertingSSLObject(ssl.SSLObject):
 
     When a handshake raises, asyncio drops the alert that TLS has for the peer. So a handshake that
     fails says that it needs more data. asyncio then sends the alert, and waits until the peer
-    closes or the time for the handshake is over. The error is put into `FAILURES`, which the caller
-    has set to a list in the context of its task.
+    closes or the time for the handshake is over. A peer that goes on to send is not waited for:
+    nobody reads what it sends, and it would stay in memory. The first error is put into `FAILURES`,
+    which the caller has set to a list in the context of its task. The caller clears the list: the
+    traceback of an error holds what was received.
     """
 
+    _failed = False
+    _calls_after_failure = 0
+
     def do_handshake(self) -> None:
-        """Continue the handshake."""
+        """Continue the handshake.
+
+        Raises:
+            ssl.SSLError: more data is needed, or the peer sends on after the handshake has failed.
+        """
+        if self._failed:
+            self._calls_after_failure += 1
+            if self._calls_after_failure > CALLS_AFTER_FAILURE:
+                # The first error: asyncio takes those of later calls for "more data is needed".
+                raise next(iter(FAILURES.get([])), ssl.SSLError("the handshake had failed"))
+            raise _alert_waits()
         try:
             super().do_handshake()
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
             raise
         except ssl.SSLError as error:
+            self._failed = True
             FAILURES.get([]).append(error)
-            raise ssl.SSLWantReadError(ssl.SSL_ERROR_WANT_READ, "an alert is to be sent") from None
+            raise _alert_waits() from None
+
+
+def _alert_waits() -> ssl.SSLWantReadError:
+    return ssl.SSLWantReadError(ssl.SSL_ERROR_WANT_READ, "an alert is to be sent")
 
 
 def explain(error: ssl.SSLError, where: str) -> str:

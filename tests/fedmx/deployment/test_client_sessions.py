@@ -197,6 +197,7 @@ def test_who_is_not_a_client_of_the_run_is_sent_away_for_good(sessions, peer: st
         Ready("run", 3, 10, (), ("0" * 64,)),
         Ready("run", 3, -1, (), DIGESTS),
         Ready("run", 3, MOST_SAMPLES + 1, (), DIGESTS),
+        Ready("run", 3, 10, (1, 2, 3), DIGESTS),
     ],
 )
 def test_a_client_that_is_ready_for_something_else_is_sent_away(sessions, ready) -> None:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from fedmx.protocol.messages import CODEC, SMALL_BYTES, Setup
+from fedmx.protocol.messages import CODEC, MOST_VALUES, SMALL_BYTES, SMALL_VALUES, Ready, Setup
 from layers.logic import Answer, Offer, Question, Task, Update, Verdict
-from layers.network import LimitExceeded, MessageCodec
+from layers.network import LimitExceeded, MalformedMessage, MessageCodec
 from layers.network.protocol.frames import HEADER, SIZE, Kind, frame
 from layers.network.session.roles import ClientSession, ServerSession
 from layers.network.session.session_events import Ended
@@ -19,6 +20,8 @@ from tests.network.protocol.wire_messages import exchange
 ROOT = Path(__file__).resolve().parents[3]
 WITH_MODELS = {Question, Answer, Task, Update}
 UNLIMITED = MessageCodec({1: Setup})
+UNLIMITED_OFFERS = MessageCodec({9: Offer})
+NUMBERS = {Ready: 2, Answer: 7, Offer: 9}
 
 
 def test_an_experiment_of_200_mb_is_refused_when_its_first_bytes_have_come() -> None:
@@ -46,8 +49,53 @@ def test_offers_and_verdicts_are_small_and_answers_may_carry_models() -> None:
     CODEC.encode(Answer(1, "step", {"update": np.zeros(2 << 20, np.float32)}))
 
 
+@pytest.mark.parametrize(
+    ("fits", "beyond"),
+    [
+        (Ready("run", 3, 10, tuple(range(4000))), Ready("run", 3, 10, tuple(range(4096)))),
+        (
+            Offer(1, 1, 1, 1.0, metrics={f"m{i}": 1.0 for i in range(2000)}),
+            Offer(1, 1, 1, 1.0, metrics={f"m{i}": 1.0 for i in range(2048)}),
+        ),
+        (
+            Answer(1, "step", {f"v{i}": i for i in range(32_000)}),
+            Answer(1, "step", {f"v{i}": i for i in range(32_768)}),
+        ),
+    ],
+    ids=["ready", "offer", "answer"],
+)
+def test_a_message_of_many_values_is_neither_sent_nor_read(
+    fits: Ready | Offer | Answer, beyond: Ready | Offer | Answer
+) -> None:
+    sent = bytes(CODEC.encode(fits))
+    assert bytes(CODEC.encode(CODEC.decode(sent))) == sent
+    kind = type(beyond)
+    with pytest.raises(LimitExceeded, match=rf"{kind.__name__} of \d+ values"):
+        CODEC.encode(beyond)
+    data = bytes(MessageCodec({NUMBERS[kind]: kind}).encode(beyond))
+    with pytest.raises(MalformedMessage, match=r"more than \d+ values in one message"):
+        CODEC.decode(data)
+
+
+def test_both_ends_count_the_same_values() -> None:
+    offer = Offer(1, 1, 1, 1.0, metrics={"loss": 1.0, "accuracy": 0.5})
+    data = bytes(UNLIMITED_OFFERS.encode(offer))
+    can_send, can_read = set(), set()
+    for most in range(1, 40):
+        codec = MessageCodec({9: Offer}, max_values={Offer: most})
+        with contextlib.suppress(LimitExceeded):
+            codec.encode(offer)
+            can_send.add(most)
+        with contextlib.suppress(MalformedMessage):
+            codec.decode(data)
+            can_read.add(most)
+    assert can_send == can_read == set(range(2 + 2 * 7 + 2 * 2, 40))
+
+
 def test_the_protocols_page_says_which_messages_may_be_large() -> None:
     page = (ROOT / "docs" / "protocol.md").read_text()
     (sentence,) = re.findall(r"Only (.*?) may be larger than 4 MiB", page, re.DOTALL)
     assert set(re.findall("`(\\w+)`", sentence)) == {cls.__name__ for cls in WITH_MODELS}
     assert SMALL_BYTES == 4 << 20
+    assert f"have at most {MOST_VALUES:,} values" in page
+    assert f"the others at most {SMALL_VALUES:,}" in page

@@ -225,6 +225,36 @@ def test_a_peer_that_says_it_has_parts_of_many_messages_is_refused() -> None:
     assert ended.code == "limit-exceeded"
 
 
+@pytest.mark.parametrize("up", [True, False], ids=["client", "server"])
+def test_a_peer_does_not_raise_this_ends_limit_on_parts(up: bool) -> None:
+    features, much = frozenset({FEATURE}), Limits(max_streams=1 << 60)
+    client = ClientSession("client-7", CODEC, 0.0, features=features, limits=much if up else None)
+    server = ServerSession(CODEC, 0.0, features=features, limits=None if up else much)
+    exchange(client, server)
+    assert client.state is server.state is State.OPEN
+    taker = server if up else client
+    words = frame(Kind.PARTIAL, 0, PART.pack(2 << 20, 1 << 20, bytes(32)))
+    assert taker.receive_data(words * Limits().max_streams, 0.0) == []
+    (ended,) = taker.receive_data(words, 0.0)
+    assert isinstance(ended, Ended)
+    assert (ended.code, ended.blamed) == ("limit-exceeded", True)
+
+
+@pytest.mark.parametrize("up", [True, False], ids=["client", "server"])
+def test_an_end_says_of_no_more_parts_than_the_other_takes(up: bool) -> None:
+    """Its limit may have been higher when they came."""
+    features, few = frozenset({FEATURE}), Limits(max_streams=2)
+    client = ClientSession("client-7", CODEC, 0.0, features=features, limits=None if up else few)
+    server = ServerSession(CODEC, 0.0, features=features, limits=few if up else None)
+    exchange(client, server)
+    sayer, taker = (client, server) if up else (server, client)
+    partials = [PartialMessage(memoryview(bytearray(3 << 20)), 1 << 20) for _ in range(3)]
+    sayer.expect(partials)
+    assert len(partials) == 2
+    assert taker.receive_data(drained(sayer), 0.0) == []
+    assert taker.state is State.OPEN
+
+
 @given(
     pieces=st.lists(st.binary(max_size=9), min_size=1, max_size=6),
     data=st.data(),

@@ -6,6 +6,7 @@ import socket
 import ssl
 import struct
 import threading
+from collections.abc import Iterator
 from dataclasses import asdict
 
 import numpy as np
@@ -350,6 +351,48 @@ def test_a_client_gives_up_after_the_time_it_was_given() -> None:
     assert not gave_up.final
     assert "refused" in gave_up.reason
     assert address in gave_up.reason
+
+
+NO_HOSTS = pytest.mark.parametrize(
+    "host", ["a..b", "x" * 70, "ü" * 70], ids=["dots", "long", "long umlauts"]
+)
+
+
+@NO_HOSTS
+def test_a_client_gives_up_a_host_that_cannot_exist(host: str) -> None:
+    address = f"{host}:9000"
+    with Connector(address, "client-1", CODEC, insecure=True, backoff=QUICK) as connector:
+        gave_up = await_event(connector, GaveUp)
+        assert connector.next_event() is None
+    assert gave_up.final
+    assert gave_up.reason.startswith(f"{address}: unknown host")
+
+
+@NO_HOSTS
+def test_a_server_at_a_host_that_cannot_exist_is_refused(host: str) -> None:
+    address = f"{host}:9000"
+    with pytest.raises(AddressError, match="unknown host") as caught:
+        Listener(address, CODEC, insecure=True).start()
+    assert str(caught.value).startswith(address)
+
+
+class OneDelay(Backoff):
+    """It has no second delay, as no backoff should."""
+
+    def delays_s(self) -> Iterator[float]:
+        yield 0.01
+
+
+def test_a_client_that_cannot_go_on_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        address = f"127.0.0.1:{unused.getsockname()[1]}"
+    with Connector(address, "client-1", CODEC, backoff=OneDelay()) as connector:
+        gave_up = await_event(connector, GaveUp)
+        assert connector.next_event() is None
+    assert gave_up.final
+    assert gave_up.reason.startswith(f"{address}: ")
+    assert "StopIteration" in gave_up.reason
+    assert "StopIteration" in caplog.text  # with its traceback
 
 
 def test_a_client_that_is_sent_away_for_good_does_not_come_back() -> None:

@@ -31,6 +31,7 @@ from layers.network.protocol.limits import CLIENT_PATIENCE
 from layers.network.session.roles import ClientSession, ServerSession
 from layers.network.transport import acceptor, server_socket
 from layers.network.transport.server_socket import KEPT_FOR_HANDSHAKES, free_descriptors
+from layers.network.trust.tls import AlertingSSLObject
 from tests.network.conftest import Certificates
 from tests.network.protocol.wire_messages import CODEC, await_event
 
@@ -38,6 +39,7 @@ QUICK = Backoff(first_s=0.01, longest_s=0.05)
 # As long as a handshake may last, nobody is let go for the time alone.
 FEW = Limits(max_handshakes=8, handshake_s=3600.0)
 STRANGERS = 40
+TLS_ALERT = 21
 
 Way = Callable[[socket.socket], socket.socket]
 
@@ -136,6 +138,62 @@ def test_a_silent_connection_that_makes_way_is_reported(certificates: Certificat
                 with contextlib.suppress(ConnectionResetError):
                     while first.recv(4096):  # what was said, and then the end
                         pass
+
+
+def test_after_a_failed_tls_handshake_nothing_more_is_taken(certificates: Certificates) -> None:
+    patient = Limits(handshake_s=3600)
+    with Listener("127.0.0.1:0", CODEC, tls=certificates.server, limits=patient) as listener:
+        host, port = listener.address.split(":")
+        with socket.create_connection((host, int(port)), timeout=20) as raw:
+            raw.sendall(b"\x16\x03\x01\x00\x05hello")  # begins as TLS does, and is no ClientHello
+            assert raw.recv(4096)[0] == TLS_ALERT
+            with pytest.raises(ConnectionError):
+                raw.sendall(bytes(64 << 20))  # more than sockets hold
+        rejected = await_event(listener, ConnectionRejected)
+        assert "TLS failed" in rejected.reason
+        assert "SYSCALL" not in rejected.reason.upper()
+
+
+BEGUN: list[weakref.ref[ssl.SSLObject]] = []  # the handshakes that were tried
+
+
+class Watched(AlertingSSLObject):
+    def do_handshake(self) -> None:
+        BEGUN.append(weakref.ref(self))
+        super().do_handshake()
+
+
+class WatchedTLS(ServerTLS):
+    def context(self) -> ssl.SSLContext:
+        context = super().context()
+        context.sslobject_class = Watched
+        return context
+
+
+@pytest.mark.parametrize("more", [0, 64 << 20], ids=["leaves", "goes on"])
+def test_a_failed_tls_handshake_is_gone_before_a_collector_of_cycles_comes(
+    certificates: Certificates, more: int
+) -> None:
+    tls = certificates.server
+    watched = WatchedTLS(tls.certificate, tls.key, tls.ca)
+    patient = Limits(handshake_s=3600)
+    BEGUN.clear()
+    with Listener("127.0.0.1:0", CODEC, tls=watched, limits=patient) as listener:
+        host, port = listener.address.split(":")
+        gc.disable()
+        try:
+            with socket.create_connection((host, int(port)), timeout=20) as raw:
+                raw.sendall(b"\x16\x03\x01\x00\x05hello")
+                assert raw.recv(4096)[0] == TLS_ALERT
+                with contextlib.suppress(ConnectionError):
+                    raw.sendall(bytes(more))
+            await_event(listener, ConnectionRejected)
+            ends = time.monotonic() + 20
+            while BEGUN[0]() is not None:
+                assert time.monotonic() < ends
+                time.sleep(0.01)
+        finally:
+            gc.enable()
 
 
 def test_closing_while_clients_knock_is_no_fault(caplog: pytest.LogCaptureFixture) -> None:
