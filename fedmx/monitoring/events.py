@@ -62,6 +62,8 @@ EVENTS: Mapping[str, tuple[str, tuple[str, ...]]] = {
         "waiting_for_cores",
         ("cores", "free"),
     ),
+    # a run that goes on
+    "%s; no step back leads to the begin of the fork": ("fork_begin_lost", ("reason",)),
     # a replay
     "%s: %s has other samples here than in the run": ("other_data", ("run", "data")),
     "%s: other bits are possible here: %s": ("other_bits_possible", ("run", "differences")),

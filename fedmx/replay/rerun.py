@@ -13,6 +13,7 @@ from fedmx.replay.kept_checkpoints import KeptCheckpoints
 from fedmx.replay.recorded_run import RecordedRun
 from fedmx.replay.versions import other_versions
 from fedmx.run import RunError, RunFolder, gather_facts
+from fedmx.server.restoring import begin_where_forked
 from fedmx.server.server import Server
 from fedmx.server.stop import Stop
 from fedmx.simulation.simulate import simulate
@@ -51,7 +52,8 @@ def rerun(
         files: where data sets are; None: where the environment says.
 
     Raises:
-        RunError: the run cannot be run again here, or has no such round.
+        RunError: the run cannot be run again here, has no such round, or is a fork whose first
+            checkpoint is lost.
         ExperimentError: its experiment cannot be built here, or names code that is not allowed.
     """
     if not isinstance(run, RecordedRun):
@@ -68,16 +70,18 @@ def rerun(
             f"{run.folder.path}: this is a fork, and round {round} is of the run before it; give "
             f"that run: {origin}"
         )
+    # Deployed clients keep their hooks' memory themselves, and the course has every step back.
+    checkpoint = None if run.deployed else run.folder.checkpoint_before(round)
+    run.folder.check_begin(0 if checkpoint is None else checkpoint.round)
     _tell_other_versions(run.folder)
     _tell_other_data(run)
     server = _server(run)
     kept = KeptCheckpoints(run.experiment.run.checkpoint, server.last_round, run.folder)
     server.recorder = kept
-    # Deployed clients keep their hooks' memory themselves, and the course has every step back.
-    checkpoint = None if run.deployed else run.folder.checkpoint_before(round)
     if checkpoint is not None:
         server.restore(checkpoint.state)
         kept.begin(checkpoint.round, checkpoint.state)
+        begin_where_forked(server, run.folder)
     steps = run.steps_back(server.state.round + 2, round)
     if server.state.round < round - 1 or steps:
         with ExitStack() as stack:

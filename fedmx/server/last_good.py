@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
+from fedmx.run import CheckpointError
 from fedmx.server.round import Round
 from fedmx.server.step_back import MOST_IN_A_ROW, MOST_ROUNDS, StepBack, StepsBack
 from layers.logic import BrokenModel, Logic, ServerState
@@ -103,7 +104,10 @@ def _before_the_worst(
         return ServerState.of_tree(checkpoint["server"])
     if not state.round or not from_start:
         raise _ended(error, "no earlier model is kept to go on from")
-    return first()
+    try:
+        return first()
+    except CheckpointError as lost:
+        raise _ended(error, str(lost)) from None
 
 
 def _ended(error: BrokenModel, why: str) -> BrokenModel:

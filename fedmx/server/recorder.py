@@ -13,12 +13,13 @@ from fedmx.course.chain import CHAIN, START, chained
 from fedmx.monitoring.live_file import LiveFile
 from fedmx.report import write_report
 from fedmx.run import RunError, RunFolder
-from fedmx.run.checkpoint import Keep, read_checkpoint
+from fedmx.run.checkpoint import Keep
 from fedmx.run.events import EventLog
+from fedmx.server.restoring import restore
 from fedmx.server.round import Round
 from fedmx.server.server import Server
 from fedmx.server.step_back import summary
-from layers.logic import BrokenModel, ServerState, TooFewUpdates
+from layers.logic import BrokenModel, TooFewUpdates
 
 log = logging.getLogger("fedmx.run")
 
@@ -102,6 +103,10 @@ def recorded(
             server that cannot listen leaves no folder behind.
         every: rounds between checkpoints.
         keep: which checkpoints are kept.
+
+    Raises:
+        RunError: no checkpoint can be read, what a fork begins with is lost, or the folder cannot
+            be written.
     """
     with ExitStack() as stack:
         if callable(folder):
@@ -110,7 +115,7 @@ def recorded(
             stack.enter_context(folder.lock())
         else:
             stack.enter_context(folder.lock())
-            _restore(server, folder)
+            restore(server, folder)
             stack.enter_context(server)
         folder.truncate_after(server.state.round)
         server.folder = folder
@@ -150,17 +155,6 @@ def _last_link(folder: RunFolder) -> str:
     for record in folder.rounds():
         link = record.get(CHAIN, START)
     return link
-
-
-def _restore(server: Server, folder: RunFolder) -> None:
-    checkpoint = folder.latest_checkpoint()
-    if checkpoint is not None:
-        for warning in checkpoint.warnings:
-            log.warning("%s", warning)
-        server.restore(checkpoint.state)
-        if folder.forked_after:
-            first = read_checkpoint(folder.checkpoint_path(folder.forked_after))
-            server.begin_from(ServerState.of_tree(first.state["server"]))
 
 
 def _explain(folder: RunFolder, error: TooFewUpdates | BrokenModel) -> None:

@@ -17,7 +17,7 @@ from fedmx.course.hashes import model_hash
 from fedmx.course.recorded_peers import observed
 from fedmx.experiment import Experiment
 from fedmx.monitoring.monitor import Monitor
-from fedmx.run import RunFolder
+from fedmx.run import CheckpointError, RunFolder
 from fedmx.server.callback import Callback, Callbacks
 from fedmx.server.clients import Clients, FollowsCourse, GoesBack, SendsFiles
 from fedmx.server.evaluation import Evaluation, Rows, evaluate
@@ -99,16 +99,31 @@ class Server(Shown):
         self._shown = ExitStack()
         self._callbacks = Callbacks(self.callbacks)
         self._given_state = initial_state
+        self._lost_state: CheckpointError | None = None
         self.state = self._first_state()
 
     def _first_state(self) -> ServerState:
+        """Return the state to step back to at the farthest.
+
+        Raises:
+            CheckpointError: it is lost.
+        """
+        if self._lost_state is not None:
+            raise self._lost_state
         if self._given_state is not None:
             return self._given_state
         return ServerState(0, *self.compute.engine.initial(self.logic.seed))
 
-    def begin_from(self, state: ServerState) -> None:
-        """Step back to this state at the farthest, as the run did not begin with the first one."""
-        self._given_state = state
+    def begin_from(self, state: ServerState | CheckpointError) -> None:
+        """Step back to this state at the farthest, as the run did not begin with the first one.
+
+        Args:
+            state: the state; or why it is lost, so that no step back leads there.
+        """
+        if isinstance(state, CheckpointError):
+            self._lost_state = state
+        else:
+            self._given_state = state
 
     def __enter__(self) -> Server:
         self.network.__enter__()

@@ -60,6 +60,26 @@ class RunFolder(RunFiles, RunRecords, RunCheckpoints):
         fork = self.facts.get("fork")
         return int(fork["round"]) if isinstance(fork, dict) else 0
 
+    def fork_lost(self, what: str) -> RunError:
+        """Return the error of a fork that cannot go on, since what it began with is lost."""
+        fork = self.facts["fork"]
+        return RunError(
+            f"{self.path}: {what} gone or damaged; make the fork again from "
+            f"{fork.get('folder', 'the run')}, after round {self.forked_after}"
+        )
+
+    def check_begin(self, round: int) -> None:
+        """Check that a state to go on from is one of this run, and not from before its fork.
+
+        Args:
+            round: the round after which the state is; 0: it is the initial model.
+
+        Raises:
+            RunError: the run is a fork and begins later, so that its first checkpoint is lost.
+        """
+        if round < self.forked_after:
+            raise self.fork_lost("the checkpoint that the fork begins with is")
+
     def has_data(self, sha256: str) -> bool:
         """Return whether the run began with these data; an old run does not say, and may have."""
         return bool(self.facts.get("data_sha256", sha256) == sha256)

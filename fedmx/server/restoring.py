@@ -1,0 +1,57 @@
+"""Where a recorded run goes on: the checkpoint in its folder that its server is restored from."""
+
+from __future__ import annotations
+
+import logging
+
+from fedmx.run import CheckpointError, RunFolder
+from fedmx.run.checkpoint import Checkpoint, read_checkpoint
+from fedmx.server.server import Server
+from layers.logic import ServerState
+
+log = logging.getLogger("fedmx.run")
+
+
+def restore(server: Server, folder: RunFolder) -> None:
+    """Restore a server from the checkpoint of its folder, if there is one; write nothing.
+
+    Raises:
+        RunError: no checkpoint can be read, or what a fork begins with is lost.
+    """
+    checkpoint = _newest(folder)
+    if checkpoint is not None:
+        server.restore(checkpoint.state)
+        begin_where_forked(server, folder)
+
+
+def begin_where_forked(server: Server, folder: RunFolder) -> None:
+    """Let the server of a fork step back to the fork's first state at the farthest.
+
+    If that state is lost, no step back leads there: the initial model is that of another run.
+    """
+    if not folder.forked_after:
+        return
+    try:
+        first = read_checkpoint(folder.checkpoint_path(folder.forked_after))
+    except CheckpointError as error:
+        log.warning("%s; no step back leads to the begin of the fork", error)
+        server.begin_from(error)
+    else:
+        server.begin_from(ServerState.of_tree(first.state["server"]))
+
+
+def _newest(folder: RunFolder) -> Checkpoint | None:
+    """Return the newest whole checkpoint; None: the run begins with the initial model.
+
+    Raises:
+        RunError: no checkpoint can be read, or the run is a fork and has none.
+    """
+    try:
+        checkpoint = folder.latest_checkpoint()
+    except CheckpointError:
+        folder.check_begin(0)
+        raise
+    folder.check_begin(0 if checkpoint is None else checkpoint.round)
+    for warning in () if checkpoint is None else checkpoint.warnings:
+        log.warning("%s", warning)
+    return checkpoint

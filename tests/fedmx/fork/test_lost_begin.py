@@ -1,0 +1,106 @@
+"""A fork whose first checkpoint is lost never becomes another run, and goes on where it can."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from fedmx import Experiment, RunFolder
+from fedmx.fork import fork
+from fedmx.replay import replay, rerun
+from fedmx.run import RunError
+from layers.logic import BrokenModel, RoundReport, Traffic
+from tests.fedmx.command_line import fedmx
+from tests.fedmx.fork.parents import TREE, chain, contents, ended
+from tests.fedmx.recorded_runs import record
+
+pytestmark = pytest.mark.timeout(120)
+
+LOST = r"the checkpoint that the fork begins with is gone or damaged; make the fork again from "
+
+
+def remove(path: Path) -> None:
+    path.unlink()
+
+
+def damage(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    """A fork after round 3 of a run of 6 rounds."""
+    return ended(fork(record(Experiment(**TREE), tmp_path_factory.mktemp("runs")), 3))
+
+
+def copy_of(run: RunFolder, folder: Path) -> RunFolder:
+    """A copy that was killed at the end."""
+    copy = Path(shutil.copytree(run.path, folder / "copy"))
+    (copy / "status.json").unlink()
+    return RunFolder.open(copy)
+
+
+@pytest.mark.parametrize("spoil", [remove, damage])
+def test_a_fork_without_a_checkpoint_is_not_resumed_and_loses_nothing(
+    spoil: Callable[[Path], None], done: RunFolder, tmp_path: Path
+) -> None:
+    run = copy_of(done, tmp_path)
+    for path in run.checkpoints_path.iterdir():
+        spoil(path)
+    (run.path / "lock").unlink(missing_ok=True)
+    before = contents(run)
+    found = fedmx("resume", run.path, cwd=tmp_path)
+    assert found.code == 2
+    assert found.err.splitlines()[1:] == [
+        f"fedmx: {run.path}: {LOST}{done.facts['fork']['folder']}, after round 3"
+    ]
+    after = contents(run)
+    assert {name: after[name] for name in before} == before
+
+
+@pytest.mark.parametrize("spoil", [remove, damage])
+def test_a_fork_without_its_first_checkpoint_is_not_replayed_as_another_run(
+    spoil: Callable[[Path], None], done: RunFolder, tmp_path: Path
+) -> None:
+    run = copy_of(done, tmp_path)
+    spoil(run.checkpoint_path(3))
+    with pytest.raises(RunError, match=LOST):
+        replay(run)
+    with pytest.raises(RunError, match=LOST):
+        rerun(run, 4)
+    assert replay(run, 6).same
+
+
+@pytest.mark.parametrize("spoil", [remove, damage])
+def test_a_fork_goes_on_from_a_newer_checkpoint_and_says_that_its_first_is_lost(
+    spoil: Callable[[Path], None],
+    done: RunFolder,
+    tmp_path: Path,
+) -> None:
+    run = copy_of(done, tmp_path)
+    spoil(run.checkpoint_path(3))
+    run.checkpoint_path(6).unlink()
+    found = fedmx("resume", run.path, cwd=tmp_path)
+    assert found.code == 0, found
+    assert "round-000003.safetensors: the checkpoint is damaged" in found.err
+    assert "no step back leads to the begin of the fork" in found.err
+    assert chain(run) == chain(done)
+
+
+def test_no_step_back_leads_from_a_fork_to_the_initial_model(
+    done: RunFolder, tmp_path: Path
+) -> None:
+    run = copy_of(done, tmp_path)
+    damage(run.checkpoint_path(3))
+    with rerun(run, 6) as server:
+        assert server.state.round == 5
+        server.recorder = None  # as if no newer state was kept
+        broken = BrokenModel("broken", RoundReport(6, 0.1, 2, (), Traffic()), at_start=True)
+        with pytest.raises(BrokenModel, match=r"broken; .*000003.*the checkpoint is damaged"):
+            server._step_back(broken)
+        assert server.state.round == 5
