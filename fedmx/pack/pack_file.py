@@ -100,7 +100,8 @@ class PackFile:
             folder: the new folder.
 
         Raises:
-            PackError: the folder exists or cannot be written, or what was packed is no run folder.
+            PackError: the folder exists or cannot be written, or what was packed is no run folder,
+                or that of a fork.
         """
         folder = Path(folder)
         if folder.exists():
@@ -113,6 +114,7 @@ class PackFile:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(content)
             identity = Identity.read(temporary)
+            check_no_fork(identity.facts)
             facts = of_any_machine(identity.facts)
             if self.modules:
                 facts["modules"] = str(folder.resolve() / MODULES)
@@ -128,6 +130,19 @@ class PackFile:
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
         return RunFolder.open(folder)
+
+
+def check_no_fork(facts: Mapping[str, Any]) -> None:
+    """Check that the facts of a packed run are not those of a fork.
+
+    Raises:
+        PackError: they are.
+    """
+    if "fork" in facts:
+        raise PackError(
+            "its run is a fork, whose first rounds had other settings, so that it cannot be run "
+            "again from the start; pack the run that it is a fork of"
+        )
 
 
 def of_any_machine(facts: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from safetensors.numpy import load
 from fedmx.course.chain import CHAIN, START, link_of, updates_of
 from fedmx.course.hashes import model_hash
 from fedmx.pack.errors import PackError
-from fedmx.pack.pack_file import PackFile
+from fedmx.pack.pack_file import PackFile, check_no_fork
 from fedmx.run import RunFolder
 
 MODEL = "model.safetensors"
@@ -49,11 +49,7 @@ def check_records(pack: PackFile, folder: RunFolder) -> Recorded:
         raise PackError(f"its records are damaged: {folder.damage[0]}")
     if folder.status != "done":
         raise PackError(f"its run is not done ({folder.status})")
-    if "fork" in folder.facts:
-        raise PackError(
-            "its run is a fork, whose first rounds had other settings, so that it cannot be run "
-            "again from the start; pack the run that it is a fork of"
-        )
+    check_no_fork(folder.facts)
     if not isinstance(folder.facts.get("builds"), dict):
         raise PackError("its run.json does not say which builds of libraries it ran on")
     if not rounds:
@@ -87,7 +83,10 @@ def _checked_link(
     counted = record.get("participants")
     if not isinstance(counted, list) or not all(isinstance(one, int) for one in counted):
         raise PackError(f"the record of round {number} does not say who took part")
-    link = link_of(previous, record, updates)
+    try:
+        link = link_of(previous, record, updates)
+    except (ValueError, RecursionError):  # such as half of a surrogate pair, or lists in lists
+        raise PackError(f"the records of round {number} hold what no run writes") from None
     if link != record[CHAIN]:
         raise PackError(
             f"the records of round {number} do not fit the chain: they, or those of its clients, "

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from fedmx.course.hashes import model_hash
 from fedmx.pack import PackError, PackFile, Verification, pack, verify
 from fedmx.pack.pack_file import packed
 from fedmx.pack.records import check_records
+from fedmx.run.checksum import CHECKSUM, sealed
 from tests.fedmx.command_line import ROOT, environment, fedmx
 from tests.fedmx.pack.packed_runs import (
     Members,
@@ -278,6 +280,50 @@ def test_records_of_any_form_fit_or_raise_a_pack_error(plain: Path, data: st.Dat
         pack = PackFile.read(path)
         with contextlib.suppress(PackError):
             check_records(pack, pack.unpack(Path(folder) / "run"))
+
+
+def nested(depth: int) -> Any:
+    value: Any = 1
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+def write_first_round(members: Members, **values: Any) -> None:
+    """Change the first record without a look at what it holds, as a stranger's program can."""
+    rounds = records(members, "rounds.jsonl")
+    text = json.dumps({**{key: one for key, one in rounds[0].items() if key != CHECKSUM}, **values})
+    _, _, others = members["rounds.jsonl"].partition(b"\n")
+    members["rounds.jsonl"] = json.dumps(sealed(json.loads(text), "")).encode() + b"\n" + others
+
+
+@pytest.mark.parametrize(
+    "values",
+    [{"model_sha256": "\ud800"}, {"note": "\ud800", "model_sha256": "\udfff"}, {"note": 700}],
+    ids=["half a pair", "two halves", "lists in lists"],
+)
+def test_a_record_that_no_run_writes_is_one_line(
+    values: dict[str, Any], plain: Path, tmp_path: Path
+) -> None:
+    deep = {key: nested(one) if isinstance(one, int) else one for key, one in values.items()}
+    path = forged(plain, lambda members: write_first_round(members, **deep), tmp_path / "x.fedmx")
+    error = fedmx("verify", path, cwd=tmp_path).error_text
+    assert "the records of round 1 hold what no run writes" in error
+
+
+@pytest.mark.parametrize("fact", [{"round": "x"}, {"round": 1, "folder": "/"}, "a fork", None])
+def test_a_pack_that_says_it_is_a_fork_is_neither_unpacked_nor_verified(
+    fact: object, plain: Path, tmp_path: Path
+) -> None:
+    def change(members: Members) -> None:
+        write_experiment(members, members["experiment.yaml"].decode(), fork=fact)
+
+    path = forged(plain, change, tmp_path / "x.fedmx")
+    with pytest.raises(PackError, match="its run is a fork"):
+        PackFile.read(path).unpack(tmp_path / "run")
+    with pytest.raises(PackError, match="its run is a fork"):
+        verify(path)
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_another_experiment_is_not_the_one_of_the_run(plain: Path, tmp_path: Path) -> None:
