@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -73,9 +73,11 @@ def replayed_rounds(run: RecordedRun, round: int | None = None) -> Iterator[Repl
                 f"{run.folder.path}: the record of round {number} has no hashes to compare with; "
                 "an earlier version of fedmx wrote it"
             )
-    updates = updates_of(run.folder.clients(round))
+    clients = list(run.folder.clients(round))
+    updates = updates_of(clients)
+    recorded = {(one.get("round"), one.get("client")) for one in clients}
     for number in range(first, last + 1):
-        _check_clients(run, records[number], updates.get(number, {}))
+        _check_clients(run, records[number], updates.get(number, {}), recorded)
     with rerun(run, first) as server:
         server.stop = Stop()  # what ended the run may be the real time
         steps = len(server.steps_back.steps)
@@ -104,19 +106,36 @@ def _check_whole(
 
 
 def _check_clients(
-    run: RecordedRun, record: Mapping[str, Any], updates: Mapping[int, tuple[str, ...]]
+    run: RecordedRun,
+    record: Mapping[str, Any],
+    updates: Mapping[int, tuple[str, ...]],
+    recorded: Collection[tuple[Any, Any]],
 ) -> None:
-    """Check that no record of a round's participants is lost to damage.
+    """Check that no record of a round's participants is lost.
+
+    Args:
+        run: the run.
+        record: the round's record.
+        updates: the recorded hashes of its counted updates, by client.
+        recorded: round and client of each record of a client.
 
     Raises:
         RunError: one is.
     """
-    damage = run.folder.damage
+    number, damage = record["round"], run.folder.damage
     if damage and any(client not in updates for client in record["participants"]):
         raise RunError(
             f"{run.folder.path}: there is no sound record of the clients of round "
-            f"{record['round']} to compare with ({'; '.join(damage)}); restore the file, or "
+            f"{number} to compare with ({'; '.join(damage)}); restore the file, or "
             "replay other rounds one by one with --round"
+        )
+    lost = [str(one) for one in record["participants"] if (number, one) not in recorded]
+    if lost:
+        raise RunError(
+            f"{run.folder.path}: the records of round {number} are not whole, since there are none "
+            f"of clients {', '.join(lost)}: the run ended while they were written, or they were "
+            "removed; resume the run if it is not done, or replay other rounds one by one with "
+            "--round"
         )
 
 

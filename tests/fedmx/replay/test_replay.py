@@ -228,3 +228,29 @@ def test_a_damaged_record_of_a_client_is_not_taken_for_other_bits(
     assert "no sound record of the clients of round 1" in str(caught.value)
     assert f"{copy / 'clients.jsonl'}:1: the line is damaged" in str(caught.value)
     assert replay(copy, 3, modules=None).same is True
+
+
+def test_records_that_a_killed_run_did_not_finish_are_not_told_as_changed(
+    halving: RunFolder, tmp_path: Path
+) -> None:
+    copy = Path(shutil.copytree(halving.path, tmp_path / "copy"))
+    lines = (copy / "clients.jsonl").read_bytes().splitlines(keepends=True)
+    last = b"".join(line for line in lines if b'"round": 6,' not in line)
+    for left in (last, last + lines[-1][:40]):  # the unfinished line is no damage
+        (copy / "clients.jsonl").write_bytes(left)
+        for round in (None, 6):
+            with pytest.raises(RunError) as caught:
+                replay(copy, round, modules=MINE)
+            assert (
+                "the records of round 6 are not whole, since there are none of clients 0, 1, "
+                in (str(caught.value))
+            )
+            assert "the run ended while they were written" in str(caught.value)
+            assert "\n" not in str(caught.value)
+        assert replay(copy, 5, modules=MINE).same is True
+
+
+def test_a_record_without_its_hash_is_told_as_changed(halving: RunFolder, tmp_path: Path) -> None:
+    other = changed(halving, tmp_path, "clients.jsonl", update_sha256=[])
+    (found,) = replay(other, 3, modules=MINE).rounds
+    assert not found.record_holds
