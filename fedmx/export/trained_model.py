@@ -58,11 +58,10 @@ class TrainedModel:
             ExperimentError: the model cannot be built here.
         """
         path, round = _weights_of(folder)
-        own = folder.facts.get("modules")
         experiment = Experiment.parse(
             folder.experiment_yaml,
             str(folder.path / "experiment.yaml"),
-            folder=Path(own) if isinstance(own, str) else None,
+            folder=folder.modules_path,
             modules=modules,
         )
         assembly = _assembly(folder, experiment)

@@ -243,12 +243,12 @@ def _make_folder(
     records: Sequence[Mapping[str, Any]],
     checkpoint: Mapping[str, Any] | None,
 ) -> RunFolder:
-    experiment, own = assembly.experiment, parent.facts.get("modules")
+    experiment, own = assembly.experiment, parent.modules_path
     facts = gather_facts(
         seed=experiment.seed,
         mode="simulation",
         digest=experiment.digest(),
-        **({} if own is None else {"modules": own}),
+        **({} if own is None else {"modules": str(own)}),
         parameters=server.state.weights.size,
         buffers=server.state.buffers.size,
         **assembly.facts(),

@@ -117,7 +117,9 @@ class PackFile:
             check_no_fork(identity.facts)
             facts = of_any_machine(identity.facts)
             if self.modules:
-                facts["modules"] = str(folder.resolve() / MODULES)
+                facts["modules"] = MODULES.rstrip(
+                    "/"
+                )  # beside run.json, so that the folder can be moved
             if facts != identity.facts:
                 Identity(facts, identity.files, identity.format).write(temporary)
             RunFolder.open(temporary)

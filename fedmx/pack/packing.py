@@ -15,7 +15,6 @@ from fedmx.pack.own_modules import check_root, own_modules, roots_of
 from fedmx.pack.pack_file import PackFile, of_any_machine, packed
 from fedmx.pack.records import check_records
 from fedmx.replay import RecordedRun
-from fedmx.replay.recorded_run import own_folder
 from fedmx.run import RunFolder
 from fedmx.run.checksum import document_text
 from fedmx.run.durable import write_bytes_durably
@@ -66,7 +65,7 @@ def pack(
     recorded.experiment.require_portable()
     data = recorded.assembly.data
     recorded.folder.check_data(data.dataset.name, data.sha256)
-    code = own_modules(folder.path / "experiment.yaml", own_folder(folder) or folder.path)
+    code = own_modules(folder.path / "experiment.yaml", folder.modules_path or folder.path)
     for root in roots_of(code.files):
         check_root(root)
     members = {**_run_files(folder), **code.files}

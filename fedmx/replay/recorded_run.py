@@ -56,7 +56,7 @@ class RecordedRun:
             folder.experiment_yaml,
             str(source),
             overrides,
-            folder=own_folder(folder),
+            folder=folder.modules_path,
             modules=modules,
         )
         if experiment.digest() != folder.facts.get("digest"):
@@ -95,9 +95,3 @@ class RecordedRun:
         records = self.round_records()
         rounds = [record for round, record in records.items() if first <= round <= last]
         return sum(len(record.get("stepped_back", ())) for record in rounds)
-
-
-def own_folder(folder: RunFolder) -> Path | None:
-    """Return where the modules are that a run's experiment names; None: they are installed."""
-    modules = folder.facts.get("modules")
-    return Path(modules) if isinstance(modules, str) else None

@@ -51,13 +51,12 @@ def export(
     if out is not None:
         check_output(out, *_FILES[to])
     folder = RunFolder.open(path)
-    own = folder.facts.get("modules")
     modules = allowed_modules(
         folder.path / "experiment.yaml",
         (),
         module,
         own_modules,
-        Path(own) if isinstance(own, str) else None,
+        folder.modules_path,
     )
 
     # Not before: this imports MXNet, and a wrong folder should be shown at once.

@@ -43,10 +43,9 @@ def fork(
     from fedmx.run import RunFolder
 
     folder = RunFolder.open(path)
-    own = folder.facts.get("modules")
     overrides = [*(set_ or []), *executor_override(executor)]
     source = folder.path / "experiment.yaml"
-    place = Path(own) if isinstance(own, str) else None
+    place = folder.modules_path
     # What the run names is needed as well where the fork does not name it any more.
     modules = allowed_modules(source, (), module, own_modules, place)
     modules |= allowed_modules(source, overrides, module, own_modules, place)

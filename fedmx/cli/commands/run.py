@@ -134,9 +134,8 @@ def resume(
         raise RunError(f"{path}: the run is done ({folder.reason}); there is nothing to resume")
     with folder.lock():
         pass  # a run in use is shown at once, not after all imports
-    modules, address = folder.facts.get("modules"), folder.facts.get("address")
+    address, own = folder.facts.get("address"), folder.modules_path
     source = folder.path / "experiment.yaml"
-    own = Path(modules) if isinstance(modules, str) else None
     experiment = Experiment.parse(
         folder.experiment_yaml,
         str(source),

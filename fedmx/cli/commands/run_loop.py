@@ -7,7 +7,6 @@ import contextlib
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 import typer
 
@@ -121,9 +120,7 @@ def _resume_command(folder: RunFolder) -> str:
     """Return the command that resumes a run, with what allows the code that it has been running."""
     from fedmx.experiment.own_code import named_code
 
-    own = folder.facts.get("modules")
-    place = Path(own) if isinstance(own, str) else None
-    code = named_code(folder.path / "experiment.yaml", (), place)
+    code = named_code(folder.path / "experiment.yaml", (), folder.modules_path)
     return " ".join(["fedmx resume", str(folder.path), *options(code).split()])
 
 

@@ -60,6 +60,15 @@ class RunFolder(RunFiles, RunRecords, RunCheckpoints):
         fork = self.facts.get("fork")
         return int(fork["round"]) if isinstance(fork, dict) else 0
 
+    @property
+    def modules_path(self) -> Path | None:
+        """Where the modules are that the experiment names; None: they are installed.
+
+        A relative path in run.json, as an unpacked run has it, begins at the run folder.
+        """
+        modules = self.facts.get("modules")
+        return (self.path / modules).absolute() if isinstance(modules, str) else None
+
     def fork_lost(self, what: str) -> RunError:
         """Return the error of a fork that cannot go on, since what it began with is lost."""
         fork = self.facts["fork"]

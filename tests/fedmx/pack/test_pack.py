@@ -86,11 +86,19 @@ def test_an_unpacked_pack_is_a_run_folder(file: Path, folder: Path, tmp_path: Pa
     assert opened.rounds() == original.rounds()
     assert list(opened.clients()) == list(original.clients())
     assert (opened.status, opened.damage) == ("done", ())
-    assert opened.facts["modules"] == str(tmp_path / "opened" / "modules")
+    assert opened.modules_path == tmp_path / "opened" / "modules"
     opened.check(opened.model_path)
     write_report([opened], tmp_path / "report.html")
     again = fedmx("unpack", file, "opened", cwd=tmp_path)
     assert again.error_text == "opened: it exists; give the name of a new folder"
+
+
+def test_an_unpacked_run_can_be_moved(file: Path, tmp_path: Path) -> None:
+    PackFile.read(file).unpack(tmp_path / "opened")
+    (tmp_path / "opened").rename(tmp_path / "moved")
+    done = fedmx("replay", "moved", "--own-modules", cwd=tmp_path)
+    assert (done.code, done.out.splitlines()[-1][:1]) == (0, "3"), done.err
+    assert "replayed to the recorded bits" in done.out
 
 
 def test_unpacking_writes_into_its_folder_alone(file: Path, tmp_path: Path) -> None:

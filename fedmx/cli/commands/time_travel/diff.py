@@ -23,13 +23,12 @@ def diff(
     as_json: AsJson = False,
 ) -> None:
     """Say where two runs part: settings, round, client, station."""
-    from fedmx.replay.recorded_run import own_folder
     from fedmx.run import RunFolder
 
     folders = RunFolder.open(path), RunFolder.open(other)
     allowed = [
         allowed_modules(
-            folder.path / "experiment.yaml", (), module, own_modules, own_folder(folder)
+            folder.path / "experiment.yaml", (), module, own_modules, folder.modules_path
         )
         for folder in folders
     ]

@@ -38,8 +38,7 @@ def pack(
     from fedmx.run import RunFolder
 
     folder = RunFolder.open(path)
-    own = folder.facts.get("modules")
-    place = Path(own) if isinstance(own, str) else None
+    place = folder.modules_path
     source = folder.path / "experiment.yaml"
     modules = allowed_modules(source, (), module, own_modules, place)
     experiment = Experiment.parse(

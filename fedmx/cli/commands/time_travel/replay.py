@@ -49,7 +49,6 @@ def replay(
     as_json: AsJson = False,
 ) -> None:
     """Run a run again, and compare it with its records."""
-    from fedmx.replay.recorded_run import own_folder
     from fedmx.run import RunError, RunFolder
 
     folder = RunFolder.open(path)
@@ -59,7 +58,7 @@ def replay(
     if alone and executor is not None:
         raise RunError("--executor is for whole rounds; a client's part is replayed here")
     source = folder.path / "experiment.yaml"
-    modules = allowed_modules(source, (), module, own_modules, own_folder(folder))
+    modules = allowed_modules(source, (), module, own_modules, folder.modules_path)
 
     # Not before: this imports MXNet, and a wrong folder should be shown at once.
     from fedmx.cli.terminal.downloads import files_with_progress
