@@ -19,14 +19,17 @@ class KeptCheckpoints:
         section: the cadence of the recorded run.
         last_round: the number of its last round, which always has a checkpoint.
         folder: the recorded run, whose older checkpoints are found, too.
+        steps_back: whether the recorded run stepped back; if not, the newest checkpoint is enough.
 
     Attributes:
         steps: how often the server has stepped back.
     """
 
-    def __init__(self, section: CheckpointSection, last_round: int, folder: RunFolder) -> None:
+    def __init__(
+        self, section: CheckpointSection, last_round: int, folder: RunFolder, steps_back: bool
+    ) -> None:
         self._every = section.every
-        self._keep = Keep(section.keep.last, section.keep.every)
+        self._keep = Keep(section.keep.last, section.keep.every) if steps_back else Keep(1)
         self._last_round = last_round
         self._folder = folder
         self._first = 0  # the first round of which a checkpoint can be here

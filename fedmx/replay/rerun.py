@@ -76,7 +76,8 @@ def rerun(
     _tell_other_versions(run.folder)
     _tell_other_data(run)
     server = _server(run)
-    kept = KeptCheckpoints(run.experiment.run.checkpoint, server.last_round, run.folder)
+    stepped = run.steps_back(1, last) > 0
+    kept = KeptCheckpoints(run.experiment.run.checkpoint, server.last_round, run.folder, stepped)
     server.recorder = kept
     if checkpoint is not None:
         server.restore(checkpoint.state)

@@ -162,3 +162,13 @@ def test_a_run_that_stepped_back_stands_where_it_stood_last(
     with rerun(stepped_back, round, modules=None) as server:
         rounds = {one.round: one.record() for one in server}  # the last one of each number
     assert timeless(rounds.values()) == timeless(stepped_back.rounds()[round - 1 :], "chain")
+
+
+def test_a_run_that_never_stepped_back_is_replayed_with_one_checkpoint_in_memory(
+    tmp_path: Path,
+) -> None:
+    often = {"checkpoint": {"every": 1, "keep": {"last": 5, "every": 1}}}
+    run = run_of(tmp_path, rounds=6, run=often)
+    with rerun(run, 1) as server:
+        kept = [list(server.recorder.checkpoint_rounds) for _ in server]
+    assert kept == [[1], [2], [3], [4], [5], [6]]
