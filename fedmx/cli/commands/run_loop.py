@@ -95,7 +95,7 @@ def run_loop(
         text = error_text(error)
         if text is None or not opened or server.recorder is None:
             raise  # a fault, or the run did not begin
-        command = _resume_command(opened[0])
+        command = _next_command(opened[0])
         raise FedmxError(f"{text}; go on with: {command}") from error
     (show or _print_result)(_result(server, opened[0], last))
 
@@ -114,6 +114,13 @@ def print_document(result: Result) -> None:
         "report": str(folder.report_path),
     }
     typer.echo(json.dumps(plain(found, "the result")))
+
+
+def _next_command(folder: RunFolder) -> str:
+    """Return the command that goes on after an error: with the run, or with its report."""
+    if folder.status == "done":
+        return f"fedmx report {folder.path}"
+    return _resume_command(folder)
 
 
 def _resume_command(folder: RunFolder) -> str:
