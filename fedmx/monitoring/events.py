@@ -63,6 +63,12 @@ EVENTS: Mapping[str, tuple[str, tuple[str, ...]]] = {
         ("cores", "free"),
     ),
     # a run that goes on
+    "%s: the records of rounds %s are lost; the run goes on without them, and its chain leaves "
+    "them out": ("records_lost", ("run", "rounds")),
+    "%s: the records of rounds %s are lost; the run goes on after round %d, with them": (
+        "records_made_again",
+        ("run", "rounds", "after"),
+    ),
     "%s; no step back leads to the begin of the fork": ("fork_begin_lost", ("reason",)),
     # a replay
     "%s: %s has other samples here than in the run": ("other_data", ("run", "data")),

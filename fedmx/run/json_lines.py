@@ -67,6 +67,14 @@ class JsonLines:
         """
         return (record for record, _ in self._lines() if record is not None)
 
+    def slots(self) -> Iterator[dict[str, Any] | None]:
+        """Yield, as `read`, the sound records, and None in the place of a damaged line.
+
+        Raises:
+            RunError: the file cannot be read.
+        """
+        return (record for record, _ in self._lines())
+
     def keep(self, wanted: Callable[[dict[str, Any]], bool]) -> None:
         """Keep the wanted records and remove the others; the file changes as a whole or not at all.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 
 from fedmx.run import CheckpointError, RunFolder
 from fedmx.run.checkpoint import Checkpoint, read_checkpoint
@@ -16,9 +17,11 @@ def restore(server: Server, folder: RunFolder) -> None:
     """Restore a server from the checkpoint of its folder, if there is one; write nothing.
 
     Raises:
-        RunError: no checkpoint can be read, or what a fork begins with is lost.
+        RunError: no checkpoint can be read, records cannot, or what a fork begins with is lost.
     """
     checkpoint = _newest(folder)
+    if checkpoint is not None:
+        checkpoint = _with_records(checkpoint, folder)
     if checkpoint is not None:
         server.restore(checkpoint.state)
         begin_where_forked(server, folder)
@@ -38,6 +41,46 @@ def begin_where_forked(server: Server, folder: RunFolder) -> None:
         server.begin_from(error)
     else:
         server.begin_from(ServerState.of_tree(first.state["server"]))
+
+
+def _with_records(checkpoint: Checkpoint, folder: RunFolder) -> Checkpoint | None:
+    """Return the newest checkpoint whose rounds all have their records; None: there is none.
+
+    What a simulation has lost, it makes again. A deployed run cannot, and goes on without it.
+
+    Raises:
+        RunError: the run is a fork, and has no such checkpoint.
+    """
+    lost = folder.lost_rounds(checkpoint.round)
+    if not lost:
+        return checkpoint
+    if folder.facts.get("mode") == "server":
+        log.warning(
+            "%s: the records of rounds %s are lost; the run goes on without them, and its chain "
+            "leaves them out",
+            folder.path,
+            _listed(lost),
+        )
+        return checkpoint
+    if lost[0] <= folder.forked_after:
+        raise folder.fork_lost("the records of the rounds before the fork are")
+    earlier = folder.checkpoint_before(lost[0])
+    round = 0 if earlier is None else earlier.round
+    folder.check_begin(round)
+    log.warning(
+        "%s: the records of rounds %s are lost; the run goes on after round %d, with them",
+        folder.path,
+        _listed(lost),
+        round,
+    )
+    return earlier
+
+
+def _listed(rounds: Sequence[int]) -> str:
+    """Return rounds as text, those in a row as their first and last."""
+    if len(rounds) > 2 and rounds[-1] - rounds[0] == len(rounds) - 1:
+        return f"{rounds[0]} to {rounds[-1]}"
+    return ", ".join(map(str, rounds))
 
 
 def _newest(folder: RunFolder) -> Checkpoint | None:

@@ -66,6 +66,26 @@ class RunRecords:
         self._note()
         return records
 
+    def lost_rounds(self, last: int) -> list[int]:
+        """Return the rounds up to `last` whose records a run that goes on would silently miss.
+
+        A damaged line between sound ones is none of them: it is told whenever it is read, and the
+        chain goes on over it. After the last sound record, the chain has no link to go on from.
+        """
+        lost: list[int] = []
+        known, damaged = 0, False
+        for record in self._rounds.slots():
+            if record is None:
+                damaged = True
+                continue
+            if record["round"] > last:
+                break
+            if not damaged:
+                lost.extend(range(known + 1, record["round"]))
+            known, damaged = record["round"], False
+        self._note()
+        return [*lost, *range(known + 1, last + 1)]
+
     def clients(self, round: int | None = None) -> Iterator[dict[str, Any]]:
         """Yield the records of clients, in order: of one round, or of all; see also `rounds`."""
         for record in self._clients.read():
