@@ -53,6 +53,7 @@ def diff(
     )
     found = parting(mine, theirs)
     facts = mine.folder.facts, theirs.folder.facts
+    before = _before_a_fork(found, mine, theirs)
     return DiffReport(
         runs=(str(mine.folder.path), str(theirs.folder.path)),
         settings=tuple(other_settings(mine.experiment, theirs.experiment)),
@@ -64,8 +65,28 @@ def diff(
         ),
         last_rounds=(max(mine.round_records()), max(theirs.round_records())),
         parting=found,
-        station=_station(mine, theirs, found),
+        station=None if before else _station(mine, theirs, found),
+        not_replayed=before,
     )
+
+
+def _before_a_fork(found: Parting, *runs: RecordedRun) -> str:
+    """Return why a round that was to be replayed is not: a fork begins later; empty: none does."""
+    if not _is_replayed(found):
+        return ""
+    for run in runs:
+        if found.round is not None and found.round <= run.folder.forked_after:
+            return (
+                f"not replayed, since {run.folder.path} is a fork after round "
+                f"{run.folder.forked_after}: give the run before it, "
+                f"{run.folder.facts['fork']['folder']}"
+            )
+    return ""
+
+
+def _is_replayed(found: Parting) -> bool:
+    """Return whether a replay can tell more of where two runs part."""
+    return found.what == "fold" or (found.what == "update" and found.client is not None)
 
 
 def _station(one: RecordedRun, other: RecordedRun, found: Parting) -> OtherStation | None:

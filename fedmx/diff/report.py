@@ -23,6 +23,7 @@ class DiffReport:
         last_rounds: the last round that each has recorded.
         parting: where their records part.
         station: what replaying that part in both says; None: nothing was to be replayed.
+        not_replayed: why something that was to be replayed is not; empty: nothing was left out.
     """
 
     runs: tuple[str, str]
@@ -32,6 +33,7 @@ class DiffReport:
     last_rounds: tuple[int, int]
     parting: Parting
     station: OtherStation | None = None
+    not_replayed: str = ""
 
     @property
     def same(self) -> bool:
@@ -65,6 +67,7 @@ class DiffReport:
             "last_rounds": list(self.last_rounds),
             **asdict(self.parting),
             "station": None if self.station is None else self.station.record(),
+            "not_replayed": self.not_replayed,
         }
 
     def _found(self) -> str:
@@ -75,7 +78,8 @@ class DiffReport:
         if parting.client is not None:
             where += f", client {parting.client}"
         if station is None:
-            return f"{where}: {parting.text}{self._others()}"
+            why = f"; {self.not_replayed}" if self.not_replayed else ""
+            return f"{where}: {parting.text}{self._others()}{why}"
         if not station.station:
             return f"{where}: {parting.text}{self._others()}; {self._who_is_right(station)}"
         name, values = station.station, f"{station.other or 'only one of the runs has it'}"

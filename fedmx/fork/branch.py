@@ -112,6 +112,11 @@ def fork(
         if removal is None:
             raise RunError(f"{folder.path}: say after which round the fork begins, with --round")
         round = removal.round
+    if 0 < round < folder.forked_after and before_it is not None:
+        raise RunError(
+            f"{folder.path}: this is a fork, and round {round} is of the run before it; fork that "
+            f"run: {before_it.folder}"
+        )
     records = _records(folder, round, experiment)
     check_held_back(old.assembly.preset.hooks, new.preset.hooks)
     memories = Memories.of(old.assembly.preset, new.preset)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from fedmx import Experiment, RunFolder
+from fedmx.diff import diff
 from fedmx.errors import FedmxError
 from fedmx.fork import fork
 from fedmx.run.json_lines import JsonLines
@@ -135,3 +136,26 @@ def test_a_deployment_is_not_without_a_client(tmp_path: Path) -> None:
     given = Experiment.parse(json.dumps({**TREE, "without": [2]}))
     with pytest.raises(FedmxError, match="without: is for simulations"):
         serve(given, "run")
+
+
+def test_a_round_before_a_fork_is_forked_from_the_run_that_had_it(parent: RunFolder) -> None:
+    made = fork(parent, 2)
+    text = rf"this is a fork, and round 1 is of the run before it; fork that run: {parent.path}$"
+    with pytest.raises(FedmxError, match=text):
+        fork(made.folder, 1)
+
+
+def test_a_fork_that_parts_from_another_run_before_it_began_is_told(
+    parent: RunFolder, tmp_path: Path
+) -> None:
+    train = {**TREE["compute"]["train"], "learning_rate": 0.5}
+    compute = {**TREE["compute"], "train": train}
+    other = record(Experiment(**{**TREE, "rounds": 3, "compute": compute}), tmp_path)
+    made = ended(fork(parent, 2))
+    for pair in ((made, other), (other, made)):
+        report = diff(*pair)
+        assert (report.parting.round, report.station) == (1, None)
+        assert f"round 1, client {report.parting.client}: " in report.sentence
+        told = f"not replayed, since {made.path} is a fork after round 2: give the run before it, "
+        assert f"{told}{parent.path}" in report.sentence
+    assert diff(parent, other).station is not None
