@@ -204,29 +204,24 @@ def test_a_deployed_run_replays_by_its_course(name: str, tmp_path: Path) -> None
         assert part.same is True
 
 
+@pytest.mark.parametrize(
+    ("file", "damaged", "whose"),
+    [
+        ("rounds.jsonl", (b"accuracy", b"accurbcy"), "round 1"),
+        ("clients.jsonl", (b"accepted", b"acceqted"), "the clients of round 1"),
+    ],
+)
 def test_a_damaged_record_is_named_and_the_others_are_replayed(
-    run: RunFolder, tmp_path: Path
+    run: RunFolder, tmp_path: Path, file: str, damaged: tuple[bytes, bytes], whose: str
 ) -> None:
+    """It is not taken for other bits."""
     copy = Path(shutil.copytree(run.path, tmp_path / "copy"))
-    lines = (copy / "rounds.jsonl").read_bytes()
-    (copy / "rounds.jsonl").write_bytes(lines.replace(b"accuracy", b"accurbcy", 1))
+    lines = (copy / file).read_bytes()
+    (copy / file).write_bytes(lines.replace(*damaged, 1))
     with pytest.raises(RunError) as caught:
         replay(copy, modules=None)
-    assert "no sound record of round 1" in str(caught.value)
-    assert f"{copy / 'rounds.jsonl'}:1: the line is damaged" in str(caught.value)
-    assert replay(copy, 3, modules=None).same is True
-
-
-def test_a_damaged_record_of_a_client_is_not_taken_for_other_bits(
-    run: RunFolder, tmp_path: Path
-) -> None:
-    copy = Path(shutil.copytree(run.path, tmp_path / "copy"))
-    lines = (copy / "clients.jsonl").read_bytes()
-    (copy / "clients.jsonl").write_bytes(lines.replace(b"accepted", b"acceqted", 1))
-    with pytest.raises(RunError) as caught:
-        replay(copy, modules=None)
-    assert "no sound record of the clients of round 1" in str(caught.value)
-    assert f"{copy / 'clients.jsonl'}:1: the line is damaged" in str(caught.value)
+    assert f"no sound record of {whose} " in str(caught.value)
+    assert f"{copy / file}:1: the line is damaged" in str(caught.value)
     assert replay(copy, 3, modules=None).same is True
 
 
