@@ -52,13 +52,9 @@ class Measure:
         A run that is far past the paper's rounds without its target counts as one that does not.
         """
         value = self.of_record(record)
-        if (
-            value is None
-            and self.target is not None
-            and (record.reason or self._is_past(record, theirs))
-        ):
-            return math.inf
-        return value
+        if value is not None or self.target is None:
+            return value
+        return math.inf if record.reason or self._is_past(record, theirs) else None
 
     def is_settled(self, records: Sequence[Record], theirs: float) -> bool:
         """Return whether more rounds of runs that have not ended cannot change the verdict.
@@ -72,10 +68,6 @@ class Measure:
             return None not in values
         least = min((value for value in values if value is not None), default=theirs)
         return self.what == "best" and least > theirs and not self.is_close(least, theirs)
-
-    def is_missed(self, records: Sequence[Record], theirs: float) -> bool:
-        """Return whether all runs have gone too far without their target to be close any more."""
-        return all(self._is_past(record, theirs) for record in records)
 
     def _is_past(self, record: Record, theirs: float) -> bool:
         so_far = record.rounds * self.factor

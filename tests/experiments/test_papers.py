@@ -174,10 +174,10 @@ def test_a_run_far_past_the_papers_round_has_missed_its_target() -> None:
     from measures import Measure
 
     rounds = Measure(target=0.99)
-    assert rounds.is_missed([record(accuracy=[0.9] * 112)], 100)
-    assert not rounds.is_missed([record(accuracy=[0.9] * 108)], 100)
-    assert not rounds.is_missed([record(accuracy=[0.9] * 112), record(accuracy=[0.9])], 100)
-    assert not Measure(what="best").is_missed([record(accuracy=[0.9] * 112)], 1)
+    assert rounds.outcome(record(accuracy=[0.9] * 112), 100) == math.inf
+    assert rounds.outcome(record(accuracy=[0.9] * 108), 100) is None
+    assert rounds.outcome(record(accuracy=[0.9]), 100) is None
+    assert Measure(what="best").outcome(record(accuracy=[0.9] * 112), 1) == 0.9
 
 
 def test_a_record_is_written_and_read_again(
