@@ -22,6 +22,7 @@ from records import Record, load
 mpl.use("svg")
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
 
 FOLDER = HERE.parent / "docs" / "papers"
 STYLE = {
@@ -62,7 +63,7 @@ class Panel:
     target: float | None = None
 
     def curves(self) -> dict[str, list[Record]]:
-        """Return the records of each cell, one a seed; those of cells that were run."""
+        """Return the records of each cell, one a seed; those with two values or more."""
         groups = [self.group] if isinstance(self.group, str) else self.group
         found: dict[str, list[Record]] = {}
         for group in groups:
@@ -70,7 +71,7 @@ class Panel:
                 cell = name.rpartition("-s")[0]
                 label = cell if group == groups[0] else f"{group} {cell}"
                 drawn = any(fnmatch(cell, pattern) for pattern in self.cells)
-                if drawn and record.series(self.column):
+                if drawn and len(record.series(self.column)) > 1:  # one point is no curve
                     found.setdefault(label, []).append(record)
         return found
 
@@ -89,6 +90,8 @@ class Panel:
             axes.set_ylim(*self.bounds)
         if self.over in ("up", "down"):
             axes.set_xscale("log")  # compressed and dense messages differ by factors
+        if self.over == "rounds":
+            axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True))
         axes.set(title=self.title, xlabel=OVER[self.over], ylabel=COLUMNS[self.column])
         if axes.get_legend_handles_labels()[0]:
             axes.legend(fontsize=7)
