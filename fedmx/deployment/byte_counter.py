@@ -10,7 +10,7 @@ DOWN = frozenset({Task.__name__, Verdict.__name__, Question.__name__})
 
 
 class ByteCounter:
-    """Counts a message when it is queued, and subtracts what a lost connection did not send."""
+    """Counts a message when it is queued, and subtracts it if it was not sent."""
 
     def __init__(self) -> None:
         self._traffic: dict[int, Traffic] = {}
@@ -26,25 +26,23 @@ class ByteCounter:
 
     def sent(self, client: int, name: str, size_bytes: int) -> None:
         """Record that the last byte of a message was sent."""
-        waiting = self._queued.get(client, Counter())
-        if waiting[name, size_bytes] > 0:
-            waiting[name, size_bytes] -= 1
-            waiting += Counter()  # drops the entries that are 0
-        elif name in DOWN:  # sent on a newer connection; `dropped` has subtracted it
+        was_queued = self._leaves_queue(client, name, size_bytes)
+        if not was_queued and name in DOWN:  # on a newer connection; `dropped` has subtracted it
             self._add(client, Traffic(down_bytes=size_bytes))
 
     def received(self, client: int, size_bytes: int) -> None:
         """Count a message from a client."""
         self._add(client, Traffic(up_bytes=size_bytes))
 
+    def replaced(self, client: int, name: str, size_bytes: int) -> None:
+        """Subtract a queued message in whose place another one is sent."""
+        if self._leaves_queue(client, name, size_bytes):
+            self._subtract(client, size_bytes)
+
     def dropped(self, client: int) -> None:
         """Subtract the queued messages that a closed connection did not send."""
         for (_, size), number in self._queued.pop(client, Counter()).items():
-            unsent = number * size
-            self._messages -= unsent
-            counted = self._traffic.get(client, Traffic())
-            if counted.down_bytes >= unsent:  # otherwise a round has reported it already
-                self._traffic[client] = counted + Traffic(down_bytes=-unsent)
+            self._subtract(client, number * size)
 
     def take(self) -> dict[int, Traffic]:
         """Return the bytes by client since the last call."""
@@ -68,6 +66,21 @@ class ByteCounter:
         fresh = max(total_bytes - self._messages - self._control, 0)
         self._control += fresh
         return fresh
+
+    def _leaves_queue(self, client: int, name: str, size_bytes: int) -> bool:
+        """Take a message out of the queued ones; return whether it was there."""
+        waiting = self._queued.get(client, Counter())
+        if waiting[name, size_bytes] <= 0:
+            return False
+        waiting[name, size_bytes] -= 1
+        waiting += Counter()  # drops the entries that are 0
+        return True
+
+    def _subtract(self, client: int, unsent: int) -> None:
+        self._messages -= unsent
+        counted = self._traffic.get(client, Traffic())
+        if counted.down_bytes >= unsent:  # otherwise a round has reported it already
+            self._traffic[client] = counted + Traffic(down_bytes=-unsent)
 
     def _add(self, client: int, traffic: Traffic) -> None:
         self._traffic[client] = self._traffic.get(client, Traffic()) + traffic

@@ -45,6 +45,7 @@ from layers.network import (
     NetworkError,
     NotConnected,
     Received,
+    Replaced,
     RoomAgain,
     Sent,
 )
@@ -160,12 +161,16 @@ class ClientSessions:
             self._handle(event)
 
     def send(self, client: int, message: Task | Verdict | Question) -> None:
-        """Send a message if the client is ready; otherwise it gets its open requests when it is."""
+        """Send a message if the client is ready; otherwise it gets its open requests when it is.
+
+        A task or a question takes the place of an older one that still waits: that one is over.
+        """
         if client not in self.membership.ready:
             return
         try:
             peer = identity(client)
-            size = self.listener.send(peer, message, self._addresses.get(peer))
+            replace = isinstance(message, Task | Question)
+            size = self.listener.send(peer, message, self._addresses.get(peer), replace)
         except NotConnected:
             return  # its `Left` event follows; it gets the message when it reconnects
         except LimitExceeded as error:  # the client announced a smaller limit
@@ -233,6 +238,10 @@ class ClientSessions:
             client = self._client_of(event.peer)
             if client is not None:
                 self.byte_counter.sent(client, event.message, event.wire_bytes)
+        elif isinstance(event, Replaced):
+            client = self._client_of(event.peer)
+            if client is not None:
+                self.byte_counter.replaced(client, event.message, event.wire_bytes)
         elif isinstance(event, Received):
             self._handle_message(event)
         elif isinstance(event, FileSent | FileFailed):

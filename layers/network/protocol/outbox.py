@@ -56,6 +56,13 @@ class Outbox:
         self._waiting.append(message)
         return message.stream
 
+    def withdraw(self, name: str) -> list[OutgoingMessage]:
+        """Remove the messages of a type that are not announced yet, and return them."""
+        withdrawn = [message for message in self._waiting if message.payload.name == name]
+        for message in withdrawn:
+            self._waiting.remove(message)
+        return withdrawn
+
     def file(self, outgoing: OutgoingFile) -> None:
         """Queue the bytes of a file whose receiver is ready for them."""
         self.drop_file(outgoing.stream)

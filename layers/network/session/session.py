@@ -274,6 +274,10 @@ class Session(FileFrames, ABC):
         """Queue a message and return its stream; messages and files take turns chunk by chunk."""
         return self._outbox.message(payload)
 
+    def withdraw(self, name: str) -> list[OutgoingMessage]:
+        """Remove the queued messages of a type that the peer knows nothing of; return them."""
+        return self._outbox.withdraw(name)
+
     def expect(self, partials: list[PartialMessage]) -> None:
         """Tell the peer what came of its messages before, as far as it takes note of so many.
 

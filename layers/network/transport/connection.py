@@ -51,6 +51,9 @@ class Owner(Protocol):
     def sent(self, connection: Connection, message: OutgoingMessage) -> None:
         """Take note that a message has left."""
 
+    def replaced(self, connection: Connection, message: OutgoingMessage) -> None:
+        """Take note that a message was not sent, because another one took its place."""
+
     def unreadable(self, connection: Connection, stream: int, reason: str) -> None:
         """Take note that reading a file failed."""
 
@@ -177,11 +180,14 @@ class Connection(asyncio.BufferedProtocol):
 
     # The endpoint's side, in the loop's thread
 
-    def send(self, payload: Payload) -> None:
-        """Queue a message."""
-        if not self.session.ended:
-            self.session.send_message(payload)
-            self.flush()
+    def send(self, payload: Payload, replace: bool = False) -> None:
+        """Queue a message; `replace`: in place of those of its type that wait."""
+        if self.session.ended:
+            return
+        for message in self.session.withdraw(payload.name) if replace else ():
+            self._owner.replaced(self, message)
+        self.session.send_message(payload)
+        self.flush()
 
     def finish(self, reason: str, final: bool) -> None:
         """Say goodbye when everything queued has been sent, then close."""

@@ -33,7 +33,7 @@ from layers.network.session.session_events import (
 )
 from layers.network.transport.connection import Connection, Hold, new_scratch
 from layers.network.transport.event_queue import EVERYBODY, NOBODY, EventQueue
-from layers.network.transport.events import Event, Sent
+from layers.network.transport.events import Event, Replaced, Sent
 from layers.network.transport.incoming_memory import IncomingMemory
 from layers.network.transport.loop_thread import LoopThread
 from layers.network.transport.tls_buffers import MOST_BYTES, bytes_at_a_time
@@ -130,7 +130,7 @@ class Endpoint(ABC):
         if self._thread is not None:
             self._thread.soon(call, *args)
 
-    def _send(self, connection: Connection, message: object) -> int:
+    def _send(self, connection: Connection, message: object, replace: bool = False) -> int:
         payload = message if isinstance(message, Payload) else self._codec.encode(message)
         terms = connection.session.terms
         if terms is None or connection.session.ended:
@@ -140,7 +140,7 @@ class Endpoint(ABC):
                 f"{payload.name} takes {payload.size} bytes and {connection.address} allows "
                 f"{terms.peer_max_message_bytes}: raise max_message_bytes there"
             )
-        self._soon(connection.send, payload)
+        self._soon(connection.send, payload, replace)
         return wire_size(payload.size)
 
     # The loop's side
@@ -259,6 +259,12 @@ class Endpoint(ABC):
         peer = self._peer_of(connection)
         if peer is not None:
             self._report(Sent(peer, message.payload.name, message.wire_bytes))
+
+    def replaced(self, connection: Connection, message: OutgoingMessage) -> None:
+        """Tell the caller that a message was not sent."""
+        peer = self._peer_of(connection)
+        if peer is not None:
+            self._report(Replaced(peer, message.payload.name, message.wire_bytes))
 
     def gone(self, connection: Connection) -> None:
         """Forget a closed connection, but for its traffic."""

@@ -117,6 +117,15 @@ class Sent:
 
 
 @dataclass(frozen=True)
+class Replaced:
+    """Listener: nothing of a message was sent, because a newer one took its place."""
+
+    peer: str
+    message: str
+    wire_bytes: int
+
+
+@dataclass(frozen=True)
 class FileReceived:
     """A whole file was received, verified and given its name."""
 
@@ -158,6 +167,7 @@ Event = (
     | GaveUp
     | Received
     | Sent
+    | Replaced
     | FileReceived
     | FileSent
     | FileFailed

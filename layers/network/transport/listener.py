@@ -111,12 +111,16 @@ class Listener(Endpoint):
         raise_file_limit()
         self._begin("fedmx-listener").run(self._open(listening))
 
-    def send(self, peer: str, message: object, address: str | None = None) -> int:
+    def send(
+        self, peer: str, message: object, address: str | None = None, replace: bool = False
+    ) -> int:
         """Queue a message, or a `Payload` of the codec; return its bytes on the wire.
 
         Arrays are not copied: they must not change until the `Sent` event. What is queued is
         dropped when the client leaves. With `address`, the message is only for the connection from
-        there (`Joined.address`), not for one that the client has opened since.
+        there (`Joined.address`), not for one that the client has opened since. With `replace`, it
+        takes the place of the messages of its type that wait, of which nothing was sent (event
+        `Replaced`): so what waits for a client that reads nothing does not grow.
 
         Raises:
             NotConnected: there is no such client, or it has another connection.
@@ -126,7 +130,7 @@ class Listener(Endpoint):
         connection = self._peers.get(peer)
         if connection is None or address not in (None, connection.address):
             raise NotConnected(f"{peer!r} is not connected to {self.address}")
-        return self._send(connection, message)
+        return self._send(connection, message, replace)
 
     def send_file(self, peer: str, path: Path, name: str | None = None) -> None:
         """Send a file; it is resumed on the client's next connection, until the `FileSent` event.

@@ -36,6 +36,17 @@ def test_what_a_lost_connection_did_not_send_is_subtracted_once() -> None:
     assert counter.take() == {3: Traffic(10, 0)}
 
 
+def test_a_message_in_whose_place_another_one_was_sent_is_subtracted_once() -> None:
+    counter = ByteCounter()
+    for _ in range(2):
+        counter.queued(3, "Task", 100)
+    counter.replaced(3, "Task", 100)
+    counter.sent(3, "Task", 100)
+    counter.replaced(3, "Task", 100)
+    assert counter.take() == {3: Traffic(100, 0)}
+    assert counter.control(130) == 30
+
+
 def test_a_message_that_was_dropped_and_sent_after_all_counts() -> None:
     counter = ByteCounter()
     counter.queued(3, "Task", 100)

@@ -44,6 +44,7 @@ from layers.network import (
     LimitExceeded,
     NotConnected,
     Received,
+    Replaced,
     Sent,
 )
 
@@ -65,6 +66,7 @@ class NoNetwork:
     def __init__(self) -> None:
         self.events: deque[Any] = deque()
         self.sent: list[tuple[str, Any]] = []
+        self.in_place_of_older: list[bool] = []
         self.files: list[tuple[str, str]] = []
         self.closed: list[tuple[str, str, bool]] = []
         self.peers: set[str] = set()
@@ -77,12 +79,15 @@ class NoNetwork:
     def last_event(self) -> int:
         return len(self.events)
 
-    def send(self, peer: str, message: Any, address: str | None = None) -> int:
+    def send(
+        self, peer: str, message: Any, address: str | None = None, replace: bool = False
+    ) -> int:
         if self.refuses is not None:
             raise self.refuses
         if address not in (None, self.connected_from):
             raise NotConnected(peer)
         self.sent.append((peer, message))
+        self.in_place_of_older.append(replace)
         return MESSAGE_BYTES
 
     def send_file(self, peer: str, path: Any, name: str) -> None:
@@ -250,6 +255,19 @@ def test_a_task_of_an_earlier_round_needs_no_memory(sessions) -> None:
     sessions.enter(3)
     sessions.send_task(a_task(after=1).without_vectors())
     assert sessions.messages == [("client-3", Task)]
+
+
+def test_a_task_or_a_question_takes_the_place_of_one_that_waits_and_a_verdict_does_not(
+    sessions,
+) -> None:
+    sessions.enter(3)
+    sessions.network.in_place_of_older.clear()
+    for message in (a_task(), Question("labels", round=2), Verdict(2, 3, granted=True)):
+        sessions.send(3, message)
+    assert sessions.network.in_place_of_older == [True, True, False]
+    sessions.take(Replaced("client-3", "Task", MESSAGE_BYTES))
+    sessions.take(Replaced("nobody of this run", "Task", MESSAGE_BYTES))
+    assert sessions.byte_counter.take() == {3: Traffic(2 * MESSAGE_BYTES, 0)}
 
 
 def test_what_is_sent_counts_and_what_cannot_be_sent_does_not(sessions) -> None:

@@ -53,7 +53,9 @@ class NoNetwork:
         self.bytes = {"sent_bytes": 0, "received_bytes": 0}
         self.bytes |= {"file_bytes_sent": 0, "file_bytes_received": 0}
 
-    def send(self, peer: str, message: Any, address: str | None = None) -> int:
+    def send(
+        self, peer: str, message: Any, address: str | None = None, replace: bool = False
+    ) -> int:
         self.sent.append((peer, message))
         return 100
 

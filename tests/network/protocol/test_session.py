@@ -399,6 +399,20 @@ def test_a_large_message_delays_no_heartbeat_and_no_small_message() -> None:
     assert [event.message for event in events if isinstance(event, Arrived)] == [Note("small")]
 
 
+def test_what_is_announced_cannot_be_withdrawn_and_what_waits_can() -> None:
+    client, server = opened()
+    server.send_message(CODEC.encode(Task(1, np.zeros(2_000_000, np.float32))))
+    first = b"".join(server.data_to_send(CHUNK_BYTES, 0.0))
+    server.send_message(CODEC.encode(Task(2, np.zeros(1))))
+    server.send_message(CODEC.encode(Note("stays")))
+    assert [one.payload.name for one in server.withdraw("Task")] == ["Task"]
+    assert server.withdraw("Task") == []
+    server.send_message(CODEC.encode(Task(3, np.zeros(1))))
+    events = client.receive_data(first + drained(server), 0.0)
+    messages = [event.message for event in events if isinstance(event, Arrived)]
+    assert [getattr(one, "round", "stays") for one in messages] == ["stays", 3, 1]
+
+
 def test_two_large_messages_share_the_connection_chunk_by_chunk() -> None:
     client, _ = opened()
     streams = [

@@ -23,6 +23,7 @@ from layers.network import (
     Limits,
     Listener,
     Received,
+    Replaced,
 )
 from layers.network.memory.machine_memory import usable_memory_bytes
 from layers.network.protocol.frames import CHUNK_BYTES, SIZE, Kind, frame
@@ -31,7 +32,7 @@ from layers.network.transport import incoming_memory, tls_buffers
 from layers.network.transport.connection import WRITE_BUFFER_BYTES, Hold
 from layers.network.transport.tls_buffers import MOST_BYTES, bytes_at_a_time
 from tests.network.conftest import Certificates
-from tests.network.protocol.wire_messages import CODEC, Task, await_event
+from tests.network.protocol.wire_messages import CODEC, Note, Task, await_event
 from tests.network.transport.test_floods import raw_session, until
 
 MIB = 1 << 20
@@ -298,6 +299,26 @@ def test_little_of_a_message_waits_for_a_peer_that_does_not_read(
         until(lambda: connection._writing_paused)
         assert connection._taken
         assert connection._transport.get_write_buffer_size() <= WRITE_BUFFER_BYTES + MOST_BYTES
+        raw.close()
+
+
+def test_of_the_messages_for_a_peer_that_does_not_read_the_newest_waits_alone() -> None:
+    with Listener("127.0.0.1:0", CODEC, heartbeat_s=60) as listener:
+        raw = raw_session(listener)
+        (connection,) = listener._connections
+        listener.send("raw", Task(0, np.ones(4 * MIB, np.float32)))
+        until(lambda: connection._writing_paused)  # in the middle of the first one
+        kept = []
+        for round in range(1, 21):
+            weights = np.ones(MIB, np.float32)
+            kept.append(weakref.ref(weights))
+            size = listener.send("raw", Task(round, weights), replace=True)
+            listener.send("raw", Note(f"of round {round}"))  # another type: it stays
+            del weights
+        for _ in range(19):
+            assert await_event(listener, Replaced) == Replaced("raw", "Task", size)
+        gc.collect()
+        assert [one() is None for one in kept] == [True] * 19 + [False]
         raw.close()
 
 
