@@ -48,6 +48,7 @@ PARTS = {
     "iid": {},
     "shards": {"per_client": (2, (0,), (1,))},
     "one-class": {},
+    "label-quantity": {"per_client": (2, (0,), (1,))},
     "dirichlet": {
         "alpha": ALPHA,
         "min_samples": (1, (-1,), (0,)),

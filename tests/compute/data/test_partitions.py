@@ -20,6 +20,7 @@ from layers.compute.data.partitions.biased import Biased
 from layers.compute.data.partitions.by_user import ByUser
 from layers.compute.data.partitions.dirichlet import Dirichlet
 from layers.compute.data.partitions.iid import Iid
+from layers.compute.data.partitions.label_quantity import LabelQuantity
 from layers.compute.data.partitions.normal_sizes import NormalSizes
 from layers.compute.data.partitions.one_class import OneClass
 from layers.compute.data.partitions.quantity import Quantity
@@ -49,6 +50,7 @@ def partitions(draw: st.DrawFn) -> Partition:
             st.just(Iid()),
             st.builds(Shards, per_client=st.integers(1, 4)),
             st.just(OneClass()),
+            st.builds(LabelQuantity, per_client=st.integers(1, 4)),
             st.builds(Dirichlet, alpha=alpha, min_samples=least, self_balancing=st.booleans()),
             st.builds(Quantity, alpha=alpha, min_samples=least),
             st.just(ByUser()),
@@ -125,6 +127,7 @@ def test_another_seed_gives_another_split(name: str) -> None:
     ("make", "setting"),
     [
         (lambda: Shards(per_client=0), "per_client"),
+        (lambda: LabelQuantity(per_client=0), "per_client"),
         (lambda: Dirichlet(alpha=0.0), "alpha"),
         (lambda: Dirichlet(alpha=float("nan")), "alpha"),
         (lambda: Dirichlet(alpha=1e9), "alpha"),
@@ -207,6 +210,37 @@ def test_one_class_moves_clients_from_a_class_that_has_too_few_samples() -> None
 def test_one_class_refuses_fewer_clients_than_classes() -> None:
     with pytest.raises(PartitionError, match="3 clients cannot hold 10 classes"):
         OneClass().split(balanced(10, 6), None, 3, generator())
+
+
+def test_label_quantity_gives_each_client_one_class_in_turn_and_others_at_random() -> None:
+    y = balanced(10, 120)
+    parts = LabelQuantity(per_client=3).split(y, None, 20, generator())
+    classes = [set(np.unique(y[part]).tolist()) for part in parts]
+    assert all(len(one) == 3 and i % 10 in one for i, one in enumerate(classes))
+    for label in range(10):
+        holders = [part for part, mine in zip(parts, classes, strict=True) if label in mine]
+        counts = [int((y[part] == label).sum()) for part in holders]
+        assert sum(counts) == 120
+        assert max(counts) - min(counts) <= 1
+
+
+def test_label_quantity_leaves_no_class_to_nobody() -> None:
+    y = balanced(10, 12)
+    for clients, per_client in ((5, 2), (4, 3), (1, 10), (2, 30)):
+        parts = LabelQuantity(per_client).split(y, None, clients, generator())
+        assert sum(sizes(parts)) == 120
+        assert max(len(np.unique(y[part])) for part in parts) <= per_client
+    with pytest.raises(PartitionError, match="4 clients cannot hold 10 classes, 2 each"):
+        LabelQuantity(2).split(y, None, 4, generator())
+
+
+def test_label_quantity_divides_a_class_that_only_the_tests_have_among_all() -> None:
+    train, test = balanced(3, 40), np.array([0, 1, 2, 3, 3, 3, 3])
+    data = from_arrays(np.zeros((120, 1)), train, np.zeros((7, 1)), test)
+    parts, tests = divide(data, LabelQuantity(1), 4, seed=2)
+    for mine, tested in zip(parts, tests, strict=True):
+        assert set(test[tested].tolist()) <= {*train[mine].tolist(), 3}
+        assert np.count_nonzero(test[tested] == 3) == 1
 
 
 def test_a_small_alpha_is_uneven_and_a_large_one_is_even() -> None:
@@ -347,7 +381,7 @@ def test_a_client_has_the_same_users_in_both_splits() -> None:
     assert [part.tolist() for part in test] == [[1, 3], [0], [], [2]]
 
 
-@pytest.mark.parametrize("name", ["shards", "one-class", "dirichlet"])
+@pytest.mark.parametrize("name", ["shards", "one-class", "label-quantity", "dirichlet"])
 def test_a_clients_test_part_has_the_label_mix_of_its_training_part(name: str) -> None:
     y, test_y = balanced(10, 300), balanced(10, 100)
     data = from_arrays(np.zeros((3000, 1)), y, np.zeros((1000, 1)), test_y)
@@ -478,6 +512,7 @@ KNOWN = """{
  "iid": [[0, 4, 6, 10], [1, 3, 7, 8], [2, 5, 9, 11]],
  "shards": [[8, 11, 1, 4], [0, 3, 2, 5], [6, 9, 7, 10]],
  "one-class": [[0, 3, 6, 9], [1, 4, 7, 10], [2, 5, 8, 11]],
+ "label-quantity": [[0, 3, 6, 9, 11], [1, 2, 10], [4, 5, 7, 8]],
  "dirichlet": [[0, 2], [1, 3, 4, 5, 6, 7, 8, 9, 10], [11]],
  "quantity": [[3, 4, 8, 10], [1, 2, 5, 6, 7, 9, 11], [0]],
  "by-user": [[0, 3, 6, 9], [1, 4, 7, 10], [2, 5, 8, 11]],

@@ -15,6 +15,7 @@ from layers.compute.data.partitions.biased import Biased
 from layers.compute.data.partitions.by_user import ByUser
 from layers.compute.data.partitions.dirichlet import Dirichlet
 from layers.compute.data.partitions.iid import Iid
+from layers.compute.data.partitions.label_quantity import LabelQuantity
 from layers.compute.data.partitions.normal_sizes import NormalSizes
 from layers.compute.data.partitions.one_class import OneClass
 from layers.compute.data.partitions.partition import (
@@ -32,6 +33,7 @@ PARTITIONS: dict[str, type[Partition]] = {
     "iid": Iid,
     "shards": Shards,
     "one-class": OneClass,
+    "label-quantity": LabelQuantity,
     "dirichlet": Dirichlet,
     "quantity": Quantity,
     "by-user": ByUser,

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from layers.compute.data.errors import PartitionError
 from layers.compute.data.partitions.partition import Indices, Labels, check_sizes
+from layers.compute.data.partitions.shares import deal_classes
 
 
 @dataclass(frozen=True)
@@ -41,13 +42,11 @@ class OneClass:
         kinds = np.arange(clients) % len(classes)
         if not allow_empty:
             _spare(kinds, sizes)
-        parts: list[Indices] = [np.zeros(0, dtype=np.int64)] * clients
-        for kind, label in enumerate(classes):
-            holders = np.flatnonzero(kinds == kind)
-            samples = rng.permutation(np.flatnonzero(labels == label))
-            for client, part in zip(holders, np.array_split(samples, len(holders)), strict=True):
-                parts[client] = np.sort(part)
-        return parts
+        holders = {
+            label: np.flatnonzero(kinds == kind).tolist()
+            for kind, label in enumerate(classes.tolist())
+        }
+        return deal_classes(labels, holders, clients, rng)
 
 
 def _spare(kinds: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]) -> None:

@@ -1,12 +1,14 @@
-"""Random shares, cutting samples into parts by shares, and filling up parts that are too small."""
+"""Random shares, cutting and dealing samples by them, and filling up parts that are too small."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from layers.compute.data.errors import PartitionError
-from layers.compute.data.partitions.partition import Indices
+from layers.compute.data.partitions.partition import Indices, Labels
 
 # Beyond these, a float cannot tell a draw from one client with everything, or from equal parts.
 _LEAST_ALPHA = 1e-3
@@ -74,3 +76,19 @@ def fill_up(parts: list[Indices], least: int) -> list[Indices]:
         np.concatenate([pieces[0][:size], *pieces[1:]]) if len(pieces) > 1 else pieces[0][:size]
         for pieces, size in zip(given, sizes, strict=True)
     ]
+
+
+def deal_classes(
+    labels: Labels, holders: Mapping[int, Sequence[int]], clients: int, rng: np.random.Generator
+) -> list[Indices]:
+    """Return each client's indices, ascending: the holders of a class divide it evenly.
+
+    All clients divide a class of which no holders are known.
+    """
+    parts: list[list[Indices]] = [[np.zeros(0, dtype=np.int64)] for _ in range(clients)]
+    for label in np.unique(labels).tolist():
+        who = holders.get(label, range(clients))
+        samples = rng.permutation(np.flatnonzero(labels == label))
+        for client, part in zip(who, np.array_split(samples, len(who)), strict=True):
+            parts[client].append(part)
+    return [np.sort(np.concatenate(part)) for part in parts]
