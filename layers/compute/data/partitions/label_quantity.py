@@ -63,6 +63,7 @@ class LabelQuantity:
                 f"{self.per_client} each; raise per_client, or use more clients"
             )
         holders: dict[int, list[int]] = {label: [] for label in classes}
+        held: list[set[int]] = [set() for _ in range(clients)]  # by client, the same
         unheld = list(classes)
         for turn in range(min(self.per_client, len(classes))):
             for client in range(clients):
@@ -71,8 +72,9 @@ class LabelQuantity:
                 elif turn == 0:
                     label = classes[client % len(classes)]
                 else:
-                    label = int(rng.choice([one for one in classes if client not in holders[one]]))
+                    label = int(rng.choice([one for one in classes if one not in held[client]]))
                 holders[label].append(client)
+                held[client].add(label)
         return holders
 
 
