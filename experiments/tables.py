@@ -187,12 +187,21 @@ def _overview(made: list[Table]) -> Iterator[str]:
         f"{total['outside, with a reason']} are outside with a reason that an experiment shows, "
         f"{total['outside, no reason yet']} are outside without one, and {total['open']} are open: "
         "not run, or not run far enough.\n\n"
+        f"{_instructions()}\n\n"
     )
     yield "| document | table or figure | rows | " + " | ".join(COUNTED) + " |\n"
     yield "|---|---|--:|" + "--:|" * len(COUNTED) + "\n"
     for table, counts in counted:
         numbers = " | ".join(str(counts[column]) for column in COUNTED)
         yield f"| {table.document} | {table.name} | {sum(counts.values())} | {numbers} |\n"
+
+
+def _instructions() -> str:
+    """Return the sentence that counts the runs by the vector instructions that they ran on."""
+    groups = dict.fromkeys(cell.group for cell in cells())
+    ran_on = Counter(record.instructions for group in groups for record in load(group).values())
+    counts = ", ".join(f"{number} on {name}" for name, number in ran_on.most_common())
+    return f"Of {sum(ran_on.values())} runs {counts}; each record says on which."
 
 
 def _section(table: Table) -> str:

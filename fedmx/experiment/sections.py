@@ -107,6 +107,11 @@ class StopSection(Section):
     clock_s: Positive | None = None
     client_accuracy: Annotated[float, Field(gt=0, le=1)] | None = None
 
+    @property
+    def is_set(self) -> bool:
+        """Whether a run may end before its last round."""
+        return any(value is not None for _, value in self)
+
 
 class NormaliseSection(Section):
     """How a stored value x becomes the model's input: (x / scale - mean) / std, per channel."""

@@ -78,10 +78,12 @@ class SweepProgress:
     Attributes:
         runs: in the order in which they are begun.
         at_once: how many run side by side.
+        may_end_early: whether a target may end one of them before its last round.
     """
 
     runs: Sequence[RunProgress]
     at_once: int
+    may_end_early: bool = False
 
     def of(self, cell: Cell) -> list[RunProgress]:
         """Return the runs of a cell."""

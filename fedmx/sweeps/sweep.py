@@ -214,11 +214,15 @@ def go_on(
         return result
     with folder.lock():
         folder.check_experiment()
-        planned, beside = _plan(folder, modules, executor)
-        runs = [RunProgress.of(one, planned[one.run.cell.number]) for one in result.states]
+        experiments = _experiments(folder, modules)
+        beside = _fit_beside(next(iter(experiments.values())), executor)
+        runs = [
+            RunProgress.of(one, experiments[one.run.cell.number].rounds) for one in result.states
+        ]
+        may_end_early = any(one.stop.is_set for one in experiments.values())
         options = Options(at_once or beside, sorted(modules), executor)
         try:
-            run_all(folder, SweepProgress(runs, options.at_once), options, show)
+            run_all(folder, SweepProgress(runs, options.at_once, may_end_early), options, show)
         finally:
             result = SweepResult.of(folder)
             _save(result)
@@ -257,13 +261,11 @@ def _check_code(folder: SweepFolder, modules: Collection[str]) -> None:
         )
 
 
-def _plan(
-    folder: SweepFolder, modules: Collection[str], executor: str | None
-) -> tuple[dict[int, int], int]:
-    """Return the rounds of each cell by its number, and how many runs fit on this machine."""
+def _experiments(folder: SweepFolder, modules: Collection[str]) -> dict[int, Experiment]:
+    """Return the experiment of each cell by its number."""
     text = read_text(folder.experiment_path)
     of = folder.manifest
-    experiments = {
+    return {
         cell.number: Experiment.parse(
             text,
             str(folder.experiment_path),
@@ -273,11 +275,13 @@ def _plan(
         )
         for cell in folder.cells
     }
-    processors = len(os.sched_getaffinity(0))
-    chosen = next(iter(experiments.values())).executor
-    if (executor is not None and executor != "serial") or chosen.name != "serial":
-        processors = 1  # each run has workers of its own
-    return {number: one.rounds for number, one in experiments.items()}, processors
+
+
+def _fit_beside(experiment: Experiment, executor: str | None) -> int:
+    """Return how many runs of a sweep fit on this machine side by side."""
+    if (executor is not None and executor != "serial") or experiment.executor.name != "serial":
+        return 1  # each run has workers of its own
+    return len(os.sched_getaffinity(0))
 
 
 def _begin(

@@ -62,7 +62,9 @@ def run_loop(
         FedmxError: the run cannot go on; the text says how to resume it.
     """
     opened: list[RunFolder] = []
-    progress = RoundProgress(server.last_round, server.state.round)
+    progress = RoundProgress(
+        server.last_round, server.state.round, may_end_early=experiment.stop.is_set
+    )
 
     def open_folder() -> RunFolder:
         opened.append(folder() if callable(folder) else folder)

@@ -43,11 +43,12 @@ class RoundProgress:
     Args:
         last: the number of the last round.
         done: how many rounds were run before, by a process that this one goes on for.
+        may_end_early: whether a target may end the run before its last round.
     """
 
-    def __init__(self, last: int, done: int = 0) -> None:
+    def __init__(self, last: int, done: int = 0, *, may_end_early: bool = False) -> None:
         self._console = Console(stderr=True, highlight=False)
-        self._line = ProgressLine(last, done)
+        self._line = ProgressLine(last, done, may_end_early=may_end_early)
         self._stays_every = HISTORY_ROUNDS * math.ceil(last / HISTORY_ROUNDS / HISTORY_LINES)
         self._logs = LogLines(self._console)
         self._live: Live | None = None
@@ -128,8 +129,9 @@ class _Debugger(pdb.Pdb):
 class ProgressLine:
     """One line about the progress of a run, as wide as the terminal allows."""
 
-    def __init__(self, last: int, done: int = 0) -> None:
+    def __init__(self, last: int, done: int = 0, *, may_end_early: bool = False) -> None:
         self._last = last
+        self._may_end_early = may_end_early
         self._round = done
         self._accuracy: float | None = None
         self._loss: float | None = None
@@ -195,7 +197,7 @@ class ProgressLine:
         left_s = self._left_s()
         if left_s is not None:
             known = f"{left_s:.0f} s" if left_s < 60 else duration(left_s)
-            columns["left"] = (f"{known} left", "")
+            columns["left"] = (time_left(known, at_most=self._may_end_early), "")
         return columns
 
     def history(self, width: int) -> str:
@@ -219,6 +221,11 @@ class ProgressLine:
         each_s = (self._ends_s[-1] - self._ends_s[0]) / rounds
         since_s = time.monotonic() - self._ends_s[-1]
         return max(0.0, (self._last - self._round) * each_s - since_s)
+
+
+def time_left(known: str, *, at_most: bool) -> str:
+    """Return the words for a time that is left; `at_most`: a target may end the rounds early."""
+    return f"at most {known} left" if at_most else f"{known} left"
 
 
 def joined(columns: Mapping[str, Sequence[str]]) -> str:

@@ -77,6 +77,12 @@ def test_a_minute_and_more_is_told_in_minutes(run: Run, seconds: float, text: st
     assert run.left() == text
 
 
+def test_where_a_target_may_end_the_run_the_time_is_that_of_all_rounds_at_most(run: Run) -> None:
+    run.line = ProgressLine(20, may_end_early=True)
+    run.add(1, 2.0)
+    assert run.left() == "at most 38 s"
+
+
 def test_after_the_last_round_nothing_is_left(run: Run) -> None:
     run.add(19, 2.0)
     assert run.left() == "2 s"

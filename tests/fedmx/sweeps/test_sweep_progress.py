@@ -74,6 +74,8 @@ def test_the_time_left_is_that_of_the_rounds_left_by_cell_and_of_the_starts() ->
     of.runs[0].process_s = 24.0  # 4 s besides its rounds; three runs are to be started
     assert of.left_s() == pytest.approx((total + 12) / 2)
     assert total_text(of) == "1 of 6 runs done, 1 failed, 1 running, 50 s left"
+    of.may_end_early = True
+    assert total_text(of) == "1 of 6 runs done, 1 failed, 1 running, at most 50 s left"
 
 
 def test_a_log_is_read_line_by_line_whatever_else_is_written_to_it(tmp_path: Path) -> None:

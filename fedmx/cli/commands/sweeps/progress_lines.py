@@ -13,6 +13,7 @@ from rich.text import Text
 
 from fedmx.cli.terminal.error_text import printable
 from fedmx.cli.terminal.json_lines import is_json, say
+from fedmx.cli.terminal.progress import time_left
 from fedmx.report.records.quantities import duration, percent
 from fedmx.sweeps.cells import Cell
 from fedmx.sweeps.progress import RunProgress, SweepProgress
@@ -128,7 +129,7 @@ def total_text(progress: SweepProgress) -> str:
     parts += [f"{states.count(one)} {one}" for one in ("failed", "running") if one in states]
     left_s = progress.left_s()
     if left_s:
-        parts.append(f"{_left(left_s)} left")
+        parts.append(time_left(_left(left_s), at_most=progress.may_end_early))
     return ", ".join(parts)
 
 
