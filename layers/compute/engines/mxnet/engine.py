@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import redirect_stdout
 from dataclasses import dataclass
+from functools import cached_property
 from io import StringIO
 from typing import Any, Protocol
 
@@ -12,7 +13,13 @@ import mxnet as mx
 import numpy as np
 
 from layers.compute.engines.mxnet.batches import TrainingPlan, batch_of, batches, steps_of
-from layers.compute.engines.mxnet.compiled import CompiledScorer, CompiledStep, has_random, trace
+from layers.compute.engines.mxnet.compiled import (
+    CompiledScorer,
+    CompiledStep,
+    has_random,
+    trace,
+    training_graph,
+)
 from layers.compute.engines.mxnet.graph_cache import GraphCache
 from layers.compute.engines.mxnet.imperative import (
     ImperativeScorer,
@@ -343,7 +350,15 @@ class MXNetEngine:
         if self._output is None:
             return ImperativeStep(self._block, self.loss, x, self.loss.outputs)
         vectors = self._weights, self._buffers, self._gradient
-        return CompiledStep(self._output, self._names, self.loss, x, vectors, self._constants)
+        return CompiledStep(
+            self._training_graph, self._names, self.loss, x, vectors, self._constants
+        )
+
+    @cached_property
+    def _training_graph(self) -> Any:
+        known = {**self._weights.views, **self._buffers.views, **self._constants}
+        shapes = {name: known[own].shape for name, own in self._names.items() if own in known}
+        return training_graph(self._output, shapes, self.example_shape)
 
     def _bind_scorer(self, batch: int) -> CompiledScorer | ImperativeScorer:
         x = aligned((batch, *self.example_shape), self.example_dtype)
