@@ -2,48 +2,15 @@
 
 from __future__ import annotations
 
-import ctypes
-import gc
-from collections.abc import Callable
-
 import pytest
 
 from layers.compute.engines.mxnet.engine import STEP_ROWS, MXNetEngine
 from layers.compute.engines.mxnet.graph import instruction_set
 from layers.compute.engines.mxnet.models import build_model
+from tests.compute.engines.memory import grown
 from tests.compute.engines.toys import plan, samples
 
 GREY = (1, 28, 28)
-FIELDS = (
-    *("arena", "ordblks", "smblks", "hblks", "hblkhd"),
-    *("usmblks", "fsmblks", "uordblks", "fordblks", "keepcost"),
-)
-
-
-class _Mallinfo(ctypes.Structure):
-    """What glibc says of its memory, in bytes; see mallinfo(3)."""
-
-    _fields_ = [(name, ctypes.c_size_t) for name in FIELDS]
-
-
-def bytes_in_use() -> int:
-    libc = ctypes.CDLL(None)
-    if not hasattr(libc, "mallinfo2"):
-        pytest.skip("the C library does not say what is in use: it is older than glibc 2.33")
-    libc.mallinfo2.restype = _Mallinfo
-    gc.collect()
-    known = libc.mallinfo2()
-    return int(known.uordblks + known.hblkhd)
-
-
-def grown(work: Callable[[], None], times: int) -> float:
-    """Return by how many bytes one piece of work lets the memory grow, when all is warm."""
-    for _ in range(3):
-        work()
-    before = bytes_in_use()
-    for _ in range(times):
-        work()
-    return (bytes_in_use() - before) / times
 
 
 @pytest.mark.parametrize("block", [8, 16])

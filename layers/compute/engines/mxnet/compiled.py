@@ -11,6 +11,7 @@ import mxnet as mx
 import numpy as np
 from mxnet.base import _LIB, check_call
 
+from layers.compute.engines.mxnet.graph.join_flat import join_flat
 from layers.compute.engines.mxnet.graph.rewriting import Shape
 from layers.compute.engines.mxnet.graph.shorten import shorten
 from layers.compute.engines.mxnet.graph.split_rows import split_rows
@@ -58,7 +59,7 @@ def training_graph(output: Any, shapes: dict[str, Shape], example: Shape) -> Any
         shapes: the shapes of its arguments, by name.
         example: the shape of one input.
     """
-    return split_rows(widen(shorten(output), shapes), (1, *example))
+    return split_rows(join_flat(widen(shorten(output), shapes), example), (1, *example))
 
 
 class CompiledStep:
