@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import mmap
@@ -262,6 +263,15 @@ def test_replies_of_any_size_come_in_their_order() -> None:
     theirs.close()
 
 
+def _open_files(pid: int) -> list[str]:
+    """Return what a process has open; it may close some of them meanwhile."""
+    found = []
+    for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            found.append(os.readlink(descriptor))
+    return found
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_an_ended_run_leaves_no_file_with_its_data(
     folder: Path, tmp_path: Path, number: signal.Signals
@@ -283,10 +293,10 @@ def test_an_ended_run_leaves_no_file_with_its_data(
     assert run.stderr is not None
     while "run folder" not in run.stderr.readline():
         assert run.poll() is None
-    descriptors = [os.readlink(path) for path in Path(f"/proc/{run.pid}/fd").iterdir()]
-    assert any("memfd:fedmx-data" in one for one in descriptors)
+    held = _open_files(run.pid)
     run.send_signal(number)
     run.communicate(timeout=60)
+    assert any("memfd:fedmx-data" in one for one in held)
     assert run.returncode in (130, -signal.SIGKILL)
     assert list(tmp_path.iterdir()) == []
     assert {one for one in set(os.listdir("/dev/shm")) - before if "fedmx" in one} == set()
