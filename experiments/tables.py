@@ -201,7 +201,7 @@ def _instructions() -> str:
     groups = dict.fromkeys(cell.group for cell in cells())
     ran_on = Counter(record.instructions for group in groups for record in load(group).values())
     counts = ", ".join(f"{number} on {name}" for name, number in ran_on.most_common())
-    return f"Of {sum(ran_on.values())} runs {counts}; each record says on which."
+    return f"{sum(ran_on.values())} runs are behind them: {counts}; each record says on which."
 
 
 def _section(table: Table) -> str:
