@@ -6,21 +6,17 @@ import _thread
 import logging
 import socket
 import threading
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from fedmx import FedmxError, RemoteClients, Server, recorded
-from fedmx.protocol.messages import CODEC, Failed, Setup
-from layers.logic import Answer, Offer, Question, ServerState, Verdict
-from layers.logic.algorithms.knapsack.offline_kp import OfflineKP
-from layers.logic.core.plan import Plan, single_lanes
-from layers.logic.selectors.uniform import Uniform
+from fedmx.protocol.messages import CODEC, Setup
+from layers.logic import ServerState
 from layers.network import AddressError, Listener
 from tests.fedmx.scripted import (
-    Least,
     Scripted,
     after_one_round,
     compute,
@@ -325,188 +321,3 @@ def test_a_client_that_comes_back_without_its_memory_is_told_to_begin_anew(
         (2, 0),
         (3, 2),
     ]
-
-
-# --- surveys --------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Surveyed(Uniform):
-    """Everybody, whatever they answer to the question for their labels."""
-
-    def surveys(self) -> tuple[Question, ...]:
-        return (Question("labels", classes=3),)
-
-
-def answering(client: Scripted) -> None:
-    asked = client.expect(Question)
-    client.say(Answer(client.client, "labels", {"histogram": np.array([1, 2, 3])}, asked.round))
-    honest(client)
-
-
-@dataclass(frozen=True)
-class Asking(Uniform):
-    """Everybody who answers this round's questions; `heard` has what was told, by round."""
-
-    heard: dict[int, dict[int, float]] = field(default_factory=dict)
-
-    def inquire(self, population, memory, round, rng):  # type: ignore[no-untyped-def]
-        return [(Question(name), population.clients) for name in ("loss", "times")]
-
-    def select(self, population, memory, round, rng) -> Plan:  # type: ignore[no-untyped-def]
-        told = population.answers["times"]
-        self.heard[round] = {client: float(one["train_s"]) for client, one in told.items()}  # type: ignore[arg-type]
-        return Plan(single_lanes(told))
-
-
-def test_an_answer_that_comes_too_late_is_not_taken_for_that_to_a_later_question(
-    certificates: Certificates,
-) -> None:
-    def reply(client: Scripted, asked: Question, train_s: float) -> None:
-        values = {"loss": 1.0} if asked.name == "loss" else {"train_s": train_s}
-        client.say(Answer(client.client, asked.name, values, asked.round))
-
-    def quick(client: Scripted) -> None:
-        while True:
-            reply(client, client.expect(Question), 1.0)
-            reply(client, client.expect(Question), 1.0)
-            client.say(update_of(client.task()))
-
-    def slow(client: Scripted) -> None:
-        first = [client.expect(Question) for _ in range(2)]
-        for asked in (*first, client.expect(Question)):  # the first ones when they are over
-            reply(client, asked, 99.0)
-        reply(client, client.expect(Question), 2.0)
-        client.say(update_of(client.task()))
-
-    selector = Asking(1.0)
-    server = listening(certificates, wait_for=2, last=2, deadline_s=1.0, selector=selector)
-    with server, fleet(server, certificates, {0: quick, 1: slow}):
-        rounds = list(server.rounds())
-    assert selector.heard == {1: {0: 1.0}, 2: {0: 1.0, 1: 2.0}}
-    assert [round.participants for round in rounds] == [(0,), (0, 1)]
-
-
-def test_a_survey_ends_whoever_does_not_answer(certificates: Certificates) -> None:
-    def failing(client: Scripted) -> None:
-        client.expect(Question)
-        client.say(Failed(0, client.client, "ValueError: no labels", "Traceback"))
-        honest(client)
-
-    def vanishing(client: Scripted) -> None:
-        client.expect(Question)
-        client.hang_up()
-
-    def lying(client: Scripted) -> None:
-        client.expect(Question)
-        client.say(Answer(0, "labels", {}))
-        honest(client)
-
-    scripts = {0: answering, 1: failing, 2: vanishing, 3: lying}
-    server = listening(certificates, wait_for=4, rejoin_s=0.2, selector=Surveyed(1.0))
-    with server, fleet(server, certificates, scripts):
-        (round,) = server.rounds()
-    assert round.participants == (0, 1, 3)
-    assert list(server.state.memory["survey"]["labels"]) == [0]
-    assert set(round.rejected_connections) == {
-        "client 1: no answer: ValueError: no labels",
-        "client 3: no answer: sent a message in the name of client 0",
-        "client 3: sent a message in the name of client 0",
-    }
-
-
-def test_a_survey_that_is_not_answered_ends_at_the_deadline(certificates: Certificates) -> None:
-    server = listening(certificates, wait_for=1, deadline_s=2.0, selector=Surveyed(1.0))
-    with server, fleet(server, certificates, {0: honest}):
-        (round,) = server.rounds()
-    assert round.participants == (0,)
-    assert round.rejected_connections == ("client 0: no answer within 2 s",)
-
-
-# --- offers ---------------------------------------------------------------------------------
-
-
-def offering(client: Scripted) -> None:
-    """Offer, and send what was granted."""
-    while True:
-        task = client.task()
-        client.say(Offer(task.round, task.client, 10, float(task.client)))
-        if client.expect(Verdict).granted:
-            client.say(update_of(task))
-
-
-def test_granted_offers_count_and_declined_ones_do_not(certificates: Certificates) -> None:
-    server = listening(certificates, last=2, wait_for=4, selector=Least())
-    model = server.weights.copy()
-    with server, fleet(server, certificates, dict.fromkeys(range(4), offering)):
-        first, second = server.rounds()
-    for round in (first, second):
-        assert (round.participants, round.report.of("declined")) == ((0, 1), (2, 3))
-        assert round.rejected_connections == ()
-    model = after_one_round(after_one_round(model, (0, 1)), (0, 1))
-    np.testing.assert_array_equal(server.weights, model)
-    up = {one.client: one.traffic.up_bytes for one in first.report.clients}
-    assert up[2] < up[0]  # an offer is small
-
-
-def test_who_vanishes_after_its_offer_blocks_nobody(certificates: Certificates) -> None:
-    def vanishing(client: Scripted) -> None:
-        task = client.task()
-        client.say(Offer(task.round, task.client, 10, 0.0))
-        client.hang_up()
-
-    server = listening(certificates, wait_for=3, rejoin_s=0.2, selector=Least())
-    with server, fleet(server, certificates, {0: vanishing, 1: offering, 2: offering}):
-        (round,) = server.rounds()
-    lost = [one for one in round.report.clients if one.client == 0]
-    assert lost[0].status in ("lost", "declined")
-    assert 1 in round.participants
-
-
-def test_a_client_that_never_offers_does_not_cost_an_offline_round(
-    certificates: Certificates,
-) -> None:
-    def slow_to_upload(client: Scripted) -> None:
-        task = client.task()
-        client.say(Offer(task.round, task.client, 10, 1.0, upload_s=14.0))
-        assert client.expect(Verdict).granted
-        client.say(update_of(task))
-
-    def hanging(client: Scripted) -> None:
-        client.task()
-        assert not client.expect(Verdict).granted
-
-    selector = OfflineKP(ask_times=False)  # waits for 0.9 of the 2 s that the two uploads leave
-    server = listening(certificates, wait_for=3, selector=selector, deadline_s=30.0)
-    scripts = {0: slow_to_upload, 1: slow_to_upload, 2: hanging}
-    with server, fleet(server, certificates, scripts):
-        (round,) = server.rounds()
-    assert round.participants == (0, 1)
-    assert round.report.of("declined") == (2,)
-
-
-def test_who_comes_back_after_it_was_granted_can_still_send(certificates: Certificates) -> None:
-    def forgetful(client: Scripted) -> None:
-        task = client.task()
-        client.say(Offer(task.round, task.client, 10, 0.0))
-        assert client.expect(Verdict).granted
-        client.hang_up()
-        client.connect()
-        client.be_ready()
-        offering(client)
-
-    server = listening(certificates, wait_for=3, selector=Least())
-    with server, fleet(server, certificates, {0: forgetful, 1: offering, 2: offering}) as clients:
-        (round,) = server.rounds()
-    assert round.participants == (0, 1)
-    assert [task.round for task in clients[0].tasks] == [1, 1]
-
-
-def test_an_update_whose_offer_was_not_granted_is_refused(certificates: Certificates) -> None:
-    def pushing(client: Scripted) -> None:
-        client.say(update_of(client.task()))
-
-    server = listening(certificates, wait_for=2, selector=Least(1))
-    with server, fleet(server, certificates, {0: pushing, 1: offering}):
-        (round,) = server.rounds()
-    assert (round.participants, round.report.of("rejected")) == ((1,), (0,))

@@ -21,7 +21,6 @@ from hypothesis import strategies as st
 
 from layers.network import (
     CHUNK_BYTES,
-    Backoff,
     Connected,
     Connector,
     Disconnected,
@@ -48,10 +47,9 @@ from layers.network.files.folders import (
 from layers.network.protocol.frames import FrameReader, Kind, frame
 from layers.network.protocol.handshake import CONTROL, FileAccept, FileOffer, FileStart, Hello
 from tests.network.conftest import Certificates
-from tests.network.protocol.wire_messages import CODEC, Note, await_event, raw_connection
+from tests.network.protocol.wire_messages import CODEC, QUICK, Note, await_event, raw_connection
 from tests.network.socket_bytes import count_sockets, socket_bytes
 
-QUICK = Backoff(first_s=0.01, longest_s=0.05)
 SIZE = 5 * CHUNK_BYTES + 17
 
 

@@ -9,7 +9,7 @@ from typing import TypeVar, Union
 
 import numpy as np
 
-from layers.network import Connector, Event, Listener, MessageCodec
+from layers.network import Backoff, Connector, Event, Listener, MessageCodec
 from layers.network.session.roles import ClientSession, ServerSession
 from layers.network.session.session import Session
 from layers.network.session.session_events import SessionEvent, Verified
@@ -47,6 +47,7 @@ class Note:
 
 
 CODEC = MessageCodec({1: Task, 2: Update, 3: Note})
+QUICK = Backoff(first_s=0.01, longest_s=0.05)  # for clients that come back
 E = TypeVar("E")
 
 

@@ -29,9 +29,8 @@ from layers.network.session.session_events import Arrived, SessionEvent
 from layers.network.transport.tls_buffers import MOST_BYTES
 from tests.network.conftest import Certificates
 from tests.network.cutting_proxy import CuttingProxy
-from tests.network.protocol.wire_messages import CODEC, Note, Task, await_event, drained
+from tests.network.protocol.wire_messages import CODEC, QUICK, Note, Task, await_event, drained
 
-QUICK = Backoff(first_s=0.01, longest_s=0.05)
 SLOW = Backoff(first_s=60, longest_s=60)
 WEIGHTS = np.random.default_rng(1).standard_normal(1_500_000).astype(np.float32)
 WHOLE = wire_size(CODEC.encode(Task(1, WEIGHTS)).size)

@@ -11,7 +11,6 @@ import pytest
 from cryptography import x509
 
 from layers.network import (
-    Backoff,
     CertificateError,
     CertificatesRefused,
     CertificatesRenewed,
@@ -38,9 +37,7 @@ from layers.network.transport.event_queue import EVERYBODY, EventQueue
 from layers.network.trust.renewal import Renewed
 from layers.network.trust.tls import serial_number
 from tests.network.conftest import Authority, Certificates
-from tests.network.protocol.wire_messages import CODEC, Note, await_event
-
-QUICK = Backoff(first_s=0.01, longest_s=0.05)
+from tests.network.protocol.wire_messages import CODEC, QUICK, Note, await_event
 
 
 @pytest.fixture

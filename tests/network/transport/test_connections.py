@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import socket
-import ssl
 import struct
 import threading
-from collections.abc import Iterator
-from dataclasses import asdict
 
 import numpy as np
 import pytest
 
 from layers.network import (
-    AddressError,
     AuthenticationFailed,
     Backoff,
-    ClientTLS,
     Connected,
     ConnectionRejected,
     Connector,
@@ -32,7 +27,6 @@ from layers.network import (
     Received,
     Retrying,
     Sent,
-    make_server_certificate,
     wire_size,
 )
 from layers.network.protocol.frames import SIZE, FrameReader, Kind, frame
@@ -40,6 +34,7 @@ from layers.network.protocol.handshake import CONTROL, Goodbye, Hello
 from tests.network.conftest import Certificates
 from tests.network.protocol.wire_messages import (
     CODEC,
+    QUICK,
     Note,
     Task,
     Update,
@@ -48,8 +43,6 @@ from tests.network.protocol.wire_messages import (
     read_to_end,
 )
 from tests.network.socket_bytes import count_sockets, socket_bytes
-
-QUICK = Backoff(first_s=0.01, longest_s=0.05)
 
 
 def last_words(data: bytes) -> str:
@@ -212,212 +205,6 @@ def test_a_handshake_that_never_ends_is_dropped_and_blocks_nobody(
                 raw.close()
 
 
-def test_under_mutual_tls_an_identity_is_the_certificates(certificates: Certificates) -> None:
-    with Listener("127.0.0.1:0", CODEC, tls=certificates.server) as listener:
-        thief = Connector(
-            listener.address, "client-2", CODEC, tls=certificates.client("client-1"), backoff=QUICK
-        )
-        with thief:
-            gave_up = await_event(thief, GaveUp)
-        assert gave_up.final
-        assert "it is 'client-2', its certificate is for 'client-1'" in gave_up.reason
-        refused = await_event(listener, ConnectionRejected)
-        assert refused.peer == "client-2"
-        assert not listener.peers
-
-
-def test_a_certificate_of_another_ca_is_refused_on_either_side(
-    certificates: Certificates, strangers: Certificates
-) -> None:
-    with Listener("127.0.0.1:0", CODEC, tls=certificates.server) as listener:
-        with Connector(
-            listener.address, "client-1", CODEC, tls=strangers.client("client-1")
-        ) as connector:
-            gave_up = await_event(connector, GaveUp)
-        assert gave_up.final
-        assert "not trusted" in gave_up.reason
-        stranger = strangers.client("client-1")
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        context.load_verify_locations(certificates.folder / "ca.pem")
-        context.load_cert_chain(stranger.certificate or "", stranger.key)
-        await_event(listener, ConnectionRejected)
-        assert "unknown ca" in tls_alert(listener, context)
-        assert "not trusted" in await_event(listener, ConnectionRejected).reason
-
-
-def tls_alert(listener: Listener, context: ssl.SSLContext) -> str:
-    """What the server's TLS says to a client; under TLS 1.3 it is heard at the first read."""
-    host, port = listener.address.split(":")
-    with (
-        socket.create_connection((host, int(port)), timeout=20) as raw,
-        pytest.raises(ssl.SSLError) as caught,
-        context.wrap_socket(raw, server_hostname=host) as wrapped,
-    ):
-        wrapped.recv(1)
-    return str(caught.value)
-
-
-def test_a_client_without_a_certificate_learns_that_one_is_wanted(
-    certificates: Certificates,
-) -> None:
-    nothing = ClientTLS(None, None, certificates.folder / "ca.pem")
-    with (
-        Listener("127.0.0.1:0", CODEC, tls=certificates.server) as listener,
-        Connector(listener.address, "client-1", CODEC, tls=nothing) as connector,
-    ):
-        gave_up = await_event(connector, GaveUp)
-        assert gave_up.final
-        assert "is missing" in gave_up.reason
-
-
-def test_a_server_whose_name_is_not_in_its_certificate_is_not_believed(
-    certificates: Certificates,
-) -> None:
-    name = "elsewhere"
-    if not (certificates.folder / f"{name}.pem").exists():
-        make_server_certificate(certificates.folder, ["10.1.2.3"], file_name=name)
-    tls = type(certificates.server)(
-        certificates.folder / f"{name}.pem",
-        certificates.folder / f"{name}.key",
-        certificates.folder / "ca.pem",
-    )
-    with (
-        Listener("127.0.0.1:0", CODEC, tls=tls) as listener,
-        Connector(
-            listener.address, "client-1", CODEC, tls=certificates.client("client-1")
-        ) as connector,
-    ):
-        gave_up = await_event(connector, GaveUp)
-        assert gave_up.final
-        assert "not for that name" in gave_up.reason
-
-
-def test_both_ends_say_that_only_the_client_has_tls(certificates: Certificates) -> None:
-    with (
-        Listener("127.0.0.1:0", CODEC) as listener,
-        Connector(
-            listener.address, "client-1", CODEC, tls=certificates.client("client-1")
-        ) as connector,
-    ):
-        assert await_event(connector, GaveUp).reason == (
-            f"{listener.address} does not speak TLS: give both ends certificates, or neither"
-        )
-        assert await_event(listener, ConnectionRejected).reason == (
-            "this is TLS, and this end has none: give both ends certificates, or neither"
-        )
-
-
-def test_both_ends_say_that_only_the_server_has_tls(certificates: Certificates) -> None:
-    limits = Limits(handshake_s=0.3)
-    with (
-        Listener("127.0.0.1:0", CODEC, tls=certificates.server, limits=limits) as listener,
-        Connector(listener.address, "client-1", CODEC, backoff=QUICK) as connector,
-    ):
-        assert await_event(listener, ConnectionRejected).reason == (
-            "no step of the handshake within 0.3 s; this server has TLS, and the client began "
-            "none: give both ends certificates, or neither"
-        )
-        assert await_event(connector, Retrying).reason.endswith(
-            "; a server with TLS says nothing to a client without: "
-            "give both ends certificates, or neither"
-        )
-
-
-def test_a_client_comes_back_when_its_server_does() -> None:
-    with Listener("127.0.0.1:0", CODEC) as first:
-        address = first.address
-        connector = Connector(address, "client-1", CODEC, backoff=QUICK)
-        connector.start()
-        await_event(first, Joined)
-        await_event(connector, Connected)
-    assert await_event(connector, Disconnected).reason == "the server closes"
-    await_event(connector, Retrying)
-    with pytest.raises(NotConnected):
-        connector.send(Note("to nobody"))
-    with Listener(address, CODEC) as second:
-        await_event(second, Joined)
-        await_event(connector, Connected)
-        connector.send(Note("again"))
-        assert await_event(second, Received).message == Note("again")
-        connector.close()
-
-
-def test_a_client_gives_up_after_the_time_it_was_given() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as unused:
-        address = f"127.0.0.1:{unused.getsockname()[1]}"
-    with Connector(address, "client-1", CODEC, backoff=QUICK, give_up_s=0.2) as connector:
-        gave_up = await_event(connector, GaveUp)
-        assert connector.next_event() is None
-    assert not gave_up.final
-    assert "refused" in gave_up.reason
-    assert address in gave_up.reason
-
-
-NO_HOSTS = pytest.mark.parametrize(
-    "host", ["a..b", "x" * 70, "ü" * 70], ids=["dots", "long", "long umlauts"]
-)
-
-
-@NO_HOSTS
-def test_a_client_gives_up_a_host_that_cannot_exist(host: str) -> None:
-    address = f"{host}:9000"
-    with Connector(address, "client-1", CODEC, insecure=True, backoff=QUICK) as connector:
-        gave_up = await_event(connector, GaveUp)
-        assert connector.next_event() is None
-    assert gave_up.final
-    assert gave_up.reason.startswith(f"{address}: unknown host")
-
-
-@NO_HOSTS
-def test_a_server_at_a_host_that_cannot_exist_is_refused(host: str) -> None:
-    address = f"{host}:9000"
-    with pytest.raises(AddressError, match="unknown host") as caught:
-        Listener(address, CODEC, insecure=True).start()
-    assert str(caught.value).startswith(address)
-
-
-class OneDelay(Backoff):
-    """It has no second delay, as no backoff should."""
-
-    def delays_s(self) -> Iterator[float]:
-        yield 0.01
-
-
-def test_a_client_that_cannot_go_on_says_so(caplog: pytest.LogCaptureFixture) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as unused:
-        address = f"127.0.0.1:{unused.getsockname()[1]}"
-    with Connector(address, "client-1", CODEC, backoff=OneDelay()) as connector:
-        gave_up = await_event(connector, GaveUp)
-        assert connector.next_event() is None
-    assert gave_up.final
-    assert gave_up.reason.startswith(f"{address}: ")
-    assert "StopIteration" in gave_up.reason
-    assert "StopIteration" in caplog.text  # with its traceback
-
-
-def test_a_client_that_is_sent_away_for_good_does_not_come_back() -> None:
-    with (
-        Listener("127.0.0.1:0", CODEC) as listener,
-        Connector(listener.address, "client-1", CODEC, backoff=QUICK) as connector,
-    ):
-        await_event(listener, Joined)
-        listener.disconnect("client-1", "the experiment is over", final=True)
-        assert await_event(listener, Left).reason == "the experiment is over"
-        assert await_event(connector, GaveUp) == GaveUp("the experiment is over", True)
-
-
-def test_a_client_that_is_sent_away_for_now_comes_back() -> None:
-    with (
-        Listener("127.0.0.1:0", CODEC) as listener,
-        Connector(listener.address, "client-1", CODEC, backoff=QUICK) as connector,
-    ):
-        await_event(listener, Joined)
-        listener.disconnect("client-1", "come back later")
-        assert await_event(listener, Left).reason == "come back later"
-        assert await_event(connector, Disconnected).reason == "come back later"
-        await_event(listener, Joined)
-
-
 def test_a_client_beyond_the_limit_is_told_so_and_the_others_stay() -> None:
     limits = Limits(max_connections=1)
     with (
@@ -443,52 +230,6 @@ def test_an_end_that_has_said_goodbye_is_closed_without_waiting_for_it() -> None
         while raw.recv(4096):  # what was sent before; then the end, though this end stays open
             pass
         raw.close()
-
-
-LEAST_ABOVE_0 = 5e-324
-
-
-@pytest.mark.parametrize(
-    ("refused", "accepted"),
-    [
-        ({"first_s": 0.0}, {"first_s": LEAST_ABOVE_0}),
-        ({"first_s": 10.1}, {"first_s": 10.0}),
-        ({"longest_s": 0.19}, {"longest_s": 0.2}),
-        ({"factor": 0.999}, {"factor": 1.0}),
-        ({"jitter": -LEAST_ABOVE_0}, {"jitter": 0.0}),
-        ({"jitter": 1.001}, {"jitter": 1.0}),
-        ({"jitter": float("nan")}, {"seed": -1}),
-    ],
-)
-def test_a_backoff_is_refused_beyond_its_limits_and_accepted_at_them(refused, accepted) -> None:
-    assert Backoff() == Backoff(first_s=0.2, factor=2.0, longest_s=10.0, jitter=0.5, seed=0)
-    with pytest.raises(NetworkError, match="backoff"):
-        Backoff(**refused)
-    Backoff(**accepted)
-
-
-def test_every_limit_is_above_zero_and_has_its_documented_default() -> None:
-    usual = {
-        "max_message_bytes": 1024**3,
-        "max_streams": 8,
-        "max_queued_bytes": 256 * 1024**2,
-        "max_queued_events": 64,
-        "stall_s": 30.0,
-        "max_kept_bytes": 256 * 1024**2,
-        "keep_s": 60.0,
-        "max_file_bytes": 64 * 1024**3,
-        "max_connections": 10_000,
-        "max_handshakes": 2048,
-        "handshake_s": 15.0,
-        "linger_s": 1.0,
-    }
-    assert asdict(Limits()) == {**usual, "max_incoming_bytes": None}
-    for name, value in {**usual, "max_incoming_bytes": 1}.items():
-        least = 1 if isinstance(value, int) else LEAST_ABOVE_0
-        assert getattr(Limits(**{name: least}), name) == least
-        for wrong in (0, -1, float("nan")):
-            with pytest.raises(NetworkError, match=f"limit {name} must be more than 0"):
-                Limits(**{name: wrong})
 
 
 def test_a_name_without_proof_is_not_taken_from_who_has_it() -> None:
@@ -586,53 +327,6 @@ def test_what_cannot_be_sent_is_said_at_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("address", "words"),
-    [
-        ("localhost", "write HOST:PORT"),
-        ("::1:80", "write HOST:PORT"),
-        ("127.0.0.1:70000", "from 0 to 65535"),
-        ("127.0.0.1:http", "from 0 to 65535"),
-        ("0.0.0.0:0", "no TLS"),
-        ("192.0.2.1:80", "no TLS"),
-        ("example.org:80", "no TLS"),
-    ],
-)
-def test_a_wrong_address_is_refused_before_anything_is_opened(address: str, words: str) -> None:
-    for make in (lambda: Listener(address, CODEC), lambda: Connector(address, "c", CODEC)):
-        with pytest.raises(AddressError) as caught:
-            make()
-        assert words in str(caught.value)
-        assert address in str(caught.value)
-
-
-def test_a_port_in_use_is_named_with_what_to_do() -> None:
-    with (
-        Listener("127.0.0.1:0", CODEC) as listener,
-        pytest.raises(AddressError, match="choose another port") as caught,
-    ):
-        Listener(listener.address, CODEC).start()
-    assert listener.address in str(caught.value)
-
-
-def test_plain_tcp_off_loopback_needs_to_be_asked_for() -> None:
-    with Listener("0.0.0.0:0", CODEC, insecure=True) as listener:
-        assert listener.address.startswith("0.0.0.0:")
-
-
-def test_ipv6_works_like_ipv4() -> None:
-    if not socket.has_ipv6:
-        pytest.skip("this Python has no IPv6")
-    try:
-        listener = Listener("[::1]:0", CODEC)
-        listener.start()
-    except AddressError as error:
-        pytest.skip(f"this machine has no IPv6 loopback: {error}")
-    with Connector(listener.address, "client-1", CODEC) as connector:
-        assert await_event(connector, Connected).peer == listener.address
-    listener.close()
-
-
-@pytest.mark.parametrize(
     "make",
     [
         lambda: Listener("127.0.0.1:0", CODEC, token=b""),
@@ -648,15 +342,6 @@ def test_ipv6_works_like_ipv4() -> None:
 def test_wrong_settings_are_refused(make) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises((NetworkError, AuthenticationFailed)):
         make()
-
-
-def test_delays_grow_to_a_limit_and_are_the_same_for_the_same_seed() -> None:
-    backoff = Backoff(first_s=1, factor=2, longest_s=8, jitter=0.5, seed=3)
-    series = [delay for delay, _ in zip(backoff.delays_s(), range(9), strict=False)]
-    again = [delay for delay, _ in zip(backoff.delays_s(), range(9), strict=False)]
-    assert series == again
-    for delay, longest in zip(series, [1, 2, 4, 8, 8, 8, 8, 8, 8], strict=True):
-        assert longest / 2 <= delay <= longest
 
 
 def test_an_endpoint_leaves_no_thread_behind(certificates: Certificates) -> None:

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from layers.network import (
-    Backoff,
     Connected,
     ConnectionRejected,
     Connector,
@@ -33,9 +32,8 @@ from layers.network.transport import acceptor, server_socket
 from layers.network.transport.server_socket import KEPT_FOR_HANDSHAKES, free_descriptors
 from layers.network.trust.tls import AlertingSSLObject
 from tests.network.conftest import Certificates
-from tests.network.protocol.wire_messages import CODEC, await_event
+from tests.network.protocol.wire_messages import CODEC, QUICK, await_event
 
-QUICK = Backoff(first_s=0.01, longest_s=0.05)
 # As long as a handshake may last, nobody is let go for the time alone.
 FEW = Limits(max_handshakes=8, handshake_s=3600.0)
 STRANGERS = 40
