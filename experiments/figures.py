@@ -8,6 +8,8 @@ figures.yaml says what each figure shows. The same records give the same files.
 
 from __future__ import annotations
 
+import itertools
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -36,6 +38,7 @@ STYLE = {
     "legend.frameon": False,
     "lines.linewidth": 1.2,
 }
+DASHES = ("-", "--", "-.", ":")  # so that a curve below another is seen
 OVER = {
     "rounds": "round",
     "up": "MiB from clients",
@@ -77,10 +80,11 @@ class Panel:
 
     def draw(self, axes: Axes) -> None:
         """Draw the curves, the target and a legend."""
-        for label, records in sorted(self.curves().items()):
+        curves = sorted(self.curves().items(), key=lambda curve: _in_order(curve[0]))
+        for (label, records), style in zip(curves, itertools.cycle(DASHES), strict=False):
             at, values = self.by_round(records)
             middle = np.nanmedian(at, axis=0)
-            (line,) = axes.plot(middle, np.nanmedian(values, axis=0), label=label)
+            (line,) = axes.plot(middle, np.nanmedian(values, axis=0), style, label=label)
             if len(records) > 1:
                 low, high = np.nanmin(values, axis=0), np.nanmax(values, axis=0)
                 axes.fill_between(middle, low, high, color=line.get_color(), alpha=0.15, lw=0)
@@ -94,7 +98,7 @@ class Panel:
             axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True))
         axes.set(title=self.title, xlabel=OVER[self.over], ylabel=COLUMNS[self.column])
         if axes.get_legend_handles_labels()[0]:
-            axes.legend(fontsize=7)
+            axes.legend(fontsize=7, ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.18))
 
     def by_round(self, records: Sequence[Record]) -> tuple[np.ndarray, np.ndarray]:
         """Return where the seeds' values lie, and the values, both (seeds, rounds that have one).
@@ -118,6 +122,12 @@ class Panel:
         return {round: (at[round - 1], value) for round, value in record.series(self.column)}
 
 
+def _in_order(label: str) -> list[tuple[float, str]]:
+    """Return a key that puts E5 before E10."""
+    parts = re.findall(r"\d+(?:\.\d+)?|\D+", label)
+    return [(float(part), "") if part[0].isdigit() else (-1.0, part) for part in parts]
+
+
 def draw(name: str, panels: Sequence[Panel]) -> bool:
     """Write a figure of the panels that have a curve; return whether there is one."""
     panels = [panel for panel in panels if panel.curves()]
@@ -125,7 +135,7 @@ def draw(name: str, panels: Sequence[Panel]) -> bool:
         return False
     with mpl.rc_context(STYLE):
         figure, row = plt.subplots(
-            1, len(panels), figsize=(4.4 * len(panels), 3.4), squeeze=False, layout="constrained"
+            1, len(panels), figsize=(4.4 * len(panels), 4.2), squeeze=False, layout="constrained"
         )
         for panel, axes in zip(panels, row[0], strict=True):
             panel.draw(axes)

@@ -85,11 +85,24 @@ class Measure:
             return f"{value:.1f}"
         return f"{value:,.0f}"
 
+    def theirs_text(self, value: float) -> str:
+        """Return a paper's figure with the digits that it has, without its unit."""
+        return f"{value:.2f}" if self.unit == "%" else f"{value:,g}"
+
     def is_close(self, ours: float, theirs: float) -> bool:
-        """Return whether two figures differ by no more than a tenth, or a point of percentage."""
-        if self.unit == "%":
-            return abs(ours - theirs) <= CLOSE_POINTS
-        return abs(ours - theirs) <= CLOSE * abs(theirs)
+        """Return whether two figures differ by no more than a tenth, or a point of percentage.
+
+        They are close, too, if ours is theirs when it is rounded to their digits.
+        """
+        if round(ours, _decimals(theirs)) == theirs:
+            return True
+        difference = round(abs(ours - theirs), 9)  # 98.1 - 97.1 is not 1 in binary numbers
+        return difference <= (CLOSE_POINTS if self.unit == "%" else CLOSE * abs(theirs))
+
+
+def _decimals(value: float) -> int:
+    """Return how many digits a figure has behind the point."""
+    return len(f"{value:g}".partition(".")[2])
 
 
 def verdict(measure: Measure, ours: Sequence[float], theirs: float) -> str:

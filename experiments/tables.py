@@ -29,6 +29,30 @@ BEGIN, END = "<!-- {} -->\n", "<!-- end of {} -->\n"
 
 
 @dataclass(frozen=True)
+class Reason:
+    """Why a row differs from the paper.
+
+    Attributes:
+        text: the reason.
+        shown_by: the groups or cells whose records show it.
+    """
+
+    text: str
+    shown_by: tuple[str, ...]
+
+    @property
+    def is_shown(self) -> bool:
+        """Whether there is a record of each of them."""
+        return all(map(_has_record, self.shown_by))
+
+
+def _has_record(pattern: str) -> bool:
+    planned = cells([pattern])
+    assert planned, f"tables.yaml: there is no cell {pattern}"
+    return any(cell.name in load(cell.group) for cell in planned)
+
+
+@dataclass(frozen=True)
 class Row:
     """One figure of a paper, or one claim, and what fedmx gets.
 
@@ -36,11 +60,12 @@ class Row:
         name: the cell without its seed, or the claim.
         paper: the paper's figure.
         ours: our median, least and greatest.
-        seeds: how many seeds have come to the figure, and how many are planned.
+        seeds: how many seeds have come to the figure, or the runs of a claim that have begun, and
+            how many are planned.
         rounds: of all seeds together.
         hours: of all seeds together.
         verdict: ``within``, ``outside`` or ``open``.
-        reason: why it differs, from an experiment; empty if that is open.
+        reason: why it differs, from an experiment; None if that is open.
     """
 
     name: str
@@ -50,7 +75,7 @@ class Row:
     rounds: int
     hours: float
     verdict: str
-    reason: str = ""
+    reason: Reason | None = None
 
     @property
     def count_as(self) -> str:
@@ -65,7 +90,11 @@ COUNTED = ("within", "outside, with a reason", "outside, no reason yet", "open")
 
 @dataclass(frozen=True)
 class Table:
-    """A table or a figure of a document, as tables.yaml has it."""
+    """A table or a figure of a document, as tables.yaml has it.
+
+    Attributes:
+        tries: whether the table tries another reading, so that the overview counts it apart.
+    """
 
     document: str
     name: str
@@ -74,16 +103,22 @@ class Table:
     measure: Measure = field(default_factory=Measure)
     paper: Mapping[str, float] = field(default_factory=dict)
     factors: Mapping[str, float] = field(default_factory=dict)
-    reasons: Mapping[str, str] = field(default_factory=dict)
+    reasons: Mapping[str, Reason] = field(default_factory=dict)
     claims: tuple[Mapping[str, str], ...] = ()
     note: str = ""
     figure: str = ""
+    tries: bool = False
 
     @classmethod
     def parse(cls, tree: Mapping[str, Any]) -> Table:
         """Return a table of an entry of tables.yaml."""
         measure = Measure(**tree.get("measure", {}))
-        return cls(**{**tree, "measure": measure, "claims": tuple(tree.get("claims", ()))})
+        reasons = {
+            pattern: Reason(one["text"].strip(), tuple(one["shown_by"]))
+            for pattern, one in tree.get("reasons", {}).items()
+        }
+        claims = tuple(tree.get("claims", ()))
+        return cls(**{**tree, "measure": measure, "reasons": reasons, "claims": claims})
 
     def rows(self) -> list[Row]:
         """Return a row for each of the paper's figures, and for each of its claims."""
@@ -91,25 +126,38 @@ class Table:
         rows = [self._row(name, float(figure), records) for name, figure in self.paper.items()]
         return rows + [self._claim(**claim) for claim in self.claims]
 
-    def _claim(self, claim: str, ours: str, verdict: str, reason: str = "") -> Row:
-        """Return the row of a claim; ``{CELL MEASURE COLUMN UNIT [TARGET %]}`` becomes a figure."""
+    def _claim(self, claim: str, ours: str, verdict: str) -> Row:
+        """Return the row of a claim; ``{CELL MEASURE COLUMN UNIT [TARGET %]}`` becomes a figure.
+
+        A MEASURE@N looks at the first N rounds alone.
+        """
+        runs: dict[str, Record | None] = {}
 
         def figure(match: re.Match[str]) -> str:
             group, _, cell = match[1].rpartition("/")
             group = group or self.group
             planned, records = cells([f"{group}/{cell}-s*"]), load(group)
             assert planned, f"tables.yaml: {group} has no cell {cell}"
+            runs.update({one.path: records.get(one.name) for one in planned})
             target = float(match[5]) / 100 if match[5] else None
-            measure = Measure(of=match[3], what=match[2], target=target, unit=match[4])
+            what, _, first = match[2].partition("@")
+            limit = int(first) if first else None
+            measure = Measure(of=match[3], what=what, target=target, unit=match[4], rounds=limit)
             found = [records[one.name] for one in planned if one.name in records]
             values = [value for one in found if (value := measure.of_record(one)) is not None]
             if not values:
                 return "not run"
             text = measure.text(statistics.median(values))
             rounds = max((one.rounds for one in found if not one.reason), default=0)
-            return f"{text} (in {rounds:,} rounds so far)" if rounds else text
+            if not rounds or (limit is not None and rounds >= limit):
+                return text
+            return f"{text} (in {_rounds(rounds)} so far)"
 
-        return Row(claim, "", FIGURE.sub(figure, ours), "", 0, 0.0, verdict, reason)
+        text = FIGURE.sub(figure, ours)
+        begun = [record for record in runs.values() if record is not None]
+        seeds = f"{len(begun)} of {len(runs)}" if runs else ""
+        rounds, hours = sum(one.rounds for one in begun), sum(one.hours for one in begun)
+        return Row(claim, "", text, seeds, rounds, hours, verdict)
 
     def _row(self, name: str, figure: float, records: Mapping[str, Record]) -> Row:
         planned = [cell.name for cell in cells([f"{self.group}/{name}-s*"])]
@@ -123,22 +171,35 @@ class Table:
         reached = sum(map(math.isfinite, ours))
         seeds = f"{reached} of {len(planned)}"
         rounds, hours = sum(one.rounds for one in found), sum(one.hours for one in found)
-        paper, reason = self.measure.text(figure), _matching(self.reasons, name) or ""
+        paper = self.measure.theirs_text(figure)
         if not reached:
             so_far = max((one.rounds for one in found), default=0)
-            text = f"not yet, in {so_far:,} rounds" if so_far else "not run"
+            word = "never" if found and all(one.reason for one in found) else "not yet"
+            text = f"{word}, in {_rounds(so_far)}" if so_far else "not run"
             judged = "outside" if found and len(ours) == len(found) else "open"
-            reason = reason if judged == "outside" else ""
+            reason = self._reason(name, judged)
             return Row(name, paper, text, seeds, rounds, hours, judged, reason)
         text = self.measure.text(statistics.median(ours))
         if len(ours) > 1:
             text += f" ({self.measure.text(min(ours))} to {self.measure.text(max(ours))})"
+        if measure.what == "best":
+            last = replace(measure, what="last")
+            ends = [value for one in found if (value := last.of_record(one)) is not None]
+            text += f", last {self.measure.text(statistics.median(ends))}"
         judged = verdict(self.measure, ours, figure)
         if not measure.is_settled(found, figure):
             text, judged = f"{text} so far", "open"
-        return Row(
-            name, paper, text, seeds, rounds, hours, judged, reason if judged == "outside" else ""
-        )
+        reason = self._reason(name, judged)
+        return Row(name, paper, text, seeds, rounds, hours, judged, reason)
+
+    def _reason(self, name: str, judged: str) -> Reason | None:
+        """Return why a cell is outside, if records show it."""
+        reason = _matching(self.reasons, name) if judged == "outside" else None
+        return reason if reason is not None and reason.is_shown else None
+
+
+def _rounds(number: int) -> str:
+    return f"{number:,} round{'' if number == 1 else 's'}"
 
 
 T = TypeVar("T")
@@ -180,20 +241,33 @@ def _put(text: str, name: str, part: str) -> str:
 
 
 def _overview(made: list[Table]) -> Iterator[str]:
-    counted = [(table, Counter(row.count_as for row in table.rows())) for table in made]
-    total = sum((counts for _, counts in counted), Counter[str]())
+    own = [table for table in made if not table.tries]
+    tries = [table for table in made if table.tries]
+    total = sum(map(_counts, own), Counter[str]())
     yield (
-        f"Of {sum(total.values())} rows, {total['within']} are within the paper's range, "
+        f"Of {total.total()} rows, {total['within']} are within the paper's range, "
         f"{total['outside, with a reason']} are outside with a reason that an experiment shows, "
         f"{total['outside, no reason yet']} are outside without one, and {total['open']} are open: "
         "not run, or not run far enough.\n\n"
         f"{_instructions()}\n\n"
     )
+    yield from _counted(own)
+    yield "\nThese tables try another reading of a paper, and are not counted above:\n\n"
+    yield from _counted(tries)
+
+
+def _counts(table: Table) -> Counter[str]:
+    return Counter(row.count_as for row in table.rows())
+
+
+def _counted(made: list[Table]) -> Iterator[str]:
+    """Return the lines of a table of the numbers of rows."""
     yield "| document | table or figure | rows | " + " | ".join(COUNTED) + " |\n"
     yield "|---|---|--:|" + "--:|" * len(COUNTED) + "\n"
-    for table, counts in counted:
+    for table in made:
+        counts = _counts(table)
         numbers = " | ".join(str(counts[column]) for column in COUNTED)
-        yield f"| {table.document} | {table.name} | {sum(counts.values())} | {numbers} |\n"
+        yield f"| {table.document} | {table.name} | {counts.total()} | {numbers} |\n"
 
 
 def _instructions() -> str:
@@ -205,7 +279,7 @@ def _instructions() -> str:
 
 
 def _section(table: Table) -> str:
-    lines = [f"### {table.name[:1].upper()}{table.name[1:]}: {table.what}\n\n"]
+    lines = [f"### {_heading(table.name)}: {table.what}\n\n"]
     if table.note:
         lines.append(table.note.strip() + "\n\n")
     if table.group:
@@ -222,17 +296,33 @@ def _section(table: Table) -> str:
             f"{row.hours:.2f} | {row.verdict} |\n"
             for row in rows[: len(table.paper)]
         ]
-        reasons = dict.fromkeys(row.reason for row in rows[: len(table.paper)] if row.reason)
-        lines += [f"\nOutside: {reason.strip()}\n" for reason in reasons]
+        lines += _reasons(rows[: len(table.paper)])
     if table.claims:
-        lines.append("\n| the paper says | fedmx | |\n|---|---|---|\n")
-        lines += [
-            f"| {row.name} | {row.ours}{'. ' if row.reason else ''}{row.reason} | {row.verdict} |\n"
-            for row in rows[len(table.paper) :]
-        ]
+        lines.append("\n" if table.paper else "")
+        lines.append(
+            "| the paper says | fedmx | runs | rounds run | h | |\n|---|---|--:|--:|--:|---|\n"
+        )
+        for row in rows[len(table.paper) :]:
+            runs = f"{row.seeds} | {row.rounds:,} | {row.hours:.2f}" if row.seeds else " | | "
+            lines.append(f"| {row.name} | {row.ours} | {runs} | {row.verdict} |\n")
     if (PAGE.parent / "papers" / f"{table.figure}.svg").is_file():
         lines.append(f"\n![{table.name}, {table.document}](papers/{table.figure}.svg)\n")
     return "".join([*lines, "\n"])
+
+
+def _heading(name: str) -> str:
+    """Return a name with a capital at its beginning, but for a symbol such as q in q-FedAvg."""
+    return name if name[1:2] == "-" else f"{name[:1].upper()}{name[1:]}"
+
+
+def _reasons(rows: list[Row]) -> Iterator[str]:
+    """Return a paragraph for each reason, with the cells that it is for."""
+    outside = [row for row in rows if row.verdict == "outside"]
+    for reason in dict.fromkeys(row.reason for row in outside if row.reason is not None):
+        names = ", ".join(row.name for row in outside if row.reason == reason)
+        commands = " ".join(f'"{one}"' if "*" in one else one for one in reason.shown_by)
+        shown = f"Shown by `python experiments/run.py {commands}`."
+        yield f"\nOutside, {names}: {reason.text} {shown}\n"
 
 
 if __name__ == "__main__":

@@ -125,6 +125,9 @@ def test_rounds_that_were_not_evaluated_have_no_value() -> None:
         ([60.0, 70.0, 101.0], 100, "rounds", "within"),
         ([98.1], 97.2, "%", "within"),
         ([98.3], 97.2, "%", "outside"),
+        ([98.1], 97.1, "%", "within"),  # one point, which is more in binary numbers
+        ([0.0253], 0.03, "MiB", "within"),  # the same in the paper's digits
+        ([0.0247], 0.03, "MiB", "outside"),
     ],
 )
 def test_a_figure_is_within_the_range_of_the_seeds_or_close(
@@ -178,6 +181,57 @@ def test_a_run_far_past_the_papers_round_has_missed_its_target() -> None:
     assert rounds.outcome(record(accuracy=[0.9] * 108), 100) is None
     assert rounds.outcome(record(accuracy=[0.9]), 100) is None
     assert Measure(what="best").outcome(record(accuracy=[0.9] * 112), 1) == 0.9
+
+
+def test_a_reason_counts_only_if_there_are_records_of_what_shows_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import tables
+    from tables import Reason, Table
+
+    runs = {"thesis-2nn-draws": {f"{name}-s1": record(f"{name}-s1") for name in ("B10", "B50")}}
+    monkeypatch.setattr(tables, "load", lambda group: runs.get(group, {}))
+    assert Reason("the seed", ("thesis-2nn-draws/B10-*",)).is_shown
+    assert not Reason("the seed", ("thesis-2nn-draws/B10-*", "niid")).is_shown
+    with pytest.raises(AssertionError, match="there is no cell nowhere"):
+        _ = Reason("the seed", ("nowhere",)).is_shown
+
+    runs["thesis-2nn-draws"]["B10-s1"] = record(accuracy=[0.9] * 5)
+    far = {"document": "d", "name": "n", "group": "thesis-2nn-draws", "what": "w"}
+    far |= {"measure": {"target": 0.97}, "paper": {"B10": 2}}
+    for shown_by, count_as in (("thesis-2nn-draws", "with a reason"), ("niid", "no reason yet")):
+        reasons = {"B*": {"text": "the seed", "shown_by": [shown_by]}}
+        (row,) = Table.parse({**far, "reasons": reasons}).rows()
+        assert row.count_as == f"outside, {count_as}"
+
+
+def test_a_claim_says_of_how_many_runs_and_rounds_its_figures_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import tables
+    from tables import Table
+
+    runs = {"largest-s1": record(accuracy=[0.5, 0.9]), "random-s1": record(accuracy=[0.5])}
+    monkeypatch.setattr(tables, "load", lambda group: runs)
+    claim = {"claim": "c", "verdict": "open"}
+    claim["ours"] = (
+        "{largest last accuracy %}, {largest last@1 accuracy %}, {random best accuracy %}"
+    )
+    tree = {"document": "d", "name": "n", "group": "knapsack-norms", "what": "w", "claims": [claim]}
+    (row,) = Table.parse(tree).rows()
+    assert row.ours == "90.00 (in 2 rounds so far), 50.00, 50.00 (in 1 round so far)"
+    assert (row.seeds, row.rounds, row.hours) == ("2 of 6", 3, 1.0)
+
+
+def test_a_best_accuracy_is_shown_with_the_last_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    import tables
+    from tables import Table
+
+    monkeypatch.setattr(tables, "load", lambda group: {"q1-s1": record(accuracy=[0.7, 0.1])})
+    tree = {"document": "d", "name": "n", "group": "q-synthetic", "what": "w"}
+    tree |= {"measure": {"what": "best", "unit": "%"}, "paper": {"q1": 90}}
+    (row,) = Table.parse(tree).rows()
+    assert row.ours == "70.00, last 10.00 so far"
 
 
 def test_a_record_is_written_and_read_again(
