@@ -73,6 +73,7 @@ from layers.logic import Update as Update
 from layers.logic import Verdict as Verdict
 from layers.logic import single_lanes as single_lanes
 from layers.logic.aggregators.buffers import BufferMean as BufferMean
+from layers.logic.aggregators.buffers import BufferMedian as BufferMedian
 from layers.logic.algorithms.knapsack.reported_times import ReportedTimes as ReportedTimes
 from layers.logic.clock.availability import Availability as Availability
 from layers.logic.clock.availability import Presence as Presence

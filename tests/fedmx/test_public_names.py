@@ -22,7 +22,7 @@ WRITTEN_WITH = {
     "checks": "Logic Parts LogicError",
     "codecs": "Codec CodecServerHalf CodecClientHalf",
     "selectors": "Selector Plan Population PendingOffers Offer Verdict Question single_lanes",
-    "aggregators": "Aggregator Contribution AGGREGATE BufferMean ServerState",
+    "aggregators": "Aggregator Contribution AGGREGATE BufferMean BufferMedian ServerState",
     "training": "Trainer LocalSgd Mask",
     "presets": "Preset settings_of_parts",
     "models": "build_model",

@@ -41,7 +41,7 @@ class GeometricMedian(Aggregator):
     It begins at the coordinate-wise median, so that a far outlier does not take many iterations to
     leave. It ends when the sum is within a relative 1e-9 of the least one. While clients of less
     than half of the weight are arbitrary, z stays near the honest ones. All updates are held in
-    memory; buffers are averaged as in FedAvg.
+    memory. Buffers are the coordinate-wise median of all, with equal weights.
 
     Attributes:
         iterations: at most; some dozens are enough, but where the median is close to an update.
@@ -53,6 +53,7 @@ class GeometricMedian(Aggregator):
     weights: Literal["uniform", "samples"] = "uniform"
 
     each_client = True
+    robust = True
 
     def __post_init__(self) -> None:
         if self.iterations < 1:
@@ -60,7 +61,7 @@ class GeometricMedian(Aggregator):
 
     def init(self, state: ServerState) -> StoredUpdates:
         """Start with nothing."""
-        return StoredUpdates.of(state)
+        return StoredUpdates()
 
     def add(self, total: StoredUpdates, contribution: Contribution) -> StoredUpdates:
         """Keep one update."""
@@ -71,7 +72,7 @@ class GeometricMedian(Aggregator):
         shares = np.array(total.samples if self.weights == "samples" else [1.0] * len(total.deltas))
         vectors = [np.asarray(delta) for delta in total.deltas]
         z = geometric_median(vectors, shares / shares.sum(), self.iterations)
-        return total.applied(z, state)
+        return total.applied(z, coordinate_median(total.buffers), state)
 
 
 def geometric_median(

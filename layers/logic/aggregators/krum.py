@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from layers.logic.aggregators.median import coordinate_median
 from layers.logic.aggregators.stored_updates import StoredUpdates, blocks
 from layers.logic.aggregators.sums import add_scaled
 from layers.logic.core.aggregator import Aggregator, Contribution
@@ -21,7 +22,8 @@ class Krum(Aggregator):
     """w + the update with the least score, the sum of squared distances to its nearest neighbours.
 
     Of m updates the m - f - 2 nearest count as neighbours. All updates are held, in memory or on
-    disk; time grows with m^2. Numbers of samples do not count; buffers are averaged as in FedAvg.
+    disk; time grows with m^2. Numbers of samples do not count. Buffers are the coordinate-wise
+    median of all, since a client whose update is chosen may send any buffers beside it.
 
     Attributes:
         byzantine: f, how many clients of a round may be arbitrary; `logic.min_updates` must be
@@ -32,6 +34,7 @@ class Krum(Aggregator):
 
     each_client = True
     by_slices = True
+    robust = True
 
     def __post_init__(self) -> None:
         _check_number(self.byzantine)
@@ -42,7 +45,7 @@ class Krum(Aggregator):
 
     def init(self, state: ServerState) -> StoredUpdates:
         """Start with nothing."""
-        return StoredUpdates.of(state)
+        return StoredUpdates()
 
     def add(self, total: StoredUpdates, contribution: Contribution) -> StoredUpdates:
         """Keep one update."""
@@ -51,12 +54,13 @@ class Krum(Aggregator):
     def finish(self, total: StoredUpdates, state: ServerState) -> ServerState:
         """Return the state with the update of the least score applied."""
         best = int(np.argmin(scores(total.deltas, self.byzantine)))
-        return total.applied(np.asarray(total.deltas[best]), state)
+        buffers = coordinate_median(total.buffers)
+        return total.applied(np.asarray(total.deltas[best]), buffers, state)
 
 
 @dataclass(frozen=True)
 class MultiKrum(Aggregator):
-    """w + the plain mean of the updates with the least scores; see `Krum`.
+    """w + the plain mean of the updates with the least scores; buffers and all else as in `Krum`.
 
     Attributes:
         byzantine: f, how many clients of a round may be arbitrary; `logic.min_updates` must be
@@ -69,6 +73,7 @@ class MultiKrum(Aggregator):
 
     each_client = True
     by_slices = True
+    robust = True
 
     def __post_init__(self) -> None:
         _check_number(self.byzantine)
@@ -81,7 +86,7 @@ class MultiKrum(Aggregator):
 
     def init(self, state: ServerState) -> StoredUpdates:
         """Start with nothing."""
-        return StoredUpdates.of(state)
+        return StoredUpdates()
 
     def add(self, total: StoredUpdates, contribution: Contribution) -> StoredUpdates:
         """Keep one update."""
@@ -95,7 +100,7 @@ class MultiKrum(Aggregator):
         mean = np.zeros(state.weights.size)
         for place in sorted(best):
             add_scaled(mean, total.deltas[place], 1.0)
-        return total.applied(mean / number, state)
+        return total.applied(mean / number, coordinate_median(total.buffers), state)
 
 
 def scores(vectors: Sequence[Vector], byzantine: int) -> np.ndarray:

@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from layers.logic.aggregators.sums import BLOCK, add_scaled
+from layers.logic.aggregators.buffers import BufferMedian
+from layers.logic.aggregators.sums import BLOCK
 from layers.logic.core.aggregator import Aggregator, Contribution
 from layers.logic.core.state import ServerState
 from layers.logic.errors import LogicError
@@ -16,18 +17,20 @@ from layers.logic.errors import LogicError
 class _Votes:
     sign: np.ndarray
     size: np.ndarray
-    buffers: np.ndarray
+    buffers: BufferMedian
     voters: int
-    samples: int
 
 
 @dataclass(frozen=True)
 class MajorityVote(Aggregator):
     """w + s sign(sum_k sign(delta_k)): each client has one vote a parameter, a tie changes nothing.
 
+    Buffers are the coordinate-wise median of all, with equal weights; they are held in memory.
+
     Attributes:
         step: s, the same for each parameter. None: for each parameter the mean of the clients'
-            |delta_k|, which for sign-coded updates is the mean of their scales.
+            |delta_k|, which for sign-coded updates is the mean of their scales; one client can
+            make it as large as `logic.max_update` lets it.
     """
 
     step: float | None = None
@@ -38,10 +41,15 @@ class MajorityVote(Aggregator):
         if self.step is not None and not self.step > 0:
             raise LogicError(f"step must be greater than 0, not {self.step}")
 
+    @property
+    def robust(self) -> bool:  # type: ignore[override]
+        """Whether `step` is set; without it one client decides how far the model moves."""
+        return self.step is not None
+
     def init(self, state: ServerState) -> _Votes:
         """Start with no vote."""
         size = state.weights.size
-        return _Votes(np.zeros(size, np.int32), np.zeros(size), np.zeros(state.buffers.size), 0, 0)
+        return _Votes(np.zeros(size, np.int32), np.zeros(size), BufferMedian(), 0)
 
     def add(self, total: _Votes, contribution: Contribution) -> _Votes:
         """Add one client's votes."""
@@ -51,9 +59,8 @@ class MajorityVote(Aggregator):
             total.sign[part] += np.sign(values).astype(np.int8)
             if self.step is None:
                 total.size[part] += np.abs(values)
-        add_scaled(total.buffers, contribution.buffers, float(contribution.samples))
+        total.buffers.add(contribution)
         total.voters += 1
-        total.samples += contribution.samples
         return total
 
     def finish(self, total: _Votes, state: ServerState) -> ServerState:
@@ -63,8 +70,4 @@ class MajorityVote(Aggregator):
             change *= (total.size / total.voters).astype(np.float32)
         else:
             change *= np.float32(self.step)
-        return replace(
-            state,
-            weights=state.weights + change,
-            buffers=(total.buffers / total.samples).astype(np.float32),
-        )
+        return replace(state, weights=state.weights + change, buffers=total.buffers.median())

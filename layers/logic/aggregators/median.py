@@ -18,16 +18,18 @@ class Median(Aggregator):
     """w + the coordinate-wise median of the updates; all clients have the same weight.
 
     While fewer than half of the clients are arbitrary, every coordinate lies between those of two
-    honest clients. All updates are held, in memory or on disk. Numbers of samples, which a client
-    may invent, do not count; buffers are averaged as in FedAvg.
+    honest clients. This holds for buffers, too. A round has `logic.min_updates` updates at least,
+    and f arbitrary clients need 2 f + 1. All updates are held, in memory or on disk, and buffers in
+    memory. Numbers of samples, which a client may invent, do not count.
     """
 
     each_client = True
     by_slices = True
+    robust = True
 
     def init(self, state: ServerState) -> StoredUpdates:
         """Start with nothing."""
-        return StoredUpdates.of(state)
+        return StoredUpdates()
 
     def add(self, total: StoredUpdates, contribution: Contribution) -> StoredUpdates:
         """Keep one update."""
@@ -35,7 +37,8 @@ class Median(Aggregator):
 
     def finish(self, total: StoredUpdates, state: ServerState) -> ServerState:
         """Return the state with the median applied."""
-        return total.applied(coordinate_median(total.deltas), state)
+        delta = coordinate_median(total.deltas)
+        return total.applied(delta, coordinate_median(total.buffers), state)
 
 
 def coordinate_median(vectors: Sequence[Vector]) -> np.ndarray:

@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from layers.logic.aggregators.buffers import BufferMean
+from layers.logic.aggregators.buffers import BufferMedian
 from layers.logic.aggregators.sums import add_scaled, stepped
 from layers.logic.core.aggregator import Aggregator, Contribution
 from layers.logic.core.state import ServerState
@@ -19,7 +19,7 @@ from layers.logic.numeric.norm import norm
 @dataclass
 class _Sum:
     delta: np.ndarray
-    buffers: BufferMean
+    buffers: BufferMedian
     weight: float = 0.0
 
 
@@ -27,12 +27,14 @@ class _Sum:
 class NormClip(Aggregator):
     """w + sum_k (n_k / n) delta_k min(1, norm / ||delta_k||): no client moves the model far.
 
-    A client of weight a moves the model by at most a times `norm`. Memory is that of one update
-    and the sum.
+    A client of weight a moves the model by at most a times `norm`. Buffers, of which no norm is
+    known beforehand, are the coordinate-wise median of all, with equal weights. Memory is that of
+    one update, the sum and all buffers.
 
     Attributes:
         norm: the largest norm of an update, over all trainable parameters.
-        weights: ``"samples"`` weighs clients by n_k, ``"uniform"`` all alike.
+        weights: ``"samples"`` weighs clients by n_k, which a client may invent, ``"uniform"`` all
+            alike.
     """
 
     norm: float = 1.0
@@ -40,6 +42,7 @@ class NormClip(Aggregator):
 
     each_client = True
     by_slices = True
+    robust = True
 
     def __post_init__(self) -> None:
         if not 0 < self.norm < math.inf:
@@ -47,7 +50,7 @@ class NormClip(Aggregator):
 
     def init(self, state: ServerState) -> _Sum:
         """Start with nothing."""
-        return _Sum(np.zeros(state.weights.size), BufferMean(state))
+        return _Sum(np.zeros(state.weights.size), BufferMedian())
 
     def add(self, total: _Sum, contribution: Contribution) -> _Sum:
         """Add one clipped update."""
@@ -62,4 +65,4 @@ class NormClip(Aggregator):
     def finish(self, total: _Sum, state: ServerState) -> ServerState:
         """Return the state with the mean applied."""
         total.delta /= total.weight
-        return stepped(state, total.delta, total.buffers.mean())
+        return stepped(state, total.delta, total.buffers.median())

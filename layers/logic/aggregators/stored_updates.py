@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from layers.logic.aggregators.buffers import BufferMean
 from layers.logic.aggregators.sums import stepped
 from layers.logic.core.aggregator import Contribution
 from layers.logic.core.state import ServerState
@@ -22,30 +21,26 @@ class StoredUpdates:
     """The fold of a rule that cannot work on a sum: it holds all updates, in memory or on disk.
 
     Attributes:
-        buffers: the mean of the non-trainable state.
         deltas: float32 (d,) each, in the order of the plan.
+        buffers: float32 (b,) each, in memory.
         samples: of each.
     """
 
-    buffers: BufferMean
     deltas: list[Vector] = field(default_factory=list)
+    buffers: list[np.ndarray] = field(default_factory=list)
     samples: list[int] = field(default_factory=list)
-
-    @classmethod
-    def of(cls, state: ServerState) -> StoredUpdates:
-        """Return the fold before the first update."""
-        return cls(BufferMean(state))
 
     def add(self, contribution: Contribution) -> StoredUpdates:
         """Keep one more update."""
-        self.buffers.add(contribution)
         self.deltas.append(contribution.delta)
+        # A view of the message, however small, would keep all of its memory.
+        self.buffers.append(contribution.buffers.copy())
         self.samples.append(contribution.samples)
         return self
 
-    def applied(self, delta: np.ndarray, state: ServerState) -> ServerState:
-        """Return the state moved by `delta` (d,), with the mean of the buffers."""
-        return stepped(state, delta, self.buffers.mean())
+    def applied(self, delta: np.ndarray, buffers: np.ndarray, state: ServerState) -> ServerState:
+        """Return the state moved by `delta` (d,), with the `buffers` (b,) in float32."""
+        return stepped(state, delta, buffers.astype(np.float32))
 
 
 def blocks(vectors: Sequence[Vector]) -> Iterator[tuple[slice, np.ndarray]]:

@@ -14,9 +14,17 @@ from tests.logic.quadratic import bowls
 CLIENTS = bowls(6, noise=0.3)
 
 
+OWN = {"trimmed-mean": {"trim": 0.2}}  # of five updates one is left out at each end
+
+
 def logic_of(name: str, **changed):
     settings = {"training": Training(steps=2), "min_updates": 5, "seed": 7}
-    return a_logic(alone(3, 0, 5, 1, 2, 4), aggregator=AGGREGATORS[name](), **settings, **changed)
+    return a_logic(
+        alone(3, 0, 5, 1, 2, 4),
+        aggregator=AGGREGATORS[name](**OWN.get(name, {})),
+        **settings,
+        **changed,
+    )
 
 
 @pytest.mark.parametrize("name", AGGREGATORS)

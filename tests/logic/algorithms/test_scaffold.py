@@ -10,7 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from layers.logic import PRESETS, Hook, LogicError, Training, run_round
+from layers.logic.aggregators.fedfv import FedFV
+from layers.logic.aggregators.fednova import FedNova
+from layers.logic.aggregators.geometric_median import GeometricMedian
+from layers.logic.aggregators.krum import Krum, MultiKrum
+from layers.logic.aggregators.majority_vote import MajorityVote
 from layers.logic.aggregators.mean import Mean
+from layers.logic.aggregators.median import Median
+from layers.logic.aggregators.norm_clip import NormClip
+from layers.logic.aggregators.q_fedavg import QFedAvg
+from layers.logic.aggregators.trimmed_mean import TrimmedMean
 from layers.logic.algorithms.scaffold.hook import Scaffold
 from layers.logic.hooks.clip import Clip
 from layers.logic.hooks.gradient_reply import GradientReply
@@ -243,6 +252,28 @@ def test_what_would_spoil_the_variates_is_refused_when_the_logic_is_built() -> N
         Scaffold(server_learning_rate=0.0)
     with pytest.raises(LogicError, match="'gradient' or 'step'"):
         Scaffold(correct="velocity")
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        *(GeometricMedian(), Krum(), MajorityVote(0.1), Median(), MultiKrum()),
+        *(NormClip(), TrimmedMean(0.2)),
+    ],
+    ids=repr,
+)
+def test_a_rule_that_bears_arbitrary_clients_is_refused_beside_variates_that_do_not(rule) -> None:
+    with pytest.raises(LogicError, match="sums every client's control variate") as no:
+        a_logic(alone(0), aggregator=rule, hooks=[Scaffold()], min_updates=5)
+    assert type(rule).__name__ in str(no.value)
+    assert "mean" in str(no.value)
+    assert "\n" not in str(no.value)
+    a_logic(alone(0), aggregator=rule, min_updates=5)
+
+
+@pytest.mark.parametrize("rule", [Mean(), FedNova(), QFedAvg(), FedFV(), MajorityVote()], ids=repr)
+def test_a_rule_that_bears_no_arbitrary_client_is_accepted_beside_the_variates(rule) -> None:
+    a_logic(alone(0), aggregator=rule, hooks=[Scaffold()])
 
 
 def test_the_preset_averages_alike_or_by_samples() -> None:

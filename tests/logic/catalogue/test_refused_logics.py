@@ -113,6 +113,21 @@ PAIRS = {
         "min_updates to 5",
         lambda: logic(aggregator=[("multi-krum", {})], min_updates=5),
     ),
+    "trimmed-mean that trims nobody": (
+        lambda: logic(aggregator=[("trimmed-mean", {})], min_updates=9),
+        "min_updates to 10",
+        lambda: logic(aggregator=[("trimmed-mean", {})], min_updates=10),
+    ),
+    "trimmed-mean where no update may come": (
+        lambda: logic(aggregator=[("trimmed-mean", {"trim": 0.2})], min_updates=0),
+        "min_updates to 5",
+        lambda: logic(aggregator=[("trimmed-mean", {"trim": 0.0})], min_updates=0),
+    ),
+    "scaffold beside a robust rule": (
+        lambda: logic(aggregator=[("median", {})], hooks=[("scaffold", {})]),
+        "undoes what Median does against arbitrary clients",
+        lambda: logic(aggregator=[("median", {})], hooks=[("fedprox", {})]),
+    ),
     "fednova that knows no proximal term": (
         lambda: nova(0.0, 0.25),
         "FedNova's mu is 0.0, and that of the hook fedprox 0.25",
@@ -275,7 +290,7 @@ def test_what_cannot_work_is_refused_and_what_is_next_to_it_is_not(name) -> None
 
 @pytest.mark.parametrize("name", AGGREGATORS)
 def test_lanes_of_several_clients_are_for_rules_that_need_no_single_update(name) -> None:
-    rule = AGGREGATORS[name]()
+    rule = AGGREGATORS[name](**({"trim": 0.2} if name == "trimmed-mean" else {}))
     for selector in (Fixed(((0, 1), (2,), (3,), (4,))), alone(0, 1, 2, 3, 4)):
         logic = a_logic(selector, aggregator=rule, min_updates=5)
         peers = MemoryPeers(logic, CLIENTS)

@@ -82,8 +82,15 @@ class Scaffold(Hook):
         """Check that no codec makes the update smaller, unless `dense` says that this is meant.
 
         Raises:
-            LogicError: a codec does.
+            LogicError: a codec does, or the aggregator is robust, which the sum of the variates
+                is not.
         """
+        if logic.aggregator.robust:
+            raise LogicError(
+                f"Scaffold sums every client's control variate as it is sent, and so undoes what "
+                f"{type(logic.aggregator).__name__} does against arbitrary clients; use scaffold "
+                "with an aggregator that is not robust, such as mean, or leave scaffold out"
+            )
         codecs = [hook for hook in logic.hooks if hook.encodes_update]
         lossy = [type(hook).__name__ for hook in codecs if not isinstance(hook, GradientReply)]
         if lossy and not self.dense:
