@@ -1,7 +1,7 @@
 """Stepping back: a model that clients cannot train on is replaced by an earlier one.
 
 Who sent it is not known. So the clients whose updates counted since then are suspected, the one
-with the largest value first, and that one is not asked any more.
+that changed weights or buffers most first, and that one is not asked any more.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class StepBack:
         round: the round that failed.
         to: the run goes on from the state after this round.
         reason: why the round failed.
-        suspects: the clients whose updates counted since `to`, the largest value first.
+        suspects: the clients whose updates counted since `to`, the largest update first.
         excluded: the clients that are not asked any more from now on.
     """
 
@@ -62,8 +62,8 @@ class StepsBack:
 
     Attributes:
         steps: the steps, the first one first.
-        largest: by round, the clients with the largest values in their accepted updates, and these
-            values, the largest first.
+        largest: by round, the clients whose accepted updates go farthest, and how far they go,
+            the largest first.
     """
 
     steps: list[StepBack] = field(default_factory=list)

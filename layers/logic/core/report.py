@@ -62,7 +62,7 @@ class ClientReport:
         times: its times; None for a client outside of the plan.
         offer: its offer, whatever the verdict; None without an offer.
         code: ``"cannot-train"`` if it could not train on the model that it was sent; else empty.
-        peak: the largest absolute value of its accepted update.
+        peak: how far its accepted update goes, in weights or in buffers (see `check_content`).
     """
 
     client: int

@@ -203,7 +203,7 @@ class Collection:
             self.outcomes[client] = ClientReport(client, "lost", reason)
 
     def _decode(self, update: Update, task: Task, lane: Lane) -> tuple[Update, float]:
-        """Return an update, checked and decoded, and its largest absolute value.
+        """Return an update, checked and decoded, and how far it goes (see `check_content`).
 
         Raises:
             Rejected: it fails a check.

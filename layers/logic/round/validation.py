@@ -73,7 +73,9 @@ def check_content(
     """Check the decoded vectors against those of the global model, and the metrics.
 
     Returns:
-        The largest absolute value of the update.
+        How far the update goes, 0 or more, by which updates are compared: the largest absolute
+        value of the update as a share of that of the weights plus 1, or, if that is more, the root
+        of the same share of what the client changed in the buffers.
 
     Args:
         update: the decoded update.
@@ -111,7 +113,8 @@ def check_content(
             if not np.isfinite(weights + update.delta).all():
                 raise Rejected("update that is finite, but makes a model that is not")
     _check_metrics(update.metrics)
-    return peak
+    changed = largest(np.subtract(update.buffers, buffers, dtype=np.float64))
+    return max(peak / (peak_before + 1), math.sqrt(changed / (largest(buffers) + 1)))
 
 
 def check_model(

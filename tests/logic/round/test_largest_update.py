@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -123,3 +124,41 @@ def test_a_control_variate_is_bounded_as_an_update_is() -> None:
 def test_a_bound_is_above_zero_and_finite_or_none(most) -> None:
     with pytest.raises(LogicError, match="max_update must be above 0"):
         a_logic(alone(0), max_update=most)
+
+
+@pytest.mark.parametrize(
+    ("lie", "most"),
+    [
+        ({"delta": np.full(3, 900, np.float32)}, 1000.0),
+        ({"buffers": np.full(1, 1e5, np.float32)}, 1000.0),
+        ({"buffers": np.full(1, -3e38, np.float32)}, None),
+    ],
+    ids=repr,
+)
+def test_who_moves_weights_or_buffers_most_has_the_largest_update(lie, most) -> None:
+    logic = a_logic(alone(0, 1, 2), max_update=most)
+    peers = MemoryPeers(logic, CLIENTS, forge=lying(1, **lie))
+    _, report = run_round(a_state(logic, WEIGHTS), peers, logic)
+    assert report.of("accepted") == (0, 1, 2)
+    assert max(report.clients, key=lambda one: one.peak).client == 1
+    assert all(math.isfinite(one.peak) for one in report.clients)
+
+
+def test_buffers_count_by_what_a_client_changes_and_by_the_root_of_it() -> None:
+    """Honest buffers of any size, such as variances of thousands, hide no large update."""
+    logic = a_logic(alone(0, 1, 2), max_update=1000.0)
+    kept = np.full(1, 40_000, np.float32)
+    peers = MemoryPeers(
+        logic,
+        CLIENTS,
+        forge=lambda update: [
+            replace(
+                update,
+                delta=np.full(3, 30 if update.client == 2 else 0.1, np.float32),
+                buffers=kept + np.float32(400),
+            )
+        ],
+    )
+    state = replace(a_state(logic, WEIGHTS), buffers=kept)
+    _, report = run_round(state, peers, logic)
+    assert [one.peak for one in report.clients] == pytest.approx([0.1, 0.1, 10], abs=0.1)
