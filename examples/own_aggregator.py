@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedmx import AGGREGATE, Aggregator, BufferMean, Contribution, LogicError, ServerState
+from fedmx import AGGREGATE, Aggregator, BufferMedian, Contribution, LogicError, ServerState
 
 
 class Total:
@@ -15,7 +15,7 @@ class Total:
         self.centre = state.memory.get(AGGREGATE, {}).get("centre", zero)  # the last round's step
         self.clipped = zero.astype(np.float64)
         self.clients = 0
-        self.buffers = BufferMean(state)
+        self.buffers = BufferMedian()
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,7 @@ class CenteredClip(Aggregator):
 
     radius: float = 1.0
     each_client = True  # of a lane of several clients only the sum is known
+    robust = True  # hooks that would undo this, such as scaffold, refuse to work beside it
 
     def __post_init__(self) -> None:
         if not self.radius > 0:
@@ -42,5 +43,5 @@ class CenteredClip(Aggregator):
     def finish(self, total: Total, state: ServerState) -> ServerState:
         step = total.centre + (total.clipped / total.clients).astype(np.float32)
         memory = {**state.memory, AGGREGATE: {"centre": step}}
-        weights, buffers = state.weights + step, total.buffers.mean()
+        weights, buffers = state.weights + step, total.buffers.median()
         return replace(state, weights=weights, buffers=buffers, memory=memory)
