@@ -131,8 +131,8 @@ class RemoteClients:
         """
         if self._entered == 0:
             raise FedmxError("the server does not listen; run its rounds inside `with server:`")
-        self._tasks.end_tasks()  # a round that ended with an error may have left tasks
-        self._outstanding = self._tasks.outstanding = self._sessions.outstanding = {}
+        self._tasks.leave()  # a round that ended with an error may have left tasks
+        self._outstanding = self._sessions.outstanding = {}
         self._sessions.poll()
         log_timer = LogTimer(0.0)
         self._waiting = ("clients", time.time())
@@ -145,7 +145,7 @@ class RemoteClients:
                 return dict(self._sessions.membership.samples)
             if log_timer.due():
                 self._log_missing_clients(needed)
-            self._tasks.report(self._sessions.next_event(TICK_S))
+            self._tasks.keep(self._sessions.next_event(TICK_S))
 
     def samples_of(self, client: int) -> int:
         """Return the number of samples in the client's last `Ready`; 0: there was none."""
@@ -174,7 +174,9 @@ class RemoteClients:
         self._timer_s = math.inf
         for client, task in outstanding.items():  # in flight since an earlier round
             self._sessions.membership.expect(client)
-            if client in self._sessions.reconnected:
+            if client in self._tasks.kept:
+                self._patience.pause(client)
+            elif client in self._sessions.reconnected:
                 self._sessions.send_task(task)
         self._sessions.reconnected.clear()
 
@@ -225,6 +227,11 @@ class RemoteClients:
     ) -> Generator[Offer | Update | ClientLost | StateLost | TimerFired, None, None]:
         log_timer = LogTimer(LOG_WAIT_S)
         membership, outstanding = self._sessions.membership, self._outstanding
+        # Before any limit is looked at: these came in time.
+        while (kept := self._tasks.take_kept()) is not None:
+            self._tasks.end_task(kept.client)
+            yield kept
+            kept = None  # so that nothing keeps its arrays
         while outstanding and self._clock.left_s > 0:
             timer_left_s = self._timer_s - self._clock.elapsed_s
             event = self._tasks.of_round(

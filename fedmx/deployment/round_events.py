@@ -6,8 +6,11 @@ import math
 from collections.abc import Mapping
 
 from fedmx.deployment.client_sessions import ClientEvent, ClientSessions, identity
+from fedmx.protocol.messages import CODEC
 from layers.logic import Answer, ClientLost, Offer, StateLost, Task, Update
 from layers.logic.clock import RealClock
+
+KEPT_BYTES = 64_000_000  # of updates that are kept between two rounds, of all clients
 
 
 class RoundEvents:
@@ -21,22 +24,86 @@ class RoundEvents:
         round: the round under way.
         outstanding: a view of the round's tasks.
         ended_rounds: by client, the last round of which its task ended.
+        kept: by client, what has ended its task in flight since the last round.
     """
 
     def __init__(self, sessions: ClientSessions, clock: RealClock) -> None:
         self.outstanding: Mapping[int, Task] = {}
         self.ended_rounds: dict[int, int] = {}
+        self.kept: dict[int, Update | ClientLost] = {}
         self._sessions = sessions
         self._clock = clock
         self.round = 0
         self._late: set[int] = set()  # clients whose task has ended, and that may still answer it
         self._offered: set[int] = set()  # the clients that have offered in this round
+        self._in_flight: dict[int, Task] = {}  # without vectors, since the last round was left
+        self._kept_bytes = 0
 
     def begin(self, round: int, outstanding: Mapping[int, Task]) -> None:
-        """Begin a round."""
+        """Begin a round; what was kept and is not for it has come too late.
+
+        Args:
+            round: number of the round.
+            outstanding: a view of its tasks, which are at first those in flight that it accepts.
+        """
         self.round = round
         self._offered.clear()
+        self._in_flight.clear()
         self.outstanding = outstanding
+        for client, event in list(self.kept.items()):
+            task = outstanding.get(client)
+            barred = client in self._sessions.membership.barred
+            if barred or task is None or task.round != event.round:
+                self._take(client)
+                if not barred:
+                    self.report(event)
+
+    def leave(self) -> None:
+        """Leave the round; what is outstanding may be in flight until the next one begins."""
+        self.end_tasks()
+        for client, task in self.outstanding.items():
+            self._in_flight[client] = task.without_vectors()
+        self.outstanding = {}
+
+    def keep(self, event: ClientEvent | None) -> None:
+        """Keep what ends a task in flight for the next round, and report any other event.
+
+        This is for events between rounds. A client sends such an update once, and is not asked for
+        it again while it stays connected. Of each client one is kept at most. An update for which
+        there is no memory is dropped, and its client asked for it again in the next round.
+        """
+        if event is None or isinstance(event, Answer):
+            self.report(event)
+            return
+        client = event.client
+        task = self.outstanding.get(client, self._in_flight.get(client))
+        to_be_asked = self._sessions.reconnected
+        if task is None or task.round != event.round or client in self.kept.keys() | to_be_asked:
+            self.report(event)
+        elif isinstance(event, StateLost):  # it was not sent its task, and may have the update
+            to_be_asked.add(client)
+        elif isinstance(event, Offer):
+            self.report(event)
+        elif self._kept_bytes + (size := _size_of(event)) > KEPT_BYTES:
+            to_be_asked.add(client)
+        else:
+            self._late.discard(client)
+            self.kept[client] = event
+            self._kept_bytes += size
+            if isinstance(event, Update) and not _says_nothing(event):
+                self._sessions.memory_rounds[client] = {task.last_accepted_round, task.round}
+
+    def take_kept(self) -> Update | ClientLost | None:
+        """Return a kept event of the round under way, and keep it no longer; None: there is none.
+
+        The client's memory is known since it came, and may have changed since then.
+        """
+        return self._take(next(iter(self.kept))) if self.kept else None
+
+    def _take(self, client: int) -> Update | ClientLost:
+        event = self.kept.pop(client)
+        self._kept_bytes -= _size_of(event)
+        return event
 
     def sent(self, task: Task) -> None:
         """Take note that a task is sent; a round may be run again."""
@@ -48,6 +115,9 @@ class RoundEvents:
         for client in sorted(self._late):
             self._sessions.listener.disconnect(identity(client), reason)
         self._late.clear()
+        self._in_flight.clear()
+        self.kept.clear()
+        self._kept_bytes = 0
 
     def of_round(self, event: ClientEvent | None) -> Offer | Update | ClientLost | StateLost | None:
         """Return the event if it belongs to the round under way; otherwise report it."""
@@ -123,6 +193,11 @@ class RoundEvents:
 def _says_nothing(event: Offer | Update) -> bool:
     """Return whether the client has not trained, so that its memory is as before."""
     return math.isnan(event.norm) if isinstance(event, Offer) else event.cannot_train
+
+
+def _size_of(event: Update | ClientLost) -> int:
+    """Return the bytes of an update as a message; 0 for a loss, whose text is short."""
+    return CODEC.encode(event).size if isinstance(event, Update) else 0
 
 
 def _kind_of(event: ClientEvent) -> str:

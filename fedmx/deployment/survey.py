@@ -29,7 +29,7 @@ def ask_all(
 
     Args:
         sessions: the clients' sessions.
-        tasks: reports events that do not belong to this question.
+        tasks: keeps or reports events that do not belong to this question.
         patience: how long a client that is connected may be silent.
         question: the question.
         clients: whom to ask.
@@ -53,7 +53,7 @@ def ask_all(
             else:
                 rejections.add(f"client {event.client}: no answer: {event.reason}")
         else:
-            tasks.report(event)
+            tasks.keep(event)
         for client in membership.expire():
             asked.pop(client, None)
         if time.monotonic() - began > limit_s:

@@ -332,6 +332,43 @@ class _Asks(ServerHalf):
         return {"still": "there?"}
 
 
+def answer_those_who_ask(client: Scripted, first: Callable[[], None] = lambda: None) -> None:
+    asked = client.expect(Question)
+    first()
+    slots: Any = {"0:Asks": {"still": "yes"}}
+    client.say(Answer(client.client, asked.name, {}, asked.round, slots))
+
+
+def test_an_update_in_flight_that_comes_during_a_question_is_accepted_in_the_next_round(
+    certificates: Certificates,
+) -> None:
+    server = listening(certificates, last=2, wait_for=2, selector=Patient(), hooks=[Asks()])
+    assert isinstance(server.network, RemoteClients)
+    tasks, question_is_open = server.network._tasks, threading.Event()
+
+    def is_asked(client: Scripted) -> None:
+        def late_update_is_there() -> None:
+            question_is_open.set()
+            until(lambda: 1 in tasks.kept, lambda: "the update of client 1 is not kept")
+
+        client.say(update_of(client.task()))
+        answer_those_who_ask(client, late_update_is_there)
+        client.say(update_of(client.task()))
+        answer_those_who_ask(client)
+
+    def comes_late(client: Scripted) -> None:
+        task = client.task()
+        assert question_is_open.wait(60)
+        client.say(update_of(task))
+        answer_those_who_ask(client)
+
+    with server, fleet(server, certificates, {0: is_asked, 1: comes_late}) as clients:
+        first, second = server.rounds()
+    assert (first.participants, second.participants) == ((0,), (0, 1))
+    assert (first.rejected_connections, second.rejected_connections) == ((), ())
+    assert len(clients[1].tasks) == 1
+
+
 @pytest.mark.parametrize(
     ("settings", "participants"),
     [({"selector": OneLane()}, (0,)), ({"hooks": [Asks()]}, (0, 1))],
@@ -350,9 +387,7 @@ def test_nobody_waits_for_a_client_that_was_gone_for_good_before_it_was_asked(
         until(lambda: 1 not in there.samples, lambda: "client 1 is still expected")
         client.say(update_of(task))
         if "hooks" in settings:
-            asked = client.expect(Question)
-            slots: Any = {"0:Asks": {"still": "yes"}}
-            client.say(Answer(client.client, asked.name, {}, asked.round, slots))
+            answer_those_who_ask(client)
 
     server = listening(certificates, wait_for=2, rejoin_s=0.1, **settings)
     assert isinstance(server.network, RemoteClients)
