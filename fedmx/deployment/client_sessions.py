@@ -75,6 +75,11 @@ class ClientSessions:
         violations: how many protocol violations a client may have in a round before it is
             disconnected.
         log_lines: how many lines a minute the log may have about one client.
+        max_samples: the most samples that a client may announce, or those of each client; None: any
+            number. The server cannot see a client's samples, and an update may count for as many as
+            were announced. A client that announces more is refused. It is not counted for fewer,
+            since its user would not know, and hooks and selectors would go by another number than
+            the client does.
 
     Attributes:
         membership: which clients are ready, and which may still reconnect.
@@ -99,6 +104,7 @@ class ClientSessions:
         assets: Sequence[AssetFile] = (),
         violations: int = MOST_VIOLATIONS,
         log_lines: int = LOG_LINES,
+        max_samples: int | Mapping[int, int] | None = None,
     ) -> None:
         self.listener = listener
         self.clients = clients
@@ -112,6 +118,7 @@ class ClientSessions:
         self.reconnected: set[int] = set()
         self.questions: dict[int, Question] = {}
         self.asset_sender = AssetSender(assets, listener)
+        self._max_samples = MOST_SAMPLES if max_samples is None else max_samples
         self._setup = dataclasses.replace(setup, assets=self.asset_sender.announced)
         self._events: deque[ClientEvent] = deque()
         self._closing: dict[int, ConnectionRejected] = {}  # connections that will be closed
@@ -372,14 +379,22 @@ class ClientSessions:
                 "it is ready for another run, as another client, with other assets, with the "
                 "memory of too many rounds, or with an impossible number"
             )
-            self._report(f"client {client}", reason)
-            self.listener.disconnect(identity(client), reason, final=True)
+            self._send_away(client, reason)
+            return
+        most = self._max_samples
+        most = most if isinstance(most, int) else most.get(client, 0)
+        if ready.samples > most:
+            self._send_away(
+                client,
+                f"it announces {ready.samples} samples, and network.max_samples allows {most}; "
+                "give it no more, or raise the bound at the server",
+            )
             return
         before = self.membership.join(client, ready.samples)
         what = "joined" if before is None else "is back"
         who = f"client {client}"
         self.log.info(who, "client %d %s with %d samples", client, what, ready.samples)
-        if before not in (None, ready.samples):
+        if before not in (None, ready.samples):  # a client's data may grow, or be other ones
             self.log.warning(who, "client %d had %d samples before", client, before)
         self.memory_rounds[client] = set(ready.kept)
         if client in self.questions:
@@ -388,6 +403,11 @@ class ClientSessions:
             self.send_task(self.outstanding[client])
         else:
             self.reconnected.add(client)
+
+    def _send_away(self, client: int, reason: str) -> None:
+        """Report why a client cannot take part as it is, and disconnect it for good."""
+        self._report(f"client {client}", reason)
+        self.listener.disconnect(identity(client), reason, final=True)
 
     def _add_lost(self, client: int, reason: str) -> None:
         """Add a `ClientLost` event, if the client has an open task or question."""

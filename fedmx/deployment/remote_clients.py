@@ -57,6 +57,8 @@ class RemoteClients:
         wait_for: how many must be ready before the first round of this process.
         at_least: how many must be ready, or may still reconnect, before each further round.
         rejoin_s: seconds that a disconnected client may take to reconnect before it is lost.
+        max_samples: the most samples that a client may announce, or those of each client; None: any
+            number (see `ClientSessions`).
         assets: the files that every client receives before it is ready.
         violations: how many protocol violations a client may have in a round before it is
             disconnected.
@@ -77,6 +79,7 @@ class RemoteClients:
         wait_for: int = 1,
         at_least: int = 1,
         rejoin_s: float = 60.0,
+        max_samples: int | Mapping[int, int] | None = None,
         assets: Sequence[AssetFile] = (),
         violations: int = MOST_VIOLATIONS,
         log_lines: int = LOG_LINES,
@@ -85,7 +88,7 @@ class RemoteClients:
     ) -> None:
         setup = setup or Setup(uuid.uuid4().hex, "", "", 0, (), 0)
         self._sessions = ClientSessions(
-            listener, setup, clients, rejoin_s, assets, violations, log_lines
+            listener, setup, clients, rejoin_s, assets, violations, log_lines, max_samples
         )
         self._wait_for = wait_for
         self._at_least = at_least

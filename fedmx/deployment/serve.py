@@ -63,6 +63,7 @@ def serve(
         shape=assembly.data.dataset.shape,
         classes=assembly.data.dataset.classes,
     )
+    most = network.max_samples
     clients = RemoteClients(
         listener,
         setup,
@@ -70,6 +71,7 @@ def serve(
         wait_for=experiment.clients_awaited,
         at_least=max(experiment.logic.min_updates, 1),
         rejoin_s=network.rejoin_s,
+        max_samples=assembly.sizes() if most == "partition" else most,
         assets=tuple(assembly.assets.values()),
         violations=network.violations,
         log_lines=network.log_lines,

@@ -33,6 +33,14 @@ def _check_all_or_count(value: Any) -> Any:
     raise ValueError(f"must be all or a whole number from 1, not {shown(value)}")
 
 
+def _check_partition_or_count(value: Any) -> Any:
+    if value is None or value == "partition":
+        return value
+    if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= _MAX_COUNT:
+        return value
+    raise ValueError(f"must be partition, null or a whole number from 1, not {shown(value)}")
+
+
 def _check_path(value: Any) -> Any:
     if isinstance(value, str) and (not value or "\0" in value):
         raise ValueError(f"must be a path, not {shown(value)}")
@@ -77,6 +85,12 @@ WholeNumber = Annotated[int, Field(ge=0, le=_MAX_COUNT)]
 CountOrAll = Annotated[
     int | Literal["all"],
     BeforeValidator(_check_all_or_count, json_schema_input_type=Count | Literal["all"]),
+]
+_PartitionOrCount = Annotated[
+    int | Literal["partition"] | None,
+    BeforeValidator(
+        _check_partition_or_count, json_schema_input_type=Count | Literal["partition"] | None
+    ),
 ]
 Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
@@ -219,6 +233,7 @@ class NetworkSection(Section):
     heartbeat_s: Annotated[float, Field(ge=0.1, le=3600)] = 5.0
     rejoin_s: NotNegative = 60.0
     wait_for: CountOrAll = "all"
+    max_samples: _PartitionOrCount = None
     violations: Count = MOST_VIOLATIONS
     log_lines: Count = LOG_LINES
     patience: Positive | None = PATIENCE

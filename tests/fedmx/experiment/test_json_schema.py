@@ -72,6 +72,9 @@ TAKEN = [
     ("logic.max_update", None),
     ("clock.devices", {"name": "range", "samples_per_s": [10, 20]}),
     ("network.wait_for", 3),
+    ("network.max_samples", "partition"),
+    ("network.max_samples", 3),
+    ("network.max_samples", None),
 ]
 
 

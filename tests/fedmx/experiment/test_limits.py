@@ -78,6 +78,7 @@ LIMITS = {
         ),
         "rejoin_s": (60.0, *NOT_NEGATIVE),
         "wait_for": ("all", *COUNT_OR_ALL),
+        "max_samples": (None, (0, -1, MOST + 1, 1.5, True, "all"), (1, MOST, "partition", None)),
         "violations": (10, *COUNT),
         "log_lines": (20, *COUNT),
         "patience": (10.0, *POSITIVE),
