@@ -89,7 +89,7 @@ class ClientSessions:
         memory_rounds: by client, the rounds after which it has its hooks' memory.
         outstanding: a view of the round's tasks of which an update may still come, by client.
         reconnected: the clients that have become ready without an outstanding task since the last
-            round began.
+            round began, or must be asked again in the next one for another reason.
         questions: the unanswered questions of the current survey, by client.
         asset_sender: sends the assets to the clients that lack them.
         log: where events of clients are logged.

@@ -231,7 +231,7 @@ class RemoteClients:
         log_timer = LogTimer(LOG_WAIT_S)
         membership, outstanding = self._sessions.membership, self._outstanding
         # Before any limit is looked at: these came in time.
-        while (kept := self._tasks.take_kept()) is not None:
+        while outstanding and (kept := self._tasks.take_kept()) is not None:
             self._tasks.end_task(kept.client)
             yield kept
             kept = None  # so that nothing keeps its arrays

@@ -462,6 +462,24 @@ def test_kept_updates_that_a_round_did_not_need_are_seen_in_the_one_after_it() -
     assert round.rejections == ()
 
 
+def test_a_kept_update_of_a_round_that_has_enough_comes_too_late() -> None:
+    tasks = {client: a_task(client) for client in (1, 2)}
+    round = Round(list(tasks.values()))
+    in_flight(round)
+    round.sessions._events.extend([an_update(1), an_update(2)])
+    waited(round)
+    round.outstanding = {client: task.without_vectors() for client, task in tasks.items()}
+    round.clients.begin(3, None, round.outstanding, 1.0)
+    seen = []
+    for event in round.clients.events():
+        seen.append(event.client)
+        round.clients.answer([Verdict(2, 2, granted=False)])
+        round.outstanding.clear()
+    assert seen == [1]
+    round.clients.begin(4, None, {}, 0.0)
+    assert round.rejections == ("client 2: its update of round 2 came too late, or again",)
+
+
 def test_the_patience_with_a_client_ends_when_its_update_is_kept() -> None:
     task = a_task(1)
     round = Round([task])
