@@ -12,7 +12,7 @@ import pytest
 from fedmx.deployment import patience as module
 from fedmx.deployment.patience import ANSWERS, LEAST_S, Patience
 from layers.logic import Question
-from tests.fedmx.deployment.test_deployment_waiting import Surveyed, answering
+from tests.fedmx.deployment.test_deployment_surveys import Surveyed, answering
 from tests.fedmx.scripted import Scripted, after_one_round, fleet, honest, listening, update_of
 from tests.network.conftest import Certificates
 
