@@ -197,6 +197,16 @@ class Fixed(Selector):
         return Plan(self.lanes)
 
 
+@dataclass(frozen=True)
+class Buffered(Selector):
+    """The first client that comes back ends a round; stragglers stay in flight and are accepted."""
+
+    def select(self, population, memory, round, rng) -> Plan:
+        idle = [client for client in population.clients if client not in population.in_flight]
+        lanes = tuple((client,) for client in idle)
+        return Plan(lanes, enough=1, late=population.in_flight, keeps_stragglers=True)
+
+
 def alone(*clients: int) -> Fixed:
     """Return a selector of these clients, each in a lane of its own."""
     return Fixed(tuple((client,) for client in clients))

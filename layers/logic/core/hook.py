@@ -65,7 +65,8 @@ class Context:
         client: number of the client; None in the server's `conclude`.
         seed: seed of `rng`, different for each hook, end, round and client.
         run_seed: on a client, seed of `run_rng`, the same in every round.
-        training: how the client trains in this round.
+        training: how the client trains; for a late update, as its task of an earlier round said.
+            Without a client, how the clients of this round train.
         layout: where each tensor lies in the flat vector.
         memory: memory of this half; on the server it can be changed in `on_accepted` and `conclude`
             only, which run in the order of the plan.

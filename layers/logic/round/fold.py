@@ -97,9 +97,15 @@ class Fold:
         if self._pipeline.notes_accepted:
             for update in lane.accepted():
                 self._pipeline.on_accepted(update)
-        contribution = lane.contribution(self._training)
+        contribution = lane.contribution(self._training_of(lane))
         self._total = added(self._aggregator, self._total, contribution, self._round)
         self._contributions += 1
+
+    def _training_of(self, lane: Lane) -> Training:
+        """Return how a lane's client trained; of several clients, how those of the round do."""
+        if len(lane.clients) > 1:
+            return self._training
+        return self._pipeline.training_of(lane.clients[0])
 
 
 def check_by_slices(aggregator: Aggregator) -> None:

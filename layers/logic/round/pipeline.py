@@ -55,6 +55,8 @@ class ServerPipeline:
         self._asset_sizes = asset_sizes
         self._max_update = max_update
         self._training = training
+        # How each client was told to train: a late update comes of an earlier round's task.
+        self._trainings = {one: task.training for one, task in state.in_flight.items()}
         self._layout = layout
         self._seed = seed
         self._shared_seed = derive(seed, "server", state.round + 1)
@@ -72,6 +74,12 @@ class ServerPipeline:
     def memory(self) -> Mapping[str, Memory]:
         """The memory of the halves, by hook; empty for a hook without memory."""
         return self._memory
+
+    def training_of(self, client: int | None) -> Training:
+        """Return how a client trains for its last task; without one, as this round says."""
+        if client is None:
+            return self._training
+        return self._trainings.get(client, self._training)
 
     def warm_up(self) -> ServerState:
         """Return the state before round 1, after every half's `warm_up`."""
@@ -93,12 +101,14 @@ class ServerPipeline:
     def send(self, task: Task) -> Task:
         """Return the task as it is sent."""
         seen(self._watcher, "server", "start", task)
+        self._trainings[task.client] = task.training
         for key, half in self._halves.items():
             context = self._context(key, task.client, False, pass_number=task.pass_number)
             send = watched(self._watcher, "server", key, half.send)
             task = checked(send, task, context, server=True)
             if context.slot:
                 task = replace(task, slots={**task.slots, key: context.slot})
+        self._trainings[task.client] = task.training
         return task
 
     def receive(self, update: Update) -> Update:
@@ -183,7 +193,7 @@ class ServerPipeline:
                 -1 if client is None else client,
                 *again,
             ),
-            training=self._training,
+            training=self.training_of(client),
             layout=self._layout,
             memory=memory if writable else MappingProxyType(memory),
             slot=dict(slot or {}),

@@ -19,7 +19,9 @@ from layers.logic import (
     Training,
     run_round,
 )
+from layers.logic.aggregators.fednova import FedNova
 from layers.logic.aggregators.mean import Mean
+from layers.logic.aggregators.q_fedavg import QFedAvg
 from layers.logic.algorithms.scaffold.hook import Scaffold
 from layers.logic.core.mask import Mask
 from layers.logic.core.plan import Plan
@@ -28,23 +30,21 @@ from layers.logic.hooks.fedprox import FedProx
 from layers.logic.hooks.gradient_reply import GradientReply
 from layers.logic.hooks.sign_sgd import SignSgd
 from layers.logic.hooks.stc import Stc
-from tests.logic.memory_peers import MemoryPeers, a_logic, a_state, alone, run_rounds, same_bits
+from tests.logic.memory_peers import (
+    Buffered,
+    MemoryPeers,
+    a_logic,
+    a_state,
+    alone,
+    run_rounds,
+    same_bits,
+)
 from tests.logic.quadratic import Tensor, bowl
 
 CLIENTS = {client: bowl(np.full(3, float(client + 1)), n=10 * (client + 1)) for client in range(3)}
 
 
 # --- an update of an earlier version of the model --------------------------------------------
-
-
-@dataclass(frozen=True)
-class Buffered(Selector):
-    """The first client that comes back ends a round; stragglers stay in flight and are accepted."""
-
-    def select(self, population, memory, round, rng) -> Plan:
-        idle = [client for client in population.clients if client not in population.in_flight]
-        lanes = tuple((client,) for client in idle)
-        return Plan(lanes, enough=1, late=population.in_flight, keeps_stragglers=True)
 
 
 @dataclass(frozen=True)
@@ -79,6 +79,88 @@ def test_an_update_of_an_earlier_version_is_folded_where_the_plan_accepts_it() -
     np.testing.assert_array_equal(second.weights, [4, 4, 4])  # its delta of 1, from 0
     assert sorted(second.in_flight) == [1, 2]
     assert second.last_accepted == {2: 1, 0: 1}, "the task of client 0 was of round 1"
+
+
+def decaying(round: int) -> float:
+    return 1.0 if round == 1 else 0.1
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"hooks": [GradientReply()]},
+        {"hooks": [Scaffold(), GradientReply()], "max_update": 10.0},
+        {"hooks": [FedProx(0.5)], "aggregator": FedNova(mu=0.5)},
+        {"aggregator": QFedAvg(1.0)},
+    ],
+)
+def test_a_late_update_is_read_with_the_training_settings_of_its_task(settings) -> None:
+    training = Training(steps=2, learning_rate=1.0)
+    ends = []
+    for schedule in (decaying, lambda round: 1.0):
+        logic = a_logic(Buffered(), training=training, learning_rate=schedule, **settings)
+        peers = MemoryPeers(logic, CLIENTS, order=(2, 0, 1))
+        state, _ = run_round(a_state(logic), peers, logic)
+        peers.order = (0, 1, 2)
+        state, report = run_round(ServerState.of_tree(state.tree()), peers, logic)
+        assert report.of("accepted") == (0,), report.clients
+        ends.append(state.weights)
+    assert same_bits(*ends), "client 0 has trained in round 1, whatever the rate in round 2"
+
+
+@dataclass(frozen=True)
+class Slower(Hook):
+    """Client 1 trains at half the rate; writes down the rate that the halves see."""
+
+    seen: list[tuple[str, int, float]] = field(default_factory=list, compare=False)
+
+    def server(self) -> ServerHalf:
+        return _Slower(self.seen)
+
+
+class _Slower(ServerHalf):
+    def __init__(self, seen) -> None:
+        self.seen = seen
+
+    def send(self, task, context):
+        assert context.training.learning_rate == decaying(context.round), "not an earlier one"
+        if task.client != 1:
+            return task
+        return replace(task, training=replace(task.training, learning_rate=0.5))
+
+    def receive(self, update, context):
+        self.seen.append(("receive", update.client, context.training.learning_rate))
+        return update
+
+    def on_accepted(self, update, context):
+        self.seen.append(("accepted", update.client, context.training.learning_rate))
+
+
+@dataclass(frozen=True)
+class Rates(Mean):
+    """The mean; keeps with which rate each contribution was trained."""
+
+    rates: list[float] = field(default_factory=list, compare=False)
+
+    def add(self, total, contribution):
+        self.rates.append(contribution.training.learning_rate)
+        return super().add(total, contribution)
+
+
+def test_halves_and_aggregator_see_how_each_client_was_told_to_train() -> None:
+    hook, aggregator = Slower(), Rates("uniform")
+    logic = a_logic(
+        alone(0, 1),
+        hooks=[hook],
+        aggregator=aggregator,
+        training=Training(steps=1),
+        learning_rate=decaying,
+    )
+    run_rounds(2, a_state(logic), MemoryPeers(logic, CLIENTS))
+    assert aggregator.rates == [1.0, 0.5, 0.1, 0.5]
+    for what in ("receive", "accepted"):
+        rates = [rate for moment, _, rate in hook.seen if moment == what]
+        assert rates == [1.0, 0.5, 0.1, 0.5]
 
 
 def test_a_client_keeps_what_it_remembers_when_its_late_update_is_accepted() -> None:
