@@ -43,6 +43,7 @@ class ServerDownload:
         self._feedback = feedback
         self._checksum: int | None = None
         self._strange: set[int] = set()  # clients that were not sent the global model
+        self._accepted: set[int] = set()
 
     def send(self, task: Task, context: Context) -> Task:
         """Return the task, with the missed changes in the slot if they are less than the model."""
@@ -60,8 +61,13 @@ class ServerDownload:
 
     def on_accepted(self, update: Update, context: Context) -> None:
         """Note which clients keep another model than that of their round."""
+        self._accepted.add(update.client)
         strange = dict(context.memory.get("strange", {}))
-        if update.client in self._strange:
+        if update.round == context.round:
+            other_model = update.client in self._strange
+        else:
+            other_model = context.memory.get("unanswered", {}).get(update.client) == update.round
+        if other_model:
             strange[update.client] = update.round
         elif strange.pop(update.client, None) is None:
             return
@@ -73,6 +79,7 @@ class ServerDownload:
         Raises:
             NotUsable: the aggregated model is not finite.
         """
+        self._note_unanswered(state, context)
         if state.weights is context.start:
             return self._keep(state, context, np.zeros(0, np.uint8))  # no update was accepted
         change = _change(state, context)
@@ -90,6 +97,19 @@ class ServerDownload:
             change -= sent
             context.keep(residual=change)
         return self._keep(state, context, payload)
+
+    def _note_unanswered(self, state: ServerState, context: Context) -> None:
+        """Note whose task brought another model than that of its round and may be answered late."""
+        before = context.memory.get("unanswered", {})
+        waiting = {
+            client: round
+            for client, round in before.items()
+            if client in state.in_flight and state.in_flight[client].round == round
+        }
+        waiting.update(dict.fromkeys(self._strange, context.round))
+        unanswered = {one: waiting[one] for one in sorted(waiting) if one not in self._accepted}
+        if unanswered or before:
+            context.keep(unanswered=unanswered)
 
     def _missed(self, task: Task, context: Context) -> list[np.ndarray] | None:
         """Return the payloads that bring the client's model up to date, or None."""

@@ -162,6 +162,50 @@ def test_in_a_lane_of_several_clients_the_next_gets_the_weights_of_the_one_befor
     assert dense_tasks(peers) == [*first, (2, 1), (2, 0), (3, 0), (4, 2)]
 
 
+@dataclass(frozen=True)
+class Shifted(Hook):
+    """Client 0 trains in the first round on a model of its own."""
+
+    def server(self) -> ServerHalf:
+        return _Shifted()
+
+
+class _Shifted(ServerHalf):
+    def send(self, task, context):
+        if (task.client, task.round) != (0, 1):
+            return task
+        return replace(task, weights=task.weights + np.float32(0.5))
+
+
+@dataclass(frozen=True)
+class Slow(Selector):
+    """Client 0 is in flight until round `until` has ended, and is asked again after it."""
+
+    until: int
+
+    def select(self, population, memory, round, rng) -> Plan:
+        if round == 1 or round > self.until:
+            return Plan(lane_of_its_own(0, 1, 2), enough=2, keeps_stragglers=True)
+        return Plan(lane_of_its_own(1, 2), late=(0,), enough=2, keeps_stragglers=True)
+
+
+@pytest.mark.parametrize("until", [2, 3])
+def test_a_late_client_that_was_sent_another_model_gets_the_servers_model_next(until) -> None:
+    witness = Witness()
+    logic = a_logic(
+        Slow(until), size=SIZE, hooks=[Shifted(), witness, Stc(None, 0.02)], min_updates=0
+    )
+    peers = MemoryPeers(logic, CLIENTS)
+    state = a_state(logic)
+    for round in range(1, until + 3):
+        peers.order = (0, 1, 2) if round >= until else (1, 2, 0)
+        state, report = run_round(ServerState.of_tree(state.tree()), peers, logic)
+        assert (0 in report.of("accepted")) == (round >= until)
+    assert dense_tasks(peers) == [(1, 0), (1, 1), (1, 2), (until + 1, 0)]
+    check(witness)
+    assert not state.memory["2:Stc"]["unanswered"], "no mark outlives its task"
+
+
 def test_a_round_without_updates_changes_no_model() -> None:
     peers, witness = a_run(Stc(), [lane_of_its_own(0, 1)] * 4)
     state, _ = run_rounds(2, a_state(peers.logic), peers)
