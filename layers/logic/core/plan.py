@@ -23,7 +23,8 @@ class Population:
         training: how the clients will train in this round.
         deadline_s: seconds that the round may take; None: no limit.
         over_select: factor by which more clients are asked than are needed, 1 or more.
-        in_flight: the clients that still work on a task of an earlier round.
+        in_flight: the clients that still work on a task of an earlier round: those that the plan of
+            the round before kept or waited for.
         total: N, the number of clients of the experiment; None: of the clients with samples.
     """
 
@@ -84,9 +85,11 @@ class Plan:
         in_turn: whether uploads that cannot overlap follow the order of the plan, each after those
             before it, instead of the order in which they are ready.
         late: clients in flight whose update of an earlier round is accepted in this one; they are
-            folded after the lanes, in this order.
+            folded after the lanes, in this order. Clients in flight that are not named here are in
+            flight no longer, and no later plan can accept their update. Simulations refuse it.
         keeps_stragglers: whether clients that have not returned when `enough` lanes have, or at the
-            deadline, stay in flight, so that the plan of a later round may accept their update.
+            deadline, stay in flight, those of `late` included, so that the plan of the next round
+            may accept their update. Simulations refuse it.
         passes: how many times each lane is gone through: after its last client comes its first
             again, from the weights that the last one returned.
         before_s: virtual seconds that pass before the first task leaves, such as for the selection;

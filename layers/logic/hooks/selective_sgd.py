@@ -40,6 +40,10 @@ class SelectiveSgd(Hook):
     round. This is the paper's account; fedmx claims no privacy beyond it. The client's own model
     has no noise, and what hooks and metrics send besides has none either.
 
+    The noise shows what accuracy it costs. It protects from nobody who has the experiment's seed
+    and the update: it is drawn from that seed, which the server and each client have, so they can
+    draw the same noise and subtract it. Epsilon holds only against those who do not have the seed.
+
     Attributes:
         download: theta_d, the share of the parameters that goes down: those updated most often.
         upload: theta_u, the share of the changes that goes up.
@@ -47,7 +51,7 @@ class SelectiveSgd(Hook):
         threshold: tau, the least change for ``choice: random``.
         clip: gamma, to which a larger change is clipped; None clips nothing.
         epsilon: the budget of one client's upload, above 0, with ``choice: random`` and a clip;
-            None: no noise.
+            it holds only against those who do not have the experiment's seed; None: no noise.
     """
 
     download: float = 1.0

@@ -9,7 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layers.logic import PRESETS, Hook, LogicError, Training, run_round
+from layers.logic import (
+    PRESETS,
+    ClientLost,
+    Hook,
+    LogicError,
+    Plan,
+    Selector,
+    ServerState,
+    Training,
+    run_round,
+)
 from layers.logic.aggregators.fedfv import FedFV
 from layers.logic.aggregators.fednova import FedNova
 from layers.logic.aggregators.geometric_median import GeometricMedian
@@ -103,6 +113,136 @@ def test_the_servers_variate_is_the_mean_of_all_clients(option, cohorts, lost) -
     ]
     total = state.memory[KEY]["sum"]
     np.testing.assert_allclose(total, np.sum(own, axis=0), rtol=1e-5, atol=1e-5)
+
+
+def of_now(peers: MemoryPeers, client: int, state) -> np.ndarray:
+    """Return a client's variate, zero if it began before the variates began anew."""
+    kept = peers.memory(client, state).memory.get(KEY, {})
+    valid = kept.get("since", 0) == state.memory[KEY].get("since", 0)
+    return kept["own"] if "own" in kept and valid else np.zeros(3, np.float32)
+
+
+@given(
+    option=st.sampled_from(["I", "II"]),
+    cohorts=st.lists(st.sets(st.integers(0, 4), min_size=1), min_size=1, max_size=5),
+    losses=st.lists(st.sets(st.integers(0, 4), max_size=2), min_size=5, max_size=5),
+)
+def test_the_variates_add_up_again_after_clients_have_lost_their_memory(
+    option, cohorts, losses
+) -> None:
+    clients = bowls(5)
+    state, ledgers = None, {}
+    everybody = set(clients)
+    for cohort, losing in [*zip(cohorts, losses, strict=False), (everybody, set())]:
+        for client in losing:
+            ledgers.pop(client, None)
+        logic = a_logic(alone(*sorted(cohort)), hooks=[Scaffold(option)])
+        peers = MemoryPeers(logic, clients, ledgers=ledgers)
+        start = a_state(logic) if state is None else ServerState.of_tree(state.tree())
+        state, _ = run_round(start, peers, logic)
+    total = state.memory[KEY]["sum"]
+    own = np.sum([of_now(peers, client, state) for client in clients], axis=0)
+    np.testing.assert_allclose(total, own, rtol=1e-5, atol=1e-4)
+
+
+def drifting():
+    """Return clients of different curvature, and the minimum of their mean."""
+    clients = {k: replace(data, A=np.diag([1.0, 3.0, 2.0][k] * np.ones(3)))
+               for k, data in bowls(3).items()}  # fmt: skip
+    A = np.mean([data.A for data in clients.values()], axis=0)
+    b = np.mean([data.A @ data.b for data in clients.values()], axis=0)
+    return clients, np.linalg.solve(A, b)
+
+
+def local(selector, **settings):
+    return a_logic(
+        selector,
+        aggregator=Mean("uniform"),
+        hooks=[Scaffold()],
+        training=Training(steps=10, learning_rate=0.05),
+        **settings,
+    )
+
+
+@pytest.mark.parametrize("earlier_version", [False, True])
+def test_it_finds_the_optimum_after_a_client_has_lost_its_memory(earlier_version) -> None:
+    clients, optimum = drifting()
+    logic = local(alone(0, 1, 2))
+    peers = MemoryPeers(logic, clients)
+    state, _ = run_rounds(5, a_state(logic), peers)
+    if earlier_version:  # its checkpoints do not say who has sent variates
+        kept = {key: state.memory[KEY][key] for key in ("sum", "clients")}
+        state = replace(state, memory={**state.memory, KEY: kept})
+    del peers.ledgers[1]
+    state, reports = run_rounds(60, state, peers)
+    assert np.linalg.norm(state.weights - optimum) < 1e-4
+    assert [dict(report.numbers) for report in reports[:2]] == [{"lost_variates": 1}, {}]
+
+
+def test_it_finds_the_optimum_after_the_server_went_back_further_than_clients_remember() -> None:
+    clients, optimum = drifting()
+    logic = local(alone(0, 1, 2))
+    peers = MemoryPeers(logic, clients)
+    early, _ = run_rounds(3, a_state(logic), peers)
+    run_rounds(5, early, peers)
+    state, _ = run_rounds(60, early, peers)
+    assert np.linalg.norm(state.weights - optimum) < 1e-4
+
+
+def test_without_a_loss_nothing_travels_but_the_variates() -> None:
+    sent = []
+    logic = local(alone(0, 1, 2))
+    peers = MemoryPeers(logic, bowls(3), forge=lambda update: sent.append(update) or [update])
+    _, reports = run_rounds(3, a_state(logic), peers)
+    assert {key for update in sent for key in update.slots[KEY]} == {"change"}
+    assert {key for task in peers.tasks for key in task.slots.get(KEY, {})} == {"variate"}
+    assert [dict(report.numbers) for report in reports] == [{}, {}, {}]
+
+
+def test_a_late_update_from_before_a_new_beginning_moves_the_model_and_not_the_variates() -> None:
+    @dataclass(frozen=True)
+    class Late(Selector):
+        def select(self, population, memory, round, rng) -> Plan:
+            lanes = ((0,), (1,)) if population.in_flight else ((0,), (1,), (2,))
+            return Plan(lanes, enough=2, late=population.in_flight, keeps_stragglers=True)
+
+    clients, _ = drifting()
+    logic = local(Late(), min_updates=0)
+    peers = MemoryPeers(logic, clients)
+    state, _ = run_round(a_state(logic), peers, logic)
+    del peers.ledgers[0]
+    state, _ = run_round(state, peers, logic)
+    since = state.memory[KEY]["since"]
+    assert (since, sorted(state.in_flight)) == (2, [2])
+    assert not state.memory[KEY]["sum"].any()
+    peers.order, peers.lost = (2, 0), (1,)
+    state, report = run_round(state, peers, logic)
+    assert report.of("accepted") == (0, 2)
+    assert same_bits(state.memory[KEY]["sum"], of_now(peers, 0, state)), "without that of client 2"
+    assert peers.memory(2, state).memory[KEY].get("since", 0) == 0, "so it begins with zero"
+
+
+def test_a_client_that_is_cut_off_between_two_passes_has_lost_its_variate() -> None:
+    @dataclass(frozen=True)
+    class Twice(Selector):
+        def select(self, population, memory, round, rng) -> Plan:
+            return Plan(((0,), (1,), (2,)), passes=2)
+
+    logic = local(Twice())
+    passes = []
+
+    def once(update):
+        passes.append(update.pass_number)
+        if len(passes) > 3 and update.client == 1 and update.round == 1:
+            return [ClientLost(1, 1, "cable cut")]
+        return [update]
+
+    peers = MemoryPeers(logic, bowls(3), forge=once)
+    state, _ = run_rounds(2, a_state(logic), peers)
+    assert state.memory[KEY]["since"] == 2
+    state, _ = run_rounds(2, state, peers)
+    own = np.sum([of_now(peers, client, state) for client in range(3)], axis=0)
+    np.testing.assert_allclose(state.memory[KEY]["sum"], own, rtol=1e-5, atol=1e-4)
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
@@ -233,6 +373,18 @@ def test_an_update_without_a_sound_variate_is_refused(change) -> None:
     assert report.of("rejected") == (1,)
     assert "control variate" in report.clients[1].reason
     assert np.isfinite(state.memory[KEY]["sum"]).all()
+
+
+@pytest.mark.parametrize("since", [-1, 1.5, "1", np.ones(2)])
+def test_an_update_with_a_variate_since_no_round_is_refused(since) -> None:
+    def forge(update):
+        return [replace(update, slots={KEY: {**update.slots[KEY], "since": since}})]
+
+    logic = a_logic(alone(0, 1), hooks=[Scaffold()])
+    peers = MemoryPeers(logic, bowls(2), forge=of_client(1, forge))
+    _, report = run_round(a_state(logic), peers, logic)
+    assert report.of("rejected") == (1,)
+    assert "`since` is not the number of a round" in report.clients[1].reason
 
 
 @dataclass(frozen=True)

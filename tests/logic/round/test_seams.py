@@ -24,7 +24,7 @@ from layers.logic.aggregators.mean import Mean
 from layers.logic.aggregators.q_fedavg import QFedAvg
 from layers.logic.algorithms.scaffold.hook import Scaffold
 from layers.logic.core.mask import Mask
-from layers.logic.core.plan import Plan
+from layers.logic.core.plan import Plan, single_lanes
 from layers.logic.core.trainer import LocalSgd
 from layers.logic.hooks.fedprox import FedProx
 from layers.logic.hooks.gradient_reply import GradientReply
@@ -79,6 +79,26 @@ def test_an_update_of_an_earlier_version_is_folded_where_the_plan_accepts_it() -
     np.testing.assert_array_equal(second.weights, [4, 4, 4])  # its delta of 1, from 0
     assert sorted(second.in_flight) == [1, 2]
     assert second.last_accepted == {2: 1, 0: 1}, "the task of client 0 was of round 1"
+
+
+@dataclass(frozen=True)
+class EverySecond(Selector):
+    """Waits for late updates in every second round only."""
+
+    def select(self, population, memory, round, rng) -> Plan:
+        late = population.in_flight if round % 2 else ()
+        return Plan(
+            ((2,),) if round > 1 else single_lanes((0, 1, 2)), late=late, keeps_stragglers=True
+        )
+
+
+def test_a_client_in_flight_that_a_plan_does_not_name_is_in_flight_no_longer() -> None:
+    logic = a_logic(EverySecond())
+    peers = MemoryPeers(logic, CLIENTS, silent=(0, 1))
+    states = [a_state(logic)]
+    for _ in range(3):
+        states.append(run_round(states[-1], peers, logic)[0])
+    assert [sorted(state.in_flight) for state in states] == [[], [0, 1], [], []]
 
 
 def decaying(round: int) -> float:

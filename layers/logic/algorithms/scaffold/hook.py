@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -21,6 +22,8 @@ VARIATE = "variate"  # c, on its way down
 CHANGE = "change"  # c_i+ - c_i, on its way up
 SUM = "sum"  # of all c_i, on the server: N c
 OWN = "own"  # c_i, on the client
+SINCE = "since"  # the round at whose end all variates began anew with zero; missing: never
+SENDERS = "senders"  # int64, ascending: the clients whose c_i are in the sum
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,11 @@ class Scaffold(Hook):
 
     The client keeps c_i, the server N c. In float32 c travels down and c_i+ - c_i up, so that each
     way has twice the bytes of FedAvg.
+
+    A client that has lost its memory begins again with c_i = 0, while its old c_i would stay in the
+    server's sum for ever, and the model would go to a wrong point. So when the server has asked
+    such a client, all variates begin anew with zero at the end of the round, and the round's record
+    has the number of these clients, `lost_variates`.
 
     Attributes:
         option: how c_i+ is found.
@@ -113,8 +121,18 @@ class _Server(ServerHalf):
     def __init__(self, rate: float) -> None:
         self._rate = np.float32(rate)
         self._changes: np.ndarray | None = None
+        self._accepted = False
+        self._senders: set[int] = set()
+        self._zero: set[int] = set()  # clients without memory: they begin with c_i = 0
+        self._lost: set[int] = set()
 
     def send(self, task: Task, context: Context) -> Task:
+        if not task.last_accepted_round:
+            # In a later pass it has sent a variate already: the one of the pass before.
+            (self._zero if task.pass_number == 1 else self._lost).add(task.client)
+        since = _since(context.memory)
+        if since:
+            context.slot[SINCE] = since
         total = context.memory.get(SUM)
         if total is not None:
             context.slot[VARIATE] = total / np.float32(_clients(context))
@@ -122,6 +140,7 @@ class _Server(ServerHalf):
 
     def receive(self, update: Update, context: Context) -> Update:
         change, most = _checked(context.slot.get(CHANGE), context), context.max_update
+        _since(context.slot)
         rate = context.training.learning_rate  # a variate is a gradient, and an update is eta of it
         above = excess(change, context.start, None if most is None else most / rate)
         if above is not None:
@@ -131,21 +150,61 @@ class _Server(ServerHalf):
         return update
 
     def on_accepted(self, update: Update, context: Context) -> None:
+        self._accepted = True
+        if _since(context.slot) != _since(context.memory):
+            return  # late: the variate that has changed is void by now, on the client as well
+        self._senders.add(update.client)
         # Applied at the end of the round: what is sent must not depend on who has answered so far.
         if self._changes is None:
             self._changes = np.zeros(context.start.size)
         self._changes += _checked(context.slot[CHANGE], context)
 
     def conclude(self, state: ServerState, context: Context) -> ServerState:
-        if self._changes is None:
-            return state
-        # The sum, not c: it stays right when clients join later.
-        total = self._changes + context.memory.get(SUM, 0.0)
-        context.keep(**{SUM: total.astype(np.float32), "clients": _clients(context)})
-        if self._rate == 1:
+        senders = _senders(state, context)
+        lost = self._lost.union(np.intersect1d(list(self._zero), senders).tolist())
+        if lost:
+            self._begin_anew(lost, context)
+        elif self._changes is not None:
+            # The sum, not c: it stays right when clients join later.
+            total = self._changes + context.memory.get(SUM, 0.0)
+            senders = np.union1d(senders, np.array(sorted(self._senders), np.int64))
+            clients = _clients(context)
+            context.keep(**{SUM: total.astype(np.float32), SENDERS: senders, "clients": clients})
+        if self._rate == 1 or not self._accepted:
             return state
         change = self._rate * (state.weights - context.start)
         return replace(state, weights=context.start + change, change=change)
+
+    def _begin_anew(self, lost: set[int], context: Context) -> None:
+        """Set all variates to zero: nobody knows the part in the sum of a client that lost its."""
+        nothing = np.zeros(context.start.size, np.float32)
+        context.keep(
+            **{SUM: nothing, SINCE: context.round, SENDERS: np.zeros(0, np.int64)},
+            clients=_clients(context),
+        )
+        context.record(lost_variates=len(lost))
+
+
+def _senders(state: ServerState, context: Context) -> np.ndarray:
+    """Return the clients whose variates are in the sum, int64, ascending."""
+    senders: np.ndarray | None = context.memory.get(SENDERS)
+    if senders is not None:
+        return senders
+    # Checkpoints of earlier versions have the sum alone.
+    clients = sorted(state.last_accepted) if SUM in context.memory else []
+    return np.array(clients, np.int64)
+
+
+def _since(memory: Mapping[str, Any]) -> int:
+    """Return the round at whose end the variates of a memory or a slot began with zero.
+
+    Raises:
+        Rejected: it is no round.
+    """
+    since = memory.get(SINCE, 0)
+    if not isinstance(since, int) or since < 0:
+        raise Rejected("a control variate whose `since` is not the number of a round")
+    return since
 
 
 def _checked(variate: Any, context: Context) -> np.ndarray:
@@ -170,15 +229,21 @@ class _Client(ClientHalf):
         self._option = option
         self._corrects_step = correct == "step"
         self._first = True  # whether no local step was taken yet
+        self._since = 0
+        self._own: np.ndarray | None = None  # None: zero
         self._variate: np.ndarray | None = None
         self._correction: np.ndarray | None = None
 
     def receive(self, task: Task, context: Context) -> Task:
+        self._since = _since(context.slot)
+        if self._since == _since(context.memory):
+            self._own = context.memory.get(OWN)
+        own = np.float32(0) if self._own is None else self._own
         if VARIATE in context.slot:  # missing until the first round has ended: c is zero
             self._variate = _checked(context.slot[VARIATE], context)
-            self._correction = self._variate - context.memory.get(OWN, np.float32(0))
-        elif OWN in context.memory:
-            self._correction = -context.memory[OWN]
+            self._correction = self._variate - own
+        elif self._own is not None:
+            self._correction = -self._own
         return task
 
     def gradient(self, gradient: np.ndarray, weights: np.ndarray, context: Context) -> None:
@@ -191,9 +256,13 @@ class _Client(ClientHalf):
         self._first = False
 
     def send(self, update: Update, context: Context) -> Update:
-        own: np.ndarray = context.memory.get(OWN, np.zeros_like(update.delta))
+        own = np.zeros_like(update.delta) if self._own is None else self._own
         change = self._change(own, update, context)
         context.slot[CHANGE] = change
+        if self._since:
+            context.slot[SINCE] = self._since
+        if self._since != _since(context.memory):
+            context.keep(**{SINCE: self._since})
         # What the server adds up is what is kept here, rounding included.
         context.keep(**{OWN: own + change})
         return update
