@@ -71,7 +71,7 @@ class EventLog:
         """
         self._write(self._event(wall_time=time.time(), step=round + 1, session_log=self._start))
 
-    def add_round(self, record: Mapping[str, Any], of_hooks: Mapping[str, Any] = {}) -> None:
+    def add_round(self, record: Mapping[str, Any], of_hooks: Mapping[str, float] = {}) -> None:
         """Add the numbers of a round's record; a list counts as its length, and null is left out.
 
         Args:
@@ -83,11 +83,11 @@ class EventLog:
         """
         values = [
             self._summary.Value(tag=tag, simple_value=number)
-            for tag, value in (
-                *((tag, record.get(field)) for tag, field in SCALARS.items()),
-                *((f"hooks/{name}", value) for name, value in of_hooks.items()),
+            for tag, number in (
+                *((tag, _number(record.get(field))) for tag, field in SCALARS.items()),
+                *((f"hooks/{name}", float(value)) for name, value in of_hooks.items()),
             )
-            if (number := _number(value)) is not None
+            if number is not None
         ]
         self._write(
             self._event(

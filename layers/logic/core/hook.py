@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
+from numbers import Real
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -122,8 +123,14 @@ class Context:
         return generator(self.shared_seed, purpose)
 
     def record(self, **numbers: float) -> None:
-        """Add numbers to the round's record; this has an effect in the server's `conclude` only."""
-        self.numbers.update(numbers)
+        """Add numbers to the round's record; this has an effect in the server's `conclude` only.
+
+        Scalars of numpy, and arrays of one value, are numbers, too.
+
+        Raises:
+            TypeError: one is no number, or no float can hold it.
+        """
+        self.numbers.update({name: _recorded(name, one) for name, one in numbers.items()})
 
     def keep(self, **values: Any) -> None:
         """Keep named arrays and numbers in this half's memory.
@@ -137,6 +144,23 @@ class Context:
                 "in the order of the plan, so that the order of arrival changes nothing"
             )
         self.memory.update(values)
+
+
+def _recorded(name: str, value: object) -> float:
+    """Return a value of `record` as a plain number."""
+    one = value.item() if isinstance(value, np.ndarray | np.generic) and value.size == 1 else value
+    try:
+        if isinstance(one, int):
+            float(one)  # TensorBoard takes nothing else
+            return one
+        if isinstance(one, Real):
+            return float(one)
+    except OverflowError:
+        raise TypeError(f"record() takes no number as {name} that a float cannot hold") from None
+    shape = f" and shape {value.shape}" if isinstance(value, np.ndarray) else ""
+    raise TypeError(
+        f"record() takes one number as {name}, not an object of {type(value).__name__}{shape}"
+    )
 
 
 class ServerHalf:

@@ -299,6 +299,64 @@ def test_a_hook_may_change_the_state_after_aggregation() -> None:
     np.testing.assert_allclose(half.weights, (start.weights + full.weights) / 2, rtol=1e-6)
 
 
+@dataclass(frozen=True)
+class Measured(Hook):
+    """Record a value as a number of the round."""
+
+    value: object
+
+    def server(self) -> ServerHalf:
+        return MeasuredServer(self.value)
+
+
+class MeasuredServer(ServerHalf):
+    def __init__(self, value: object) -> None:
+        self.value = value
+
+    def conclude(self, state, context):
+        context.record(drift=self.value)
+        return state
+
+
+@pytest.mark.parametrize(
+    ("value", "number"),
+    [
+        (0.5, 0.5),
+        (3, 3),
+        (True, True),
+        (np.float32(0.5), 0.5),
+        (np.longdouble(0.5), 0.5),
+        (np.int64(3), 3),
+        (np.array(0.5), 0.5),
+        (np.array([[3]]), 3),
+        (float("inf"), float("inf")),
+    ],
+)
+def test_whatever_is_one_number_is_recorded_as_a_plain_number(value, number) -> None:
+    logic = a_logic(alone(0), hooks=[Measured(value)])
+    _, report = run_round(a_state(logic), MemoryPeers(logic, CLIENTS), logic)
+    assert report.numbers == {"drift": number}
+    assert type(report.numbers["drift"]) is type(number)
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (np.ones(3), r"takes one number as drift, not an object of ndarray and shape \(3,\)"),
+        (np.ones(0), "takes one number as drift, not an object of ndarray and shape"),
+        ("0.5", "takes one number as drift, not an object of str"),
+        (None, "takes one number as drift, not an object of NoneType"),
+        ([0.5], "takes one number as drift, not an object of list"),
+        pytest.param(10**400, "takes no number as drift that a float cannot hold", id="huge"),
+    ],
+)
+def test_what_is_not_one_number_is_refused_before_anything_is_recorded(value, said) -> None:
+    logic = a_logic(alone(0), hooks=[Measured(value)])
+    refused = rf"^round 1: MeasuredServer\.conclude failed: TypeError: record\(\) {said}"
+    with pytest.raises(PartFailed, match=refused):
+        run_round(a_state(logic), MemoryPeers(logic, CLIENTS), logic)
+
+
 def test_a_hook_that_hands_everything_on_changes_no_bit() -> None:
     logic, plain = a_logic(alone(0, 1, 2), hooks=[Hook(), Hook()]), a_logic(alone(0, 1, 2))
     state, _ = run_rounds(2, a_state(logic), MemoryPeers(logic, CLIENTS))
