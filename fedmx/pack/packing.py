@@ -19,6 +19,7 @@ from fedmx.run import RunFolder
 from fedmx.run.checksum import document_text
 from fedmx.run.durable import write_bytes_durably
 from fedmx.run.identity import FORMAT, Identity
+from fedmx.shell_line import shell_line
 from layers.compute.data.datasets import Files
 
 
@@ -60,7 +61,7 @@ def pack(
     if folder.status != "done":
         raise PackError(
             f"{folder.path}: the run is not done ({folder.status}); go on with it: "
-            f"fedmx resume {folder.path}"
+            f"{shell_line('fedmx', 'resume', folder.path)}"
         )
     recorded.experiment.require_portable()
     data = recorded.assembly.data

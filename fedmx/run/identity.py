@@ -11,6 +11,7 @@ from typing import Any
 
 from fedmx.run.checksum import read_document, sha256_of, write_document
 from fedmx.run.errors import DamagedError, RunError
+from fedmx.shell_line import shell_line
 
 FORMAT = 2
 FIRST_WITH_CHECKSUMS = 2
@@ -117,7 +118,8 @@ def _not_a_run_reason(path: Path) -> str:
         return "the run is incomplete, it ended before round 1; run the experiment again"
     if (path / "sweep.json").exists():
         return (
-            f"a sweep, not a run; fedmx sweep {path} shows its result or goes on with it; "
+            f"a sweep, not a run; {shell_line('fedmx', 'sweep', path)} shows its result or goes on "
+            f"with it; "
             f"its runs are {path}/*-s*"
         )
     runs = sorted(inner.parent.name for inner in path.glob(f"*/{FILE}"))

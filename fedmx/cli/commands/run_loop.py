@@ -23,6 +23,7 @@ from fedmx.run.json_lines import plain
 from fedmx.server.recorder import recorded
 from fedmx.server.round import Round
 from fedmx.server.server import Server
+from fedmx.shell_line import shell_line
 
 
 @dataclass(frozen=True)
@@ -121,7 +122,7 @@ def print_document(result: Result) -> None:
 def _next_command(folder: RunFolder) -> str:
     """Return the command that goes on after an error: with the run, or with its report."""
     if folder.status == "done":
-        return f"fedmx report {folder.path}"
+        return shell_line("fedmx", "report", folder.path)
     return _resume_command(folder)
 
 
@@ -130,7 +131,7 @@ def _resume_command(folder: RunFolder) -> str:
     from fedmx.experiment.own_code import named_code
 
     code = named_code(folder.path / "experiment.yaml", (), folder.modules_path)
-    return " ".join(["fedmx resume", str(folder.path), *options(code).split()])
+    return shell_line("fedmx", "resume", folder.path, *options(code).split())
 
 
 def _interrupted(server: Server, folder: RunFolder) -> Interrupted:

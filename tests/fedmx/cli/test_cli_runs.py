@@ -10,6 +10,7 @@ import pty
 import re
 import resource
 import select
+import shlex
 import signal
 import subprocess
 import sys
@@ -252,6 +253,16 @@ def test_a_hook_that_raises_is_named_with_its_line(folder: Path) -> None:
         result.err.splitlines()[-1],
     )
     assert RunFolder.open(run).status == "failed"
+
+
+def test_the_command_to_go_on_with_can_be_typed_whatever_the_folder_is_called(folder: Path) -> None:
+    (folder / "fail").touch()
+    said = fedmx(
+        "run", "small.yaml", "--own-modules", "--set", "run.folder=my runs", cwd=folder
+    ).err
+    (run,) = (folder / "my runs").iterdir()
+    words = ["fedmx", "resume", f"my runs/{run.name}", "--own-modules"]
+    assert shlex.split(said.rpartition("; go on with: ")[2]) == words
 
 
 def test_server_and_client_say_what_happens_and_end_at_a_signal(folder: Path) -> None:

@@ -124,9 +124,9 @@ def test_the_command_packs_with_permission_only(folder: Path, file: Path, tmp_pa
 
 
 def test_a_run_that_is_not_done_or_is_damaged_is_not_packed(folder: Path, tmp_path: Path) -> None:
-    copy = shutil.copytree(folder, tmp_path / "copy")
+    copy = shutil.copytree(folder, tmp_path / "a copy")
     (copy / "status.json").unlink()
-    with pytest.raises(PackError, match=r"the run is not done .*; go on with it: fedmx resume"):
+    with pytest.raises(PackError, match=r"the run is not done .*; go on with it: fedmx resume '/"):
         pack(copy, tmp_path / "z.fedmx", modules=["mine"])
     copy = shutil.copytree(folder, tmp_path / "copy2")
     lines = (copy / "clients.jsonl").read_bytes().replace(b'"steps": ', b'"steps": 1', 1)

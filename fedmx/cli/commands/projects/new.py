@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
@@ -10,6 +9,7 @@ from typing import Annotated
 import typer
 
 from fedmx.errors import FedmxError
+from fedmx.shell_line import shell_line
 
 _DATA = ("csv", "images")
 
@@ -52,6 +52,6 @@ def new(
     (kind,) = chosen
     for name in write_project(folder, kind):
         typer.echo(f"{folder}/{name}")
-    go = f"cd {shlex.quote(str(folder))}"
+    go = shell_line("cd", folder)
     install = "" if find_spec("pytest") else "pip install pytest; "
     typer.echo(f"\nRun it:   {go}; {KINDS[kind].command}\nTest it:  {go}; {install}pytest")

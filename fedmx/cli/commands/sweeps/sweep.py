@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,6 +13,7 @@ from fedmx.cli.terminal.json_lines import say
 from fedmx.cli.terminal.options import AsJson, ExecutorName, Overrides, executor_override
 from fedmx.cli.terminal.permission import Modules, OwnModules, allowed_modules, options
 from fedmx.errors import FedmxError
+from fedmx.shell_line import shell_line
 
 if TYPE_CHECKING:
     from fedmx.sweeps.folder import SweepFolder
@@ -213,5 +213,4 @@ def _again(folder: SweepFolder) -> str:
     """Return the command that goes on with a sweep, with what allows the same code again."""
     from fedmx.sweeps.sweep import code_of
 
-    words = ["fedmx sweep", shlex.quote(str(folder.path)), options(code_of(folder))]
-    return " ".join(word for word in words if word)
+    return shell_line("fedmx", "sweep", folder.path, *options(code_of(folder)).split())

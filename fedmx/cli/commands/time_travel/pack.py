@@ -13,6 +13,7 @@ from fedmx.cli.terminal.json_lines import say
 from fedmx.cli.terminal.options import ExecutorName, executor_override
 from fedmx.cli.terminal.permission import Modules, OwnModules, allowed_modules
 from fedmx.cli.terminal.restart import restart_on
+from fedmx.shell_line import shell_line
 
 if TYPE_CHECKING:
     from fedmx.pack import Verification
@@ -127,6 +128,7 @@ def lines(found: Verification) -> list[str]:
     else:
         text.append(f"result:   not run again: {found.reason}")
         if found.code:
-            text.append(f"          read it: fedmx unpack {found.pack} FOLDER")
-            text.append(f"          if you trust it: fedmx verify {found.pack} --trust")
+            text.append(f"          read it: {shell_line('fedmx', 'unpack', found.pack)} FOLDER")
+            trusted = shell_line("fedmx", "verify", found.pack, "--trust")
+            text.append(f"          if you trust it: {trusted}")
     return [one_line(line) for line in text]  # of the pack's own words none makes a line

@@ -1,0 +1,11 @@
+"""A command as it can be typed into a shell."""
+
+from __future__ import annotations
+
+import os
+import shlex
+
+
+def shell_line(*words: str | os.PathLike[str]) -> str:
+    """Return a command of these words; what the shell would take for something else is quoted."""
+    return shlex.join(map(os.fspath, words))
