@@ -8,4 +8,4 @@ import shlex
 
 def shell_line(*words: str | os.PathLike[str]) -> str:
     """Return a command of these words; what the shell would take for something else is quoted."""
-    return shlex.join(map(os.fspath, words))
+    return shlex.join(os.fspath(word) for word in words)
