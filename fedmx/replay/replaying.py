@@ -10,7 +10,7 @@ from typing import Any
 
 from fedmx.replay.part import Part, replay_part, stopping_at
 from fedmx.replay.recorded_run import RecordedRun
-from fedmx.replay.rounds import ReplayedRound, replayed_rounds
+from fedmx.replay.rounds import ReplayedRound, check_part, replayed_rounds
 from fedmx.run import RunError, RunFolder
 from layers.compute.data.datasets import Files
 
@@ -91,6 +91,7 @@ def replay(
         run = RecordedRun.open(run, modules=modules, overrides=overrides, files=files)
     name = run.folder.name
     if round is not None and client is not None:
+        check_part(run, round, client)
         return ReplayReport(name, part=replay_part(run, round, client, stop_at=stop_at))
     stopping: AbstractContextManager[None] = nullcontext()
     if round is not None and stop_at is not None:

@@ -77,7 +77,8 @@ def replayed_rounds(run: RecordedRun, round: int | None = None) -> Iterator[Repl
     updates = updates_of(clients)
     recorded = {(one.get("round"), one.get("client")) for one in clients}
     for number in range(first, last + 1):
-        _check_clients(run, records[number], updates.get(number, {}), recorded)
+        counted = records[number]["participants"]
+        _check_clients(run, number, counted, updates.get(number, {}), recorded)
     with rerun(run, first) as server:
         server.stop = Stop()  # what ended the run may be the real time
         steps = len(server.steps_back.steps)
@@ -86,6 +87,19 @@ def replayed_rounds(run: RecordedRun, round: int | None = None) -> Iterator[Repl
             yield _compared(one, records, updates.get(one.round, {}))
             if one.round >= last and len(server.steps_back.steps) >= steps:
                 return
+
+
+def check_part(run: RecordedRun, round: int, client: int) -> None:
+    """Check that the record of a client's part in a round is not lost.
+
+    Raises:
+        RunError: it is, or those of all clients are.
+    """
+    counted = run.round_records().get(round, {}).get("participants", ())
+    clients = list(run.folder.clients(round))
+    recorded = {(one.get("round"), one.get("client")) for one in clients}
+    wanted = [one for one in counted if one == client or not clients]
+    _check_clients(run, round, wanted, updates_of(clients).get(round, {}), recorded)
 
 
 def _check_whole(
@@ -107,7 +121,8 @@ def _check_whole(
 
 def _check_clients(
     run: RecordedRun,
-    record: Mapping[str, Any],
+    number: int,
+    wanted: Collection[int],
     updates: Mapping[int, tuple[str, ...]],
     recorded: Collection[tuple[Any, Any]],
 ) -> None:
@@ -115,21 +130,22 @@ def _check_clients(
 
     Args:
         run: the run.
-        record: the round's record.
+        number: of the round.
+        wanted: the participants whose records are needed.
         updates: the recorded hashes of its counted updates, by client.
         recorded: round and client of each record of a client.
 
     Raises:
         RunError: one is.
     """
-    number, damage = record["round"], run.folder.damage
-    if damage and any(client not in updates for client in record["participants"]):
+    damage = run.folder.damage
+    if damage and any(client not in updates for client in wanted):
         raise RunError(
             f"{run.folder.path}: there is no sound record of the clients of round "
             f"{number} to compare with ({'; '.join(damage)}); restore the file, or "
             "replay other rounds one by one with --round"
         )
-    lost = [str(one) for one in record["participants"] if (number, one) not in recorded]
+    lost = [str(one) for one in wanted if (number, one) not in recorded]
     if lost:
         raise RunError(
             f"{run.folder.path}: the records of round {number} are not whole, since there are none "

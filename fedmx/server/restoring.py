@@ -51,29 +51,36 @@ def _with_records(checkpoint: Checkpoint, folder: RunFolder) -> Checkpoint | Non
     Raises:
         RunError: the run is a fork, and has no such checkpoint.
     """
-    lost = folder.lost_rounds(checkpoint.round)
-    if not lost:
+    rounds = folder.lost_rounds(checkpoint.round)
+    of_clients = folder.lost_clients(checkpoint.round)
+    if not rounds and not of_clients:
         return checkpoint
+    lost = _lost_text(rounds, of_clients)
     if folder.facts.get("mode") == "server":
         log.warning(
-            "%s: the records of rounds %s are lost; the run goes on without them, and its chain "
-            "leaves them out",
+            "%s: %s are lost; the run goes on without them%s",
             folder.path,
-            _listed(lost),
+            lost,
+            ", and its chain leaves them out" if rounds else "",
         )
         return checkpoint
-    if lost[0] <= folder.forked_after:
+    first = min([*rounds, *of_clients])
+    if first <= folder.forked_after:
         raise folder.fork_lost("the records of the rounds before the fork are")
-    earlier = folder.checkpoint_before(lost[0])
+    earlier = folder.checkpoint_before(first)
     round = 0 if earlier is None else earlier.round
     folder.check_begin(round)
     log.warning(
-        "%s: the records of rounds %s are lost; the run goes on after round %d, with them",
-        folder.path,
-        _listed(lost),
-        round,
+        "%s: %s are lost; the run goes on after round %d, with them", folder.path, lost, round
     )
     return earlier
+
+
+def _lost_text(rounds: Sequence[int], of_clients: Sequence[int]) -> str:
+    """Return what is lost: records of these rounds, and of the clients of those."""
+    lost = [f"rounds {_listed(rounds)}"] if rounds else []
+    lost += [f"the clients of rounds {_listed(of_clients)}"] if of_clients else []
+    return f"the records of {' and of '.join(lost)}"
 
 
 def _listed(rounds: Sequence[int]) -> str:

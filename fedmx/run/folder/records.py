@@ -86,6 +86,31 @@ class RunRecords:
         self._note()
         return [*lost, *range(known + 1, last + 1)]
 
+    def lost_clients(self, last: int) -> list[int]:
+        """Return the rounds up to `last` of which records of clients that counted are gone.
+
+        What a damaged line may have held is not gone: it is told whenever the line is read.
+        """
+        missing = {
+            record["round"]: set(record["participants"])
+            for record in self._rounds.read()
+            if record["round"] <= last
+        }
+        damaged: set[int] = set()
+        known, is_damaged = 1, False
+        for record in self._clients.slots():
+            if record is None:
+                is_damaged = True
+                continue
+            if is_damaged:
+                damaged.update(range(known, record["round"] + 1))
+            known, is_damaged = record["round"], False
+            missing.get(known, set()).discard(record["client"])
+        if is_damaged:
+            damaged.update(range(known, last + 1))
+        self._note()
+        return [round for round, clients in missing.items() if clients and round not in damaged]
+
     def clients(self, round: int | None = None) -> Iterator[dict[str, Any]]:
         """Yield the records of clients, in order: of one round, or of all; see also `rounds`."""
         for record in self._clients.read():

@@ -233,9 +233,9 @@ def test_records_that_a_killed_run_did_not_finish_are_not_told_as_changed(
     last = b"".join(line for line in lines if b'"round": 6,' not in line)
     for left in (last, last + lines[-1][:40]):  # the unfinished line is no damage
         (copy / "clients.jsonl").write_bytes(left)
-        for round in (None, 6):
+        for round, client in ((None, None), (6, None), (6, 3)):
             with pytest.raises(RunError) as caught:
-                replay(copy, round, modules=MINE)
+                replay(copy, round, client, modules=MINE)
             assert (
                 "the records of round 6 are not whole, since there are none of clients 0, 1, "
                 in (str(caught.value))

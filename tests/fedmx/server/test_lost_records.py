@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from fedmx import Assembly, Experiment, RunFolder, recorded, simulate
+from fedmx.course.chain import updates_of
 from fedmx.fork import fork
 from fedmx.run import RunError
 from fedmx.run.checksum import document_text
@@ -40,6 +41,13 @@ def killed(run: RunFolder, folder: Path, lines: list[bytes], **facts: str) -> Ru
 
 def lines_of(run: RunFolder) -> list[bytes]:
     return (run.path / "rounds.jsonl").read_bytes().splitlines(keepends=True)
+
+
+def leave_clients_of(run: RunFolder, rounds: tuple[int, ...]) -> None:
+    """Take the records of the clients of all other rounds away."""
+    path = run.path / "clients.jsonl"
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(one for one in lines if json.loads(one)["round"] in rounds))
 
 
 def resumed(run: RunFolder) -> list[int]:
@@ -76,6 +84,38 @@ def test_a_simulation_makes_lost_rounds_again_and_says_so(
     assert told in caplog.text
 
 
+@pytest.mark.parametrize(
+    ("left", "lost", "first"), [((), "1 to 5", 1), ((1, 2, 3, 5), "4", 4), ((1, 2, 3, 4), "5", 5)]
+)
+def test_lost_records_of_clients_are_made_again_as_those_of_rounds(
+    left: tuple[int, ...],
+    lost: str,
+    first: int,
+    whole: RunFolder,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    run = killed(whole, tmp_path, lines_of(whole)[:5])
+    leave_clients_of(run, left)
+    assert resumed(run) == list(range(first, 7))
+    assert updates_of(run.clients()) == updates_of(whole.clients())
+    assert (
+        f"the records of the clients of rounds {lost} are lost; the run goes on after round "
+        f"{first - 1}, with them"
+    ) in caplog.text
+
+
+def test_a_damaged_record_of_a_client_stays_and_costs_no_round(
+    whole: RunFolder, tmp_path: Path
+) -> None:
+    run = killed(whole, tmp_path, lines_of(whole)[:5])
+    leave_clients_of(run, (1, 2, 3, 4, 5))
+    path = run.path / "clients.jsonl"
+    path.write_bytes(path.read_bytes().replace(b"accepted", b"acceqted", 1))
+    assert resumed(run) == [6]
+    assert len(list(run.clients())) == len(list(whole.clients())) - 1
+
+
 def test_a_simulation_whose_last_record_is_damaged_makes_it_again(
     whole: RunFolder, tmp_path: Path
 ) -> None:
@@ -102,6 +142,18 @@ def test_a_deployed_run_goes_on_and_names_the_lost_rounds(
     run = killed(whole, tmp_path, lines_of(whole)[:3], mode="server")
     assert resumed(run) == [6]
     assert "the records of rounds 4, 5 are lost; the run goes on without them" in caplog.text
+
+
+def test_a_deployed_run_goes_on_and_names_the_lost_records_of_clients(
+    whole: RunFolder, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = killed(whole, tmp_path, lines_of(whole)[:5], mode="server")
+    (run.path / "clients.jsonl").unlink()
+    assert resumed(run) == [6]
+    assert (
+        "the records of the clients of rounds 1 to 5 are lost; the run goes on without them\n"
+        in caplog.text
+    )
 
 
 def test_a_fork_that_has_lost_what_it_took_over_is_not_resumed(
