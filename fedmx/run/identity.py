@@ -114,6 +114,8 @@ def new_folder(parent: Path, name: str, time: str) -> Path:
 
 def _not_a_run_reason(path: Path) -> str:
     """Return why a folder without run.json cannot be opened, and what to do."""
+    if _has_begun(path):
+        return f"{FILE} is missing; restore it from a copy"
     if (path / "experiment.yaml").exists() and (path / "checkpoints").is_dir():
         return "the run is incomplete, it ended before round 1; run the experiment again"
     if (path / "sweep.json").exists():
@@ -126,3 +128,12 @@ def _not_a_run_reason(path: Path) -> str:
     if runs:
         return f"not a run folder, but {len(runs)} are in it, such as {runs[-1]}; give one of them"
     return "not a run folder (it has no run.json); give one, as in runs/NAME-DATE-TIME"
+
+
+def _has_begun(path: Path) -> bool:
+    """Return whether a run has recorded something; a fork has records before it is a run."""
+    if not any((path / name).exists() for name in ("lock", "status.json")):
+        return False
+    rounds = path / "rounds.jsonl"
+    recorded = rounds.is_file() and rounds.stat().st_size > 0
+    return recorded or any((path / "checkpoints").glob("round-*"))

@@ -187,7 +187,10 @@ class RunFolder(RunFiles, RunRecords, RunCheckpoints):
         try:
             text = source.read_text("utf-8", "replace" if salvage else "strict")
         except (OSError, UnicodeDecodeError) as error:
-            raise RunError(f"{source}: cannot read it ({error}); the run is incomplete") from None
+            reason = error.strerror if isinstance(error, OSError) else error.reason
+            raise RunError(
+                f"{source}: cannot read it ({reason}); restore it from a copy, or start a new run"
+            ) from None
         if not identity.has(source):
             problem = f"{source}: this is not the experiment that the run began with"
             if not salvage:
