@@ -98,8 +98,7 @@ def run_loop(
         text = error_text(error)
         if text is None or not opened or server.recorder is None:
             raise  # a fault, or the run did not begin
-        command = _next_command(opened[0])
-        raise FedmxError(f"{text}; go on with: {command}") from error
+        raise FedmxError(f"{text}{_hint(opened[0])}") from error
     (show or _print_result)(_result(server, opened[0], last))
 
 
@@ -119,24 +118,28 @@ def print_document(result: Result) -> None:
     typer.echo(json.dumps(plain(found, "the result")))
 
 
-def _next_command(folder: RunFolder) -> str:
-    """Return the command that goes on after an error: with the run, or with its report."""
-    if folder.status == "done":
-        return shell_line("fedmx", "report", folder.path)
-    return _resume_command(folder)
+def _hint(folder: RunFolder) -> str:
+    """Return how to go on with a run that has ended early, or with the report of one that is done.
 
-
-def _resume_command(folder: RunFolder) -> str:
-    """Return the command that resumes a run, with what allows the code that it has been running."""
+    The command has what allows the code that the run named. Without its files there is no command:
+    they were removed, moved, or are relative to a folder that is not the working directory any
+    more. That must not hide what ended the run.
+    """
     from fedmx.experiment.own_code import named_code
 
-    code = named_code(folder.path / "experiment.yaml", (), folder.modules_path)
-    return shell_line("fedmx", "resume", folder.path, *options(code).split())
+    try:
+        if folder.status == "done":
+            words = ["report"]
+        else:
+            code = named_code(folder.path / "experiment.yaml", (), folder.modules_path)
+            words = ["resume", *options(code).split()]
+    except (FedmxError, OSError):
+        return ""
+    return f"; go on with: {shell_line('fedmx', words[0], folder.path, *words[1:])}"
 
 
 def _interrupted(server: Server, folder: RunFolder) -> Interrupted:
-    text = f"interrupted {_last_round_text(server)}; go on with: {_resume_command(folder)}"
-    return Interrupted(text)
+    return Interrupted(f"interrupted {_last_round_text(server)}{_hint(folder)}")
 
 
 def _is_debugger_left(error: BaseException | None) -> bool:

@@ -255,6 +255,24 @@ def test_a_hook_that_raises_is_named_with_its_line(folder: Path) -> None:
     assert RunFolder.open(run).status == "failed"
 
 
+@pytest.mark.parametrize(
+    "away", ["__import__('os').chdir('/')", "(HERE / 'runs').rename(HERE / 'moved')"]
+)
+def test_what_ended_a_run_is_told_also_when_its_folder_is_not_there_any_more(
+    folder: Path, away: str
+) -> None:
+    (folder / "fail").touch()
+    error = 'raise ZeroDivisionError("on purpose")'
+    (folder / "gate.py").write_text(GATE.replace(error, f"{away}; {error}"))
+    result = fedmx("run", "small.yaml", "--own-modules", cwd=folder)
+    assert result.code == 2
+    assert re.search(
+        r"^fedmx: client \d, round 1: ZeroDivisionError: on purpose \(.*\); "
+        "--debug shows the traceback$",
+        result.err.splitlines()[-1],
+    )
+
+
 def test_the_command_to_go_on_with_can_be_typed_whatever_the_folder_is_called(folder: Path) -> None:
     (folder / "fail").touch()
     said = fedmx(
