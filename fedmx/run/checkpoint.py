@@ -22,7 +22,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from fedmx.run.durable import write_durably
-from fedmx.run.errors import CheckpointError
+from fedmx.run.errors import CheckpointError, is_full
 from fedmx.run.state_tree import decode, encode
 
 FORMAT = 1
@@ -96,7 +96,7 @@ def write_checkpoint(path: Path, round_number: int, state: Mapping[Any, Any]) ->
     except (OSError, SafetensorError) as error:
         raise CheckpointError(
             f"{path}: cannot write the checkpoint ({error}); the one before it is unchanged; "
-            "free disk space, then resume the run"
+            f"{'free disk space, then ' if is_full(error) else ''}resume the run"
         ) from None
 
 

@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 
 from fedmx.components.text import unknown
 from fedmx.run.checksum import read_document, write_document
-from fedmx.run.errors import DamagedError, RunError
+from fedmx.run.errors import DamagedError, RunError, cannot_write
 
 Ending = Literal["done", "stopped", "interrupted", "failed"]
 Status = Literal["running", "done", "stopped", "interrupted", "failed"]
@@ -34,7 +34,7 @@ def write_ending(path: Path, status: Ending, reason: str, files: Mapping[str, st
     try:
         write_document(path, {**ending, "files": dict(files)})
     except OSError as error:
-        raise RunError(f"{path.parent}: cannot write ({error.strerror}); free disk space") from None
+        raise RunError(cannot_write(path.parent, error)) from None
 
 
 def read_ending(path: Path, checked: bool) -> dict[str, Any]:

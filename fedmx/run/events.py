@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from fedmx.run.errors import RunError
+from fedmx.run.errors import RunError, cannot_write
 
 SCALARS = {
     "accuracy": "accuracy",
@@ -57,7 +57,7 @@ class EventLog:
             self.path = _next_file(folder)
             self._file = open(self.path, "xb")  # noqa: SIM115, closed by close()
         except OSError as error:
-            raise RunError(f"{folder}: cannot write events ({error.strerror})") from None
+            raise RunError(cannot_write(folder, error, "events")) from None
         self._writer = RecordWriter(self._file)
         self._start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
         self._write(self._event(wall_time=time.time(), file_version="brain.Event:2"))
@@ -116,9 +116,7 @@ class EventLog:
             self._writer.write(event.SerializeToString())
             self._writer.flush()
         except OSError as error:
-            raise RunError(
-                f"{self.path}: cannot write events ({error.strerror}); free disk space"
-            ) from None
+            raise RunError(cannot_write(self.path, error, "events")) from None
 
 
 def _number(value: object) -> float | None:

@@ -13,7 +13,7 @@ import numpy as np
 
 from fedmx.run.checksum import sealed, unsealed
 from fedmx.run.durable import sync_folder, write_durably
-from fedmx.run.errors import RunError
+from fedmx.run.errors import RunError, cannot_write
 
 
 class JsonLines:
@@ -55,9 +55,7 @@ class JsonLines:
             finally:
                 os.close(descriptor)
         except OSError as error:
-            raise RunError(
-                f"{self.path}: cannot write ({error.strerror}); free disk space"
-            ) from None
+            raise RunError(cannot_write(self.path, error)) from None
 
     def read(self) -> Iterator[dict[str, Any]]:
         """Yield the sound records, in order, without their checksums.
@@ -100,9 +98,7 @@ class JsonLines:
         try:
             write_durably(self.path, write)
         except OSError as error:
-            raise RunError(
-                f"{self.path}: cannot write ({error.strerror}); free disk space"
-            ) from None
+            raise RunError(cannot_write(self.path, error)) from None
         self.checked = True
         self.damaged = []
 

@@ -16,6 +16,7 @@ from fedmx.experiment.own_code import NamedCode, named_code
 from fedmx.experiment.reader import read_text
 from fedmx.report.records.comparison import check_target
 from fedmx.run import RunError
+from fedmx.run.errors import cannot_write
 from fedmx.sweeps.axes import Axis, axis_of, check_axes, check_overrides
 from fedmx.sweeps.cells import cells_of, runs_of
 from fedmx.sweeps.folder import SweepFolder
@@ -168,7 +169,7 @@ def extend(folder: SweepFolder, seeds: int | None, target: float | None) -> None
             try:
                 folder.save()
             except OSError as error:
-                raise RunError(f"{folder.path}: cannot write ({error.strerror})") from None
+                raise RunError(cannot_write(folder.path, error)) from None
 
 
 def _check_begun(folder: SweepFolder, chosen: Sequence[int]) -> None:
@@ -322,9 +323,7 @@ def _save(result: SweepResult) -> None:
     try:
         result.save_table()
     except OSError as error:
-        raise RunError(
-            f"{result.folder.table_path}: cannot write ({error.strerror}); free disk space"
-        ) from None
+        raise RunError(cannot_write(result.folder.table_path, error)) from None
 
 
 def _seeds(number: int) -> int:

@@ -14,7 +14,7 @@ from fedmx.run.checkpoint import Keep, write_checkpoint
 from fedmx.run.checksum import check_file
 from fedmx.run.durable import TEMPORARY_PREFIX, sync_folder, write_bytes_durably
 from fedmx.run.ending import Ending, Status, read_ending, write_ending
-from fedmx.run.errors import CheckpointError, DamagedError, RunError
+from fedmx.run.errors import CheckpointError, DamagedError, RunError, cannot_write
 from fedmx.run.folder.checkpoints import RunCheckpoints
 from fedmx.run.folder.files import EXPERIMENT, RunFiles
 from fedmx.run.folder.records import RunRecords
@@ -243,9 +243,7 @@ class RunFolder(RunFiles, RunRecords, RunCheckpoints):
                 records.sync()
             self.checkpoints_path.mkdir(exist_ok=True)
         except OSError as error:
-            raise CheckpointError(
-                f"{self.path}: cannot write ({error.strerror}); free disk space"
-            ) from None
+            raise CheckpointError(cannot_write(self.path, error)) from None
         write_checkpoint(path, round, state)
         for number in (keep or Keep()).superfluous(self.checkpoint_rounds):
             if number not in (round, self.forked_after):  # nobody could make that one again

@@ -11,7 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedmx.run import RunError
+from fedmx.run import CheckpointError, RunError
+from fedmx.run.checkpoint import write_checkpoint
+from fedmx.run.ending import write_ending
 from fedmx.run.json_lines import JsonLines, plain
 
 
@@ -45,6 +47,17 @@ def test_a_disk_that_is_full_in_the_middle_of_a_line_leaves_the_file_as_it_was(
     monkeypatch.undo()
     records.append([{"round": 3}])
     assert [record["round"] for record in records.read()] == [1, 2, 3]
+
+
+def test_disk_space_is_spoken_of_only_where_it_is_too_little(tmp_path: Path) -> None:
+    (tmp_path / "rounds.jsonl").mkdir()
+    with pytest.raises(RunError, match=r"rounds.jsonl: cannot write \(Is a directory\)$"):
+        JsonLines(tmp_path / "rounds.jsonl").append([{"round": 1}])
+    (tmp_path / "status.json").mkdir()
+    with pytest.raises(RunError, match=r": cannot write \(Is a directory\)$"):
+        write_ending(tmp_path / "status.json", "done", "", {})
+    with pytest.raises(CheckpointError, match=r"is unchanged; resume the run$"):
+        write_checkpoint(tmp_path / "gone" / "round-000001.safetensors", 1, {})
 
 
 def test_a_write_that_takes_part_of_the_bytes_goes_on_with_the_rest(

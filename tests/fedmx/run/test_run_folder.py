@@ -195,7 +195,7 @@ except RunError as error:
         folder.path,
     )
     number, _, message = result.stdout.partition(" ")
-    assert "rounds.jsonl: cannot write (File too large)" in message, result.stderr
+    assert "rounds.jsonl: cannot write (File too large); free disk space" in message, result.stderr
     assert [record["round"] for record in folder.rounds()] == list(range(int(number)))
     assert (folder.path / "rounds.jsonl").read_bytes().endswith(b"}\n")
 
