@@ -58,11 +58,11 @@ def pack(
         run if isinstance(run, RunFolder) else Path(run), modules=modules, files=files
     )
     folder = recorded.folder
-    if folder.status != "done":
-        raise PackError(
-            f"{folder.path}: the run is not done ({folder.status}); go on with it: "
-            f"{shell_line('fedmx', 'resume', folder.path)}"
-        )
+    status = folder.status
+    if status != "done":
+        resume = shell_line("fedmx", "resume", folder.path)
+        advice = "wait until it ends" if status == "running" else f"go on with it: {resume}"
+        raise PackError(f"{folder.path}: the run is not done ({status}); {advice}")
     recorded.experiment.require_portable()
     data = recorded.assembly.data
     recorded.folder.check_data(data.dataset.name, data.sha256)

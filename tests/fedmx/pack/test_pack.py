@@ -128,6 +128,12 @@ def test_a_run_that_is_not_done_or_is_damaged_is_not_packed(folder: Path, tmp_pa
     (copy / "status.json").unlink()
     with pytest.raises(PackError, match=r"the run is not done .*; go on with it: fedmx resume '/"):
         pack(copy, tmp_path / "z.fedmx", modules=["mine"])
+    under_way = RunFolder.open(copy)
+    with (
+        under_way.lock(),
+        pytest.raises(PackError, match=r"the run is not done \(running\); wait until it ends$"),
+    ):
+        pack(under_way, tmp_path / "z.fedmx", modules=["mine"])
     copy = shutil.copytree(folder, tmp_path / "copy2")
     lines = (copy / "clients.jsonl").read_bytes().replace(b'"steps": ', b'"steps": 1', 1)
     (copy / "clients.jsonl").write_bytes(lines)
