@@ -111,9 +111,13 @@ def _before_the_worst(
 
 
 def _ended(error: BrokenModel, why: str) -> BrokenModel:
+    settings = "lower the learning rate, use an aggregator that tolerates bad updates"
+    if error.report.round == 1:  # no checkpoint is earlier, and the run would end here again
+        advice = f"change the setting and run the experiment again: {settings}"
+    else:
+        advice = f"{settings}, or keep more checkpoints"
     return BrokenModel(
-        f"{error}; {why}; lower the learning rate, use an aggregator that tolerates bad updates, "
-        "or keep more checkpoints",
+        f"{error}; {why}; {advice}",
         error.report,
         error.at_start,
     )

@@ -24,6 +24,7 @@ from fedmx.server.recorder import recorded
 from fedmx.server.round import Round
 from fedmx.server.server import Server
 from fedmx.shell_line import shell_line
+from layers.logic import BrokenModel
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,8 @@ def run_loop(
         text = error_text(error)
         if text is None or not opened or server.recorder is None:
             raise  # a fault, or the run did not begin
-        raise FedmxError(f"{text}{_hint(opened[0])}") from error
+        is_hopeless = isinstance(error, BrokenModel) and error.report.round == 1
+        raise FedmxError(text if is_hopeless else f"{text}{_hint(opened[0])}") from error
     (show or _print_result)(_result(server, opened[0], last))
 
 

@@ -255,6 +255,19 @@ def test_a_hook_that_raises_is_named_with_its_line(folder: Path) -> None:
     assert RunFolder.open(run).status == "failed"
 
 
+def test_a_first_round_that_breaks_the_model_is_answered_with_what_can_help(folder: Path) -> None:
+    words = ("--set", "compute.train.learning_rate=1e38")
+    result = fedmx("run", "small.yaml", "--own-modules", *words, cwd=folder)
+    assert result.code == 2
+    last = result.err.splitlines()[-1]
+    assert last.endswith(
+        "change the setting and run the experiment again: lower the learning rate, use an "
+        "aggregator that tolerates bad updates"
+    )
+    assert "checkpoints" not in last
+    assert "fedmx resume" not in last
+
+
 @pytest.mark.parametrize(
     "away", ["__import__('os').chdir('/')", "(HERE / 'runs').rename(HERE / 'moved')"]
 )
