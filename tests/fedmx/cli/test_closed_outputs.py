@@ -1,0 +1,58 @@
+"""A command whose outputs are closed or cannot be written does its work all the same."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fedmx.version import __version__
+from tests.fedmx.command_line import environment
+
+FILE = """\
+name: small
+rounds: 2
+clients: 2
+compute: {model: logistic, data: digits, normalise: {scale: 16}}
+"""
+
+
+def in_a_shell(
+    words: str, redirection: str, folder: Path, **more: str
+) -> subprocess.CompletedProcess[str]:
+    """Run a command in a new process whose outputs a shell redirects."""
+    (folder / "small.yaml").write_text(FILE)
+    return subprocess.run(
+        ["bash", "-c", f'"$0" -m fedmx {words} {redirection}', sys.executable],
+        cwd=folder,
+        env=environment(**more),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=90,
+    )
+
+
+@pytest.mark.parametrize(
+    ("redirection", "out"),
+    [("2>&-", f"fedmx {__version__}\n"), (">&-", ""), ("<&- >&- 2>&-", "")],
+)
+def test_a_closed_output_is_no_error(redirection: str, out: str, tmp_path: Path) -> None:
+    done = in_a_shell("--version", redirection, tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (0, out, "")
+
+
+def test_an_error_keeps_its_exit_code_where_stderr_is_closed(tmp_path: Path) -> None:
+    done = in_a_shell("run none.yaml", "2>&-", tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+
+
+@pytest.mark.parametrize("redirection", ["2>&-", ">&-"])
+def test_a_run_is_done_where_outputs_are_closed(redirection: str, tmp_path: Path) -> None:
+    done = in_a_shell("run small.yaml", redirection, tmp_path)
+    assert done.returncode == 0
+    assert "Traceback" not in done.stderr
+    (model,) = tmp_path.glob("runs/small-*/model.safetensors")
+    assert model.stat().st_size > 0
