@@ -35,10 +35,10 @@ def check_output(path: Path, what: str, endings: Sequence[str]) -> None:
         FedmxError: it is a folder, its ending is that of another format, or there is a file that
             fedmx did not write.
     """
-    example = path.with_suffix(endings[0]).name
-    if path.is_dir():
+    if path.is_dir() or not path.name:  # an empty name is that of the working directory
         raise FedmxError(f"{path}: is a folder; name a file in it, as {path / f'NAME{endings[0]}'}")
     if path.suffix.lower() not in endings:
+        example = path.with_suffix(endings[0]).name
         raise FedmxError(
             f"{path}: {what}; give a file that ends in {' or '.join(endings)}, such as {example}"
         )
