@@ -14,6 +14,7 @@ _MARKS: dict[str, tuple[bytes, int | None]] = {
     ".onnx": (b"fedmx", 200),  # the name of the producer
     ".safetensors": (b'"fedmx":', 100_000),  # in the header
     ".pdf": (b"/Creator (fedmx)", None),
+    ".png": (b"tEXtSoftware\0fedmx", 1000),
     ".svg": (b"<dc:title>fedmx<", 2000),  # its creator
     ".csv": (b"fedmx_group,seed,", 20),
     ".tex": (b"% Written by fedmx.", 100),

@@ -48,7 +48,10 @@ def show(
     from fedmx.components.index import read_index
     from fedmx.experiment import Experiment
     from fedmx.experiment.names import check_names
+    from fedmx.output_file import check_output
 
+    if figure is not None:
+        check_output(figure, "a figure is PNG, SVG or PDF", (".png", ".svg", ".pdf"))
     overrides = [] if clients is None else [f"clients={clients}"]
     overrides += [] if partition is None else [f"compute.partition={partition}"]
     overrides += set_ or []

@@ -16,15 +16,20 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from fedmx.errors import FedmxError
+from fedmx.output_file import check_output
 from fedmx.report.figures.partition_counts import count, summary
-
-FORMATS = ("png", "svg", "pdf")
 
 # One hue from light to dark can be read without colour vision. The lightest tenth is left out, so
 # that one sample does not look like none, which is white.
 _COLOURS = ListedColormap(mpl.colormaps["Blues"](np.linspace(0.1, 1.0, 256)))
 _ABSENT = "white"
 _BAR_COLOUR = "#4a6fa5"
+_METADATA: dict[str, dict[str, str | None]] = {
+    "png": {"Software": "fedmx"},
+    "svg": {"Creator": "fedmx", "Date": None},
+    "pdf": {"Creator": "fedmx", "CreationDate": None},
+}
+"""By format: that fedmx wrote it, and no date."""
 _MAX_NUMBERED = 12
 _DPI = 150
 
@@ -50,19 +55,16 @@ def figure(
         The path.
 
     Raises:
-        FedmxError: the name ends otherwise, or the file cannot be written.
+        FedmxError: the name ends otherwise, there is a file that fedmx did not write, or the disk
+            refuses.
     """
+    check_output(path, "a figure is PNG, SVG or PDF", (".png", ".svg", ".pdf"))
     kind = path.suffix.lstrip(".").lower()
-    if kind not in FORMATS:
-        endings = ", ".join(f".{ending}" for ending in FORMATS)
-        raise FedmxError(f"{path}: a figure's name must end in one of {endings}")
     drawn = _draw(count(labels, parts, classes), title)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         with mpl.rc_context({"svg.hashsalt": "fedmx"}):  # the same data give the same file
-            # Without this, SVG and PDF files have a date.
-            plain = {} if kind == "png" else {"Date" if kind == "svg" else "CreationDate": None}
-            drawn.savefig(temporary, format=kind, dpi=_DPI, metadata=plain)
+            drawn.savefig(temporary, format=kind, dpi=_DPI, metadata=_METADATA[kind])
         os.replace(temporary, path)
     except OSError as error:
         temporary.unlink(missing_ok=True)

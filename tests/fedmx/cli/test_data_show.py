@@ -106,7 +106,7 @@ def test_an_svg_is_named_labelled_and_the_same_from_the_same_data(tmp_path: Path
 
 
 def test_an_ending_that_is_no_figures_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(FedmxError, match=r"must end in one of \.png, \.svg, \.pdf"):
+    with pytest.raises(FedmxError, match=r"ends in \.png or \.svg or \.pdf, such as mine\.png"):
         figure(LABELS, PARTS, 3, tmp_path / "mine.txt")
 
 
@@ -114,6 +114,39 @@ def test_a_folder_that_is_not_there_is_refused_in_one_line(tmp_path: Path) -> No
     with pytest.raises(FedmxError, match="No such file or directory") as caught:
         figure(LABELS, PARTS, 3, tmp_path / "gone" / "mine.png")
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["mine.png", "mine.svg", "mine.pdf"])
+def test_a_figure_replaces_one_of_fedmx_and_no_file_of_the_users(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    assert (
+        figure(LABELS, PARTS, 3, path).read_bytes() == figure(LABELS, PARTS, 3, path).read_bytes()
+    )
+    path.write_bytes(b"mine")
+    with pytest.raises(FedmxError, match="fedmx did not write this file"):
+        figure(LABELS, PARTS, 3, path)
+    assert path.read_bytes() == b"mine"
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [("own.png", "fedmx did not write this file"), ("own.txt", "such as own.png"), (".", "folder")],
+)
+def test_a_wrong_file_for_the_figure_is_refused_before_the_table(
+    name: str,
+    says: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own.png").write_bytes(b"mine")
+    assert command(["data", "show", "digits", "--clients", "2", "--figure", name]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert says in err
+    assert len(err.splitlines()) == 1
+    assert (tmp_path / "own.png").read_bytes() == b"mine"
 
 
 @pytest.mark.parametrize(
