@@ -39,7 +39,8 @@ def client(
         str | None,
         typer.Option(
             metavar="I/N",
-            help="Part I (from 0) of N of the data; I is also the client's number.",
+            help="Part I (from 0) of N of the data; I is also the client's number, unless --id gives "
+            "it beside --data.",
         ),
     ] = None,
     data: Annotated[
@@ -77,7 +78,7 @@ def client(
     """Take part in a run as one client; its data stay on this machine."""
     from layers.network.transport.address import Address
 
-    number, part = _number_and_part(id_, partition)
+    number, part = _number_and_part(id_, partition, own_data=data is not None)
     tls = _tls(ca, cert, key)
     Address.parse(address).check_safe(tls=tls is not None, insecure=insecure)
     if data is not None and not data.is_file():
@@ -159,8 +160,13 @@ def _take_part(joined: Client) -> None:
     )
 
 
-def _number_and_part(id_: int | None, partition: str | None) -> tuple[int, tuple[int, int] | None]:
-    """Return the client's number, and which part of the data it has (None: not given)."""
+def _number_and_part(
+    id_: int | None, partition: str | None, *, own_data: bool
+) -> tuple[int, tuple[int, int] | None]:
+    """Return the client's number, and which part of the data it has (None: not given).
+
+    Only of own data can a client have another part than that of its number.
+    """
     if partition is None:
         if id_ is None:
             raise FedmxError("the client's number is missing; give --id 7, or --partition 7/100")
@@ -171,6 +177,10 @@ def _number_and_part(id_: int | None, partition: str | None) -> tuple[int, tuple
             f"--partition {partition}: must be I/N with I from 0 to N - 1, as in 7/100"
         )
     part = (int(match[1]), int(match[2]))
+    if id_ not in (None, part[0]) and not own_data:
+        raise FedmxError(
+            f"--id {id_} and --partition {partition} name two clients; give one of them"
+        )
     return (part[0] if id_ is None else id_), part
 
 

@@ -88,6 +88,10 @@ def strangers(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
         ("client 10.1.2.3:7070 --id 1", "not on this machine and there is no TLS"),
         ("client 127.0.0.1:7070", "the client's number is missing; give --id 7, or"),
         ("client 127.0.0.1:7070 --partition 3/3", "I from 0 to N - 1, as in 7/100"),
+        (
+            "client 127.0.0.1:7070 --id 1 --partition 0/2",
+            "--id 1 and --partition 0/2 name two clients; give one of them",
+        ),
         ("client 127.0.0.1:7070 --id 1 --data none.npz", "none.npz: there is no such file"),
         ("client 127.0.0.1:7070 --id 1 --module my_hoks", "--module my_hoks: there is no such"),
         ("certs client pki 1", "no usable CA"),
