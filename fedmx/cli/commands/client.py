@@ -39,8 +39,8 @@ def client(
         str | None,
         typer.Option(
             metavar="I/N",
-            help="Part I (from 0) of N of the data; I is also the client's number, unless --id gives "
-            "it beside --data.",
+            help="Part I (from 0) of N of the data; I is also the client's number, unless "
+            "--data has another --id with it.",
         ),
     ] = None,
     data: Annotated[
