@@ -8,6 +8,7 @@ from pathlib import Path
 
 from safetensors.numpy import save
 
+from fedmx.export.module_name import check_module_name
 from fedmx.export.trained_model import TrainedModel, flat
 from fedmx.output_file import check_output
 
@@ -48,11 +49,12 @@ def as_torch(model: TrainedModel, path: Path) -> Exported:
 
     Raises:
         ComputeError: it has an operator without a translation.
-        FedmxError: the file has another ending, or the source would replace a user's file.
+        FedmxError: the source would replace a user's file, or could not be imported.
     """
     from layers.compute.engines.mxnet.export.torch_module import torch_state
 
     beside = path.with_suffix(".py")
+    check_module_name(path)
     check_output(beside, "the module is Python", (".py",))
     module, state = torch_state(model.definition, model.values)
     source = f'"""{_torch_docstring(model, path)}"""\n\n{module.source}'

@@ -43,6 +43,7 @@ def export(
     """Write the model of a run for ONNX, PyTorch or others."""
     from fedmx.components.text import unknown
     from fedmx.errors import FedmxError
+    from fedmx.export.module_name import check_module_name
     from fedmx.output_file import check_output
     from fedmx.run import RunFolder
 
@@ -50,6 +51,8 @@ def export(
         raise FedmxError(unknown("format", to, NAMES))
     if out is not None:
         check_output(out, *_FILES[to])
+        if to == "torch":
+            check_module_name(out)
     folder = RunFolder.open(path)
     modules = allowed_modules(
         folder.path / "experiment.yaml",

@@ -77,6 +77,12 @@ def strangers(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
         ("report none -o .", ".: is a folder; name a file in it, as NAME.html"),
         ("report none --csv /", "/: is a folder; name a file in it, as /NAME.csv"),
         ("export none --to onnx -o ..", "..: is a folder; name a file in it, as ../NAME.onnx"),
+        (
+            "export none --to torch -o out/class.safetensors",
+            "out/class.safetensors: the module beside it would be class.py, and class is a word of "
+            "Python's; give another name, such as class_model.safetensors",
+        ),
+        ("export none --to torch -o torch.safetensors", "such as torch_model.safetensors"),
         ("list hoks", "unknown kind 'hoks'; did you mean 'hooks'? there are: aggregators,"),
         ("list nope", "unknown kind 'nope'; there are: aggregators, availabilities, data,"),
         ("data get mnsit", "unknown data set 'mnsit'; did you mean 'mnist'?"),
