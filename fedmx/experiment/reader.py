@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import os
 import re
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -105,9 +106,15 @@ def read_text(path: str | os.PathLike[str]) -> str:
     """Return the text of an experiment file.
 
     Raises:
-        ExperimentError: the file cannot be read, is too large, or is not UTF-8.
+        ExperimentError: the file cannot be read, is a pipe, is too large, or is not UTF-8.
     """
     try:
+        mode = os.stat(path).st_mode
+        if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):  # a pipe gives its text only once
+            raise ExperimentError(
+                f"{path}: is no regular file, and an experiment is read more than once; write it "
+                "to a file, and name that"
+            )
         with open(path, "rb") as file:
             content = file.read(SIZE_LIMIT_BYTES + 1)
     except FileNotFoundError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -138,6 +139,18 @@ def test_what_is_not_utf_8_is_refused(tmp_path: Path, content: bytes) -> None:
     path.write_bytes(b"a: 1\n" + content)
     with pytest.raises(ExperimentError, match=r"exp.yaml:2: is not UTF-8 text"):
         Experiment.read(path)
+
+
+def test_a_pipe_is_refused_before_anything_is_read_from_it(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe.yaml"
+    os.mkfifo(pipe)
+    for path in (pipe, Path(os.devnull)):
+        with pytest.raises(ExperimentError) as caught:
+            Experiment.read(path)
+        assert str(caught.value) == (
+            f"{path}: is no regular file, and an experiment is read more than once; write it to a "
+            "file, and name that"
+        )
 
 
 def test_a_path_that_is_no_file_is_refused(tmp_path: Path) -> None:
