@@ -54,11 +54,12 @@ def _open_what_is_closed() -> None:
 
 
 def _check_python() -> None:
-    """End the process if this Python is not known to work."""
-    from layers.compute.engines.mxnet.loading.versions import check_python
+    """End the process if this Python is not known to work, or was started without docstrings."""
+    from layers.compute.engines.mxnet.loading.versions import check_docstrings, check_python
 
     try:
         check_python()
+        check_docstrings()
     except ImportError as error:
         _exit_with_error(str(error))
 

@@ -22,6 +22,7 @@ from typing import Any
 from layers.compute.engines.mxnet.loading.left_out import without_extras
 from layers.compute.engines.mxnet.loading.names import dropped
 from layers.compute.engines.mxnet.loading.versions import (
+    check_docstrings,
     check_python,
     check_version,
     release,
@@ -101,7 +102,9 @@ class SourceLoader(importlib.machinery.SourceFileLoader):
         if module.__name__ in PACKAGES:
             _check(module.__name__)
         module.__dict__["__builtins__"] = own_builtins()
-        with without_extras() if module.__name__ == "mxnet" else nullcontext():
+        extras = without_extras() if module.__name__ == "mxnet" else nullcontext()
+        with extras, warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a user can mend none of them, even if -W error is set
             super().exec_module(module)
 
     def source_to_code(  # type: ignore[override]
@@ -118,6 +121,7 @@ def _check(package: str) -> None:
     from importlib import metadata  # it takes a while to load
 
     check_python()
+    check_docstrings()
     numpy_view()
     try:
         found = metadata.version(package)

@@ -71,5 +71,18 @@ def check_python() -> None:
     check_version("Python", _text(sys.version_info[:3]))
 
 
+def check_docstrings() -> None:
+    """Check that Python keeps docstrings, which MXNet works on when it is imported.
+
+    Raises:
+        UnsupportedVersion: it does not.
+    """
+    if sys.flags.optimize >= 2:
+        raise UnsupportedVersion(
+            "MXNet cannot be imported without docstrings (python -OO); leave out -OO, or set "
+            "PYTHONOPTIMIZE to 1 or 0"
+        )
+
+
 def _text(version: Sequence[int]) -> str:
     return ".".join(map(str, version))

@@ -1,4 +1,4 @@
-"""A command whose outputs are closed or cannot be written does its work all the same."""
+"""A command works where outputs are closed or warnings are errors, and says where it cannot."""
 
 from __future__ import annotations
 
@@ -56,3 +56,18 @@ def test_a_run_is_done_where_outputs_are_closed(redirection: str, tmp_path: Path
     assert "Traceback" not in done.stderr
     (model,) = tmp_path.glob("runs/small-*/model.safetensors")
     assert model.stat().st_size > 0
+
+
+def test_a_run_is_done_where_warnings_are_errors(tmp_path: Path) -> None:
+    done = in_a_shell("run small.yaml", "", tmp_path, PYTHONWARNINGS="error")
+    assert "Traceback" not in done.stderr, done.stderr
+    assert done.returncode == 0
+
+
+def test_python_without_docstrings_is_refused_in_one_line(tmp_path: Path) -> None:
+    done = in_a_shell("run small.yaml", "", tmp_path, PYTHONOPTIMIZE="2")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        "fedmx: MXNet cannot be imported without docstrings (python -OO); "
+        "leave out -OO, or set PYTHONOPTIMIZE to 1 or 0\n"
+    )
