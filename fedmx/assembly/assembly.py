@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,6 +21,8 @@ from fedmx.assembly.engine import engine_of, takes_words
 from fedmx.assembly.logic import keeps_places, logic_of, preset_of
 from fedmx.assembly.samples_file import file_of_samples, samples_in
 from fedmx.assembly.start_file import Start, read_start
+from fedmx.components.text import shown
+from fedmx.errors import ExperimentError
 from fedmx.experiment import Experiment
 from layers.compute.data.datasets import CheckedFederatedData, Files
 from layers.compute.data.partitions.held_back import HeldBack
@@ -43,6 +46,9 @@ class Assembly:
         classes: number of labels; None: as in the experiment's data.
         told_words: the words of the data set's tokens, if the data are not here; None: they are.
         start_file: the file to begin from, instead of the experiment's; None: the experiment's.
+
+    Raises:
+        ExperimentError: the experiment is something else.
     """
 
     experiment: Experiment
@@ -51,6 +57,16 @@ class Assembly:
     classes: int | None = None
     told_words: tuple[str, ...] | None = None
     start_file: Path | None = None
+
+    def __post_init__(self) -> None:
+        given: object = self.experiment
+        if not isinstance(given, Experiment):
+            text = f"{shown(given)} is no experiment; give an Experiment"
+            if isinstance(given, Mapping):
+                text += ", as Experiment.from_dict(...) returns"
+            elif isinstance(given, str | os.PathLike):
+                text += f", as Experiment.read({shown(os.fspath(given))}) returns"
+            raise ExperimentError(text)
 
     @cached_property
     def data(self) -> ExperimentData:

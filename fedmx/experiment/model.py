@@ -12,6 +12,7 @@ from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from fedmx.components.component import Component
 from fedmx.components.source import Source
+from fedmx.components.text import shown
 from fedmx.display.card import card
 from fedmx.errors import ExperimentError
 from fedmx.experiment import writer
@@ -91,6 +92,11 @@ class Experiment(Section):
         Raises:
             ExperimentError: the file cannot be read, or something in it is wrong.
         """
+        if not isinstance(path, str | os.PathLike):
+            raise ExperimentError(
+                f"{shown(path)}: is no path of an experiment file; give a path, as "
+                "'experiment.yaml'"
+            )
         text = read_text(path)
         folder = folder or Path(path).resolve().parent
         return cls.parse(text, str(path), overrides, folder=folder, modules=modules)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NoReturn
 
@@ -41,7 +41,7 @@ def apply_overrides(
     """
     source = source or Source()
     changed, lines = dict(tree), dict(source.lines)
-    for override in overrides:
+    for override in _texts(overrides):
         path, equals, text = override.partition("=")
         where = tuple(path.strip().split("."))
         if not equals or not all(where) or len(where) > _MAX_DEPTH:
@@ -54,6 +54,21 @@ def apply_overrides(
             del lines[inside]
         lines[place] = OVERRIDDEN
     return changed, replace(source, lines=lines)
+
+
+def _texts(overrides: object) -> Iterator[str]:
+    """Yield the overrides; a text is a sequence of texts, too, and is refused."""
+    if isinstance(overrides, str) or not isinstance(overrides, Iterable):
+        raise ExperimentError(
+            "overrides: must be a list of PATH=VALUE texts, as ['rounds=3'], "
+            f"not {shown(overrides)}"
+        )
+    for override in overrides:
+        if not isinstance(override, str):
+            raise ExperimentError(
+                f"overrides: must be a list of PATH=VALUE texts, and holds {shown(override)}"
+            )
+        yield override
 
 
 class _Override:

@@ -24,10 +24,11 @@ def check_kind(kind: str, value: Any, root: type) -> None:
     if isinstance(value, type) and issubclass(value, root):
         raise LogicError(f"{name} is no {kind} but a class; make an object of it: {name}()")
     text = f"an object of {name}" if " object at 0x" in repr(value) else repr(value)
+    own = value if isinstance(value, type) else type(value)
+    written = f", class {name}({root.__name__})" if own.__module__ != "builtins" else ""
     raise LogicError(
         f"{text} is no {kind}; it must be an instance of a class derived from "
-        f"layers.logic.{root.__name__}, class {name}({root.__name__})"
-        f"{at_place(value if isinstance(value, type) else type(value))}"
+        f"fedmx.{root.__name__}{written}{at_place(own)}"
     )
 
 

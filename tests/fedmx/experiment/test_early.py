@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from fedmx import ClientHalf, Dataset, Experiment, ExperimentError, Hook, Raw
+from fedmx import ClientHalf, Dataset, Experiment, ExperimentError, Hook, Raw, simulate
+from tests.fedmx.experiment.texts import LEAST
 
 ROOT = Path(__file__).resolve().parents[3]
 DIGITS = {"model": "lenet5", "data": "digits"}
@@ -89,3 +91,46 @@ def test_nothing_is_loaded_imported_or_built_to_check_it(tmp_path: Path) -> None
     env = {"PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
     assert (done.stdout, done.stderr) == ("False\n", "")
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (
+            lambda: Experiment.read("e.yaml", "rounds=3"),
+            "overrides: must be a list of PATH=VALUE texts, as ['rounds=3'], not 'rounds=3'",
+        ),
+        (
+            lambda: Experiment.parse(LEAST, overrides=[3]),  # type: ignore[list-item]
+            "overrides: must be a list of PATH=VALUE texts, and holds 3",
+        ),
+        (
+            lambda: Experiment.read(7),  # type: ignore[arg-type]
+            "7: is no path of an experiment file; give a path, as 'experiment.yaml'",
+        ),
+        (
+            lambda: simulate("e.yaml"),  # type: ignore[arg-type]
+            "'e.yaml' is no experiment; give an Experiment, as Experiment.read('e.yaml') returns",
+        ),
+        (
+            lambda: simulate({"rounds": 3}),  # type: ignore[arg-type]
+            "a mapping is no experiment; give an Experiment, as Experiment.from_dict(...) returns",
+        ),
+        (lambda: simulate(None), "null is no experiment; give an Experiment"),  # type: ignore[arg-type]
+    ],
+)
+def test_a_value_of_another_type_is_refused_with_what_to_write(
+    make: Callable[[], object], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "e.yaml").write_text(LEAST)
+    with pytest.raises(ExperimentError) as caught:
+        make()
+    assert str(caught.value) == said
+
+
+def test_a_value_that_is_no_part_is_told_the_public_name_of_its_class() -> None:
+    with pytest.raises(ExperimentError) as caught:
+        Experiment(rounds=1, clients=2, compute=DIGITS, logic={"selector": int})
+    assert "a class derived from fedmx.Selector" in str(caught.value)
+    assert "int(" not in str(caught.value)
