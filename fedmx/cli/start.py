@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
@@ -11,12 +10,13 @@ from fedmx.cli.terminal import interrupts
 from fedmx.cli.terminal.error_text import not_installed
 from fedmx.cli.terminal.exit_codes import INTERRUPTED, USER_ERROR
 from fedmx.cli.terminal.loading import show_loading
+from fedmx.cli.terminal.streams import prepare_streams
 from fedmx.layers_check import hidden_layers
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command and end the process; an error is one line on stderr."""
-    _open_what_is_closed()
+    prepare_streams()
     words = list(sys.argv[1:] if arguments is None else arguments)
     hidden = hidden_layers()
     if hidden is not None:
@@ -39,18 +39,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if code == INTERRUPTED:
         interrupts.exit_process(code)
     sys.exit(code)
-
-
-def _open_what_is_closed() -> None:
-    """Open the standard streams that are closed (``fedmx run FILE 2>&-``): they lead nowhere.
-
-    Otherwise Python has None in their place, and the next files that are opened have their numbers.
-    """
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if getattr(sys, name) is None:
-            stream = open(os.devnull, mode)  # noqa: SIM115, it stays open
-            os.set_inheritable(stream.fileno(), True)
-            setattr(sys, name, stream)
 
 
 def _check_python() -> None:

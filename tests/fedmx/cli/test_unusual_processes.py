@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from fedmx import RunFolder
 from fedmx.version import __version__
 from tests.fedmx.command_line import environment
 
@@ -56,6 +57,13 @@ def test_a_run_is_done_where_outputs_are_closed(redirection: str, tmp_path: Path
     assert "Traceback" not in done.stderr
     (model,) = tmp_path.glob("runs/small-*/model.safetensors")
     assert model.stat().st_size > 0
+
+
+@pytest.mark.parametrize("redirection", ["2>/dev/full", "2>&1 | head -n 1"])
+def test_a_log_that_cannot_be_written_ends_no_run(redirection: str, tmp_path: Path) -> None:
+    assert in_a_shell("run small.yaml", redirection, tmp_path).returncode == 0
+    (folder,) = tmp_path.glob("runs/small-*")
+    assert RunFolder.open(folder).status == "done"
 
 
 def test_a_run_is_done_where_warnings_are_errors(tmp_path: Path) -> None:
