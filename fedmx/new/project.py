@@ -37,6 +37,10 @@ def write_project(folder: Path, kind: str) -> list[str]:
         )
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
         raise FedmxError(f"{folder}: there is a file of this name; give another name")
+    if not folder.parent.is_dir():
+        raise FedmxError(
+            f"{folder}: there is no folder {folder.parent}; make it, or give another name"
+        )
     temporary = folder.with_name(f".new-{os.getpid()}-{name}")
     try:
         if folder.exists() and any(folder.iterdir()):

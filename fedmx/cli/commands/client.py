@@ -153,9 +153,10 @@ def _take_part(joined: Client) -> None:
             loss=loss,
             update_bytes=size_bytes,
         )
+    updates = "1 update" if rounds == 1 else f"{rounds} updates"
     traffic = joined.network.traffic()
     typer.echo(
-        f"the run is over: {joined.reason}; {rounds} updates from here, "
+        f"the run is over: {joined.reason}; {updates} from here, "
         f"up {mebibytes(traffic.sent_bytes)}, down {mebibytes(traffic.received_bytes)}"
     )
 

@@ -36,7 +36,7 @@ def estimate_lines(found: Estimate) -> Iterator[str]:
     yield f"clients: {len(samples):,} with {each} samples"
     chosen = "as many clients as the selector takes when it has asked them"
     if found.cohort is not None:
-        chosen = f"{found.cohort:,} clients"
+        chosen = "1 client" if found.cohort == 1 else f"{found.cohort:,} clients"
     yield f"rounds:  {found.rounds:,}, each with {chosen}, of about {found.steps:,.0f} local steps"
     client = found.task_bytes + found.update_bytes
     line = f"{mebibytes(found.task_bytes)} down and {mebibytes(found.update_bytes)} up per client"

@@ -254,7 +254,7 @@ def test_a_dry_run_checks_everything_and_says_what_a_run_would_cost(
     assert command(["run", "small.yaml", "--own-modules", "--dry-run"]) == 0
     said = capsys.readouterr().out
     assert re.search(r"clients: 2 with 20 samples\n", said)
-    assert re.search(r"rounds:  2, each with \d clients, of about 2 local steps\n", said)
+    assert re.search(r"rounds:  2, each with 1 client, of about 2 local steps\n", said)
     assert re.search(r"bytes:   [\d.]+ MiB down and [\d.]+ MiB up per client; about", said)
     assert re.search(r"memory:  [\d.,]+ MiB for data, model and one client", said)
     assert re.search(r"time:    about [\d.]+ s on one core; a local step takes", said)

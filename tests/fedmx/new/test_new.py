@@ -121,7 +121,7 @@ def test_an_empty_folder_is_filled(tmp_path: Path) -> None:
         (". --hook", ".: the name of a project has letters, digits, "),
         ("-- -idea", "say what the project is for, with one of --hook, "),
         ("--model -- -idea", "-idea: the name of a project has letters, digits, "),
-        ("no/idea --hook", "no/idea: cannot write it (No such file or directory)"),
+        ("no/idea --hook", "no/idea: there is no folder no; make it, or give another name"),
     ],
 )
 def test_what_cannot_be_written_is_refused_in_one_line(

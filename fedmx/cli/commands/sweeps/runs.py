@@ -27,7 +27,8 @@ def runs(
     from fedmx.run import RunError
 
     if not folder.is_dir():
-        raise RunError(f"{folder}: there is no such folder; give that of the runs (run.folder)")
+        what = "is a file" if folder.exists() else "there is no such folder"
+        raise RunError(f"{folder}: {what}; give the folder of the runs (run.folder)")
     if (folder / "run.json").is_file():
         raise RunError(f"{folder}: is a run itself; give the folder that it is in: {folder.parent}")
     found = sorted(rows(folder), key=lambda row: (row["started"] or "", row["run"]))
