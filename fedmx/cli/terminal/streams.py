@@ -31,7 +31,7 @@ def prepare_streams() -> None:
 class _Lossy(io.FileIO):
     """A file that takes whatever it is given, also if the disk is full or the reader has ended."""
 
-    def write(self, content: Any) -> int | None:
+    def write(self, content: Any) -> int:
         """Write bytes, or lose them."""
         try:
             return super().write(content)
