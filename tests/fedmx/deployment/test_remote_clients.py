@@ -445,7 +445,8 @@ def test_an_update_of_a_task_that_is_not_in_flight_is_not_kept() -> None:
     )
 
 
-def test_kept_updates_that_a_round_did_not_need_are_seen_in_the_one_after_it() -> None:
+def round_with_two_kept() -> Round:
+    """Round 3, which has just begun, with the updates of clients 1 and 2 that came before it."""
     tasks = {client: a_task(client) for client in (1, 2)}
     round = Round(list(tasks.values()))
     in_flight(round)
@@ -453,23 +454,22 @@ def test_kept_updates_that_a_round_did_not_need_are_seen_in_the_one_after_it() -
     waited(round)
     round.outstanding = {client: task.without_vectors() for client, task in tasks.items()}
     round.clients.begin(3, None, round.outstanding, 1.0)
+    return round
+
+
+def test_kept_updates_that_a_round_did_not_need_are_seen_in_the_one_after_it() -> None:
+    round = round_with_two_kept()
     events = round.clients.events()
     assert next(events).client == 1
     del round.outstanding[1]
     events.close()
     waited(round)
-    assert [event.client for event in next_round(round, tasks[2])] == [2]
+    assert [event.client for event in next_round(round, a_task(2))] == [2]
     assert round.rejections == ()
 
 
 def test_a_kept_update_of_a_round_that_has_enough_comes_too_late() -> None:
-    tasks = {client: a_task(client) for client in (1, 2)}
-    round = Round(list(tasks.values()))
-    in_flight(round)
-    round.sessions._events.extend([an_update(1), an_update(2)])
-    waited(round)
-    round.outstanding = {client: task.without_vectors() for client, task in tasks.items()}
-    round.clients.begin(3, None, round.outstanding, 1.0)
+    round = round_with_two_kept()
     seen = []
     for event in round.clients.events():
         seen.append(event.client)
