@@ -63,11 +63,13 @@ EVENTS: Mapping[str, tuple[str, tuple[str, ...]]] = {
         ("cores", "free"),
     ),
     # a run that goes on
-    "%s: the records of rounds %s are lost; the run goes on without them, and its chain leaves "
-    "them out": ("records_lost", ("run", "rounds")),
-    "%s: the records of rounds %s are lost; the run goes on after round %d, with them": (
+    "%s: %s are lost; the run goes on without them%s": (
+        "records_lost",
+        ("run", "records", "chain"),
+    ),
+    "%s: %s are lost; the run goes on after round %d, with them": (
         "records_made_again",
-        ("run", "rounds", "after"),
+        ("run", "records", "after"),
     ),
     "%s; no step back leads to the begin of the fork": ("fork_begin_lost", ("reason",)),
     # a replay
