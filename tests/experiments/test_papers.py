@@ -168,7 +168,7 @@ def test_a_seed_that_ended_without_the_target_counts_as_never() -> None:
     runs = [ended, ended, record(accuracy=[0.9] * 3)]
     outcomes = [first.outcome(one, 1) for one in runs]
     assert outcomes == [math.inf, math.inf, 1]
-    assert first.text(statistics.median(outcomes)) == "never"
+    assert first.text(statistics.median(outcomes)) == "not reached"
     assert verdict(first, outcomes, 0.5) == "outside"
     assert first.outcome(record(accuracy=[0.4]), 1) is None
 
