@@ -76,7 +76,7 @@ class Measure:
     def text(self, value: float) -> str:
         """Return a figure as the page has it, without its unit."""
         if math.isinf(value):
-            return "never"
+            return "not reached"
         if self.unit == "%":
             return f"{value:.2f}"
         if self.unit in ("loss", "MiB"):

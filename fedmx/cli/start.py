@@ -6,11 +6,11 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
+from fedmx.cli.streams import prepare_streams
 from fedmx.cli.terminal import interrupts
 from fedmx.cli.terminal.error_text import not_installed
 from fedmx.cli.terminal.exit_codes import INTERRUPTED, USER_ERROR
 from fedmx.cli.terminal.loading import show_loading
-from fedmx.cli.streams import prepare_streams
 from fedmx.layers_check import hidden_layers
 
 
