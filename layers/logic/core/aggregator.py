@@ -64,8 +64,8 @@ class Aggregator(ABC):
     """Whether it reads each contribution's delta slice by slice, so that deltas may be on disk."""
 
     robust: bool = False
-    """Whether it bounds what a few clients can do that send anything; hooks that do not, and would
-    undo this, refuse to work beside it."""
+    """Whether it bounds what a few arbitrary clients can do. A hook that adds up what clients send,
+    without such a bound, refuses to work beside it."""
 
     def check(self, logic: Parts) -> None:  # noqa: B027 (nothing to check, as a rule)
         """Check that this aggregator can work with the other parts; called before anything runs.
