@@ -121,8 +121,7 @@ def _not_a_run_reason(path: Path) -> str:
     if (path / "sweep.json").exists():
         return (
             f"a sweep, not a run; {shell_line('fedmx', 'sweep', path)} shows its result or goes on "
-            f"with it; "
-            f"its runs are {path}/*-s*"
+            f"with it; its runs are {path}/*-s*"
         )
     runs = sorted(inner.parent.name for inner in path.glob(f"*/{FILE}"))
     if runs:
