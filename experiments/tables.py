@@ -34,7 +34,7 @@ class Reason:
 
     Attributes:
         text: the reason.
-        shown_by: the groups or cells whose records show it.
+        shown_by: the groups or cells whose records show it, or scripts of this folder that do.
     """
 
     text: str
@@ -45,8 +45,23 @@ class Reason:
         """Whether there is a record of each of them."""
         return all(map(_has_record, self.shown_by))
 
+    def commands(self) -> str:
+        """Return the commands that show it, as the page prints them."""
+        scripts = [f"`python experiments/{one}`" for one in self.shown_by if _is_script(one)]
+        runs = " ".join(
+            f'"{one}"' if "*" in one else one for one in self.shown_by if not _is_script(one)
+        )
+        return " and ".join([f"`python experiments/run.py {runs}`"] * bool(runs) + scripts)
+
+
+def _is_script(shown_by: str) -> bool:
+    return shown_by.endswith(".py")
+
 
 def _has_record(pattern: str) -> bool:
+    if _is_script(pattern):
+        assert (HERE / pattern).is_file(), f"tables.yaml: there is no {pattern}"
+        return True
     planned = cells([pattern])
     assert planned, f"tables.yaml: there is no cell {pattern}"
     return any(cell.name in load(cell.group) for cell in planned)
@@ -320,9 +335,7 @@ def _reasons(rows: list[Row]) -> Iterator[str]:
     outside = [row for row in rows if row.verdict == "outside"]
     for reason in dict.fromkeys(row.reason for row in outside if row.reason is not None):
         names = ", ".join(row.name for row in outside if row.reason == reason)
-        commands = " ".join(f'"{one}"' if "*" in one else one for one in reason.shown_by)
-        shown = f"Shown by `python experiments/run.py {commands}`."
-        yield f"\nOutside, {names}: {reason.text} {shown}\n"
+        yield f"\nOutside, {names}: {reason.text} Shown by {reason.commands()}.\n"
 
 
 if __name__ == "__main__":

@@ -164,7 +164,7 @@ def test_a_seed_that_ended_without_the_target_counts_as_never() -> None:
     from measures import Measure, verdict
 
     first = Measure(target=0.5)
-    ended = replace(record(accuracy=[0.4]), reason="all 1 rounds were run")
+    ended = replace(record(accuracy=[0.4]), reason="the one round was run")
     runs = [ended, ended, record(accuracy=[0.9] * 3)]
     outcomes = [first.outcome(one, 1) for one in runs]
     assert outcomes == [math.inf, math.inf, 1]
@@ -195,6 +195,14 @@ def test_a_reason_counts_only_if_there_are_records_of_what_shows_it(
     assert not Reason("the seed", ("thesis-2nn-draws/B10-*", "niid")).is_shown
     with pytest.raises(AssertionError, match="there is no cell nowhere"):
         _ = Reason("the seed", ("nowhere",)).is_shown
+    with pytest.raises(AssertionError, match=r"there is no nowhere\.py"):
+        _ = Reason("the channel", ("nowhere.py",)).is_shown
+    channel = Reason("the channel", ("thesis-2nn-draws/B10-*", "knapsack_channel.py"))
+    assert channel.is_shown
+    assert channel.commands() == (
+        '`python experiments/run.py "thesis-2nn-draws/B10-*"` and '
+        "`python experiments/knapsack_channel.py`"
+    )
 
     runs["thesis-2nn-draws"]["B10-s1"] = record(accuracy=[0.9] * 5)
     far = {"document": "d", "name": "n", "group": "thesis-2nn-draws", "what": "w"}
