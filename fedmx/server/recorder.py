@@ -19,6 +19,7 @@ from fedmx.server.restoring import restore
 from fedmx.server.round import Round
 from fedmx.server.server import Server
 from fedmx.server.step_back import summary
+from fedmx.server.stop import after_last
 from layers.logic import BrokenModel, TooFewUpdates
 
 log = logging.getLogger("fedmx.run")
@@ -143,7 +144,7 @@ def recorded(
         except BaseException as error:
             _end(folder, "failed", f"{type(error).__name__}: {error}")
             raise
-        reason = server.reason or f"all {server.last_round} rounds were run"
+        reason = server.reason or after_last(server.last_round)
         stepped = summary(server.steps_back.steps)
         folder.finish("done", f"{reason}; {stepped}" if stepped else reason)
         write_report([folder], folder.report_path)

@@ -25,7 +25,7 @@ from fedmx.server.last_good import Recorder, last_good
 from fedmx.server.round import Round
 from fedmx.server.shown import Shown
 from fedmx.server.step_back import StepsBack
-from fedmx.server.stop import Stop
+from fedmx.server.stop import Stop, after_last
 from fedmx.server.trial import trains
 from layers.compute.blas import one_blas_thread
 from layers.compute.engines.compute import Compute
@@ -193,7 +193,7 @@ class Server(Shown):
 
     def _rounds(self) -> Iterator[Round]:
         if not self.reason and self.state.round >= self.last_round:
-            self.reason = f"all {self.last_round} rounds were run"
+            self.reason = after_last(self.last_round)
         if self.reason:  # resumed after its last round: the clients may not know it
             self.finish(self.reason)
         logic = replace(self.logic, trains=partial(trains, self.compute))
@@ -240,7 +240,7 @@ class Server(Shown):
             asked = self._callbacks.stop(round)
             self.reason = self.stop.reason(round) or asked or ""
             if not self.reason and self.state.round >= self.last_round:
-                self.reason = f"all {self.last_round} rounds were run"
+                self.reason = after_last(self.last_round)
             if self.recorder is not None:
                 self.recorder.record(round, self.checkpoint())
             if self.monitor is not None:

@@ -1,4 +1,4 @@
-"""When a run ends before its last round."""
+"""Why a run ends: after its last round, or before."""
 
 from __future__ import annotations
 
@@ -39,3 +39,8 @@ class Stop:
         if self.clock_s is not None and round.clock_elapsed_s >= self.clock_s:
             return f"{round.clock_elapsed_s:.0f} s passed the clock's limit of {self.clock_s:g} s"
         return None
+
+
+def after_last(rounds: int) -> str:
+    """Return why a run ends after all its `rounds`."""
+    return "the one round was run" if rounds == 1 else f"all {rounds} rounds were run"

@@ -396,4 +396,4 @@ def test_a_client_learns_anew_when_another_run_is_at_its_servers_address(
         running.end()
     assert round.participants == (0,)
     assert len(set(learned)) == 2
-    assert running.reason == "all 1 rounds were run"
+    assert running.reason == "the one round was run"

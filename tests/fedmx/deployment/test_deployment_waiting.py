@@ -208,7 +208,7 @@ def test_a_server_that_closes_before_the_end_is_looked_for_again(
     assert client.over == "the server closes"
 
 
-ENDED = ["all 1 rounds were run"]
+ENDED = ["the one round was run"]
 
 
 def test_a_client_that_is_just_coming_back_still_learns_that_the_run_is_over(
