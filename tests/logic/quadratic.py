@@ -132,3 +132,9 @@ def bowls(number: int, size: int = 3, **kwargs) -> dict[int, Quadratic]:
     return {
         client: bowl(rng.normal(size=size), 10 * (client + 1), **kwargs) for client in range(number)
     }
+
+
+THREE_BOWLS = {
+    client: bowl(np.full(3, float(client + 1)), n=10 * (client + 1)) for client in range(3)
+}
+"""Three clients of 10, 20 and 30 samples, whose best weights are 1, 2 and 3."""

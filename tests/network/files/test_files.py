@@ -9,26 +9,20 @@ import resource
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from layers.network import (
     CHUNK_BYTES,
     Connected,
     Connector,
     Disconnected,
-    ExpectedFile,
     FileFailed,
     FileReceived,
     FileSent,
-    GaveUp,
     Joined,
     Left,
     Limits,
@@ -37,16 +31,13 @@ from layers.network import (
     Received,
     TransferError,
 )
-from layers.network.files.expected import MAX_WAITING
 from layers.network.files.folders import (
-    Incoming,
     Outgoing,
-    check_name,
-    remove_unfinished,
 )
 from layers.network.protocol.frames import FrameReader, Kind, frame
 from layers.network.protocol.handshake import CONTROL, FileAccept, FileOffer, FileStart, Hello
 from tests.network.conftest import Certificates
+from tests.network.files.expected_files import expected
 from tests.network.protocol.wire_messages import CODEC, QUICK, Note, await_event, raw_connection
 from tests.network.socket_bytes import count_sockets, socket_bytes
 
@@ -100,11 +91,6 @@ def test_a_file_arrives_whole_in_either_direction(
         traffic = listener.traffic()
         assert (traffic.sent_bytes, traffic.received_bytes) == socket_bytes(listener)
         assert min(traffic.file_bytes_sent, traffic.file_bytes_received) > size
-
-
-def expected(source: Path, name: str) -> ExpectedFile:
-    content = source.read_bytes()
-    return ExpectedFile(name, len(content), hashlib.sha256(content).digest())
 
 
 def wait_for(kind: Kind, raw: socket.socket, reader: FrameReader) -> None:
@@ -391,16 +377,6 @@ def test_a_name_that_leads_anywhere_else_is_refused_on_both_ends(
     assert not (tmp_path / "server").exists()
 
 
-@given(st.text(max_size=30))
-def test_an_accepted_name_stays_in_its_folder(name: str) -> None:
-    try:
-        accepted = check_name(name)
-    except TransferError:
-        return
-    assert Path("/folder", accepted).parent == Path("/folder")
-    assert accepted == name
-
-
 def test_what_cannot_be_sent_is_said_at_once(tmp_path: Path) -> None:
     with Listener("127.0.0.1:0", CODEC) as listener:
         with pytest.raises(NotConnected):
@@ -410,76 +386,6 @@ def test_what_cannot_be_sent_is_said_at_once(tmp_path: Path) -> None:
             connector.send_file(tmp_path / "missing.bin")
         with pytest.raises(TransferError, match="Is a directory"):
             connector.send_file(tmp_path)
-
-
-@given(st.binary(max_size=300), st.lists(st.integers(1, 300), max_size=8))
-def test_any_cuts_of_a_file_give_the_same_file(content: bytes, sizes: list[int]) -> None:
-    """Every attempt writes some more and stops; the last is complete."""
-    digest = hashlib.sha256(content).digest()
-    with tempfile.TemporaryDirectory() as name:
-        folder, complete = Path(name), False
-        for size in [*sizes, len(content)]:
-            incoming = Incoming(folder, "f", len(content), digest)
-            offset, prefix = incoming.resume()
-            assert prefix == hashlib.sha256(content[:offset]).digest()
-            complete = incoming.begin(offset)
-            if not complete:
-                complete = incoming.write(memoryview(content[offset : offset + size]))
-            if complete:
-                assert incoming.finish()
-                break
-            incoming.close()
-        assert complete
-        assert [(path.name, path.read_bytes()) for path in folder.iterdir()] == [("f", content)]
-
-
-def a_file_begun(folder: Path, content: bytes) -> Incoming:
-    incoming = Incoming(folder, "f", len(content), hashlib.sha256(content).digest())
-    assert incoming.resume() == (0, hashlib.sha256().digest())
-    assert not incoming.begin(0)
-    return incoming
-
-
-@pytest.mark.parametrize("before", [0, 1, 9, 10])
-def test_bytes_beyond_a_files_announced_size_are_refused_and_not_written(
-    tmp_path: Path, before: int
-) -> None:
-    content = b"0123456789"
-    incoming = a_file_begun(tmp_path, content)
-    assert incoming.write(memoryview(content[:before])) is (before == 10)
-    with pytest.raises(TransferError, match="bytes that were not expected"):
-        incoming.write(memoryview(content[before:] + b"x"))
-    assert (tmp_path / "f.part").read_bytes() == content[:before]
-    if before < 10:  # the nearest that may come
-        assert incoming.write(memoryview(content[before:]))
-    assert incoming.finish()
-    assert (tmp_path / "f").read_bytes() == content
-
-
-def test_a_file_is_written_after_it_was_started_and_not_twice(tmp_path: Path) -> None:
-    content = b"0123456789"
-    incoming = Incoming(tmp_path, "f", 10, hashlib.sha256(content).digest())
-    with pytest.raises(TransferError, match="bytes that were not expected"):
-        incoming.write(memoryview(content))
-    with pytest.raises(TransferError, match="not where it stopped"):
-        incoming.begin(0)
-    incoming.resume()
-    with pytest.raises(TransferError, match="bytes that were not expected"):
-        incoming.write(memoryview(content))
-    with pytest.raises(TransferError, match="started at 3, not where it stopped"):
-        incoming.begin(3)
-    assert not incoming.begin(0)
-    with pytest.raises(TransferError, match="not where it stopped"):
-        incoming.begin(0)
-    incoming.write(memoryview(content[:4]))
-    incoming.close()
-    again = Incoming(tmp_path, "f", 10, hashlib.sha256(content).digest())
-    assert again.resume() == (4, hashlib.sha256(content[:4]).digest())
-    with pytest.raises(TransferError, match="started at 5, not where it stopped"):
-        again.begin(5)
-    assert not again.begin(4)
-    assert again.write(memoryview(content[4:]))
-    assert again.finish()
 
 
 def test_a_sender_that_goes_beyond_the_announced_size_gets_no_file_kept(
@@ -503,92 +409,3 @@ def test_a_sender_that_goes_beyond_the_announced_size_gets_no_file_kept(
         raw.close()
         await_event(listener, Left)
     assert not (folder / "client-1" / "model.bin").exists()
-
-
-def test_a_file_whose_digest_is_wrong_is_emptied_and_may_be_sent_once_more(tmp_path: Path) -> None:
-    content = b"0123456789"
-    incoming = a_file_begun(tmp_path, content)
-    assert incoming.write(memoryview(content[::-1]))
-    assert not incoming.finish()
-    assert (tmp_path / "f.part").read_bytes() == b""
-    assert not (tmp_path / "f").exists()
-    assert not incoming.begin(0)
-    assert incoming.write(memoryview(content))
-    assert incoming.finish()
-    assert (tmp_path / "f").read_bytes() == content
-
-
-# --- what was not announced ----------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("what", ["name", "size", "digest"])
-def test_a_server_that_offers_what_is_not_expected_is_left_and_leaves_nothing(
-    tmp_path: Path, what: str
-) -> None:
-    source = tmp_path / "file.bin"
-    source.write_bytes(b"what is sent")
-    right = expected(source, "file.bin")
-    other = {
-        "name": replace(right, name="other.bin"),
-        "size": replace(right, size=right.size + 1),
-        "digest": replace(right, sha256=bytes(32)),
-    }[what]
-    with (
-        Listener("127.0.0.1:0", CODEC) as listener,
-        Connector(listener.address, "one", CODEC, files=tmp_path / "in") as connector,
-    ):
-        await_event(listener, Joined)
-        connector.expect([other])
-        for number in range(40):
-            with contextlib.suppress(NotConnected):
-                listener.send_file("one", source, "file.bin" if number == 0 else f"{number}.bin")
-        ended = await_event(connector, GaveUp)
-        assert "the file 'file.bin' of 12 bytes with SHA-256" in ended.reason
-        assert ended.reason.endswith("is offered, which was not announced")
-        assert ended.final
-        assert "which was not announced" in await_event(listener, Left).reason
-    assert not (tmp_path / "in").exists()
-
-
-def test_an_offer_waits_until_it_is_known_what_is_expected(tmp_path: Path) -> None:
-    source = tmp_path / "file.bin"
-    source.write_bytes(os.urandom(3 * CHUNK_BYTES))
-    with (
-        Listener("127.0.0.1:0", CODEC) as listener,
-        Connector(listener.address, "one", CODEC, files=tmp_path / "in") as connector,
-    ):
-        await_event(listener, Joined)
-        listener.send_file("one", source)
-        listener.send("one", Note("after the offer"))
-        await_event(connector, Received)
-        assert not (tmp_path / "in").exists()
-        connector.expect([expected(source, "file.bin")])
-        assert await_event(connector, FileReceived).path.read_bytes() == source.read_bytes()
-        await_event(listener, FileSent)
-
-
-def test_not_many_offers_wait(tmp_path: Path) -> None:
-    source = tmp_path / "file.bin"
-    source.write_bytes(b"x")
-    with (
-        Listener("127.0.0.1:0", CODEC) as listener,
-        Connector(listener.address, "one", CODEC, files=tmp_path / "in") as connector,
-    ):
-        await_event(listener, Joined)
-        for number in range(MAX_WAITING + 1):
-            listener.send_file("one", source, f"{number}.bin")
-        assert f"'{MAX_WAITING}.bin'" in await_event(connector, GaveUp).reason
-    assert not (tmp_path / "in").exists()
-
-
-def test_an_unfinished_file_is_removed_unless_somebody_receives_it(tmp_path: Path) -> None:
-    incoming = Incoming(tmp_path, "f", 3, bytes(32))
-    incoming.resume()
-    remove_unfinished(tmp_path / "f")
-    assert (tmp_path / "f.part").exists()
-    with pytest.raises(TransferError, match="cannot be written"):
-        Incoming(tmp_path, "f", 3, bytes(32)).resume()
-    incoming.close()
-    remove_unfinished(tmp_path / "f")
-    assert list(tmp_path.iterdir()) == []
-    remove_unfinished(tmp_path / "f")

@@ -12,7 +12,7 @@ import numpy as np
 from layers.network import Backoff, Connector, Event, Listener, MessageCodec
 from layers.network.session.roles import ClientSession, ServerSession
 from layers.network.session.session import Session
-from layers.network.session.session_events import SessionEvent, Verified
+from layers.network.session.session_events import Ended, SessionEvent, Verified
 
 Value = Union[None, bool, int, float, str, bytes, np.ndarray, "dict[str, Value]"]
 
@@ -106,3 +106,8 @@ def read_to_end(raw: socket.socket) -> bytes:
     except ConnectionResetError:
         pass
     return data
+
+
+def only_end(events: list) -> Ended:
+    (ended,) = [event for event in events if isinstance(event, Ended)]
+    return ended

@@ -1,0 +1,187 @@
+"""An update of an earlier version of the model, and how its client was told to train."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pytest
+
+from layers.logic import Hook, LogicError, Selector, ServerHalf, ServerState, Training, run_round
+from layers.logic.aggregators.fednova import FedNova
+from layers.logic.aggregators.mean import Mean
+from layers.logic.aggregators.q_fedavg import QFedAvg
+from layers.logic.algorithms.scaffold.hook import Scaffold
+from layers.logic.core.plan import Plan, single_lanes
+from layers.logic.hooks.fedprox import FedProx
+from layers.logic.hooks.gradient_reply import GradientReply
+from tests.logic.memory_peers import (
+    Buffered,
+    MemoryPeers,
+    a_logic,
+    a_state,
+    alone,
+    run_rounds,
+    same_bits,
+)
+from tests.logic.quadratic import THREE_BOWLS
+
+
+@dataclass(frozen=True)
+class Seen(Mean):
+    """The mean; keeps how stale each contribution was."""
+
+    staleness: list[tuple[int, int]] = field(default_factory=list, compare=False)
+
+    def add(self, total, contribution):
+        (update,) = contribution.updates
+        self.staleness.append((update.client, contribution.staleness))
+        return super().add(total, contribution)
+
+
+def test_an_update_of_an_earlier_version_is_folded_where_the_plan_accepts_it() -> None:
+    aggregator = Seen("uniform")
+    logic = a_logic(Buffered(), aggregator=aggregator, training=Training(steps=1, learning_rate=1))
+    peers = MemoryPeers(logic, THREE_BOWLS, order=(2, 0, 1))
+    first, report = run_round(a_state(logic), peers, logic)
+    assert report.of("accepted") == (2,)
+    assert sorted(first.in_flight) == [0, 1]
+    assert {task.model_version for task in first.in_flight.values()} == {0}
+    np.testing.assert_array_equal(first.weights, [3, 3, 3])
+
+    restored = ServerState.of_tree(first.tree())  # a checkpoint keeps who is in flight
+    headers = [{k: t.header() for k, t in one.in_flight.items()} for one in (restored, first)]
+    assert headers[0] == headers[1]
+    peers.order = (0, 1, 2)
+    second, report = run_round(restored, peers, logic)
+    assert report.of("accepted") == (0,)
+    assert aggregator.staleness == [(2, 0), (0, 1)], "it had started from the model before the last"
+    np.testing.assert_array_equal(second.weights, [4, 4, 4])  # its delta of 1, from 0
+    assert sorted(second.in_flight) == [1, 2]
+    assert second.last_accepted == {2: 1, 0: 1}, "the task of client 0 was of round 1"
+
+
+@dataclass(frozen=True)
+class EverySecond(Selector):
+    """Waits for late updates in every second round only."""
+
+    def select(self, population, memory, round, rng) -> Plan:
+        late = population.in_flight if round % 2 else ()
+        return Plan(
+            ((2,),) if round > 1 else single_lanes((0, 1, 2)), late=late, keeps_stragglers=True
+        )
+
+
+def test_a_client_in_flight_that_a_plan_does_not_name_is_in_flight_no_longer() -> None:
+    logic = a_logic(EverySecond())
+    peers = MemoryPeers(logic, THREE_BOWLS, silent=(0, 1))
+    states = [a_state(logic)]
+    for _ in range(3):
+        states.append(run_round(states[-1], peers, logic)[0])
+    assert [sorted(state.in_flight) for state in states] == [[], [0, 1], [], []]
+
+
+def decaying(round: int) -> float:
+    return 1.0 if round == 1 else 0.1
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"hooks": [GradientReply()]},
+        {"hooks": [Scaffold(), GradientReply()], "max_update": 10.0},
+        {"hooks": [FedProx(0.5)], "aggregator": FedNova(mu=0.5)},
+        {"aggregator": QFedAvg(1.0)},
+    ],
+)
+def test_a_late_update_is_read_with_the_training_settings_of_its_task(settings) -> None:
+    training = Training(steps=2, learning_rate=1.0)
+    ends = []
+    for schedule in (decaying, lambda round: 1.0):
+        logic = a_logic(Buffered(), training=training, learning_rate=schedule, **settings)
+        peers = MemoryPeers(logic, THREE_BOWLS, order=(2, 0, 1))
+        state, _ = run_round(a_state(logic), peers, logic)
+        peers.order = (0, 1, 2)
+        state, report = run_round(ServerState.of_tree(state.tree()), peers, logic)
+        assert report.of("accepted") == (0,), report.clients
+        ends.append(state.weights)
+    assert same_bits(*ends), "client 0 has trained in round 1, whatever the rate in round 2"
+
+
+@dataclass(frozen=True)
+class Slower(Hook):
+    """Client 1 trains at half the rate; writes down the rate that the halves see."""
+
+    seen: list[tuple[str, int, float]] = field(default_factory=list, compare=False)
+
+    def server(self) -> ServerHalf:
+        return _Slower(self.seen)
+
+
+class _Slower(ServerHalf):
+    def __init__(self, seen) -> None:
+        self.seen = seen
+
+    def send(self, task, context):
+        assert context.training.learning_rate == decaying(context.round), "not an earlier one"
+        if task.client != 1:
+            return task
+        return replace(task, training=replace(task.training, learning_rate=0.5))
+
+    def receive(self, update, context):
+        self.seen.append(("receive", update.client, context.training.learning_rate))
+        return update
+
+    def on_accepted(self, update, context):
+        self.seen.append(("accepted", update.client, context.training.learning_rate))
+
+
+@dataclass(frozen=True)
+class Rates(Mean):
+    """The mean; keeps with which rate each contribution was trained."""
+
+    rates: list[float] = field(default_factory=list, compare=False)
+
+    def add(self, total, contribution):
+        self.rates.append(contribution.training.learning_rate)
+        return super().add(total, contribution)
+
+
+def test_halves_and_aggregator_see_how_each_client_was_told_to_train() -> None:
+    hook, aggregator = Slower(), Rates("uniform")
+    logic = a_logic(
+        alone(0, 1),
+        hooks=[hook],
+        aggregator=aggregator,
+        training=Training(steps=1),
+        learning_rate=decaying,
+    )
+    run_rounds(2, a_state(logic), MemoryPeers(logic, THREE_BOWLS))
+    assert aggregator.rates == [1.0, 0.5, 0.1, 0.5]
+    for what in ("receive", "accepted"):
+        rates = [rate for moment, _, rate in hook.seen if moment == what]
+        assert rates == [1.0, 0.5, 0.1, 0.5]
+
+
+def test_a_late_update_is_accepted_from_clients_in_flight_alone() -> None:
+    @dataclass(frozen=True)
+    class Wishful(Selector):
+        def select(self, population, memory, round, rng) -> Plan:
+            return Plan(((0,),), late=(1,))
+
+    logic = a_logic(Wishful())
+    with pytest.raises(LogicError, match=r"late updates of clients \[1\]"):
+        run_round(a_state(logic), MemoryPeers(logic, THREE_BOWLS), logic)
+
+
+@pytest.mark.parametrize(
+    ("settings", "what"),
+    [
+        ({"lanes": ((0, 1),), "keeps_stragglers": True}, "lanes of several clients"),
+        ({"lanes": ((0,),), "offers": True, "keeps_stragglers": True}, "offers"),
+        ({"lanes": ((0,),), "offers": True, "late": (1,)}, "offers"),
+    ],
+)
+def test_a_plan_that_would_lose_an_accepted_update_is_refused(settings, what) -> None:
+    with pytest.raises(LogicError, match=what):
+        Plan(**settings)

@@ -1,0 +1,175 @@
+"""What a hook asks the clients of a round, and what it adds to the round's record."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pytest
+
+from layers.logic import ClientHalf, Context, Hook, ServerHalf, run_round
+from layers.logic.aggregators.mean import Mean
+from tests.logic.memory_peers import MemoryPeers, a_logic, a_state, alone, run_rounds
+from tests.logic.quadratic import THREE_BOWLS
+
+
+@dataclass(frozen=True)
+class Masked(Hook):
+    """Pairwise masks that cancel in the sum, as in secure aggregation, without any secrecy.
+
+    Before the tasks each client tells a number; the server hands all of them to everybody. Those
+    who returned then tell what the numbers of those who did not have left in the sum.
+    """
+
+    def server(self) -> ServerHalf:
+        return _MaskedServer()
+
+    def client(self) -> ClientHalf:
+        return _MaskedClient()
+
+
+class _MaskedServer(ServerHalf):
+    asks = frozenset({"cohort", "returned"})
+
+    def __init__(self) -> None:
+        self.told: dict[int, int] = {}
+        self.returned: Sequence[int] = ()
+        self.left = 0.0
+        self.folded: list[int] = []
+
+    def ask(self, moment, clients, context):
+        if moment == "cohort":
+            return {"ask": "your number"}
+        assert not self.folded, "nothing is folded before the answers"
+        self.returned = clients
+        gone = [number for client, number in self.told.items() if client not in clients]
+        return {"gone": np.array(gone, np.int64)}
+
+    def on_answers(self, moment, answers, context):
+        if moment == "cohort":
+            self.told = {client: int(slot["number"]) for client, slot in answers.items()}
+        else:
+            self.left = sum(float(slot["left"]) for slot in answers.values())
+
+    def send(self, task, context):
+        others = [number for client, number in self.told.items() if client != task.client]
+        context.slot["others"] = np.array(others, np.int64)
+        return task
+
+    def on_accepted(self, update, context):
+        self.folded.append(update.client)
+
+    def conclude(self, state, context):
+        context.record(unmasked=len(self.returned), budget=0.5 * context.round)
+        correction = np.float32(self.left / max(len(self.returned), 1))
+        return replace(state, weights=state.weights - correction)
+
+
+def _number(client: int | None) -> int:
+    return 100 * (client + 1)
+
+
+class _MaskedClient(ClientHalf):
+    def answer(self, moment, question, context: Context):
+        if moment == "cohort":
+            return {"number": _number(context.client)}
+        mine = _number(context.client)
+        return {"left": float(sum(mine - int(other) for other in question["gone"]))}
+
+    def receive(self, task, context):
+        self.others = context.slot["others"]
+        return task
+
+    def send(self, update, context):
+        mine = _number(context.client)
+        mask = sum(mine - int(other) for other in self.others)
+        return replace(update, delta=update.delta + np.float32(mask))
+
+
+def _plain(clients: Sequence[int]) -> np.ndarray:
+    logic = a_logic(alone(*clients), aggregator=Mean("uniform"))
+    return run_round(a_state(logic), MemoryPeers(logic, THREE_BOWLS), logic)[0].weights
+
+
+@pytest.mark.parametrize("lost", [(), (1,)])
+def test_a_hook_asks_the_cohort_first_and_those_who_returned_before_folding(lost) -> None:
+    logic = a_logic(alone(0, 1, 2), aggregator=Mean("uniform"), hooks=[Masked()])
+
+    class LostAfterTask(MemoryPeers):
+        def ask(self, question, clients, deadline_s=None):
+            self.lost = ()  # they answer, and are lost with their task
+            answers = super().ask(question, clients, deadline_s)
+            self.lost = lost
+            return answers
+
+    peers = LostAfterTask(logic, THREE_BOWLS, lost=lost)
+    state, report = run_round(a_state(logic), peers, logic)
+    returned = tuple(client for client in THREE_BOWLS if client not in lost)
+    assert report.of("accepted") == returned
+    assert peers.asked == [("hooks cohort", (0, 1, 2)), ("hooks returned", returned)]
+    np.testing.assert_allclose(state.weights, _plain(returned), atol=1e-4)
+
+
+@dataclass(frozen=True)
+class LeavesOut(Hook):
+    """Leave a client out, and write down the cohort that it saw and what it drew."""
+
+    one: int
+    why: str
+    seen: list = field(default_factory=list, compare=False)
+
+    def server(self):
+        return _LeavesOut(self)
+
+
+class _LeavesOut(ServerHalf):
+    def __init__(self, hook):
+        self.hook = hook
+
+    def leave_out(self, clients, context):
+        self.hook.seen.append((tuple(clients), context.shared_rng("draw").random()))
+        return {self.hook.one: self.hook.why}
+
+
+def test_a_client_that_a_hook_leaves_out_is_asked_nothing_and_gets_no_task() -> None:
+    hooks = [LeavesOut(1, "unwell"), Masked(), LeavesOut(1, "too late")]
+    logic = a_logic(alone(0, 1, 2), aggregator=Mean("uniform"), hooks=hooks)
+    peers = MemoryPeers(logic, THREE_BOWLS)
+    state, report = run_round(a_state(logic), peers, logic)
+    assert peers.asked == [("hooks cohort", (0, 2)), ("hooks returned", (0, 2))]
+    np.testing.assert_allclose(state.weights, _plain((0, 2)), atol=1e-4)
+    assert sorted(task.client for task in peers.tasks) == [0, 2]
+    assert report.of("lost") == (1,)
+    assert [c.reason for c in report.clients if c.client == 1] == ["unwell"], "the first hook's"
+    assert hooks[0].seen == hooks[2].seen, "one cohort, and the same draws for all hooks"
+    run_round(state, peers, logic)
+    assert hooks[0].seen[0][1] != hooks[0].seen[1][1], "each round draws anew"
+
+
+def test_a_client_of_the_cohort_that_does_not_answer_gets_no_task() -> None:
+    logic = a_logic(alone(0, 1, 2), aggregator=Mean("uniform"), hooks=[Masked()])
+    peers = MemoryPeers(logic, THREE_BOWLS, lost=(1,))
+    state, report = run_round(a_state(logic), peers, logic)
+    assert [task.client for task in peers.tasks] == [0, 2]
+    (lost,) = [one for one in report.clients if one.client == 1]
+    assert (lost.status, lost.reason) == ("lost", "no answer to the question before its task")
+    np.testing.assert_allclose(state.weights, _plain((0, 2)), atol=1e-4)
+
+
+def test_a_client_that_leaves_out_a_hooks_question_has_not_answered() -> None:
+    logic = a_logic(alone(0, 1, 2), aggregator=Mean("uniform"), hooks=[Masked()])
+    peers = MemoryPeers(logic, THREE_BOWLS)
+    peers.forge_answer = lambda told: [replace(told, slots={}) if told.client == 1 else told]
+    state, report = run_round(a_state(logic), peers, logic)
+    assert (report.of("accepted"), report.of("lost")) == ((0, 2), (1,))
+    np.testing.assert_allclose(state.weights, _plain((0, 2)), atol=1e-4)
+
+
+def test_a_hook_gives_numbers_to_the_rounds_record() -> None:
+    logic = a_logic(alone(0, 1), hooks=[Masked()])
+    _, reports = run_rounds(2, a_state(logic), MemoryPeers(logic, THREE_BOWLS))
+    assert [dict(report.numbers) for report in reports] == [
+        {"unmasked": 2, "budget": 0.5},
+        {"unmasked": 2, "budget": 1.0},
+    ]

@@ -1,0 +1,128 @@
+"""A mask says which tensors travel; the others are each client's own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+
+from layers.logic import ClientHalf, Hook, LogicError, Selector, ServerHalf, Training, run_round
+from layers.logic.aggregators.mean import Mean
+from layers.logic.algorithms.scaffold.hook import Scaffold
+from layers.logic.core.mask import Mask
+from layers.logic.core.plan import Plan
+from layers.logic.hooks.fedprox import FedProx
+from layers.logic.hooks.gradient_reply import GradientReply
+from layers.logic.hooks.sign_sgd import SignSgd
+from layers.logic.hooks.stc import Stc
+from tests.logic.memory_peers import MemoryPeers, a_logic, a_state, alone, run_rounds
+from tests.logic.quadratic import THREE_BOWLS, Tensor
+
+TENSORS = (Tensor("body", (2,), 0, 2), Tensor("head", (1,), 2, 3))
+
+
+def masked(**settings):
+    mask = Mask(TENSORS, frozenset({"head"}), np.zeros(3, np.float32))
+    logic = a_logic(alone(0, 1, 2), training=Training(steps=1, learning_rate=0.5), **settings)
+    return replace(logic, layout=TENSORS, mask=mask)
+
+
+def test_a_mask_says_which_tensors_travel_and_the_others_stay_with_each_client() -> None:
+    logic = masked(aggregator=Mean("uniform"))
+    peers = MemoryPeers(logic, THREE_BOWLS)
+    sizes = []
+    peers.forge = lambda update: sizes.append(update.delta.size) or [update]
+    state, _ = run_rounds(2, a_state(logic), peers)
+    assert {task.weights.size for task in peers.tasks} == {2}
+    assert set(sizes) == {2}
+    assert state.weights[2] == 0, "the server's head is the initial one"
+    heads = [peers.memory(one, state).memory["mask"]["own"].item() for one in range(3)]
+    assert heads == [0.75, 1.5, 2.25], "each head goes on alone: half of the way, twice"
+    np.testing.assert_allclose(state.weights[:2], [1.5, 1.5])
+
+
+def test_a_mask_goes_with_hooks_on_updates_and_not_with_an_encoded_model() -> None:
+    state, report = run_round(
+        a_state(logic := masked(hooks=[FedProx(0.1), Stc(p_down=None)])),
+        MemoryPeers(logic, THREE_BOWLS),
+        logic,
+    )
+    assert report.of("accepted") == (0, 1, 2)
+    assert state.weights[2] == 0
+    with pytest.raises(LogicError, match="Stc encodes the whole model"):
+        masked(hooks=[Stc()])
+
+
+@dataclass(frozen=True)
+class Offered(Selector):
+    """Everybody offers, and every offer is granted."""
+
+    def select(self, population, memory, round, rng) -> Plan:
+        return Plan(tuple((client,) for client in population.clients), offers=True)
+
+
+def test_the_norm_of_an_offer_is_of_what_travels() -> None:
+    logic = masked()
+    logic = replace(logic, selector=Offered())
+    _, report = run_round(a_state(logic), MemoryPeers(logic, THREE_BOWLS), logic)
+    assert report.of("accepted") == (0, 1, 2)
+    norms = [one.metrics["norm"] for one in report.clients]
+    np.testing.assert_allclose(norms, [0.5 * (one + 1) * np.sqrt(2) for one in range(3)], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "hooks", [[Scaffold(option="I")], [Scaffold(option="II")], [SignSgd(down=False)]]
+)
+def test_nothing_of_a_clients_own_tensors_is_in_what_hooks_send(hooks) -> None:
+    logic = masked(hooks=hooks)
+    peers = MemoryPeers(logic, THREE_BOWLS)
+    sent = []
+    peers.forge = lambda update: sent.append(update) or [update]
+    state, reports = run_rounds(2, a_state(logic), peers)
+    assert all(report.of("accepted") == (0, 1, 2) for report in reports)
+    assert state.weights[2] == 0, "the server's head is the initial one"
+    vectors = [
+        value for update in sent for slot in update.slots.values() for value in slot.values()
+    ]
+    assert all(one[2] == 0 for one in vectors if isinstance(one, np.ndarray) and one.shape == (3,))
+
+
+@dataclass(frozen=True)
+class Whole(Hook):
+    """Sends one more of each value, those of a client's own tensors included."""
+
+    encodes_update = True
+
+    def server(self) -> ServerHalf:
+        return _WholeServer()
+
+    def client(self) -> ClientHalf:
+        return _WholeClient()
+
+
+class _WholeServer(ServerHalf):
+    def receive(self, update, context):
+        return replace(update, delta=context.slot["whole"])
+
+
+class _WholeClient(ClientHalf):
+    def send(self, update, context):
+        context.slot["whole"] = update.delta + np.float32(1)
+        return replace(update, delta=np.zeros(0, np.float32))
+
+
+def test_the_servers_values_of_a_clients_own_tensors_stay_whatever_is_sent() -> None:
+    logic = masked(hooks=[Whole()], aggregator=Mean("uniform"))
+    state, _ = run_round(a_state(logic), MemoryPeers(logic, THREE_BOWLS), logic)
+    np.testing.assert_array_equal(state.weights, [2, 2, 0])
+
+
+def test_a_mask_is_refused_where_a_sum_of_gradients_goes_up() -> None:
+    with pytest.raises(LogicError, match="GradientReply sends gradients"):
+        masked(hooks=[GradientReply()])
+
+
+def test_a_mask_of_a_tensor_that_there_is_not_says_which_there_are() -> None:
+    with pytest.raises(LogicError, match="no tensor is called tail; there are body, head"):
+        Mask(TENSORS, frozenset({"tail"}), np.zeros(3, np.float32))
