@@ -47,11 +47,12 @@ class Reason:
 
     def commands(self) -> str:
         """Return the commands that show it, as the page prints them."""
-        scripts = [f"`python experiments/{one}`" for one in self.shown_by if _is_script(one)]
-        runs = " ".join(
-            f'"{one}"' if "*" in one else one for one in self.shown_by if not _is_script(one)
-        )
-        return " and ".join([f"`python experiments/run.py {runs}`"] * bool(runs) + scripts)
+        scripts = [one for one in self.shown_by if _is_script(one)]
+        runs = [one for one in self.shown_by if not _is_script(one)]
+        if runs:
+            quoted = (f'"{one}"' if "*" in one else one for one in runs)
+            scripts = [" ".join(["run.py", *quoted]), *scripts]
+        return " and ".join(f"`python experiments/{one}`" for one in scripts)
 
 
 def _is_script(shown_by: str) -> bool:
