@@ -163,3 +163,12 @@ def test_the_readme_lists_every_example(readme: str) -> None:
         name for name in examples if not re.search(rf"\b{re.escape(name)}(?![\w-])", readme)
     ]
     assert sorted(unlisted) == []
+
+
+def test_every_test_file_that_a_page_names_exists() -> None:
+    named = {
+        name for page in PAGES for name in re.findall(r"`([\w/]*test_\w+\.py)`", page.read_text())
+    }
+    assert "fedmx/run/test_checkpoint.py" in named
+    tests = [f"/{shown(path)}" for path in (ROOT / "tests").rglob("test_*.py")]
+    assert not [name for name in named if not any(path.endswith(f"/{name}") for path in tests)]
