@@ -40,6 +40,11 @@ class Reason:
     text: str
     shown_by: tuple[str, ...]
 
+    @classmethod
+    def parse(cls, tree: Mapping[str, Any]) -> Reason:
+        """Return a reason of an entry of tables.yaml."""
+        return cls(tree["text"].strip(), tuple(tree["shown_by"]))
+
     @property
     def is_shown(self) -> bool:
         """Whether there is a record of each of them."""
@@ -120,7 +125,7 @@ class Table:
     paper: Mapping[str, float] = field(default_factory=dict)
     factors: Mapping[str, float] = field(default_factory=dict)
     reasons: Mapping[str, Reason] = field(default_factory=dict)
-    claims: tuple[Mapping[str, str], ...] = ()
+    claims: tuple[Mapping[str, Any], ...] = ()
     note: str = ""
     figure: str = ""
     tries: bool = False
@@ -129,10 +134,7 @@ class Table:
     def parse(cls, tree: Mapping[str, Any]) -> Table:
         """Return a table of an entry of tables.yaml."""
         measure = Measure(**tree.get("measure", {}))
-        reasons = {
-            pattern: Reason(one["text"].strip(), tuple(one["shown_by"]))
-            for pattern, one in tree.get("reasons", {}).items()
-        }
+        reasons = {pattern: Reason.parse(one) for pattern, one in tree.get("reasons", {}).items()}
         claims = tuple(tree.get("claims", ()))
         return cls(**{**tree, "measure": measure, "reasons": reasons, "claims": claims})
 
@@ -142,7 +144,9 @@ class Table:
         rows = [self._row(name, float(figure), records) for name, figure in self.paper.items()]
         return rows + [self._claim(**claim) for claim in self.claims]
 
-    def _claim(self, claim: str, ours: str, verdict: str) -> Row:
+    def _claim(
+        self, claim: str, ours: str, verdict: str, reason: Mapping[str, Any] | None = None
+    ) -> Row:
         """Return the row of a claim; ``{CELL MEASURE COLUMN UNIT [TARGET %]}`` becomes a figure.
 
         A MEASURE@N looks at the first N rounds alone.
@@ -173,7 +177,8 @@ class Table:
         begun = [record for record in runs.values() if record is not None]
         seeds = f"{len(begun)} of {len(runs)}" if runs else ""
         rounds, hours = sum(one.rounds for one in begun), sum(one.hours for one in begun)
-        return Row(claim, "", text, seeds, rounds, hours, verdict)
+        why = _shown(Reason.parse(reason) if reason else None, verdict)
+        return Row(claim, "", text, seeds, rounds, hours, verdict, why)
 
     def _row(self, name: str, figure: float, records: Mapping[str, Record]) -> Row:
         planned = [cell.name for cell in cells([f"{self.group}/{name}-s*"])]
@@ -193,7 +198,7 @@ class Table:
             word = "never" if found and all(one.reason for one in found) else "not yet"
             text = f"{word}, in {_rounds(so_far)}" if so_far else "not run"
             judged = "outside" if found and len(ours) == len(found) else "open"
-            reason = self._reason(name, judged)
+            reason = _shown(_matching(self.reasons, name), judged)
             return Row(name, paper, text, seeds, rounds, hours, judged, reason)
         text = self.measure.text(statistics.median(ours))
         if len(ours) > 1:
@@ -205,13 +210,13 @@ class Table:
         judged = verdict(self.measure, ours, figure)
         if not measure.is_settled(found, figure):
             text, judged = f"{text} so far", "open"
-        reason = self._reason(name, judged)
+        reason = _shown(_matching(self.reasons, name), judged)
         return Row(name, paper, text, seeds, rounds, hours, judged, reason)
 
-    def _reason(self, name: str, judged: str) -> Reason | None:
-        """Return why a cell is outside, if records show it."""
-        reason = _matching(self.reasons, name) if judged == "outside" else None
-        return reason if reason is not None and reason.is_shown else None
+
+def _shown(reason: Reason | None, verdict: str) -> Reason | None:
+    """Return the reason if the row is outside and records show it."""
+    return reason if reason and verdict == "outside" and reason.is_shown else None
 
 
 def _rounds(number: int) -> str:
@@ -321,6 +326,7 @@ def _section(table: Table) -> str:
         for row in rows[len(table.paper) :]:
             runs = f"{row.seeds} | {row.rounds:,} | {row.hours:.2f}" if row.seeds else " | | "
             lines.append(f"| {row.name} | {row.ours} | {runs} | {row.verdict} |\n")
+        lines += _reasons(rows[len(table.paper) :])
     if (PAGE.parent / "papers" / f"{table.figure}.svg").is_file():
         lines.append(f"\n![{table.name}, {table.document}](papers/{table.figure}.svg)\n")
     return "".join([*lines, "\n"])
@@ -332,10 +338,13 @@ def _heading(name: str) -> str:
 
 
 def _reasons(rows: list[Row]) -> Iterator[str]:
-    """Return a paragraph for each reason, with the cells that it is for."""
+    """Return a paragraph for each reason, with the cells or the claims that it is for.
+
+    A claim is named by what stands before its colon.
+    """
     outside = [row for row in rows if row.verdict == "outside"]
     for reason in dict.fromkeys(row.reason for row in outside if row.reason is not None):
-        names = ", ".join(row.name for row in outside if row.reason == reason)
+        names = ", ".join(row.name.partition(":")[0] for row in outside if row.reason == reason)
         yield f"\nOutside, {names}: {reason.text} Shown by {reason.commands()}.\n"
 
 

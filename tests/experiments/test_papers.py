@@ -231,6 +231,23 @@ def test_a_claim_says_of_how_many_runs_and_rounds_its_figures_are(
     assert (row.seeds, row.rounds, row.hours) == ("2 of 6", 3, 1.0)
 
 
+def test_a_claim_has_the_reason_that_records_show(monkeypatch: pytest.MonkeyPatch) -> None:
+    import tables
+    from tables import Table, _section
+
+    runs = {"knapsack-norms": {"largest-s1": record(accuracy=[0.5])}}
+    monkeypatch.setattr(tables, "load", lambda group: runs.get(group, {}))
+    claim = {"claim": "MNIST: it learns", "ours": "{largest last accuracy %}", "verdict": "outside"}
+    tree = {"document": "d", "name": "n", "group": "knapsack-norms", "what": "w"}
+    for shown_by, count_as in (("knapsack-norms", "with a reason"), ("niid", "no reason yet")):
+        claims = [{**claim, "reason": {"text": "one round", "shown_by": [shown_by]}}]
+        table = Table.parse({**tree, "claims": claims})
+        (row,) = table.rows()
+        assert row.count_as == f"outside, {count_as}"
+        shown = "\nOutside, MNIST: one round Shown by `python experiments/run.py" in _section(table)
+        assert shown == (row.reason is not None)
+
+
 def test_a_best_accuracy_is_shown_with_the_last_one(monkeypatch: pytest.MonkeyPatch) -> None:
     import tables
     from tables import Table
