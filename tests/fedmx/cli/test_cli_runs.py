@@ -2,91 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
-import json
-import os
-import pty
 import re
 import resource
-import select
 import shlex
 import signal
-import subprocess
-import sys
-import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
-from fedmx import Round, RunFolder
-from fedmx.cli.terminal.progress import ProgressLine
-from layers.logic import RoundReport, Traffic
-from tests.fedmx.command_line import (
-    PATIENCE_S,
-    CommandResult,
-    ended,
-    environment,
-    fedmx,
-    lines_of,
-    started,
-    wait_until,
-)
-
-EXPERIMENT = """
-name: small
-rounds: 4
-clients: 4
-compute:
-  model: 2nn
-  data: digits
-  normalise: {scale: 16}
-  train: {steps: 2}
-logic:
-  selector: {name: uniform, fraction: 0.5}
-  hooks: ["gate:Gate"]
-"""
-# In round 3 a client waits until it is let go on: so a test knows what is going on.
-GATE = """
-import time
-from dataclasses import dataclass, replace
-from pathlib import Path
-
-import numpy as np
-
-from layers.logic import ClientHalf, Context, Hook, Update
-
-HERE = Path(__file__).parent
-
-
-@dataclass(frozen=True)
-class Gate(Hook):
-    def client(self) -> ClientHalf:
-        return Waits()
-
-
-class Waits(ClientHalf):
-    def send(self, update: Update, context: Context) -> Update:
-        if update.round == 3 and (HERE / "debug").exists():
-            breakpoint()
-        while update.round == 3 and not (HERE / "open").exists():
-            (HERE / "waiting").touch()
-            time.sleep(0.01)
-        if (HERE / "fail").exists():
-            raise ZeroDivisionError("on purpose")
-        total = update.delta + context.memory.get("residual", np.float32(0))
-        context.keep(residual=(total / 2).astype(np.float32))
-        return replace(update, delta=(total / 2).astype(np.float32))
-"""
-
-
-def place(folder: Path) -> Path:
-    folder.mkdir(exist_ok=True)
-    (folder / "small.yaml").write_text(EXPERIMENT)
-    (folder / "gate.py").write_text(GATE)
-    return folder
+from fedmx import RunFolder
+from tests.fedmx.cli.gated_run import GATE, place, rounds_of, run_in
+from tests.fedmx.command_line import CommandResult, ended, fedmx, started, wait_until
 
 
 @pytest.fixture
@@ -101,15 +27,6 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[CommandResult, Path
     (folder / "open").touch()
     result = fedmx("run", "small.yaml", "--own-modules", cwd=folder)
     return result, folder
-
-
-def run_in(folder: Path) -> Path:
-    (run,) = (folder / "runs").iterdir()
-    return run
-
-
-def rounds_of(run: Path) -> list[int]:
-    return [json.loads(line)["round"] for line in lines_of("rounds.jsonl", run)]
 
 
 def finish(folder: Path, whole: Path) -> None:
@@ -346,128 +263,3 @@ def test_server_and_client_say_what_happens_and_end_at_a_signal(folder: Path) ->
         took_part.out,
     )
     assert rounds_of(run) == [1, 2, 3, 4]
-
-
-@contextlib.contextmanager
-def on_a_terminal(folder: Path, *words: str) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
-    """Start a run of one client on a terminal of its own, and give the other end of that."""
-    main, terminal = pty.openpty()
-    command = ["run", "small.yaml", "--own-modules", "--set", "clients=1", *words]
-    with subprocess.Popen(
-        [sys.executable, "-m", "fedmx", *command],
-        cwd=folder,
-        env=environment(TERM="xterm"),
-        stdin=terminal,
-        stdout=terminal,
-        stderr=terminal,
-    ) as process:
-        os.close(terminal)
-        try:
-            yield process, main
-        finally:
-            os.close(main)
-
-
-def test_a_terminal_has_one_line_that_goes_and_a_debugger_gets_it_for_itself(
-    folder: Path,
-) -> None:
-    (folder / "open").touch()
-    (folder / "debug").touch()
-    with on_a_terminal(folder) as (process, main):
-        seen = _read(main, until=b"(Pdb) ")
-        assert re.search(rb"2/4  acc", seen)
-        os.write(main, b"p 6 * 7\n")
-        assert b"42" in _read(main, until=b"(Pdb) ")
-        (folder / "debug").unlink()
-        os.write(main, b"c\n")
-        after = _read(main)
-    assert process.returncode == 0
-    assert b"gate.py" in seen  # where breakpoint() is, not where it was handled
-    assert seen.count(b"\x1b[?25l") == seen.count(b"\x1b[?25h") == 1  # the cursor is back
-    assert re.search(rb"^round 4/4  accuracy", after, re.MULTILINE)
-
-
-def test_q_in_a_debugger_ends_a_run_as_ctrl_c_does(folder: Path) -> None:
-    (folder / "debug").touch()
-    with on_a_terminal(folder) as (process, main):
-        _read(main, until=b"(Pdb) ")
-        os.write(main, b"q\n")
-        after = _read(main).decode().replace("\r", "")
-    assert process.returncode == 130
-    (run,) = (folder / "runs").iterdir()
-    told = f"interrupted after round 2; go on with: fedmx resume runs/{run.name} --own-modules"
-    assert after == f"q\nfedmx: {told}\n"
-    assert rounds_of(run) == [1, 2]
-
-
-@pytest.mark.parametrize("call", ["breakpoint()", "__import__('pdb').set_trace()"])
-def test_a_debugger_whose_input_ends_ends_the_run_too(folder: Path, call: str) -> None:
-    (folder / "debug").touch()
-    gate = folder / "gate.py"
-    gate.write_text(gate.read_text().replace("breakpoint()", call))
-    result = fedmx("run", "small.yaml", "--own-modules", "--set", "clients=1", cwd=folder)
-    assert result.code == 130
-    assert "Traceback" not in result.err
-    assert result.err.splitlines()[-1].startswith("fedmx: interrupted after round 2; go on with: ")
-
-
-def test_every_tenth_round_stays_on_a_terminal(folder: Path) -> None:
-    (folder / "open").touch()
-    with on_a_terminal(folder, "--set", "rounds=21") as (process, main):
-        seen = _read(main).decode()
-    assert process.returncode == 0
-    stays = re.findall(r"round (\d+)/21  acc[^\r\n]*best[^\r\n]*\r\n", seen)
-    assert stays == ["10", "20"]
-    assert not re.search(r"has begun *run folder", seen)  # that line is above the one that goes
-
-
-def _read(descriptor: int, until: bytes = b"") -> bytes:
-    """What a terminal shows, until some text or its end."""
-    seen, ends = b"", time.monotonic() + PATIENCE_S
-    while not (until and until in seen) and time.monotonic() < ends:
-        if select.select([descriptor], [], [], 1.0)[0]:
-            try:
-                some = os.read(descriptor, 4096)
-            except OSError:  # Linux's way to say that the other end is closed
-                some = b""
-            if not some:
-                break
-            seen += some
-    return seen
-
-
-@pytest.mark.parametrize("width", [40, 60, 72, 80, 100, 120])
-@pytest.mark.parametrize(("round", "last", "each_bytes"), [(0, 3, 0), (9, 999, 10**9)])
-def test_the_progress_line_is_one_line_of_any_width(
-    tmp_path: Path, width: int, round: int, last: int, each_bytes: int
-) -> None:
-    folder = RunFolder.create(tmp_path, "shown", "", {})
-    line = ProgressLine(last)
-    for number in range(1, round + 1):
-        report = RoundReport(number, 0.1, 1, (), Traffic(each_bytes, each_bytes))
-        line.add_round(Round(report, 0.98765, 0.12345, 100.0, 100.0), folder)
-    written = io.StringIO()
-    console = Console(file=written, width=width, force_terminal=True, color_system=None)
-    console.print(line)
-    (text,) = written.getvalue().splitlines()
-    assert len(text) <= width
-    assert f"{round}/{last}" in text
-    if round and width >= 72:
-        assert "98.77 %" in text
-        assert "0.1235" in text or "0.1234" in text
-
-
-def test_how_a_partition_looks_is_shown_and_drawn(folder: Path) -> None:
-    words = ("--set", "compute.partition=shards", "--figure", "labels.png")
-    result = fedmx("data", "show", "small.yaml", "--own-modules", *words, cwd=folder)
-    assert (result.code, result.err) == (0, "")
-    assert "4 clients, 1,442 samples" in result.out
-    assert result.out.splitlines()[-1] == "figure: labels.png"
-    assert (folder / "labels.png").read_bytes().startswith(b"\x89PNG")
-    assert max(map(len, result.out.splitlines())) <= 80
-    words = ("--clients", "3", "--partition", "{name: dirichlet, alpha: 0.1}")
-    named = fedmx("data", "show", "digits", *words, cwd=folder)
-    assert "3 clients, 1,442 samples" in named.out
-    refused = fedmx("data", "show", "digits", *words, "--figure", "labels.jpg", cwd=folder)
-    assert (refused.code, refused.out) == (2, "")
-    assert "a figure is PNG, SVG or PDF" in refused.err

@@ -18,6 +18,8 @@ from fedmx.cli.main import run as command
 from fedmx.report.figures.partition import figure
 from fedmx.report.figures.partition_counts import count, summary
 from fedmx.report.figures.partition_table import table
+from tests.fedmx.cli.gated_run import place
+from tests.fedmx.command_line import fedmx
 
 LABELS = np.array([0, 1, 1, 2, 2, 2])
 PARTS = [np.array([0, 3]), np.array([1, 2, 4, 5]), np.array([], dtype=np.int64)]
@@ -168,3 +170,20 @@ def test_what_is_set_for_a_data_set_is_shown(
     assert command(["data", "show", "digits", *words]) == 0
     last = " ".join(capsys.readouterr().out.split()).rpartition("…")[2]
     assert f" {says}" in f"{last} "
+
+
+def test_how_a_partition_looks_is_shown_and_drawn(tmp_path: Path) -> None:
+    folder = place(tmp_path)
+    words = ("--set", "compute.partition=shards", "--figure", "labels.png")
+    result = fedmx("data", "show", "small.yaml", "--own-modules", *words, cwd=folder)
+    assert (result.code, result.err) == (0, "")
+    assert "4 clients, 1,442 samples" in result.out
+    assert result.out.splitlines()[-1] == "figure: labels.png"
+    assert (folder / "labels.png").read_bytes().startswith(b"\x89PNG")
+    assert max(map(len, result.out.splitlines())) <= 80
+    words = ("--clients", "3", "--partition", "{name: dirichlet, alpha: 0.1}")
+    named = fedmx("data", "show", "digits", *words, cwd=folder)
+    assert "3 clients, 1,442 samples" in named.out
+    refused = fedmx("data", "show", "digits", *words, "--figure", "labels.jpg", cwd=folder)
+    assert (refused.code, refused.out) == (2, "")
+    assert "a figure is PNG, SVG or PDF" in refused.err

@@ -1,16 +1,21 @@
-"""The line about a run's progress: its bytes, and the time that is left, by a set clock."""
+"""The line about a run's progress: its bytes, its width, and the time left by a set clock."""
 
 from __future__ import annotations
 
+import io
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
+from fedmx import Round, RunFolder
 from fedmx.cli.terminal import progress
 from fedmx.cli.terminal.progress import RECENT_ROUNDS, ProgressLine, fitted
+from layers.logic import RoundReport, Traffic
 
 MIB = 1 << 20
 
@@ -168,3 +173,24 @@ def test_a_line_is_never_wider_than_the_terminal_and_never_without_round_and_acc
     assert len(line) <= width
     assert f"{rounds}/20" in line
     assert not rounds or "50.00 %" in line
+
+
+@pytest.mark.parametrize("width", [40, 60, 72, 80, 100, 120])
+@pytest.mark.parametrize(("round", "last", "each_bytes"), [(0, 3, 0), (9, 999, 10**9)])
+def test_the_progress_line_is_one_line_of_any_width(
+    tmp_path: Path, width: int, round: int, last: int, each_bytes: int
+) -> None:
+    folder = RunFolder.create(tmp_path, "shown", "", {})
+    line = ProgressLine(last)
+    for number in range(1, round + 1):
+        report = RoundReport(number, 0.1, 1, (), Traffic(each_bytes, each_bytes))
+        line.add_round(Round(report, 0.98765, 0.12345, 100.0, 100.0), folder)
+    written = io.StringIO()
+    console = Console(file=written, width=width, force_terminal=True, color_system=None)
+    console.print(line)
+    (text,) = written.getvalue().splitlines()
+    assert len(text) <= width
+    assert f"{round}/{last}" in text
+    if round and width >= 72:
+        assert "98.77 %" in text
+        assert "0.1235" in text or "0.1234" in text
