@@ -101,3 +101,7 @@ def write_experiment(members: Members, text: str, **facts: Any) -> None:
     document["files"]["experiment.yaml"] = sha256(text.encode())
     document["facts"] |= facts
     members["run.json"] = document_text(document, "run.json").encode()
+
+
+def rounds_of(path: Path) -> int:
+    return len(records(dict(PackFile.read(path).members), "rounds.jsonl"))

@@ -1,0 +1,186 @@
+"""A pack whose records were changed is found out, and records of any form are borne."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.numpy import load, save
+
+from fedmx.course.hashes import model_hash
+from fedmx.pack import PackError, PackFile, Verification, verify
+from fedmx.pack.records import check_records
+from fedmx.run.checksum import CHECKSUM, sealed
+from tests.fedmx.command_line import fedmx
+from tests.fedmx.pack.packed_runs import (
+    Members,
+    chain_anew,
+    forged,
+    records,
+    rounds_of,
+    write_records,
+)
+
+
+def claim_accuracy(members: Members) -> None:
+    lines = records(members, "rounds.jsonl")
+    lines[1]["accuracy"] = 0.99
+    write_records(members, "rounds.jsonl", lines)
+
+
+def claim_update(members: Members) -> None:
+    lines = records(members, "clients.jsonl")
+    one = next(line for line in lines if line["round"] == 2 and line["update_sha256"])
+    one["update_sha256"] = ["0" * 64]
+    write_records(members, "clients.jsonl", lines)
+
+
+def claim_loss_of_a_client(members: Members) -> None:
+    lines = records(members, "clients.jsonl")
+    next(line for line in lines if line["round"] == 2)["loss"] = 0.0
+    write_records(members, "clients.jsonl", lines)
+
+
+def claim_model(members: Members) -> None:
+    tensors = load(members["model.safetensors"])
+    vectors = [tensors["1.weight"], tensors["1.bias"]]
+    vectors[1][0] = np.nextafter(vectors[1][0], np.float32(1), dtype=np.float32)
+    members["model.safetensors"] = save(tensors)
+    lines = records(members, "rounds.jsonl")
+    flat = np.concatenate([one.reshape(-1) for one in vectors])
+    lines[-1]["model_sha256"] = model_hash(flat, np.zeros(0, np.float32))
+    write_records(members, "rounds.jsonl", lines)
+
+
+@pytest.mark.parametrize(
+    "change", [claim_accuracy, claim_update, claim_model], ids=lambda one: one.__name__
+)
+def test_a_changed_record_does_not_fit_the_chain(
+    plain: Path, tmp_path: Path, change: object
+) -> None:
+    path = forged(plain, change, tmp_path / "x.fedmx")  # type: ignore[arg-type]
+    round = rounds_of(plain) if change is claim_model else 2
+    with pytest.raises(PackError, match=f"the records of round {round} do not fit the chain"):
+        verify(path)
+
+
+def parted_after(change: object, plain: Path, path: Path) -> Verification:
+    def with_chain(members: Members) -> None:
+        change(members)  # type: ignore[operator]
+        chain_anew(members)
+
+    found = verify(forged(plain, with_chain, path))
+    assert found.outcome == "other bits"
+    return found
+
+
+def test_changed_records_with_a_new_chain_are_found_by_running_it_again(
+    plain: Path, tmp_path: Path
+) -> None:
+    members = dict(PackFile.read(plain).members)
+    accuracy = records(members, "rounds.jsonl")[1]["accuracy"]
+    found = parted_after(claim_accuracy, plain, tmp_path / "1.fedmx")
+    assert found.reason == f"round 2: 'accuracy' in the record is 0.99 in the pack, {accuracy} here"
+    in_round = [one for one in records(members, "clients.jsonl") if one["round"] == 2]
+    client = next(one["client"] for one in in_round if one["update_sha256"])
+    found = parted_after(claim_update, plain, tmp_path / "2.fedmx")
+    assert found.reason == f"round 2: the updates of client {client} differ"
+    found = parted_after(claim_loss_of_a_client, plain, tmp_path / "3.fedmx")
+    client = in_round[0]["client"]
+    assert found.reason == f"round 2: 'loss' in the records of client {client} differ"
+
+
+def test_another_model_with_a_new_chain_is_found_by_running_it_again(
+    plain: Path, tmp_path: Path
+) -> None:
+    found = parted_after(claim_model, plain, tmp_path / "x.fedmx")
+    assert found.parted is not None
+    assert (found.parted.round, found.parted.clients) == (rounds_of(plain), ())
+    assert found.reason.endswith(
+        "all updates are the same, and the model after them is another one"
+    )
+
+
+def test_another_model_alone_is_found_without_running_anything(plain: Path, tmp_path: Path) -> None:
+    def change(members: Members) -> None:
+        tensors = load(members["model.safetensors"])
+        tensors["1.bias"][3] += 1
+        members["model.safetensors"] = save(tensors)
+
+    with pytest.raises(PackError, match=r"model.safetensors is not the model after round"):
+        verify(forged(plain, change, tmp_path / "x.fedmx"))
+
+
+def test_records_without_hashes_or_with_gaps_are_refused(plain: Path, tmp_path: Path) -> None:
+    def old(members: Members) -> None:
+        lines = records(members, "rounds.jsonl")
+        for line in lines:
+            del line["chain"], line["model_sha256"]
+        write_records(members, "rounds.jsonl", lines)
+
+    with pytest.raises(PackError, match=r"round 1 has no hashes: .* run the experiment again"):
+        verify(forged(plain, old, tmp_path / "x.fedmx"))
+
+    def gap(members: Members) -> None:
+        write_records(members, "rounds.jsonl", records(members, "rounds.jsonl")[1:])
+
+    with pytest.raises(PackError, match="the record of round 1 is missing"):
+        verify(forged(plain, gap, tmp_path / "x.fedmx"))
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=2), inner),
+    max_leaves=4,
+)
+
+
+@given(st.data())
+def test_records_of_any_form_fit_or_raise_a_pack_error(plain: Path, data: st.DataObject) -> None:
+    members = dict(PackFile.read(plain).members)
+    name = data.draw(st.sampled_from(["rounds.jsonl", "clients.jsonl"]))
+    lines = records(members, name)
+    line = data.draw(st.sampled_from(lines))
+    line[data.draw(st.sampled_from(sorted(line)))] = data.draw(JSON)
+    write_records(members, name, lines)
+    with tempfile.TemporaryDirectory() as folder:
+        path = forged(plain, lambda found: found.update(members), Path(folder) / "x.fedmx")
+        pack = PackFile.read(path)
+        with contextlib.suppress(PackError):
+            check_records(pack, pack.unpack(Path(folder) / "run"))
+
+
+def nested(depth: int) -> Any:
+    value: Any = 1
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+def write_first_round(members: Members, **values: Any) -> None:
+    """Change the first record without a look at what it holds, as a stranger's program can."""
+    rounds = records(members, "rounds.jsonl")
+    text = json.dumps({**{key: one for key, one in rounds[0].items() if key != CHECKSUM}, **values})
+    _, _, others = members["rounds.jsonl"].partition(b"\n")
+    members["rounds.jsonl"] = json.dumps(sealed(json.loads(text), "")).encode() + b"\n" + others
+
+
+@pytest.mark.parametrize(
+    "values",
+    [{"model_sha256": "\ud800"}, {"note": "\ud800", "model_sha256": "\udfff"}, {"note": 700}],
+    ids=["half a pair", "two halves", "lists in lists"],
+)
+def test_a_record_that_no_run_writes_is_one_line(
+    values: dict[str, Any], plain: Path, tmp_path: Path
+) -> None:
+    deep = {key: nested(one) if isinstance(one, int) else one for key, one in values.items()}
+    path = forged(plain, lambda members: write_first_round(members, **deep), tmp_path / "x.fedmx")
+    error = fedmx("verify", path, cwd=tmp_path).error_text
+    assert "the records of round 1 hold what no run writes" in error
