@@ -66,22 +66,26 @@ class Panel:
     target: float | None = None
 
     def curves(self) -> dict[str, list[Record]]:
-        """Return the records of each cell, one a seed; those with two values or more."""
+        """Return the records of each cell, one a seed; those with two values or more.
+
+        They are in the order of the patterns of `cells`, and of their names within a pattern.
+        """
         groups = [self.group] if isinstance(self.group, str) else self.group
-        found: dict[str, list[Record]] = {}
+        found: dict[tuple[int, str], list[Record]] = {}
         for group in groups:
             for name, record in load(group).items():
                 cell = name.rpartition("-s")[0]
                 label = cell if group == groups[0] else f"{group} {cell}"
-                drawn = any(fnmatch(cell, pattern) for pattern in self.cells)
-                if drawn and len(record.series(self.column)) > 1:  # one point is no curve
-                    found.setdefault(label, []).append(record)
-        return found
+                places = [place for place, one in enumerate(self.cells) if fnmatch(cell, one)]
+                if places and len(record.series(self.column)) > 1:  # one point is no curve
+                    found.setdefault((places[0], label), []).append(record)
+        ordered = sorted(found, key=lambda one: (one[0], _in_order(one[1])))
+        return {label: found[place, label] for place, label in ordered}
 
     def draw(self, axes: Axes) -> None:
         """Draw the curves, the target and a legend."""
-        curves = sorted(self.curves().items(), key=lambda curve: _in_order(curve[0]))
-        for (label, records), style in zip(curves, itertools.cycle(DASHES), strict=False):
+        styles = itertools.cycle(DASHES)
+        for (label, records), style in zip(self.curves().items(), styles, strict=False):
             at, values = self.by_round(records)
             middle = np.nanmedian(at, axis=0)
             (line,) = axes.plot(middle, np.nanmedian(values, axis=0), style, label=label)

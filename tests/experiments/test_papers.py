@@ -286,6 +286,18 @@ def test_a_curve_joins_its_seeds_by_round() -> None:
     assert np.isnan(values[1, 1])
 
 
+def test_curves_are_in_the_order_of_the_figures_cells(monkeypatch: pytest.MonkeyPatch) -> None:
+    import figures
+    from figures import Panel
+
+    kept = {f"{cell}-s1": record(accuracy=[0.1, 0.2]) for cell in ("E10", "E5", "a", "b")}
+    kept |= {"c-s1": record(accuracy=[0.1]), "b-s2": record(accuracy=[0.3, 0.4])}
+    monkeypatch.setattr(figures, "load", lambda group: kept)
+    curves = Panel("", "group", ["b", "E*", "*"]).curves()
+    assert list(curves) == ["b", "E5", "E10", "a"], "c has one point, which is no curve"
+    assert curves["b"] == [kept["b-s1"], kept["b-s2"]]
+
+
 def test_a_run_with_other_settings_is_not_taken_for_the_cells(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
