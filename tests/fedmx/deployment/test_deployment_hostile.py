@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -265,14 +266,18 @@ def test_the_newer_of_two_connections_with_one_identity_takes_over(
     certificates: Certificates,
 ) -> None:
     newcomers: list[Scripted] = []
+    is_listed = threading.Event()
 
     def older(client: Scripted) -> None:
         client.task()
         tls = certificates.client("client-0")
         newcomers.append(Scripted(server.address, 0, tls, newer))
+        is_listed.set()
 
     def newer(client: Scripted) -> None:
-        client.say(update_of(client.task()))
+        task = client.task()
+        assert is_listed.wait(60)  # or the round is over before this test knows of it
+        client.say(update_of(task))
 
     server = listening(certificates, wait_for=2)
     with server, fleet(server, certificates, {0: older, 1: honest}) as clients:
