@@ -344,7 +344,7 @@ def _reasons(rows: list[Row]) -> Iterator[str]:
     """
     outside = [row for row in rows if row.verdict == "outside"]
     for reason in dict.fromkeys(row.reason for row in outside if row.reason is not None):
-        names = ", ".join(row.name.partition(":")[0] for row in outside if row.reason == reason)
+        names = "; ".join(row.name.partition(":")[0] for row in outside if row.reason == reason)
         yield f"\nOutside, {names}: {reason.text} Shown by {reason.commands()}.\n"
 
 
