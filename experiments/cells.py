@@ -12,6 +12,8 @@ from typing import Any
 
 import yaml
 
+from fedmx import Experiment
+
 HERE = Path(__file__).resolve().parent
 
 
@@ -45,9 +47,17 @@ class Cell:
 
     def command(self) -> list[str]:
         """Return the arguments of ``fedmx`` that run this cell."""
-        settings = [f"seed={self.seed}", *self.overrides]
-        sets = itertools.chain.from_iterable(("--set", setting) for setting in settings)
+        sets = itertools.chain.from_iterable(("--set", setting) for setting in self.settings)
         return ["run", str(HERE / self.file), *sets]
+
+    def experiment(self) -> Experiment:
+        """Return the experiment that this command runs."""
+        return Experiment.read(HERE / self.file, self.settings, modules=None)
+
+    @property
+    def settings(self) -> list[str]:
+        """The seed and the overrides."""
+        return [f"seed={self.seed}", *self.overrides]
 
 
 def cells(patterns: Sequence[str] = ("*",)) -> list[Cell]:

@@ -61,13 +61,16 @@ class Measure:
 
         A target that was reached stays reached, and the best of all rounds only grows.
         """
-        if all(record.reason for record in records):
+        if all(record.reason or self._has_all(record) for record in records):
             return True
         values = [self.outcome(record, theirs) for record in records]
         if self.what in ("first", "clock"):
             return None not in values
         least = min((value for value in values if value is not None), default=theirs)
         return self.what == "best" and least > theirs and not self.is_close(least, theirs)
+
+    def _has_all(self, record: Record) -> bool:
+        return self.rounds is not None and record.rounds >= self.rounds
 
     def _is_past(self, record: Record, theirs: float) -> bool:
         so_far = record.rounds * self.factor

@@ -22,9 +22,9 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from cells import HERE, Cell, cells
+from cells import Cell, cells
 
-from fedmx import Experiment, RunFolder
+from fedmx import RunFolder
 
 RUNS = Path("runs/papers")
 FEDMX = [sys.executable, "-m", "fedmx"]
@@ -65,10 +65,9 @@ def run_folder(cell: Cell) -> RunFolder | None:
     paths = sorted((RUNS / cell.group).glob(f"{cell.name}-2*"), reverse=True)
     if not paths:
         return None
-    settings = [f"seed={cell.seed}", *cell.overrides]
-    experiment = Experiment.read(HERE / cell.file, settings, modules=None)
+    digest = cell.experiment().digest()
     folders = map(RunFolder.open, paths)
-    return next((one for one in folders if one.facts["digest"] == experiment.digest()), None)
+    return next((one for one in folders if one.facts["digest"] == digest), None)
 
 
 _printing = threading.Lock()

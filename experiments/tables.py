@@ -12,14 +12,14 @@ import math
 import re
 import statistics
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
-from cells import HERE, cells
+from cells import HERE, Cell, cells
 from measures import Measure, verdict
 from records import Record, load
 
@@ -83,7 +83,7 @@ class Row:
         ours: our median, least and greatest.
         seeds: how many seeds have come to the figure, or the runs of a claim that have begun, and
             how many are planned.
-        rounds: of all seeds together.
+        rounds: of all seeds together, and of how many, if there are more to be run.
         hours: of all seeds together.
         verdict: ``within``, ``outside`` or ``open``.
         reason: why it differs, from an experiment; None if that is open.
@@ -93,7 +93,7 @@ class Row:
     paper: str
     ours: str
     seeds: str
-    rounds: int
+    rounds: str
     hours: float
     verdict: str
     reason: Reason | None = None
@@ -102,11 +102,11 @@ class Row:
     def count_as(self) -> str:
         """The column of the overview that counts the row."""
         if self.verdict == "outside":
-            return "outside, with a reason" if self.reason else "outside, no reason yet"
+            return "outside, with a reason" if self.reason else "outside, without a reason"
         return self.verdict
 
 
-COUNTED = ("within", "outside, with a reason", "outside, no reason yet", "open")
+COUNTED = ("within", "outside, with a reason", "outside, without a reason", "open")
 
 
 @dataclass(frozen=True)
@@ -151,67 +151,83 @@ class Table:
 
         A MEASURE@N looks at the first N rounds alone.
         """
-        runs: dict[str, Record | None] = {}
+        runs: dict[Cell, Record | None] = {}
 
         def figure(match: re.Match[str]) -> str:
             group, _, cell = match[1].rpartition("/")
             group = group or self.group
             planned, records = cells([f"{group}/{cell}-s*"]), load(group)
             assert planned, f"tables.yaml: {group} has no cell {cell}"
-            runs.update({one.path: records.get(one.name) for one in planned})
+            runs.update({one: records.get(one.name) for one in planned})
             target = float(match[5]) / 100 if match[5] else None
             what, _, first = match[2].partition("@")
             limit = int(first) if first else None
             measure = Measure(of=match[3], what=what, target=target, unit=match[4], rounds=limit)
-            found = [records[one.name] for one in planned if one.name in records]
-            values = [value for one in found if (value := measure.of_record(one)) is not None]
+            found = {one: records[one.name] for one in planned if one.name in records}
+            values = [
+                value for one in found.values() if (value := measure.of_record(one)) is not None
+            ]
             if not values:
                 return "not run"
             text = measure.text(statistics.median(values))
-            rounds = max((one.rounds for one in found if not one.reason), default=0)
+            under_way = [one for one in found if not found[one].reason]
+            rounds = max((found[one].rounds for one in under_way), default=0)
             if not rounds or (limit is not None and rounds >= limit):
                 return text
-            return f"{text} (in {_rounds(rounds)} so far)"
+            return f"{text} (in {_rounds(rounds, under_way)})"
 
         text = FIGURE.sub(figure, ours)
         begun = [record for record in runs.values() if record is not None]
         seeds = f"{len(begun)} of {len(runs)}" if runs else ""
-        rounds, hours = sum(one.rounds for one in begun), sum(one.hours for one in begun)
+        rounds, hours = f"{sum(one.rounds for one in begun):,}", sum(one.hours for one in begun)
         why = _shown(Reason.parse(reason) if reason else None, verdict)
         return Row(claim, "", text, seeds, rounds, hours, verdict, why)
 
     def _row(self, name: str, figure: float, records: Mapping[str, Record]) -> Row:
-        planned = [cell.name for cell in cells([f"{self.group}/{name}-s*"])]
+        planned = cells([f"{self.group}/{name}-s*"])
         assert planned, f"tables.yaml: {self.group} has no cell {name}"
         measure = self.measure
         if factor := _matching(self.factors, name):
             measure = replace(measure, factor=factor)
-        found = [records[cell] for cell in planned if cell in records]
+        found = [records[cell.name] for cell in planned if cell.name in records]
         outcomes = [measure.outcome(one, figure) for one in found]
         ours = [value for value in outcomes if value is not None]
         reached = sum(map(math.isfinite, ours))
         seeds = f"{reached} of {len(planned)}"
-        rounds, hours = sum(one.rounds for one in found), sum(one.hours for one in found)
-        paper = self.measure.theirs_text(figure)
-        if not reached:
-            so_far = max((one.rounds for one in found), default=0)
-            word = "never" if found and all(one.reason for one in found) else "not yet"
-            text = f"{word}, in {_rounds(so_far)}" if so_far else "not run"
+        hours = sum(one.hours for one in found)
+        if reached:
+            text = self._median(ours)
+            judged = verdict(self.measure, ours, figure)
+        else:
             judged = "outside" if found and len(ours) == len(found) else "open"
-            reason = _shown(_matching(self.reasons, name), judged)
-            return Row(name, paper, text, seeds, rounds, hours, judged, reason)
-        text = self.measure.text(statistics.median(ours))
-        if len(ours) > 1:
-            text += f" ({self.measure.text(min(ours))} to {self.measure.text(max(ours))})"
-        if measure.what == "best":
+            so_far = max((one.rounds for one in found), default=0)
+            word = "not reached in" if judged == "outside" else "not yet, in"
+            text = f"{word} {_rounds(so_far)}" if so_far else "not run"
+        if reached and measure.what == "best":
             last = replace(measure, what="last")
             ends = [value for one in found if (value := last.of_record(one)) is not None]
-            text += f", last {self.measure.text(statistics.median(ends))}"
-        judged = verdict(self.measure, ours, figure)
-        if not measure.is_settled(found, figure):
-            text, judged = f"{text} so far", "open"
+            text += f", last round {self.measure.text(statistics.median(ends))}"
+        if reached and not measure.is_settled(found, figure):
+            text, judged = f"{text}, not finished", "open"
+        rounds = f"{sum(one.rounds for one in found):,}"
+        of_all = measure.target is None and measure.rounds is None
+        if of_all and not all(one.reason for one in found):
+            rounds += f" of {sum(cell.experiment().rounds for cell in planned):,}"
         reason = _shown(_matching(self.reasons, name), judged)
+        paper = self.measure.theirs_text(figure)
         return Row(name, paper, text, seeds, rounds, hours, judged, reason)
+
+    def _median(self, ours: Sequence[float]) -> str:
+        """Return the median of the seeds and their range; infinity: one has missed the target."""
+        finite = [value for value in ours if math.isfinite(value)]
+        middle, least = statistics.median(ours), self.measure.text(min(ours))
+        if len(finite) == len(ours):
+            text = self.measure.text(middle)
+            return f"{text} ({least} to {self.measure.text(max(ours))})" if len(ours) > 1 else text
+        missed = f"not reached with {len(ours) - len(finite)} of {len(ours)} seeds"
+        if len(finite) == 1:
+            return f"{least}; {missed}"
+        return f"{least} to {self.measure.text(max(finite))}; {missed}"
 
 
 def _shown(reason: Reason | None, verdict: str) -> Reason | None:
@@ -219,7 +235,11 @@ def _shown(reason: Reason | None, verdict: str) -> Reason | None:
     return reason if reason and verdict == "outside" and reason.is_shown else None
 
 
-def _rounds(number: int) -> str:
+def _rounds(number: int, of: Sequence[Cell] = ()) -> str:
+    """Return a number of rounds in words, and how many are planned for the cells."""
+    planned = max((cell.experiment().rounds for cell in of), default=number)
+    if of:
+        return f"{number:,} of {planned:,} rounds"
     return f"{number:,} round{'' if number == 1 else 's'}"
 
 
@@ -268,8 +288,8 @@ def _overview(made: list[Table]) -> Iterator[str]:
     yield (
         f"Of {total.total()} rows, {total['within']} are within the paper's range, "
         f"{total['outside, with a reason']} are outside with a reason that an experiment shows, "
-        f"{total['outside, no reason yet']} are outside without one, and {total['open']} are open: "
-        "not run, or not run far enough.\n\n"
+        f"{total['outside, without a reason']} are outside without one, and {total['open']} are "
+        "open: not run, or not run far enough.\n\n"
         f"{_instructions()}\n\n"
     )
     yield from _counted(own)
@@ -309,11 +329,11 @@ def _section(table: Table) -> str:
     if table.paper:
         unit = "%" if table.measure.unit == "%" else table.measure.unit
         lines.append(
-            f"| cell | paper, {unit} | fedmx, median (range) | seeds | rounds run | h | |\n"
+            f"| cell | paper, {unit} | fedmx, median (range) | seeds | rounds run | h | verdict |\n"
             "|---|--:|--:|--:|--:|--:|---|\n"
         )
         lines += [
-            f"| {row.name} | {row.paper} | {row.ours} | {row.seeds} | {row.rounds:,} | "
+            f"| {row.name} | {row.paper} | {row.ours} | {row.seeds} | {row.rounds} | "
             f"{row.hours:.2f} | {row.verdict} |\n"
             for row in rows[: len(table.paper)]
         ]
@@ -321,10 +341,11 @@ def _section(table: Table) -> str:
     if table.claims:
         lines.append("\n" if table.paper else "")
         lines.append(
-            "| the paper says | fedmx | runs | rounds run | h | |\n|---|---|--:|--:|--:|---|\n"
+            "| the paper says | fedmx | runs | rounds run | h | verdict |\n"
+            "|---|---|--:|--:|--:|---|\n"
         )
         for row in rows[len(table.paper) :]:
-            runs = f"{row.seeds} | {row.rounds:,} | {row.hours:.2f}" if row.seeds else " | | "
+            runs = f"{row.seeds} | {row.rounds} | {row.hours:.2f}" if row.seeds else " | | "
             lines.append(f"| {row.name} | {row.ours} | {runs} | {row.verdict} |\n")
         lines += _reasons(rows[len(table.paper) :])
     if (PAGE.parent / "papers" / f"{table.figure}.svg").is_file():

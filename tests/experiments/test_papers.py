@@ -158,6 +158,9 @@ def test_a_seed_that_is_under_way_keeps_a_row_open() -> None:
     assert not first.is_settled([reached, under_way], 7)
     assert not below.is_settled([reached], 7)  # it may fall below again
     assert below.is_settled([replace(reached, reason="done")], 7)
+    early = Measure(what="mean", rounds=2)
+    assert early.is_settled([reached], 7)  # a later round does not count
+    assert not early.is_settled([reached, under_way], 7)
 
 
 def test_a_seed_that_ended_without_the_target_counts_as_never() -> None:
@@ -207,7 +210,7 @@ def test_a_reason_counts_only_if_there_are_records_of_what_shows_it(
     runs["thesis-2nn-draws"]["B10-s1"] = record(accuracy=[0.9] * 5)
     far = {"document": "d", "name": "n", "group": "thesis-2nn-draws", "what": "w"}
     far |= {"measure": {"target": 0.97}, "paper": {"B10": 2}}
-    for shown_by, count_as in (("thesis-2nn-draws", "with a reason"), ("niid", "no reason yet")):
+    for shown_by, count_as in (("thesis-2nn-draws", "with a reason"), ("niid", "without a reason")):
         reasons = {"B*": {"text": "the seed", "shown_by": [shown_by]}}
         (row,) = Table.parse({**far, "reasons": reasons}).rows()
         assert row.count_as == f"outside, {count_as}"
@@ -227,8 +230,8 @@ def test_a_claim_says_of_how_many_runs_and_rounds_its_figures_are(
     )
     tree = {"document": "d", "name": "n", "group": "knapsack-norms", "what": "w", "claims": [claim]}
     (row,) = Table.parse(tree).rows()
-    assert row.ours == "90.00 (in 2 rounds so far), 50.00, 50.00 (in 1 round so far)"
-    assert (row.seeds, row.rounds, row.hours) == ("2 of 6", 3, 1.0)
+    assert row.ours == "90.00 (in 2 of 200 rounds), 50.00, 50.00 (in 1 of 200 rounds)"
+    assert (row.seeds, row.rounds, row.hours) == ("2 of 6", "3", 1.0)
 
 
 def test_a_claim_has_the_reason_that_records_show(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -239,7 +242,7 @@ def test_a_claim_has_the_reason_that_records_show(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(tables, "load", lambda group: runs.get(group, {}))
     claim = {"claim": "MNIST: it learns", "ours": "{largest last accuracy %}", "verdict": "outside"}
     tree = {"document": "d", "name": "n", "group": "knapsack-norms", "what": "w"}
-    for shown_by, count_as in (("knapsack-norms", "with a reason"), ("niid", "no reason yet")):
+    for shown_by, count_as in (("knapsack-norms", "with a reason"), ("niid", "without a reason")):
         claims = [{**claim, "reason": {"text": "one round", "shown_by": [shown_by]}}]
         table = Table.parse({**tree, "claims": claims})
         (row,) = table.rows()
@@ -256,7 +259,8 @@ def test_a_best_accuracy_is_shown_with_the_last_one(monkeypatch: pytest.MonkeyPa
     tree = {"document": "d", "name": "n", "group": "q-synthetic", "what": "w"}
     tree |= {"measure": {"what": "best", "unit": "%"}, "paper": {"q1": 90}}
     (row,) = Table.parse(tree).rows()
-    assert row.ours == "70.00, last 10.00 so far"
+    assert row.ours == "70.00, last round 10.00, not finished"
+    assert row.rounds == "2 of 6,000"
 
 
 def test_a_record_is_written_and_read_again(
