@@ -263,6 +263,25 @@ def test_a_best_accuracy_is_shown_with_the_last_one(monkeypatch: pytest.MonkeyPa
     assert row.rounds == "2 of 6,000"
 
 
+def test_a_row_says_how_many_seeds_have_missed_the_target(monkeypatch: pytest.MonkeyPatch) -> None:
+    import tables
+    from tables import Table
+
+    missed = replace(record(accuracy=[0.4]), reason="the one round was run")
+    runs = {"E1-B10-s1": record(accuracy=[0.4, 0.99]), "E1-B10-s2": missed}
+    monkeypatch.setattr(tables, "load", lambda group: runs)
+    tree = {"document": "d", "name": "n", "group": "thesis-lenet-further", "what": "w"}
+    tree |= {"measure": {"target": 0.98}, "paper": {"E1-B10": 3}}
+    (row,) = Table.parse(tree).rows()
+    assert row.ours == "2; not reached with 1 of 2 seeds"
+    runs["E1-B10-s3"] = record(accuracy=[0.4, 0.4, 0.99])
+    (row,) = Table.parse(tree).rows()
+    assert row.ours == "2 to 3; not reached with 1 of 3 seeds"
+    runs.update({f"E1-B10-s{seed}": missed for seed in (1, 3)})
+    (row,) = Table.parse(tree).rows()
+    assert (row.ours, row.verdict) == ("not reached in 1 round", "outside")
+
+
 def test_a_record_is_written_and_read_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

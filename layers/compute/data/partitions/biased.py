@@ -35,7 +35,7 @@ class Biased:
     go to the other clients, one each, or to any client if there are no others.
 
     Source: the experiments of FedAIM. There a client has 300 images of each of its classes; for 50
-    clients MNIST's 60,000 images are too few, so here it has about 235.
+    clients MNIST's 60,000 images are too few, so here it has 200 to 235, by the seed.
 
     Attributes:
         share: the share of the clients that are extremely biased.
