@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from cells import HERE, Cell, cells
-from run import run_folder
+from run import end_of, run_folder
 
 from fedmx import RunFolder
 
@@ -115,7 +115,7 @@ def _record(cell: Cell, folder: RunFolder) -> Record:
     return Record(
         cell.name,
         command,
-        folder.reason if folder.status == "done" else None,
+        end_of(folder),
         round(sum(one["seconds"] for one in rounds) / 3600, 4),
         folder.facts["instructions"],
         {"accuracy": [], **kept},

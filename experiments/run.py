@@ -3,10 +3,10 @@
     python experiments/run.py [CELL ...] [--at-once 2] [--hours 2] [--cell-minutes 20] [--list]
 
 CELL is a group of cells.yaml (``stc-mnist``), or a pattern of cells (``stc-mnist/fedavg-*``); all
-without one. Run folders are runs/papers/GROUP/CELL-TIME. A cell that is done is not run again, one
-that was interrupted is resumed. With `--cell-minutes` a cell gives way to the next one after this
-time, and goes on when the program is started again; likewise all after a Ctrl-C. `python
-experiments/records.py` then keeps what the tables and figures need.
+without one. Run folders are runs/papers/GROUP/CELL-TIME. A cell that is done or has diverged is
+not run again, one that was interrupted is resumed. With `--cell-minutes` a cell gives way to the
+next one after this time, and goes on when the program is started again; likewise all after a
+Ctrl-C. `python experiments/records.py` then keeps what the tables and figures need.
 """
 
 from __future__ import annotations
@@ -70,6 +70,15 @@ def run_folder(cell: Cell) -> RunFolder | None:
     return next((one for one in folders if one.facts["digest"] == digest), None)
 
 
+def end_of(folder: RunFolder) -> str | None:
+    """Return why a run has ended; None if it has more rounds to give.
+
+    A run that has diverged fails in the same round when it is resumed.
+    """
+    diverged = folder.reason.startswith(("TooFewUpdates", "BrokenModel"))
+    return folder.reason if folder.status == "done" or diverged else None
+
+
 _printing = threading.Lock()
 _stopping = threading.Event()
 
@@ -77,7 +86,7 @@ _stopping = threading.Event()
 def _run(cell: Cell, end: float, patience: float) -> None:
     """Begin or resume a cell's run, and interrupt it when its time is up."""
     folder = run_folder(cell)
-    if _stopping.is_set() or time.monotonic() > end or (folder and folder.status == "done"):
+    if _stopping.is_set() or time.monotonic() > end or (folder and end_of(folder)):
         return
     RUNS.joinpath(cell.group).mkdir(parents=True, exist_ok=True)
     where = [f"name={cell.name}", f"run.folder={RUNS / cell.group}"]

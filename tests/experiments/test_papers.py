@@ -347,6 +347,19 @@ def test_a_run_with_other_settings_is_not_taken_for_the_cells(
     assert found.path == wanted.path
 
 
+def test_a_run_that_has_diverged_has_ended(tmp_path: Path) -> None:
+    from run import end_of
+
+    text = (FOLDER / "synthetic.yaml").read_text()
+    folder = RunFolder.create(tmp_path, "diverged", text, {"digest": "0"})
+    folder.finish("failed", "TooFewUpdates: round 99: no update arrived")
+    assert end_of(folder) == "TooFewUpdates: round 99: no update arrived"
+    folder.finish("failed", "OSError: no space left on device")
+    assert end_of(folder) is None
+    folder.finish("done", "all rounds were run")
+    assert end_of(folder) == "all rounds were run"
+
+
 def run(folder: Path, *arguments: str) -> subprocess.Popen[str]:
     command = [sys.executable, str(FOLDER / "run.py"), *arguments]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
