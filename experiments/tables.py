@@ -320,7 +320,7 @@ def _instructions() -> str:
 
 
 def _section(table: Table) -> str:
-    lines = [f"### {_heading(table.name)}: {table.what}\n\n"]
+    lines = [f"### {_capital(table.name)}\n\n{_capital(table.what)}.\n\n"]
     if table.note:
         lines.append(table.note.strip() + "\n\n")
     if table.group:
@@ -353,9 +353,9 @@ def _section(table: Table) -> str:
     return "".join([*lines, "\n"])
 
 
-def _heading(name: str) -> str:
-    """Return a name with a capital at its beginning, but for a symbol such as q in q-FedAvg."""
-    return name if name[1:2] == "-" else f"{name[:1].upper()}{name[1:]}"
+def _capital(text: str) -> str:
+    """Return a text with a capital at its beginning, but for a symbol such as q in q-FedAvg."""
+    return text if text[1:2] == "-" else f"{text[:1].upper()}{text[1:]}"
 
 
 def _reasons(rows: list[Row]) -> Iterator[str]:
