@@ -39,7 +39,7 @@ class Record:
     Attributes:
         cell: its name in the group.
         command: the arguments of ``fedmx`` that began it, with file names relative to experiments.
-        reason: why it ended; None while it can be resumed.
+        reason: why it ended; None if it has more rounds to give.
         hours: time of this machine that its rounds took.
         instructions: the vector instructions that it ran on.
         columns: values a round.
