@@ -73,6 +73,11 @@ def cells(patterns: Sequence[str] = ("*",)) -> list[Cell]:
     return sorted(found, key=lambda cell: cell.seed)
 
 
+def with_all_seeds(group: str, name: str) -> list[Cell]:
+    """Return the cells of a group that have these labels, joined by hyphens; one for each seed."""
+    return [cell for cell in cells([group]) if "-".join(cell.labels) == name]
+
+
 @cache
 def _everything() -> tuple[Cell, ...]:
     """Return all cells, in the order of cells.yaml."""

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
-from cells import HERE, Cell, cells
+from cells import HERE, Cell, cells, with_all_seeds
 from measures import Measure, verdict
 from records import Record, load
 
@@ -156,7 +156,7 @@ class Table:
         def figure(match: re.Match[str]) -> str:
             group, _, cell = match[1].rpartition("/")
             group = group or self.group
-            planned, records = cells([f"{group}/{cell}-s*"]), load(group)
+            planned, records = with_all_seeds(group, cell), load(group)
             assert planned, f"tables.yaml: {group} has no cell {cell}"
             runs.update({one: records.get(one.name) for one in planned})
             target = float(match[5]) / 100 if match[5] else None
@@ -184,7 +184,7 @@ class Table:
         return Row(claim, "", text, seeds, rounds, hours, verdict, why)
 
     def _row(self, name: str, figure: float, records: Mapping[str, Record]) -> Row:
-        planned = cells([f"{self.group}/{name}-s*"])
+        planned = with_all_seeds(self.group, name)
         assert planned, f"tables.yaml: {self.group} has no cell {name}"
         measure = self.measure
         if factor := _matching(self.factors, name):

@@ -56,6 +56,13 @@ def test_cells_come_by_seed_and_then_as_they_are_named() -> None:
     ]
 
 
+def test_a_row_has_the_runs_of_its_own_cell_alone() -> None:
+    from cells import with_all_seeds
+
+    names = [cell.name for cell in with_all_seeds("fedaim-fashion", "scaffold")]
+    assert names == ["scaffold-s1"]  # not those of scaffold-step
+
+
 def test_the_page_has_the_tables_that_the_records_give() -> None:
     from tables import PAGE, page
 
