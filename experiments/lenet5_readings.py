@@ -1,10 +1,12 @@
-"""LeNet-5 for inputs (1, 28, 28) as the thesis may have it: other pooling, other initial values."""
+"""LeNet-5 for inputs (1, 28, 28) as a paper may have it: other pooling, other initial values."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from mxnet.gluon import Block
 
 
@@ -20,7 +22,7 @@ def uniform(scale: float = 0.07) -> Block:
     import mxnet as mx
     from mxnet.gluon import nn
 
-    return _lenet5(nn.MaxPool2D, weight_initializer=mx.init.Uniform(scale))
+    return _lenet5(nn.MaxPool2D, initial=lambda _: {"weight": mx.init.Uniform(scale)})
 
 
 def xavier(magnitude: float = 2.24) -> Block:
@@ -28,21 +30,43 @@ def xavier(magnitude: float = 2.24) -> Block:
     import mxnet as mx
     from mxnet.gluon import nn
 
-    return _lenet5(nn.MaxPool2D, weight_initializer=mx.init.Xavier(magnitude=magnitude))
+    return _lenet5(nn.MaxPool2D, initial=lambda _: {"weight": mx.init.Xavier(magnitude=magnitude)})
 
 
-def _lenet5(pool: Any, **settings: Any) -> Block:
+def pytorch(padding: int = 2) -> Block:
+    """Return LeNet-5 whose weights and biases begin within 1 / sqrt(inputs), PyTorch's default.
+
+    Inputs are those of a unit.
+    """
+    import mxnet as mx
     from mxnet.gluon import nn
 
+    def initial(inputs: int) -> dict[str, Any]:
+        limit = mx.init.Uniform(inputs**-0.5)
+        return {"weight": limit, "bias": limit}
+
+    return _lenet5(nn.MaxPool2D, padding, initial)
+
+
+def _lenet5(
+    pool: Any, padding: int = 2, initial: Callable[[int], dict[str, Any]] = lambda inputs: {}
+) -> Block:
+    """Return LeNet-5; `initial` gives the initialisers of a layer by the inputs of its units."""
+    from mxnet.gluon import nn
+
+    def settings(inputs: int) -> dict[str, Any]:
+        return {f"{name}_initializer": value for name, value in initial(inputs).items()}
+
+    flat = 16 * (((28 + 2 * padding - 4) // 2 - 4) // 2) ** 2
     net = nn.HybridSequential()
     net.add(
-        nn.Conv2D(6, kernel_size=5, padding=2, activation="relu", **settings),
+        nn.Conv2D(6, kernel_size=5, padding=padding, activation="relu", **settings(25)),
         pool(2),
-        nn.Conv2D(16, kernel_size=5, activation="relu", **settings),
+        nn.Conv2D(16, kernel_size=5, activation="relu", **settings(6 * 25)),
         pool(2),
         nn.Flatten(),
-        nn.Dense(120, activation="relu", **settings),
-        nn.Dense(84, activation="relu", **settings),
-        nn.Dense(10, **settings),
+        nn.Dense(120, activation="relu", **settings(flat)),
+        nn.Dense(84, activation="relu", **settings(120)),
+        nn.Dense(10, **settings(84)),
     )
     return net
