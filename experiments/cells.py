@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatch
+from fnmatch import fnmatch, fnmatchcase
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -73,9 +74,14 @@ def cells(patterns: Sequence[str] = ("*",)) -> list[Cell]:
     return sorted(found, key=lambda cell: cell.seed)
 
 
-def with_all_seeds(group: str, name: str) -> list[Cell]:
-    """Return the cells of a group that have these labels, joined by hyphens; one for each seed."""
-    return [cell for cell in cells([group]) if "-".join(cell.labels) == name]
+def matching(group: str, pattern: str) -> list[Cell]:
+    """Return the cells of a group that a pattern names: all seeds, or one if it ends with it."""
+    with_seed = re.search(r"-s\d+$", pattern)
+    return [
+        cell
+        for cell in cells([group])
+        if fnmatchcase(cell.name if with_seed else "-".join(cell.labels), pattern)
+    ]
 
 
 @cache

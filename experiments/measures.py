@@ -22,11 +22,12 @@ class Measure:
         of: the record's column, such as accuracy.
         what: ``first`` (the first round that reaches the target), ``last_below`` (the last round
             below it), ``clock`` (seconds of the clients' clock until it is reached), ``best``,
-            ``last``, ``mean`` or ``rise`` (the largest from one round to the next).
+            ``best_at`` (its round), ``least``, ``median``, ``last``, ``mean``, ``rise`` (the
+            largest from one round to the next) or ``rounds`` (how many were run).
         target: of the first three.
         unit: ``rounds``, ``epochs``, ``s``, ``clients``, ``MiB``, ``%`` or ``loss``.
         factor: what one round counts, such as the epochs of a round.
-        rounds: only the first ones count; None: all.
+        rounds: only the first ones count, or, if it is negative, the last ones; None: all.
     """
 
     of: str = "accuracy"
@@ -38,7 +39,8 @@ class Measure:
 
     def of_record(self, record: Record) -> float | None:
         """Return the figure of a run, None if the run has not come to it."""
-        series = [(at, value) for at, value in record.series(self.of) if at <= (self.rounds or at)]
+        counted = range(1, record.rounds + 1)[slice(*self._rounds())]
+        series = [(at, value) for at, value in record.series(self.of) if at in counted]
         if not series:
             return None
         value = MEASURES[self.what](series, self.target or 0.0, record)
@@ -69,17 +71,22 @@ class Measure:
         least = min((value for value in values if value is not None), default=theirs)
         return self.what == "best" and least > theirs and not self.is_close(least, theirs)
 
+    def _rounds(self) -> tuple[int | None, int | None]:
+        return (self.rounds, None) if (self.rounds or 0) < 0 else (None, self.rounds)
+
     def _has_all(self, record: Record) -> bool:
-        return self.rounds is not None and record.rounds >= self.rounds
+        return self.rounds is not None and 0 < self.rounds <= record.rounds
 
     def _is_past(self, record: Record, theirs: float) -> bool:
         so_far = record.rounds * self.factor
         return self.what == "first" and so_far > theirs and not self.is_close(so_far, theirs)
 
-    def text(self, value: float) -> str:
+    def text(self, value: float, digits: int | None = None) -> str:
         """Return a figure as the page has it, without its unit."""
         if math.isinf(value):
             return "not reached"
+        if digits is not None:
+            return f"{value:,.{digits}f}"
         if self.unit == "%":
             return f"{value:.2f}"
         if self.unit in ("loss", "MiB"):
@@ -140,6 +147,18 @@ def _best(series: Series, target: float, record: Record) -> float | None:
     return max(value for _, value in series)
 
 
+def _best_at(series: Series, target: float, record: Record) -> float | None:
+    return float(max(series, key=lambda one: one[1])[0])
+
+
+def _least(series: Series, target: float, record: Record) -> float | None:
+    return min(value for _, value in series)
+
+
+def _median(series: Series, target: float, record: Record) -> float | None:
+    return statistics.median(value for _, value in series)
+
+
 def _last(series: Series, target: float, record: Record) -> float | None:
     return series[-1][1]
 
@@ -153,12 +172,20 @@ def _rise(series: Series, target: float, record: Record) -> float | None:
     return max((after - before for before, after in pairwise(values)), default=0.0)
 
 
+def _rounds(series: Series, target: float, record: Record) -> float | None:
+    return float(record.rounds)
+
+
 MEASURES: Mapping[str, Callable[[Series, float, Record], float | None]] = {
     "first": _first,
     "last_below": _last_below,
     "clock": _clock,
     "best": _best,
+    "best_at": _best_at,
+    "least": _least,
+    "median": _median,
     "last": _last,
     "mean": _mean,
     "rise": _rise,
+    "rounds": _rounds,
 }

@@ -9,7 +9,6 @@ written by hand. What a table compares is in tables.yaml.
 from __future__ import annotations
 
 import math
-import re
 import statistics
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,12 +18,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
-from cells import HERE, Cell, cells, with_all_seeds
+from cells import HERE, cells, matching
 from measures import Measure, verdict
 from records import Record, load
+from texts import Figures
 
 PAGE = HERE.parent / "docs" / "papers.md"
-FIGURE = re.compile(r"\{(\S+) (\S+) (\S+) ([^ }]+)(?: (\d+))?\}")
 BEGIN, END = "<!-- {} -->\n", "<!-- end of {} -->\n"
 
 
@@ -147,44 +146,17 @@ class Table:
     def _claim(
         self, claim: str, ours: str, verdict: str, reason: Mapping[str, Any] | None = None
     ) -> Row:
-        """Return the row of a claim; ``{CELL MEASURE COLUMN UNIT [TARGET %]}`` becomes a figure.
-
-        A MEASURE@N looks at the first N rounds alone.
-        """
-        runs: dict[Cell, Record | None] = {}
-
-        def figure(match: re.Match[str]) -> str:
-            group, _, cell = match[1].rpartition("/")
-            group = group or self.group
-            planned, records = with_all_seeds(group, cell), load(group)
-            assert planned, f"tables.yaml: {group} has no cell {cell}"
-            runs.update({one: records.get(one.name) for one in planned})
-            target = float(match[5]) / 100 if match[5] else None
-            what, _, first = match[2].partition("@")
-            limit = int(first) if first else None
-            measure = Measure(of=match[3], what=what, target=target, unit=match[4], rounds=limit)
-            found = {one: records[one.name] for one in planned if one.name in records}
-            values = [
-                value for one in found.values() if (value := measure.of_record(one)) is not None
-            ]
-            if not values:
-                return "not run"
-            text = measure.text(statistics.median(values))
-            under_way = [one for one in found if not found[one].reason]
-            rounds = max((found[one].rounds for one in under_way), default=0)
-            if not rounds or (limit is not None and rounds >= limit):
-                return text
-            return f"{text} (in {_rounds(rounds, under_way)})"
-
-        text = FIGURE.sub(figure, ours)
-        begun = [record for record in runs.values() if record is not None]
-        seeds = f"{len(begun)} of {len(runs)}" if runs else ""
+        """Return the row of a claim; its runs are those whose figures it names."""
+        figures = Figures(self.group, progress=True)
+        text = figures.fill(ours)
+        begun = [record for record in figures.runs.values() if record is not None]
+        seeds = f"{len(begun)} of {len(figures.runs)}" if figures.runs else ""
         rounds, hours = f"{sum(one.rounds for one in begun):,}", sum(one.hours for one in begun)
-        why = _shown(Reason.parse(reason) if reason else None, verdict)
+        why = self._shown(Reason.parse(reason) if reason else None, verdict)
         return Row(claim, "", text, seeds, rounds, hours, verdict, why)
 
     def _row(self, name: str, figure: float, records: Mapping[str, Record]) -> Row:
-        planned = with_all_seeds(self.group, name)
+        planned = matching(self.group, name)
         assert planned, f"tables.yaml: {self.group} has no cell {name}"
         measure = self.measure
         if factor := _matching(self.factors, name):
@@ -213,9 +185,15 @@ class Table:
         of_all = measure.target is None and measure.rounds is None
         if of_all and not all(one.reason for one in found):
             rounds += f" of {sum(cell.experiment().rounds for cell in planned):,}"
-        reason = _shown(_matching(self.reasons, name), judged)
+        reason = self._shown(_matching(self.reasons, name), judged)
         paper = self.measure.theirs_text(figure)
         return Row(name, paper, text, seeds, rounds, hours, judged, reason)
+
+    def _shown(self, reason: Reason | None, verdict: str) -> Reason | None:
+        """Return the reason with its figures if the row is outside and records show it."""
+        if not reason or verdict != "outside" or not reason.is_shown:
+            return None
+        return replace(reason, text=Figures(self.group).fill(reason.text))
 
     def _median(self, ours: Sequence[float]) -> str:
         """Return the median of the seeds and their range; infinity: one has missed the target."""
@@ -230,16 +208,7 @@ class Table:
         return f"{least} to {self.measure.text(max(finite))}; {missed}"
 
 
-def _shown(reason: Reason | None, verdict: str) -> Reason | None:
-    """Return the reason if the row is outside and records show it."""
-    return reason if reason and verdict == "outside" and reason.is_shown else None
-
-
-def _rounds(number: int, of: Sequence[Cell] = ()) -> str:
-    """Return a number of rounds in words, and how many are planned for the cells."""
-    planned = max((cell.experiment().rounds for cell in of), default=number)
-    if of:
-        return f"{number:,} of {planned:,} rounds"
+def _rounds(number: int) -> str:
     return f"{number:,} round{'' if number == 1 else 's'}"
 
 
@@ -322,7 +291,7 @@ def _instructions() -> str:
 def _section(table: Table) -> str:
     lines = [f"### {_capital(table.name)}\n\n{_capital(table.what)}.\n\n"]
     if table.note:
-        lines.append(table.note.strip() + "\n\n")
+        lines.append(Figures(table.group).fill(table.note.strip()) + "\n\n")
     if table.group:
         lines.append(f"`python experiments/run.py {table.group}`\n\n")
     rows = table.rows()
