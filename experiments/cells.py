@@ -1,4 +1,4 @@
-"""The cells of the papers' tables and figures: which experiment each is, by papers/cells.yaml."""
+"""The cells of the papers' tables and figures: which experiment each is, by papers/*/cells.yaml."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ import yaml
 from fedmx import Experiment
 
 HERE = Path(__file__).resolve().parent
+DOCUMENTS = ("thesis", "stc", "knapsack", "fedaim", "fedsso", "others")
 
 
 @dataclass(frozen=True)
@@ -84,11 +85,16 @@ def matching(group: str, pattern: str) -> list[Cell]:
     ]
 
 
+def parsed(name: str) -> list[Any]:
+    """Return what the documents' files of this name hold, in the order of the documents."""
+    return [yaml.safe_load((HERE / "papers" / one / name).read_text()) for one in DOCUMENTS]
+
+
 @cache
 def _everything() -> tuple[Cell, ...]:
-    """Return all cells, in the order of cells.yaml."""
-    groups = yaml.safe_load((HERE / "papers" / "cells.yaml").read_text())
-    return tuple(cell for name, group in groups.items() for cell in _cells_of(name, group))
+    """Return all cells, in the order of the files."""
+    groups = itertools.chain.from_iterable(one.items() for one in parsed("cells.yaml"))
+    return tuple(cell for name, group in groups for cell in _cells_of(name, group))
 
 
 def _cells_of(name: str, group: dict[str, Any]) -> list[Cell]:

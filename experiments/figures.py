@@ -3,7 +3,7 @@
     python experiments/figures.py [NAME ...]
 
 A curve is the median of the seeds that have come that far, and the band around it their range.
-figures.yaml says what each figure shows. The same records give the same files.
+papers/*/figures.yaml say what each figure shows. The same records give the same files.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from fnmatch import fnmatch
 
 import matplotlib as mpl
 import numpy as np
-import yaml
-from cells import HERE
+from cells import HERE, parsed
 from records import Record, load
 
 mpl.use("svg")
@@ -151,7 +150,7 @@ def draw(name: str, panels: Sequence[Panel]) -> bool:
 
 def main(names: Sequence[str]) -> None:
     """Draw the named figures, or all."""
-    trees = yaml.safe_load((HERE / "papers" / "figures.yaml").read_text())
+    trees = {name: tree for one in parsed("figures.yaml") for name, tree in one.items()}
     unknown = sorted(set(names) - set(trees))
     if unknown:
         raise SystemExit(f"no such figure: {', '.join(unknown)}; there are {', '.join(trees)}")

@@ -3,7 +3,7 @@
     python experiments/tables.py
 
 writes what lies between ``<!-- tables -->`` marks of the page anew; the rest of the page is
-written by hand. What a table compares is in tables.yaml.
+written by hand. What a table compares is in papers/*/tables.yaml.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any, TypeVar
 
-import yaml
-from cells import HERE, cells, matching
+from cells import HERE, cells, matching, parsed
 from measures import Measure, verdict
 from records import Record, load
 from texts import Figures
@@ -221,10 +220,8 @@ def _matching(by_pattern: Mapping[str, T], name: str) -> T | None:
 
 
 def tables() -> list[Table]:
-    """Return all tables of tables.yaml."""
-    return [
-        Table.parse(tree) for tree in yaml.safe_load((HERE / "papers" / "tables.yaml").read_text())
-    ]
+    """Return all tables, document by document."""
+    return [Table.parse(tree) for document in parsed("tables.yaml") for tree in document]
 
 
 def page(text: str) -> str:
