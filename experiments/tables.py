@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 from cells import HERE, cells, matching, parsed
 from measures import Measure, verdict
 from records import Record, load
+from summaries import summary
 from texts import Figures
 
 PAGE = HERE.parent / "docs" / "papers.md"
@@ -258,6 +259,8 @@ def _overview(made: list[Table]) -> Iterator[str]:
         "open: not run, or not run far enough.\n\n"
         f"{_instructions()}\n\n"
     )
+    yield from summary()
+    yield "\nThe rows, table by table:\n\n"
     yield from _counted(own)
     yield "\nThese tables try another reading of a paper, and are not counted above:\n\n"
     yield from _counted(tries)

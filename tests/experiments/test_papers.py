@@ -54,6 +54,24 @@ def test_the_page_has_the_tables_that_the_records_give() -> None:
     assert page(PAGE.read_text()) == PAGE.read_text(), "run: python experiments/tables.py"
 
 
+def test_the_main_claims_of_every_document_stand_before_its_rows() -> None:
+    from summaries import claims
+    from tables import PAGE, tables
+
+    lines = PAGE.read_text().partition("The rows, table by table:")[0].splitlines()
+    for document in {table.document for table in tables()}:
+        own = [one for one in claims() if one.document == document]
+        assert own
+        assert len(own) == sum(line.startswith(f"| {document} | ") for line in lines)
+
+
+def test_an_answer_is_one_of_four_words() -> None:
+    from summaries import Claim
+
+    with pytest.raises(AssertionError, match="'maybe' is none of"):
+        Claim("thesis", "it learns", "it does", "maybe")
+
+
 def test_all_records_are_of_cells_and_small() -> None:
     from cells import cells
     from records import RECORDS, load
