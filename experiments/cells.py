@@ -76,7 +76,7 @@ def cells(patterns: Sequence[str] = ("*",)) -> list[Cell]:
 
 
 def matching(group: str, pattern: str) -> list[Cell]:
-    """Return the cells of a group that a pattern names: all seeds, or one if it ends with it."""
+    """Return the cells of a group that a pattern names: of all seeds, or of one, as in ``a-s2``."""
     with_seed = re.search(r"-s\d+$", pattern)
     return [
         cell

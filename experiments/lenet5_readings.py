@@ -34,9 +34,9 @@ def xavier(magnitude: float = 2.24) -> Block:
 
 
 def pytorch(padding: int = 2) -> Block:
-    """Return LeNet-5 whose weights and biases begin within 1 / sqrt(inputs), PyTorch's default.
+    """Return LeNet-5 whose weights and biases begin within 1 / sqrt(n), PyTorch's default.
 
-    Inputs are those of a unit.
+    n is the number of inputs of a unit.
     """
     import mxnet as mx
     from mxnet.gluon import nn

@@ -12,6 +12,7 @@ from records import Record
 
 CLOSE = 0.1  # relative
 CLOSE_POINTS = 1.0  # of a percentage
+UNITS = ("rounds", "epochs", "steps", "s", "clients", "MiB", "%", "loss")
 
 
 @dataclass(frozen=True)
@@ -23,9 +24,9 @@ class Measure:
         what: ``first`` (the first round that reaches the target), ``last_below`` (the last round
             below it), ``clock`` (seconds of the clients' clock until it is reached), ``best``,
             ``best_at`` (its round), ``least``, ``median``, ``last``, ``mean``, ``rise`` (the
-            largest from one round to the next) or ``rounds`` (how many were run).
+            largest from one round to the next) or ``rounds`` (how many were run in all).
         target: of the first three.
-        unit: ``rounds``, ``epochs``, ``s``, ``clients``, ``MiB``, ``%`` or ``loss``.
+        unit: one of UNITS.
         factor: what one round counts, such as the epochs of a round.
         rounds: only the first ones count, or, if it is negative, the last ones; None: all.
     """
@@ -39,7 +40,7 @@ class Measure:
 
     def of_record(self, record: Record) -> float | None:
         """Return the figure of a run, None if the run has not come to it."""
-        counted = range(1, record.rounds + 1)[slice(*self._rounds())]
+        counted = range(1, record.rounds + 1)[slice(*self._counted())]
         series = [(at, value) for at, value in record.series(self.of) if at in counted]
         if not series:
             return None
@@ -71,7 +72,7 @@ class Measure:
         least = min((value for value in values if value is not None), default=theirs)
         return self.what == "best" and least > theirs and not self.is_close(least, theirs)
 
-    def _rounds(self) -> tuple[int | None, int | None]:
+    def _counted(self) -> tuple[int | None, int | None]:
         return (self.rounds, None) if (self.rounds or 0) < 0 else (None, self.rounds)
 
     def _has_all(self, record: Record) -> bool:
@@ -189,3 +190,4 @@ MEASURES: Mapping[str, Callable[[Series, float, Record], float | None]] = {
     "rise": _rise,
     "rounds": _rounds,
 }
+OF_A_TARGET = ("first", "last_below", "clock")

@@ -29,6 +29,7 @@ COLUMNS = (
     "up_bytes",
     "down_bytes",
 )
+ALL_COLUMNS = (*COLUMNS, "clock_s")  # the clock's only where devices are simulated
 DIGITS = 5  # significant ones of a loss; an accuracy of 10,000 samples needs four
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from cells import parsed
-from texts import Figures
+from texts import Numbers
 
 ANSWERS = ("yes", "in part", "no", "open")
 
@@ -17,8 +17,8 @@ class Claim:
 
     Attributes:
         document: its name on the page.
-        claim: what it says, with its figures.
-        here: what the records say; figures in braces name their group.
+        claim: what it says, with its numbers.
+        here: what the records say; numbers in braces name their group.
         holds: one of ANSWERS.
     """
 
@@ -28,7 +28,7 @@ class Claim:
     holds: str
 
     def __post_init__(self) -> None:
-        assert self.holds in ANSWERS, f"summary.yaml: {self.holds!r} is none of {ANSWERS}"
+        assert self.holds in ANSWERS, f"{self.document}: {self.holds!r} is none of {ANSWERS}"
 
 
 def claims() -> list[Claim]:
@@ -44,5 +44,5 @@ def summary() -> Iterator[str]:
     """Return the lines of the table."""
     yield "| document | what it says | what fedmx gets | holds? |\n|---|---|---|---|\n"
     for one in claims():
-        here = Figures(group="").fill(one.here)
+        here = Numbers(group="", progress=True).fill(one.here)
         yield f"| {one.document} | {one.claim} | {here} | {one.holds} |\n"

@@ -2,8 +2,9 @@
 
     python experiments/tables.py
 
-writes what lies between ``<!-- tables -->`` marks of the page anew; the rest of the page is
-written by hand. What a table compares is in papers/*/tables.yaml.
+writes what lies between the marks ``<!-- overview -->`` and ``<!-- tables of DOCUMENT -->`` of the
+page and their ends anew; the rest of the page is written by hand. What a table compares is in
+papers/*/tables.yaml.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from cells import HERE, cells, matching, parsed
 from measures import Measure, verdict
 from records import Record, load
 from summaries import summary
-from texts import Figures
+from texts import Numbers
 
 PAGE = HERE.parent / "docs" / "papers.md"
 BEGIN, END = "<!-- {} -->\n", "<!-- end of {} -->\n"
@@ -146,11 +147,11 @@ class Table:
     def _claim(
         self, claim: str, ours: str, verdict: str, reason: Mapping[str, Any] | None = None
     ) -> Row:
-        """Return the row of a claim; its runs are those whose figures it names."""
-        figures = Figures(self.group, progress=True)
-        text = figures.fill(ours)
-        begun = [record for record in figures.runs.values() if record is not None]
-        seeds = f"{len(begun)} of {len(figures.runs)}" if figures.runs else ""
+        """Return the row of a claim; its runs are those whose numbers it names."""
+        numbers = Numbers(self.group, progress=True)
+        text = numbers.fill(ours)
+        begun = [record for record in numbers.runs.values() if record is not None]
+        seeds = f"{len(begun)} of {len(numbers.runs)}" if numbers.runs else ""
         rounds, hours = f"{sum(one.rounds for one in begun):,}", sum(one.hours for one in begun)
         why = self._shown(Reason.parse(reason) if reason else None, verdict)
         return Row(claim, "", text, seeds, rounds, hours, verdict, why)
@@ -159,7 +160,7 @@ class Table:
         planned = matching(self.group, name)
         assert planned, f"tables.yaml: {self.group} has no cell {name}"
         measure = self.measure
-        if factor := _matching(self.factors, name):
+        if factor := _by_pattern(self.factors, name):
             measure = replace(measure, factor=factor)
         found = [records[cell.name] for cell in planned if cell.name in records]
         outcomes = [measure.outcome(one, figure) for one in found]
@@ -185,15 +186,15 @@ class Table:
         of_all = measure.target is None and measure.rounds is None
         if of_all and not all(one.reason for one in found):
             rounds += f" of {sum(cell.experiment().rounds for cell in planned):,}"
-        reason = self._shown(_matching(self.reasons, name), judged)
+        reason = self._shown(_by_pattern(self.reasons, name), judged)
         paper = self.measure.theirs_text(figure)
         return Row(name, paper, text, seeds, rounds, hours, judged, reason)
 
     def _shown(self, reason: Reason | None, verdict: str) -> Reason | None:
-        """Return the reason with its figures if the row is outside and records show it."""
+        """Return the reason with its numbers if the row is outside and records show it."""
         if not reason or verdict != "outside" or not reason.is_shown:
             return None
-        return replace(reason, text=Figures(self.group).fill(reason.text))
+        return replace(reason, text=Numbers(self.group).fill(reason.text))
 
     def _median(self, ours: Sequence[float]) -> str:
         """Return the median of the seeds and their range; infinity: one has missed the target."""
@@ -215,7 +216,7 @@ def _rounds(number: int) -> str:
 T = TypeVar("T")
 
 
-def _matching(by_pattern: Mapping[str, T], name: str) -> T | None:
+def _by_pattern(by_pattern: Mapping[str, T], name: str) -> T | None:
     """Return the value of the first pattern that matches a cell."""
     return next((value for pattern, value in by_pattern.items() if fnmatch(name, pattern)), None)
 
@@ -291,7 +292,7 @@ def _instructions() -> str:
 def _section(table: Table) -> str:
     lines = [f"### {_capital(table.name)}\n\n{_capital(table.what)}.\n\n"]
     if table.note:
-        lines.append(Figures(table.group).fill(table.note.strip()) + "\n\n")
+        lines.append(Numbers(table.group).fill(table.note.strip()) + "\n\n")
     if table.group:
         lines.append(f"`python experiments/run.py {table.group}`\n\n")
     rows = table.rows()

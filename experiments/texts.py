@@ -1,14 +1,15 @@
-"""Figures in the texts of docs/papers.md: what stands in braces is computed from the records.
+"""Numbers in the texts of docs/papers.md: what stands in braces is computed from the records.
 
     {CELL MEASURE COLUMN UNIT TARGET}         the median of a cell's seeds
     {each CELL ...}, {range CELL ...}         the value of each seed, "LEAST to GREATEST"
-    {least CELL ...}, {greatest CELL ...}     one of these two
+    {least CELL ...}, {greatest CELL ...}     the least or the greatest of them
     {CELL rounds}                             how many rounds were run
 
 CELL is a cell of the text's group, or GROUP/CELL; with ``-s2`` at its end it is one seed, and ``*``
 stands for any text. MEASURE, COLUMN and UNIT are those of measures.py, and TARGET is in percent.
 ``MEASURE@20`` looks at the first 20 rounds alone, ``MEASURE@-20`` at the last 20. ``UNIT*30``
-multiplies a round count by 30, and ``UNIT:1`` shows one digit behind the point.
+multiplies a number that is not in percent by 30, and ``UNIT:1`` shows one digit behind the point.
+Seeds without the number, such as those that have not reached a target, are counted behind it.
 """
 
 from __future__ import annotations
@@ -19,24 +20,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from cells import Cell, matching
-from measures import Measure
-from records import Record, load
+from measures import MEASURES, OF_A_TARGET, UNITS, Measure
+from records import ALL_COLUMNS, Record, load
 
-FIGURE = re.compile(
+NUMBER = re.compile(
     r"\{(?:(?P<of>each|range|least|greatest) )?(?P<cell>\S+)"
     r" (?:rounds|(?P<what>[a-z_]+)(?:@(?P<rounds>-?\d+))? (?P<column>\w+)"
-    r" (?P<unit>[%A-Za-z]+)(?:\*(?P<factor>[\d.]+))?(?::(?P<digits>\d))?"
+    r" (?P<unit>[%A-Za-z]+)(?:\*(?P<factor>[\d.e-]+))?(?::(?P<digits>\d))?"
     r"(?: (?P<target>[\d.]+))?)\}"
 )
 
 
 @dataclass
-class Figures:
-    """Puts figures into texts, and remembers the runs that they are of.
+class Numbers:
+    """Puts numbers into texts, and remembers the runs that they are of.
 
     Attributes:
         group: of the cells that are named without one.
-        progress: whether a figure of a run that is under way says how far it is.
+        progress: whether a number of a run that is under way says how far it is.
         runs: the cells that the texts name so far, and their records.
     """
 
@@ -45,46 +46,70 @@ class Figures:
     runs: dict[Cell, Record | None] = field(default_factory=dict)
 
     def fill(self, text: str) -> str:
-        """Return a text with its figures."""
-        filled = FIGURE.sub(self._figure, text)
-        assert "{" not in filled, f"tables.yaml: no figure: {filled[filled.index('{') :][:60]}"
+        """Return a text with its numbers."""
+        filled = NUMBER.sub(self._number, text)
+        assert "{" not in filled, f"no number: {filled[filled.index('{') :][:60]}"
         return filled
 
-    def _figure(self, match: re.Match[str]) -> str:
+    def _number(self, match: re.Match[str]) -> str:
+        measure = _measure(match)
         group, _, name = match["cell"].rpartition("/")
         group = group or self.group
         planned, records = matching(group, name), load(group)
-        assert planned, f"tables.yaml: {group} has no cell {name}"
+        assert planned, f"{match[0]}: there is no cell {group}/{name}"
         self.runs.update({one: records.get(one.name) for one in planned})
         found = {one: records[one.name] for one in planned if one.name in records}
         if not found:
             return "not run"
-        measure = Measure(
-            of=match["column"] or "accuracy",
-            what=match["what"] or "rounds",
-            target=float(match["target"]) / 100 if match["target"] else None,
-            unit=match["unit"] or "rounds",
-            factor=float(match["factor"] or 1),
-            rounds=int(match["rounds"]) if match["rounds"] else None,
-        )
-        values = [value for one in found.values() if (value := measure.of_record(one)) is not None]
+        values = [
+            value
+            for record in found.values()
+            if not _is_short(record, measure) and (value := measure.of_record(record)) is not None
+        ]
         if not values:
-            return "not reached" if measure.target else "not run"
+            return "not reached" if measure.target else "not run so far"
         digits = int(match["digits"]) if match["digits"] else None
-        return _of_seeds(match["of"], values, measure, digits) + self._so_far(found, measure)
+        text = _of_seeds(match["of"], values, measure, digits)
+        if len(values) < len(found):
+            text += f" ({len(values)} of {len(found)} seeds)"
+        return text + self._so_far(found, measure)
 
     def _so_far(self, found: dict[Cell, Record], measure: Measure) -> str:
-        """Return how far the runs are that are under way, if their figure may still change."""
+        """Return how far the runs are that are under way, if their number may still change.
+
+        A target that was reached stays reached.
+        """
         under_way = [one for one in found if not found[one].reason]
-        if not self.progress or not under_way:
+        if not self.progress or not under_way or measure.what in ("first", "clock", "rounds"):
             return ""
         rounds = max(found[one].rounds for one in under_way)
         if measure.rounds is not None and 0 < measure.rounds <= rounds:
             return ""
-        return f" (in {of_planned(rounds, under_way)})"
+        return f" (in {_of_planned(rounds, under_way)})"
 
 
-def of_planned(number: int, cells: Sequence[Cell]) -> str:
+def _measure(match: re.Match[str]) -> Measure:
+    """Return the measure that a text names, or say which of its words is unknown."""
+    what, column, unit = match["what"] or "rounds", match["column"], match["unit"]
+    for word, known in ((what, MEASURES), (column, ALL_COLUMNS), (unit, UNITS)):
+        assert word is None or word in known, f"{match[0]}: {word} is none of {', '.join(known)}"
+    assert (what in OF_A_TARGET) == bool(match["target"]), f"{match[0]}: with a target, or without?"
+    return Measure(
+        of=column or "accuracy",
+        what=what,
+        target=round(float(match["target"]) / 100, 9) if match["target"] else None,
+        unit=unit or "rounds",
+        factor=float(match["factor"] or 1),
+        rounds=int(match["rounds"]) if match["rounds"] else None,
+    )
+
+
+def _is_short(record: Record, measure: Measure) -> bool:
+    """Return whether a run that is under way has not come to the rounds that are asked for."""
+    return not record.reason and record.rounds < (measure.rounds or 0)
+
+
+def _of_planned(number: int, cells: Sequence[Cell]) -> str:
     """Return a number of rounds in words, and how many are planned for the cells."""
     return f"{number:,} of {max(cell.experiment().rounds for cell in cells):,} rounds"
 

@@ -80,6 +80,7 @@ def test_a_run_that_has_not_ended_is_judged_only_if_its_end_cannot_matter() -> N
     assert not best.is_settled([record(accuracy=[0.9])], 95)
     assert not best.is_settled([record(accuracy=[0.9])], 90.5)
     assert not Measure(what="mean").is_settled([record(accuracy=[0.9])], 0.1)
+    assert not Measure(what="mean", rounds=-1).is_settled([record(accuracy=[0.9] * 3)], 0.1)
     assert Measure(target=0.5).is_settled([record(accuracy=[0.9])], 7)
 
 
