@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from cells import HERE, Cell, cells
-from run import end_of, run_folder
+from folders import end_of, run_folder
 
 from fedmx import RunFolder
 

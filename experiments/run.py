@@ -1,12 +1,15 @@
 """Run the cells of the papers' tables and figures, in the background and for as long as you like.
 
-    python experiments/run.py [CELL ...] [--at-once 2] [--hours 2] [--cell-minutes 20] [--list]
+    python experiments/run.py [CELL ...] [--open] [--list]
+                              [--at-once 2] [--hours 2] [--cell-minutes 20]
 
 CELL is a group of cells.yaml (``stc-mnist``), or a pattern of cells (``stc-mnist/fedavg-*``); all
 without one. Run folders are runs/papers/GROUP/CELL-TIME. A cell that is done or has diverged is
 not run again, one that was interrupted is resumed. With `--cell-minutes` a cell gives way to the
 next one after this time, and goes on when the program is started again; likewise all after a
-Ctrl-C. `python experiments/records.py` then keeps what the tables and figures need.
+Ctrl-C. `python experiments/records.py` then keeps what the tables and figures need. With `--open`
+those cells are left out whose records have ended, on whatever machine that was; `--list` says how
+far the others are.
 """
 
 from __future__ import annotations
@@ -20,13 +23,11 @@ import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 from cells import Cell, cells
+from folders import RUNS, end_of, run_folder
+from records import Record, load
 
-from fedmx import RunFolder
-
-RUNS = Path("runs/papers")
 FEDMX = [sys.executable, "-m", "fedmx"]
 
 
@@ -37,16 +38,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--at-once", type=int, default=2, help="cells that run side by side")
     parser.add_argument("--hours", type=float, default=2.0, help="time for all of them")
     parser.add_argument("--cell-minutes", type=float, default=None, help="time for one of them")
+    parser.add_argument("--open", action="store_true", help="only cells without an ended record")
     parser.add_argument("--list", action="store_true", help="print the commands and end")
     options = parser.parse_args(arguments)
     chosen = cells(options.cells)
     if not chosen:
         parser.error(f"no cell of cells.yaml matches {' '.join(options.cells)}")
+    if options.open:
+        chosen = [cell for cell in chosen if not ((kept := _record(cell)) and kept.reason)]
     if options.at_once < 1:
         parser.error(f"--at-once must be 1 or more, not {options.at_once}")
     if options.list:
         for cell in chosen:
-            print(f"{cell.path}: fedmx {shlex.join(cell.command())}")
+            print(f"{cell.path}: fedmx {shlex.join(cell.command())}{_progress(cell)}")
         return
     end = time.monotonic() + 3600 * options.hours
     patience = 60 * options.cell_minutes if options.cell_minutes else float("inf")
@@ -57,26 +61,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
             pass
 
 
-def run_folder(cell: Cell) -> RunFolder | None:
-    """Return the newest folder of a cell's run, None if it has not begun.
-
-    A run with other settings, which cells.yaml had before, is none of the cell's.
-    """
-    paths = sorted((RUNS / cell.group).glob(f"{cell.name}-2*"), reverse=True)
-    if not paths:
-        return None
-    digest = cell.experiment().digest()
-    folders = map(RunFolder.open, paths)
-    return next((one for one in folders if one.facts["digest"] == digest), None)
+def _record(cell: Cell) -> Record | None:
+    return load(cell.group).get(cell.name)
 
 
-def end_of(folder: RunFolder) -> str | None:
-    """Return why a run has ended; None if it has more rounds to give.
-
-    A run that has diverged fails in the same round when it is resumed.
-    """
-    diverged = folder.reason.startswith(("TooFewUpdates", "BrokenModel"))
-    return folder.reason if folder.status == "done" or diverged else None
+def _progress(cell: Cell) -> str:
+    """Return, as a comment of a shell's line, how far the cell's record is."""
+    kept = _record(cell)
+    if kept is None:
+        return "  # not begun"
+    if kept.reason:
+        return f"  # {kept.reason}"
+    pace = 3600 * kept.hours / kept.rounds
+    return f"  # {kept.rounds:,} of {cell.experiment().rounds:,} rounds, {pace:.1f} s each"
 
 
 _printing = threading.Lock()

@@ -234,10 +234,10 @@ def test_curves_are_in_the_order_of_the_figures_cells(monkeypatch: pytest.Monkey
 def test_a_run_with_other_settings_is_not_taken_for_the_cells(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import run as runner
+    import folders
     from cells import cells
 
-    monkeypatch.setattr(runner, "RUNS", tmp_path)
+    monkeypatch.setattr(folders, "RUNS", tmp_path)
     (cell,) = cells(["q-synthetic/q1-s1"])
     before = Experiment.read(
         FOLDER / cell.file, [*cell.overrides, "seed=1", "compute.train.learning_rate=0.05"]
@@ -249,16 +249,16 @@ def test_a_run_with_other_settings_is_not_taken_for_the_cells(
         return RunFolder.create(tmp_path / cell.group, cell.name, one.to_yaml(), facts)
 
     made(before)
-    assert runner.run_folder(cell) is None
+    assert folders.run_folder(cell) is None
     wanted = made(now)
     made(before)
-    found = runner.run_folder(cell)
+    found = folders.run_folder(cell)
     assert found is not None
     assert found.path == wanted.path
 
 
 def test_a_run_that_has_diverged_has_ended(tmp_path: Path) -> None:
-    from run import end_of
+    from folders import end_of
 
     text = (FOLDER / "synthetic.yaml").read_text()
     folder = RunFolder.create(tmp_path, "diverged", text, {"digest": "0"})
@@ -268,6 +268,27 @@ def test_a_run_that_has_diverged_has_ended(tmp_path: Path) -> None:
     assert end_of(folder) is None
     folder.finish("done", "all rounds were run")
     assert end_of(folder) == "all rounds were run"
+
+
+def test_open_cells_are_those_without_an_ended_record(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import run
+
+    ended = replace(record(accuracy=[0.9]), reason="all 2000 rounds were run")
+    kept = {"q0-s1": ended, "q1-s1": record(accuracy=[0.5] * 10)}
+    monkeypatch.setattr(run, "load", lambda group: kept)
+    chosen = ["q-synthetic/q[012]-s1", "--list"]
+    run.main(chosen)
+    every = capsys.readouterr().out.splitlines()
+    run.main([*chosen, "--open"])
+    assert capsys.readouterr().out.splitlines() == every[1:]
+    assert [line.partition(":")[0] for line in every] == [f"q-synthetic/q{q}-s1" for q in (0, 1, 2)]
+    assert [line.partition("  # ")[2] for line in every] == [
+        "all 2000 rounds were run",
+        "10 of 2,000 rounds, 180.0 s each",
+        "not begun",
+    ]
 
 
 def run(folder: Path, *arguments: str) -> subprocess.Popen[str]:
