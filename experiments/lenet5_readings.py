@@ -22,7 +22,7 @@ def uniform(scale: float = 0.07) -> Block:
     import mxnet as mx
     from mxnet.gluon import nn
 
-    return _lenet5(nn.MaxPool2D, initial=lambda _: {"weight": mx.init.Uniform(scale)})
+    return _lenet5(nn.MaxPool2D, lambda _: {"weight": mx.init.Uniform(scale)})
 
 
 def xavier(magnitude: float = 2.24) -> Block:
@@ -30,10 +30,10 @@ def xavier(magnitude: float = 2.24) -> Block:
     import mxnet as mx
     from mxnet.gluon import nn
 
-    return _lenet5(nn.MaxPool2D, initial=lambda _: {"weight": mx.init.Xavier(magnitude=magnitude)})
+    return _lenet5(nn.MaxPool2D, lambda _: {"weight": mx.init.Xavier(magnitude=magnitude)})
 
 
-def pytorch(padding: int = 2) -> Block:
+def pytorch(classes: int = 10, padding: int = 2) -> Block:
     """Return LeNet-5 whose weights and biases begin within 1 / sqrt(n), PyTorch's default.
 
     n is the number of inputs of a unit.
@@ -45,11 +45,14 @@ def pytorch(padding: int = 2) -> Block:
         limit = mx.init.Uniform(inputs**-0.5)
         return {"weight": limit, "bias": limit}
 
-    return _lenet5(nn.MaxPool2D, padding, initial)
+    return _lenet5(nn.MaxPool2D, initial, classes, padding)
 
 
 def _lenet5(
-    pool: Any, padding: int = 2, initial: Callable[[int], dict[str, Any]] = lambda inputs: {}
+    pool: Any,
+    initial: Callable[[int], dict[str, Any]] = lambda inputs: {},
+    classes: int = 10,
+    padding: int = 2,
 ) -> Block:
     """Return LeNet-5; `initial` gives the initialisers of a layer by the inputs of its units."""
     from mxnet.gluon import nn
@@ -67,6 +70,6 @@ def _lenet5(
         nn.Flatten(),
         nn.Dense(120, activation="relu", **settings(flat)),
         nn.Dense(84, activation="relu", **settings(120)),
-        nn.Dense(10, **settings(84)),
+        nn.Dense(classes, **settings(84)),
     )
     return net
