@@ -6,7 +6,8 @@
     {CELL rounds}                             how many rounds were run
 
 CELL is a cell of the text's group, or GROUP/CELL; with ``-s2`` at its end it is one seed, and ``*``
-stands for any text. MEASURE, COLUMN and UNIT are those of measures.py, and TARGET is in percent.
+stands for any text. MEASURE and UNIT are those of measures.py, COLUMN is one of records.py, and
+TARGET is in percent.
 ``MEASURE@20`` looks at the first 20 rounds alone, ``MEASURE@-20`` at the last 20. ``UNIT*30``
 multiplies a number that is not in percent by 30, and ``UNIT:1`` shows one digit behind the point.
 Seeds without the number, such as those that have not reached a target, are counted behind it.

@@ -38,6 +38,16 @@ def test_a_cell_is_an_experiment(group: str) -> None:
         assert experiment.seed == cell.seed
 
 
+@pytest.mark.parametrize("name", ["cells.yaml", "figures.yaml"])
+def test_no_group_or_figure_has_the_name_of_another_documents(name: str) -> None:
+    from cells import DOCUMENTS, parsed
+
+    names = [one for document in parsed(name) for one in document]
+    assert len(names) == len(set(names))
+    folders = sorted(path.parent.name for path in FOLDER.glob(f"papers/*/{name}"))
+    assert sorted(DOCUMENTS) == folders
+
+
 def test_cells_come_by_seed_and_then_as_they_are_named() -> None:
     from cells import cells
 
