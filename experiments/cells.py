@@ -6,7 +6,7 @@ import itertools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatch, fnmatchcase
+from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -65,14 +65,27 @@ class Cell:
 def cells(patterns: Sequence[str] = ("*",)) -> list[Cell]:
     """Return the cells whose paths match one of the patterns, in the order in which they are run.
 
-    A pattern without a slash names whole groups. All cells with the first seed come before those
-    with the second one, then those of the first pattern before those of the second one.
+    A pattern without a slash names whole groups, one without a seed the cells of all seeds. All
+    cells with the first seed come before those with the second one, then those of the first
+    pattern before those of the second one.
+
+    Raises:
+        LookupError: no cell matches one of the patterns.
     """
-    wanted = [one if "/" in one else f"{one}/*" for one in patterns]
-    found = dict.fromkeys(
-        cell for one in wanted for cell in _everything() if fnmatch(cell.path, one)
-    )
-    return sorted(found, key=lambda cell: cell.seed)
+    found = [cell for one in patterns for cell in _matched(one if "/" in one else f"{one}/*")]
+    return sorted(dict.fromkeys(found), key=lambda cell: cell.seed)
+
+
+def _matched(pattern: str) -> list[Cell]:
+    found = [
+        cell
+        for cell in _everything()
+        if fnmatchcase(cell.path, pattern)
+        or fnmatchcase(cell.path.removesuffix(f"-s{cell.seed}"), pattern)
+    ]
+    if not found:
+        raise LookupError(f"no cell matches {pattern!r}; run.py --list shows all")
+    return found
 
 
 def matching(group: str, pattern: str) -> list[Cell]:

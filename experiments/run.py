@@ -3,13 +3,14 @@
     python experiments/run.py [CELL ...] [--open] [--list]
                               [--at-once 2] [--hours 2] [--cell-minutes 20]
 
-CELL is a group of cells.yaml (``stc-mnist``), or a pattern of cells (``stc-mnist/fedavg-*``); all
-without one. Run folders are runs/papers/GROUP/CELL-TIME. A cell that is done or has diverged is
-not run again, one that was interrupted is resumed. With `--cell-minutes` a cell gives way to the
-next one after this time, and goes on when the program is started again; likewise all after a
-Ctrl-C. `python experiments/records.py` then keeps what the tables and figures need. With `--open`
-those cells are left out whose records have ended, on whatever machine that was; `--list` says how
-far the others are.
+CELL is a group (``stc-mnist``), a cell with all its seeds (``stc-mnist/stc-lr0.1``) or with one
+(``stc-mnist/stc-lr0.1-s2``), or a pattern of any of them (``stc-mnist/fedavg-*``); all without one.
+Run folders are runs/papers/GROUP/CELL-TIME. A cell that is done or has diverged is not run again,
+one that was interrupted is resumed. With `--cell-minutes` a cell gives way to the next one after
+this time, and goes on when the program is started again; likewise all after a Ctrl-C.
+`python experiments/records.py` then keeps what the tables and figures need. With `--open` those
+cells are left out whose records have ended, on whatever machine that was; `--list` says how far the
+others are.
 """
 
 from __future__ import annotations
@@ -41,9 +42,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--open", action="store_true", help="only cells without an ended record")
     parser.add_argument("--list", action="store_true", help="print the commands and end")
     options = parser.parse_args(arguments)
-    chosen = cells(options.cells)
-    if not chosen:
-        parser.error(f"no cell of cells.yaml matches {' '.join(options.cells)}")
+    try:
+        chosen = cells(options.cells)
+    except LookupError as error:
+        parser.error(str(error))
     if options.open:
         chosen = [cell for cell in chosen if not ((kept := _record(cell)) and kept.reason)]
     if options.at_once < 1:

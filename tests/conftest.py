@@ -86,10 +86,14 @@ def pytest_make_collect_report(collector):
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the mark known, and keep stderr as it is before pytest captures it.
+    """Make the mark known, keep stderr as it is before pytest captures it, and folders absolute.
 
-    A process of pytest-xdist has no stdout.
+    A process of pytest-xdist has no stdout. Tests start programs in folders of their own, where a
+    relative FEDMX_DATA would be another one.
     """
+    for name in ("FEDMX_DATA", "FEDMX_VECTORS"):
+        if os.environ.get(name):
+            os.environ[name] = str(Path(os.environ[name]).absolute())
     text = "compares two interpreters, and may skip even with FEDMX_NO_SKIPS=1"
     config.addinivalue_line("markers", f"{MAY_SKIP}: {text}")
     config.stash[STDERR] = os.dup(2)

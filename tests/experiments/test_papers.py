@@ -59,6 +59,27 @@ def test_cells_come_by_seed_and_then_as_they_are_named() -> None:
     ]
 
 
+def test_a_cell_without_a_seed_is_the_cell_with_all_seeds() -> None:
+    from cells import cells
+
+    chosen = cells(["thesis-2nn-cohorts/B10-C1", "stc-mnist/stc-lr0.1-s2"])
+    assert [cell.path.rpartition("/")[2] for cell in chosen] == [
+        "B10-C1-s1", "B10-C1-s2", "stc-lr0.1-s2", "B10-C1-s3",
+    ]  # fmt: skip
+
+
+def test_a_name_that_no_cell_has_is_refused_beside_those_that_some_have(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    import run
+
+    with pytest.raises(SystemExit):
+        run.main(["stc-mnist/stc-lr0.1", "stc-mnist/stc-lr0.2", "--list"])
+    out, error = capsys.readouterr()
+    assert not out
+    assert error.endswith("no cell matches 'stc-mnist/stc-lr0.2'; run.py --list shows all\n")
+
+
 def test_the_page_has_the_tables_that_the_records_give() -> None:
     from tables import PAGE, page
 
@@ -114,7 +135,7 @@ def test_a_reason_counts_only_if_there_are_records_of_what_shows_it(
     monkeypatch.setattr(tables, "load", lambda group: runs.get(group, {}))
     assert Reason("the seed", ("thesis-2nn-draws/B10-*",)).is_shown
     assert not Reason("the seed", ("thesis-2nn-draws/B10-*", "niid")).is_shown
-    with pytest.raises(AssertionError, match="there is no cell nowhere"):
+    with pytest.raises(LookupError, match="no cell matches 'nowhere"):
         _ = Reason("the seed", ("nowhere",)).is_shown
     with pytest.raises(AssertionError, match=r"there is no nowhere\.py"):
         _ = Reason("the channel", ("nowhere.py",)).is_shown
