@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from fedmx.assembly.data import ExperimentData
 from fedmx.components.build import build, build_part
@@ -67,8 +68,13 @@ def logic_of(
     schedule = build("schedule", train.schedule, CATALOGUE["schedules"])
     _check_labels(preset.selector, data)
     _check_distances(preset.selector, experiment.compute.partition)
+
+    def learning_rate(round: int) -> float:
+        rate: float = schedule.learning_rate(train.learning_rate, round - 1, experiment.rounds)
+        return rate
+
     try:
-        return Logic(
+        logic = Logic(
             layout=layout(),
             selector=preset.selector,
             aggregator=preset.aggregator,
@@ -81,9 +87,7 @@ def logic_of(
                 momentum=train.momentum,
                 weight_decay=train.weight_decay,
             ),
-            learning_rate=lambda round: schedule.learning_rate(
-                train.learning_rate, round - 1, experiment.rounds
-            ),
+            learning_rate=learning_rate,
             seed=experiment.seed,
             clients=experiment.clients,
             without=experiment.without if keeps_places(experiment, preset.selector) else (),
@@ -92,8 +96,12 @@ def logic_of(
             over_select=section.over_select,
             max_update=section.max_update,
         )
+        highest = max(map(learning_rate, range(1, experiment.rounds + 1)))
+        if highest > train.learning_rate:  # the parts' checks hold in every round
+            replace(logic, training=replace(logic.training, learning_rate=highest))
     except LogicError as error:
         raise ExperimentError(f"logic: {error}") from error
+    return logic
 
 
 def _check_labels(selector: Selector, data: ExperimentData) -> None:

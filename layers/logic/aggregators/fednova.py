@@ -50,6 +50,8 @@ class FedNova(Aggregator):
 
     each_client = True
     by_slices = True
+    by_samples = True
+    by_steps = True
 
     def __post_init__(self) -> None:
         if not 0 <= self.mu < math.inf:

@@ -59,6 +59,11 @@ class GeometricMedian(Aggregator):
         if self.iterations < 1:
             raise LogicError(f"iterations must be 1 or more, not {self.iterations}")
 
+    @property
+    def by_samples(self) -> bool:
+        """Whether `weights` is ``"samples"``."""
+        return self.weights == "samples"
+
     def init(self, state: ServerState) -> StoredUpdates:
         """Start with nothing."""
         return StoredUpdates()

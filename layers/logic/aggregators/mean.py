@@ -37,6 +37,11 @@ class Mean(Aggregator):
 
     by_slices = True
 
+    @property
+    def by_samples(self) -> bool:
+        """Whether `weights` is ``"samples"``."""
+        return self.weights == "samples"
+
     def init(self, state: ServerState) -> _Sum:
         """Start with nothing."""
         return _Sum(np.zeros(state.weights.size), BufferMean(state))

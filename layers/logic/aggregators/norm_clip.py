@@ -48,6 +48,11 @@ class NormClip(Aggregator):
         if not 0 < self.norm < math.inf:
             raise LogicError(f"norm must be greater than 0, not {self.norm}")
 
+    @property
+    def by_samples(self) -> bool:
+        """Whether `weights` is ``"samples"``."""
+        return self.weights == "samples"
+
     def init(self, state: ServerState) -> _Sum:
         """Start with nothing."""
         return _Sum(np.zeros(state.weights.size), BufferMedian())

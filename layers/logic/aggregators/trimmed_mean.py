@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 
-from layers.logic.aggregators.median import mean_of_sorted
+from layers.logic.aggregators.median import check_values_sent, mean_of_sorted
 from layers.logic.aggregators.stored_updates import StoredUpdates
 from layers.logic.core.aggregator import Aggregator, Contribution
 from layers.logic.core.parts import Parts
@@ -28,9 +28,12 @@ class TrimmedMean(Aggregator):
     Attributes:
         trim: beta, at least 0 (the plain mean) and below 0.5; unless it is 0,
             `logic.min_updates` must be so large that one update is left out at each end.
+        sparse: whether hooks that send less than half of an update's values are meant, as in
+            `median`.
     """
 
     trim: float = 0.1
+    sparse: bool = False
 
     each_client = True
     by_slices = True
@@ -40,8 +43,12 @@ class TrimmedMean(Aggregator):
             raise LogicError(f"trim must be at least 0 and below 0.5, not {self.trim}")
 
     def check(self, logic: Parts) -> None:
-        """Refuse rounds that may have so few updates that none is left out."""
-        if not self.trim or self._cut(logic.min_updates) >= 1:
+        """Refuse rounds that may have so few updates that none is left out, and sparse updates."""
+        if not self.trim:
+            return
+        if not self.sparse:
+            check_values_sent("TrimmedMean", logic)
+        if self._cut(logic.min_updates) >= 1:
             return
         need = max(3, math.ceil((1 - Fraction(ROUNDING)) / Fraction(self.trim)))
         raise LogicError(

@@ -67,6 +67,15 @@ class Aggregator(ABC):
     """Whether it bounds what a few arbitrary clients can do. A hook that adds up what clients send,
     without such a bound, refuses to work beside it."""
 
+    by_steps: bool = False
+    """Whether it uses the clients' numbers of local steps; an update with more than its task has is
+    rejected then, where the trainer is `LocalSgd`."""
+
+    @property
+    def by_samples(self) -> bool:
+        """Whether it weighs updates by samples; selectors that draw by size refuse it then."""
+        return False
+
     def check(self, logic: Parts) -> None:  # noqa: B027 (nothing to check, as a rule)
         """Check that this aggregator can work with the other parts; called before anything runs.
 

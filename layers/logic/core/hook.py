@@ -285,9 +285,22 @@ class Hook:
         return type(self.client()).gradient is not ClientHalf.gradient
 
     @property
+    def changes_update(self) -> bool:
+        """Whether the client's half changes updates in `send`; by default whether it has one.
+
+        A hook whose `send` only looks at the update says False.
+        """
+        return type(self.client()).send is not ClientHalf.send
+
+    @property
     def encodes_update(self) -> bool:
         """Whether updates are sent in this hook's slot, with an empty delta."""
         return False
+
+    @property
+    def share_sent(self) -> float:
+        """Share of an update's values that travel; at the server all others are 0."""
+        return 1.0
 
     @property
     def encodes_model(self) -> bool:

@@ -71,6 +71,12 @@ class Training:
     weight_decay: float = 0.0
     loss: str = "running"
 
+    def steps_over(self, samples: int) -> int:
+        """Return how many local steps it has over this many samples, 1 or more."""
+        if self.steps is not None:
+            return self.steps
+        return self.epochs * -(-samples // (min(self.batch_size, samples) or samples))
+
 
 @dataclass(frozen=True, eq=False)
 class Task:

@@ -11,8 +11,8 @@ from layers.logic.core.messages import Layout, Training
 class Parts(Protocol):
     """The information that a `check` of a selector, an aggregator or a hook gets; a `Logic` is one.
 
-    The types of the selector, the aggregator and the hooks are open, since the files that define
-    these classes import this one. Use `isinstance` to find out the class.
+    The types of the selector, the aggregator, the hooks and the trainer are open, since the files
+    that define these classes import this one. Use `isinstance` to find out the class.
     """
 
     @property
@@ -34,6 +34,10 @@ class Parts(Protocol):
     @property
     def hooks(self) -> Sequence[Any]:
         """The `Hook` objects, in the order of their stages."""
+
+    @property
+    def trainer(self) -> Any:
+        """The `Trainer`, which makes a client's update."""
 
     @property
     def training(self) -> Training:

@@ -87,6 +87,11 @@ class Dgc(Hook):
             factor = self.p ** (1 / (self.warmup + 1))
         return max(factor**round, self.p)
 
+    @property
+    def share_sent(self) -> float:
+        """`p`; 0 with a threshold, with which any share may travel."""
+        return 0.0 if self.threshold is not None else self.p
+
     def server(self) -> ServerHalf:
         """Return the half that decodes updates."""
         return CodecServerHalf(EVERYTHING, EVERYTHING if self.down else None)

@@ -6,9 +6,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from layers.logic.core.hook import ClientHalf, Context, Hook, ServerHalf
+from layers.logic.core.hook import ClientHalf, Context, Hook, ServerHalf, Stage
 from layers.logic.core.messages import EMPTY, Update
 from layers.logic.core.parts import Parts
+from layers.logic.core.trainer import LocalSgd
 from layers.logic.errors import LogicError, Rejected
 
 GRADIENT = "gradient"
@@ -20,6 +21,7 @@ class GradientReply(Hook):
 
     With plain SGD and the same learning rate at both ends this is the model that the client has.
     Every hook that works on gradients stands before it, so that the sum is of the corrected ones.
+    Hooks that change the update are refused: the update itself does not travel.
     """
 
     @property
@@ -31,13 +33,27 @@ class GradientReply(Hook):
         """Check that w - eta G is the client's model.
 
         Raises:
-            LogicError: the clients train with momentum or weight decay.
+            LogicError: the clients train with momentum or weight decay, or not by `LocalSgd`, or
+                another hook changes the update, of which nothing would be sent.
         """
         if logic.training.momentum or logic.training.weight_decay:
             raise LogicError(
                 "returning the gradient equals returning the model for plain SGD only; set "
                 "momentum and weight_decay to 0, or return the model"
             )
+        if not isinstance(logic.trainer, LocalSgd):
+            raise LogicError(
+                "returning the gradient equals returning the model for LocalSgd only, not for "
+                f"{type(logic.trainer).__name__}; return the model"
+            )
+        for hook in logic.hooks:
+            if hook.stage is Stage.PLAIN and hook.changes_update:
+                name = type(hook).__name__
+                raise LogicError(
+                    f"{name} changes the update, and GradientReply sends the gradients in place of "
+                    "it, so that the change would be lost; return the model (in fedsgd with "
+                    f"reply: model), or leave {name} out"
+                )
 
     def server(self) -> ServerHalf:
         """Return the half that makes the step w - eta G."""

@@ -98,9 +98,14 @@ class SelectiveSgd(Hook):
         """Always true: the model goes down encoded."""
         return True
 
+    @property
+    def share_sent(self) -> float:
+        """`upload`."""
+        return self.upload
+
     def server(self) -> ServerHalf:
         """Return the half that counts how often each parameter was updated."""
-        return _SelectiveServer(self.download)
+        return _SelectiveServer(self.download, self.epsilon)
 
     def client(self) -> ClientHalf:
         """Return the half that keeps a model of its own."""
@@ -108,10 +113,16 @@ class SelectiveSgd(Hook):
 
 
 class _SelectiveServer(ServerHalf):
-    def __init__(self, share: float) -> None:
-        self._share = share
+    def __init__(self, share: float, epsilon: float | None) -> None:
+        self._share, self._epsilon = share, epsilon
 
     def send(self, task: Task, context: Context) -> Task:
+        if self._epsilon is not None and task.pass_number > 1:
+            raise LogicError(
+                "selective-sgd with epsilon: the selector sends clients several times through a "
+                "round, and each time would spend epsilon; let a round have one pass, as with "
+                "mediator_epochs: 1, or leave epsilon out"
+            )
         size = task.weights.size
         wanted = kept_of(size, self._share) if size else 0
         if task.last_accepted_round < _since(context) or wanted == size:

@@ -55,6 +55,11 @@ class Stc(Hook):
         return self.p_up is not None
 
     @property
+    def share_sent(self) -> float:
+        """`p_up`; 1 where updates go up dense."""
+        return 1.0 if self.p_up is None else self.p_up
+
+    @property
     def encodes_model(self) -> bool:
         """Whether the model goes down encoded."""
         return self.p_down is not None

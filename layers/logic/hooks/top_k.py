@@ -40,6 +40,11 @@ class TopK(Hook):
         """Whether the model goes down encoded."""
         return self.p_down is not None
 
+    @property
+    def share_sent(self) -> float:
+        """`p`."""
+        return self.p
+
     def server(self) -> ServerHalf:
         """Return the half that decodes updates and encodes the changes of the model."""
         return CodecServerHalf(*self._codecs(), flat=self.flat)

@@ -140,6 +140,12 @@ def _ask(
         model_bytes=state.weights.nbytes + state.buffers.nbytes,
     )
     if question.name in ABOUT_MODEL:
+        if logic.mask is not None:
+            raise LogicError(
+                f"{type(logic.selector).__name__} asks clients about the whole model "
+                f"({question.name}), and a mask keeps tensors of each client's own; use a selector "
+                "that does not ask, such as uniform"
+            )
         full = replace(full, weights=state.weights, buffers=state.buffers)
     asked = set(clients)
     return {

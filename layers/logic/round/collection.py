@@ -19,6 +19,7 @@ from layers.logic.core.messages import (
 from layers.logic.core.peers import Peers
 from layers.logic.core.plan import Plan
 from layers.logic.core.report import ClientReport
+from layers.logic.core.trainer import LocalSgd
 from layers.logic.errors import CannotTrain, PartFailed, Rejected
 from layers.logic.round.dispatch import Dispatch
 from layers.logic.round.fold import Fold
@@ -73,6 +74,8 @@ class Collection:
         self._pipeline = pipeline
         self._aggregator, self._mask = logic.aggregator, logic.mask
         self._max_update, self._watcher = logic.max_update, logic.watcher
+        # How many steps another trainer takes is not known here.
+        self._knows_steps = logic.aggregator.by_steps and isinstance(logic.trainer, LocalSgd)
         self._foreign, self._samples_of = peers.foreign, peers.samples_of
         self._returned_lanes = 0  # number of lanes that have ended with an update
         self.outcomes: dict[int, ClientReport] = {}
@@ -208,7 +211,9 @@ class Collection:
         Raises:
             Rejected: it fails a check.
         """
-        check_envelope(update, task, *self._samples(update.client))
+        announced, most = self._samples(update.client)
+        steps = task.training.steps_over(most) if self._knows_steps else None
+        check_envelope(update, task, announced, most, steps)
         if self.plan.offers and update.client not in self._offers.granted:
             raise Rejected("an update whose offer was not granted")
         if self._mask is not None:

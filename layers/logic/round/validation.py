@@ -21,7 +21,9 @@ MOST_METRICS = 1000  # of an update or an offer; they are recorded
 LONGEST_METRIC = 200  # characters of a metric's name
 
 
-def check_envelope(update: Update, task: Task, announced: int, most: int) -> None:
+def check_envelope(
+    update: Update, task: Task, announced: int, most: int, steps: int | None
+) -> None:
     """Check the numbers of an update before any hook processes it.
 
     Args:
@@ -29,10 +31,12 @@ def check_envelope(update: Update, task: Task, announced: int, most: int) -> Non
         task: the task that it answers.
         announced: how many samples the client said that it has.
         most: how many samples hooks can make of them.
+        steps: how many local steps the task has over all of them; None: any number may be.
 
     Raises:
         Rejected: the round or the pass is not the task's, the number of samples or steps is
-            impossible, or there are more samples than the client can have.
+            impossible, or there are more samples than the client can have, or more steps than the
+            task has.
     """
     if update.round != task.round:
         raise Rejected(f"an update of round {update.round} in round {task.round}")
@@ -42,6 +46,8 @@ def check_envelope(update: Update, task: Task, announced: int, most: int) -> Non
         raise CannotTrain("it cannot train: its loss or its update is not finite")
     _check_samples(update.samples, announced, most)
     _check_count("number of local steps", update.steps, least=0)
+    if steps is not None and update.steps > steps:
+        raise Rejected(f"a number of local steps of {update.steps}; its task has {steps} at most")
 
 
 def check_offer(offer: Offer, announced: int, most: int) -> None:

@@ -14,6 +14,7 @@ from layers.logic.core.plan import Plan, Population
 from layers.logic.core.selector import Selector
 from layers.logic.errors import LogicError
 from layers.logic.population.client_sizes import ClientSizes
+from layers.logic.selectors.plain_mean import check_plain_mean
 from layers.logic.selectors.uniform import check_size, cohort_size
 
 MOST = 1 << 62
@@ -28,7 +29,8 @@ class Clustered(Selector):
     distributions. On average a client is drawn m n_k / n times, as in m draws by size; a client of
     2 n / m samples or more is always drawn. The mean is sum_k (draws of k / m) w_k: a client that
     is drawn twice trains once and has the weight 2 / m. Use it with
-    `aggregator: {name: mean, weights: plan}`. It keeps nothing.
+    `aggregator: {name: mean, weights: plan}`; rules that count all clients alike, such as `median`,
+    count one that is drawn twice once. It keeps nothing.
 
     Attributes:
         fraction: C, the share of the population in a round; m = max(round(C K), 1) draws.
@@ -48,6 +50,7 @@ class Clustered(Selector):
                 "clustered draws clients by size and gives each its weight; set aggregator to "
                 f"{{name: mean, weights: plan}}, not weights: {logic.aggregator.weights}"
             )
+        check_plain_mean("clustered", logic)
 
     def select(
         self,

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from layers.logic.aggregators.geometric_median import GeometricMedian
-from layers.logic.aggregators.mean import Mean
-from layers.logic.aggregators.norm_clip import NormClip
 from layers.logic.core.parts import Parts
 from layers.logic.errors import LogicError
 
@@ -15,12 +12,10 @@ def check_plain_mean(name: str, logic: Parts) -> None:
     Raises:
         LogicError: it does, so that a client with twice the samples would count four times.
     """
-    aggregator = logic.aggregator
-    if not isinstance(aggregator, Mean | NormClip | GeometricMedian):
-        return
-    if aggregator.weights == "samples":
+    if logic.aggregator.by_samples:
+        rule = type(logic.aggregator).__name__
         raise LogicError(
-            f"{name} draws clients by their size, and an aggregator with weights: samples would "
-            "count it twice; set weights of logic.aggregator to uniform, as in "
+            f"{name} draws clients by their size, and {rule} would count it twice, since it weighs "
+            "by samples; set logic.aggregator to one that does not, as in "
             "{name: mean, weights: uniform}"
         )

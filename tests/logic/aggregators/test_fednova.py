@@ -60,7 +60,7 @@ def test_equal_steps_give_fedavgs_model_bit_for_bit(steps, momentum) -> None:
 def test_more_steps_give_a_client_no_more_say() -> None:
     """Two clients pull to opposite sides alike, one of them ten times as often."""
     clients = {0: bowl(1.0, 10), 1: bowl(1.0, 10)}
-    logic = a_logic(alone(0, 1), size=1, aggregator=FedNova())
+    logic = a_logic(alone(0, 1), size=1, aggregator=FedNova(), training=Training(steps=10))
 
     def forge(update):
         steps = 10 if update.client else 1

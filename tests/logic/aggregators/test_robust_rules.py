@@ -13,7 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from layers.logic import AGGREGATORS, Contribution, LogicError, ServerState, run_round
+from layers.logic import AGGREGATORS, Contribution, LogicError, ServerState, Training, run_round
 from layers.logic.aggregators.geometric_median import GeometricMedian, geometric_median
 from layers.logic.aggregators.krum import Krum, MultiKrum
 from layers.logic.aggregators.majority_vote import MajorityVote
@@ -267,7 +267,8 @@ def test_samples_weigh_where_a_rule_says_so_and_nowhere_else() -> None:
 @pytest.mark.parametrize("name", NOT_ROBUST)
 def test_an_aggregator_that_is_not_robust_takes_the_buffers_by_samples_as_fedavg_does(name) -> None:
     clients = {k: bowl(1.0, n, steps_per_epoch=k + 1) for k, n in enumerate([30, 10, 20, 5, 15])}
-    logic = a_logic(alone(*range(5)), size=1, aggregator=AGGREGATORS[name](), min_updates=5)
+    rule, training = AGGREGATORS[name](), Training(batch_size=1)  # so many steps may be taken
+    logic = a_logic(alone(*range(5)), size=1, aggregator=rule, training=training, min_updates=5)
     state, _ = run_round(a_state(logic), MemoryPeers(logic, clients), logic)
     expected = sum((k + 1) * data.n for k, data in clients.items()) / 80
     assert state.buffers.tolist() == [np.float32(expected)]

@@ -15,6 +15,7 @@ from layers.logic.algorithms.csfedavg.selector import CsFedAvg
 from layers.logic.core.plan import Population
 from layers.logic.core.state import ServerState
 from layers.logic.hooks.stc import Stc
+from layers.logic.hooks.stragglers import Stragglers
 from tests.logic.memory_peers import (
     MemoryPeers,
     a_logic,
@@ -37,19 +38,22 @@ class Auxiliary:
 
     data: object
     calls: list = field(default_factory=list)
+    steps: list = field(default_factory=list)
 
     def __call__(self, weights, buffers, training, seed) -> np.ndarray:
         self.calls.append((weights.copy(), seed))
+        self.steps.append(training.steps)
         engine = QuadraticEngine(weights.size)
         engine.load(weights, buffers)
         engine.train(self.data, training, seed)
         return engine.weights
 
 
-def a_csfedavg(auxiliary=None, clients=CLIENTS, **selection):
+def a_csfedavg(auxiliary=None, clients=CLIENTS, hooks=(), training=TRAINING, **selection):
     auxiliary = auxiliary or Auxiliary(bowl(np.zeros(3), noise=0.1))
     selector = CsFedAvg(**{"count": 4, "candidates": 0.4, "entering": 0.5, **selection})
-    return a_logic(selector, hooks=[Divergence()], training=TRAINING, auxiliary=auxiliary, seed=11)
+    hooks = [*hooks, Divergence()]
+    return a_logic(selector, hooks=hooks, training=training, auxiliary=auxiliary, seed=11)
 
 
 def omega(state: ServerState) -> list[int]:
@@ -123,6 +127,19 @@ def test_any_order_of_arrival_gives_the_same_candidates(order) -> None:
     assert omega(one) == omega(other)
     assert [r.clients for r in reports] == [r.clients for r in again]
     assert same_bits(one.weights, other.weights)
+
+
+@settings(max_examples=10)
+@given(order=st.permutations(range(10)))
+def test_the_server_trains_as_long_as_the_round_says_whoever_of_its_stragglers_answers_first(
+    order,
+) -> None:
+    auxiliary = Auxiliary(bowl(np.zeros(3), noise=0.1))
+    training = Training(steps=9, learning_rate=0.1)
+    logic = a_csfedavg(auxiliary, hooks=[Stragglers(0.8)], training=training)
+    _, reports = run_rounds(2, a_state(logic), MemoryPeers(logic, CLIENTS, order=order))
+    assert min(client.steps for report in reports for client in report.clients) < 9
+    assert auxiliary.steps == [9, 9]
 
 
 def test_a_state_that_was_kept_goes_on_with_the_same_cohorts() -> None:

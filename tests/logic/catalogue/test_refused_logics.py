@@ -92,8 +92,12 @@ def prox(mu: float, rate: float):
     return logic(hooks=[("fedprox", {"mu": mu})], training=Training(learning_rate=rate))
 
 
-def by_size(name: str, aggregator: str, weights: str):
-    return of_preset(name, aggregator=AGGREGATORS[aggregator](weights=weights))
+def by_size(name: str, aggregator: str, **settings):
+    return a_logic(SELECTORS[name](), aggregator=AGGREGATORS[aggregator](**settings))
+
+
+def sparse(rule: str, hook: str, own, settings):
+    return logic(aggregator=[(rule, own)], hooks=[(hook, settings)], min_updates=5)
 
 
 # What is refused, with a part of the reason, and what is next to it and accepted.
@@ -229,29 +233,62 @@ PAIRS = {
         lambda: a_logic_of_size("uniform"),
     ),
     "power-of-choice and a mean by size": (
-        lambda: by_size("power-of-choice", "mean", "samples"),
+        lambda: by_size("power-of-choice", "mean", weights="samples"),
         "power-of-choice draws clients by their size",
-        lambda: by_size("power-of-choice", "mean", "plan"),
+        lambda: by_size("power-of-choice", "mean", weights="plan"),
     ),
     "power-of-choice and clipping by size": (
-        lambda: by_size("power-of-choice", "norm-clip", "samples"),
+        lambda: by_size("power-of-choice", "norm-clip", weights="samples"),
         "power-of-choice draws clients by their size",
-        lambda: by_size("power-of-choice", "norm-clip", "uniform"),
+        lambda: by_size("power-of-choice", "norm-clip", weights="uniform"),
     ),
     "power-of-choice and a median by size": (
-        lambda: by_size("power-of-choice", "geometric-median", "samples"),
+        lambda: by_size("power-of-choice", "geometric-median", weights="samples"),
         "power-of-choice draws clients by their size",
-        lambda: by_size("power-of-choice", "geometric-median", "uniform"),
+        lambda: by_size("power-of-choice", "geometric-median", weights="uniform"),
     ),
     "clustered and a mean by size": (
-        lambda: by_size("clustered", "mean", "samples"),
+        lambda: by_size("clustered", "mean", weights="samples"),
         "not weights: samples",
-        lambda: by_size("clustered", "mean", "plan"),
+        lambda: by_size("clustered", "mean", weights="plan"),
     ),
     "clustered and a plain mean": (
-        lambda: by_size("clustered", "mean", "uniform"),
+        lambda: by_size("clustered", "mean", weights="uniform"),
         "not weights: uniform",
-        lambda: by_size("clustered", "norm-clip", "samples"),
+        lambda: by_size("clustered", "mean", weights="plan"),
+    ),
+    "clustered and clipping by size": (
+        lambda: by_size("clustered", "norm-clip", weights="samples"),
+        "NormClip would count it twice",
+        lambda: by_size("clustered", "norm-clip", weights="uniform"),
+    ),
+    **{
+        f"{selector} and {rule}": (
+            lambda selector=selector, rule=rule: by_size(selector, rule),
+            f"{selector} draws clients by their size, and .* would count it twice",
+            lambda selector=selector: by_size(selector, "q-fedavg"),
+        )
+        for selector in ("by-size", "clustered", "power-of-choice")
+        for rule in ("fednova", "stratified")
+    },
+    **{
+        f"{rule} and {hook}": (
+            lambda rule=rule, hook=hook, own=own, few=few: sparse(rule, hook, own, few),
+            "sends less than half of an update's values",
+            lambda rule=rule, hook=hook, own=own, half=half: sparse(rule, hook, own, half),
+        )
+        for rule, own in (("median", {}), ("trimmed-mean", {"trim": 0.2}))
+        for hook, few, half in (
+            ("top-k", {"p": 0.4}, {"p": 0.5}),
+            ("stc", {"p_up": 0.1}, {"p_up": None}),
+            ("dgc", {"p": 0.4}, {"p": 0.5}),
+            ("selective-sgd", {"upload": 0.1}, {"upload": 1.0}),
+        )
+    },
+    "a median of sparse updates that is not meant": (
+        lambda: sparse("median", "top-k", {}, {"p": 0.01}),
+        "set sparse: true in the aggregator if that is meant",
+        lambda: sparse("median", "top-k", {"sparse": True}, {"p": 0.01}),
     ),
     "fewer updates than none": (
         lambda: logic(min_updates=-1),

@@ -49,13 +49,14 @@ LIMITS = {
     ("aggregator", "krum"): {"byzantine": FROM_0},
     ("aggregator", "majority-vote"): {"step": POSITIVE_OR_ENDLESS},
     ("aggregator", "mean"): {"weights": FREE},
-    ("aggregator", "median"): {},
+    ("aggregator", "median"): {"sparse": FREE},
     ("aggregator", "multi-krum"): {"byzantine": FROM_0, "keep": FROM_1},
     ("aggregator", "norm-clip"): {"norm": POSITIVE, "weights": FREE},
     ("aggregator", "q-fedavg"): {"q": NOT_NEGATIVE},
     ("aggregator", "stratified"): {"mean": one_of("stratified", "literal")},
     ("aggregator", "trimmed-mean"): {
-        "trim": {"refused": (BELOW_0, 0.5, NAN), "accepted": (0.0, BELOW_HALF)}
+        "trim": {"refused": (BELOW_0, 0.5, NAN), "accepted": (0.0, BELOW_HALF)},
+        "sparse": FREE,
     },
     ("hook", "clip"): {"norm": POSITIVE_OR_ENDLESS},
     ("hook", "dgc"): {

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layers.logic import LogicError, Training, run_round
+from layers.logic import ClientHalf, Hook, LogicError, Training, run_round
 from layers.logic.catalogue import PRESETS
+from layers.logic.core.trainer import Trainer
 from layers.logic.hooks.clip import Clip
 from layers.logic.hooks.gradient_reply import GradientReply
 from tests.logic.memory_peers import (
@@ -51,6 +54,34 @@ def test_the_servers_step_follows_the_schedule() -> None:
 def test_what_makes_another_model_is_refused(settings) -> None:
     with pytest.raises(LogicError, match="set momentum and weight_decay to 0"):
         a_logic(alone(0), hooks=[GradientReply()], training=Training(**settings))
+
+
+class _Noisy(ClientHalf):
+    def send(self, update, context):
+        return replace(update, delta=update.delta + np.float32(1))
+
+
+@dataclass(frozen=True)
+class Noise(Hook):
+    def client(self) -> ClientHalf:
+        return _Noisy()
+
+
+class Own(Trainer):
+    def train(self, task, engine, data, correct, context):
+        return engine.train(data, task.training, task.seed)
+
+
+@pytest.mark.parametrize(
+    ("parts", "reason"),
+    [
+        ({"hooks": [Noise(), GradientReply()]}, "Noise changes the update, and GradientReply"),
+        ({"hooks": [GradientReply()], "trainer": Own()}, "for LocalSgd only, not for Own"),
+    ],
+)
+def test_what_would_not_be_sent_is_refused(parts, reason) -> None:
+    with pytest.raises(LogicError, match=reason):
+        a_logic(alone(0), **parts)
 
 
 @pytest.mark.parametrize(

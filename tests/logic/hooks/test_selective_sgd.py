@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+
 import numpy as np
 import pytest
 
-from layers.logic import LogicError, run_round
+from layers.logic import LogicError, Selector, run_round
 from layers.logic.compression.sparse import decode_sparse
+from layers.logic.core.plan import Plan
 from layers.logic.hooks.selective_sgd import SelectiveSgd, most_updated
 from layers.logic.selectors.round_robin import RoundRobin
 from tests.logic.given_updates import kept, peers_of
@@ -95,6 +98,26 @@ def noisy_round(hook, delta, seed: int = 0, rounds: int = 1):
     state, _ = run_rounds(rounds, a_state(peers.logic), peers)
     own = kept(peers, 0, state, "1:SelectiveSgd")["model"]
     return [decode_sparse(payload, delta.size) for payload in sent], own
+
+
+@dataclass(frozen=True)
+class Twice(Selector):
+    def select(self, population, memory, round, rng) -> Plan:
+        return Plan(((0,),), passes=2)
+
+
+def test_a_budget_is_for_one_pass_and_a_second_one_is_refused_before_it_spends_it_again() -> None:
+    sent = []
+    for hook in (NOISY, replace(NOISY, epsilon=None)):
+        peers = peers_of(hook, {(1, 0): np.ones(4, np.float32)}, [4], selector=Twice())
+        peers.forge = lambda update: [sent.append(update.pass_number) or update]
+        if hook is NOISY:
+            with pytest.raises(LogicError, match="each time would spend epsilon"):
+                run_rounds(1, a_state(peers.logic), peers)
+            assert sent == [1]
+        else:
+            run_rounds(1, a_state(peers.logic), peers)
+    assert sent == [1, 1, 2]
 
 
 def test_with_a_budget_what_goes_up_is_the_papers_selection_with_its_noise() -> None:

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layers.logic import ClientHalf, ClientState, Hook, ServerHalf, Task, run_round
+from layers.logic import ClientHalf, ClientState, Hook, ServerHalf, Task, Training, run_round
+from layers.logic.aggregators.fednova import FedNova
 from layers.logic.algorithms.fedshare.hook import FedShare
 from layers.logic.core.engine import ArrayData
 from tests.logic.memory_peers import MemoryPeers, a_logic, a_state, alone, lying, same_bits
@@ -28,7 +29,7 @@ def refused(logic, **changed) -> str:
     if client.status == "accepted":
         return ""
     assert client.status == "rejected"
-    others = a_logic(alone(0, 2), hooks=logic.hooks)
+    others = replace(logic, selector=alone(0, 2))
     expected, _ = run_round(a_state(others), MemoryPeers(others, CLIENTS), others)
     assert same_bits(state.weights, expected.weights)
     return client.reason
@@ -46,6 +47,32 @@ def test_a_count_is_whole_positive_and_announced_or_it_does_not_count(samples) -
     reason = refused(a_logic(alone(0, 1, 2)), samples=samples)
     assert bool(reason) == (not whole or not 1 <= samples <= OWN)
     assert not reason or f"a sample count of {samples}" in reason
+
+
+@pytest.mark.parametrize(
+    ("training", "most"),
+    [
+        (Training(epochs=3, batch_size=4), 3 * math.ceil(OWN / 4)),
+        (Training(epochs=3, batch_size=0), 3),
+        (Training(epochs=3, steps=7, batch_size=4), 7),
+    ],
+)
+def test_no_client_has_taken_more_local_steps_than_its_task_has(training, most) -> None:
+    logic = a_logic(alone(0, 1, 2), aggregator=FedNova(), training=training)
+    assert refused(logic, steps=most) == ""
+    assert refused(logic, steps=most + 1) == (
+        f"a number of local steps of {most + 1}; its task has {most} at most"
+    )
+
+
+def test_a_lie_about_local_steps_does_not_move_fednovas_model() -> None:
+    training = Training(epochs=2, batch_size=4)
+    honest = a_logic(alone(0, 2), aggregator=FedNova(), training=training)
+    expected, _ = run_round(a_state(honest), MemoryPeers(honest, CLIENTS), honest)
+    lied = a_logic(alone(0, 1, 2), aggregator=FedNova(), training=training)
+    peers = MemoryPeers(lied, CLIENTS, forge=lying(1, steps=1 << 53))
+    state, _ = run_round(a_state(lied), peers, lied)
+    assert same_bits(state.weights, expected.weights)
 
 
 @dataclass(frozen=True)

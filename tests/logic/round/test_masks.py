@@ -16,6 +16,7 @@ from layers.logic.hooks.fedprox import FedProx
 from layers.logic.hooks.gradient_reply import GradientReply
 from layers.logic.hooks.sign_sgd import SignSgd
 from layers.logic.hooks.stc import Stc
+from layers.logic.selectors.power_of_choice import PowerOfChoice
 from tests.logic.memory_peers import MemoryPeers, a_logic, a_state, alone, run_rounds
 from tests.logic.quadratic import THREE_BOWLS, Tensor
 
@@ -52,6 +53,14 @@ def test_a_mask_goes_with_hooks_on_updates_and_not_with_an_encoded_model() -> No
     assert state.weights[2] == 0
     with pytest.raises(LogicError, match="Stc encodes the whole model"):
         masked(hooks=[Stc()])
+
+
+def test_a_mask_does_not_go_with_questions_about_the_whole_model() -> None:
+    logic = replace(masked(aggregator=Mean("uniform")), selector=PowerOfChoice(count=1))
+    peers = MemoryPeers(logic, THREE_BOWLS)
+    with pytest.raises(LogicError, match="PowerOfChoice asks clients about the whole model"):
+        run_round(a_state(logic), peers, logic)
+    assert not peers.tasks
 
 
 @dataclass(frozen=True)

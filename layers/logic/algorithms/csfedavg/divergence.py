@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from layers.logic.core.hook import Context, Hook, ServerHalf
-from layers.logic.core.messages import Task, Update
+from layers.logic.core.messages import Task, Training, Update
 from layers.logic.errors import LogicError
 from layers.logic.numeric.norm import norm
 
@@ -44,9 +45,15 @@ class _Comparing(ServerHalf):
     """The server's half, for one round; it trains w_aux when the first update has come."""
 
     def __init__(self) -> None:
+        self._training = Training()
         self._first: tuple[np.ndarray, int] | None = None
         self._starts: dict[int, np.ndarray] = {}  # of clients that did not get the global model
         self._model: np.ndarray | None = None
+
+    def leave_out(self, clients: Sequence[int], context: Context) -> Mapping[int, str]:
+        """Note how the round trains, which the task of a straggler does not say; leave out none."""
+        self._training = context.training
+        return {}
 
     def send(self, task: Task, context: Context) -> Task:
         if context.auxiliary is None:
@@ -75,5 +82,5 @@ class _Comparing(ServerHalf):
             assert context.auxiliary is not None, "send has seen to that"
             assert self._first is not None, "a task comes before its update"
             buffers, seed = self._first
-            self._model = context.auxiliary(context.start, buffers, context.training, seed)
+            self._model = context.auxiliary(context.start, buffers, self._training, seed)
         return self._model

@@ -96,6 +96,7 @@ class FedAim(Aggregator):
     sync_back: bool = True
 
     received_loss = True
+    by_samples = True
     by_slices = True
 
     def __post_init__(self) -> None:

@@ -48,6 +48,7 @@ class Stratified(Aggregator):
     mean: Literal["stratified", "literal"] = "stratified"
 
     by_slices = True
+    by_samples = True
 
     def __post_init__(self) -> None:
         if self.mean not in ("stratified", "literal"):

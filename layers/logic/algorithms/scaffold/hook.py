@@ -86,6 +86,11 @@ class Scaffold(Hook):
         """Whether option I is set, which needs the received model's gradient."""
         return self.option == "I"
 
+    @property
+    def changes_update(self) -> bool:
+        """Always false: the client's half makes its variate of the update, and leaves it alone."""
+        return False
+
     def check(self, logic: Parts) -> None:
         """Check that no codec makes the update smaller, unless `dense` says that this is meant.
 
