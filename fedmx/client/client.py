@@ -53,6 +53,7 @@ from layers.network import Event as NetworkEvent
 
 log = logging.getLogger("fedmx.client")
 RUN = re.compile(r"[A-Za-z0-9_-]{1,64}")
+MOST_EVENTS = 64  # that wait here; the network layer bounds what waits behind them
 
 
 class ServerRefusedError(FedmxError):
@@ -312,8 +313,19 @@ class Client:
         self._send(Failed(round, client, reason, trace))
 
     def _poll(self) -> None:
-        """Queue the network events that have come in the meantime, without waiting."""
-        while (event := self.network.next_event(0.0)) is not None:
+        """Queue the network events that have come in the meantime, without waiting.
+
+        A server that asks again no longer waits for what it asked before, so that of tasks, and of
+        questions, the last one is kept.
+        """
+        while len(self._events) < MOST_EVENTS:
+            event = self.network.next_event(0.0)
+            if event is None:
+                return
+            if isinstance(event, Received) and isinstance(event.message, Task | Question):
+                kind = type(event.message)
+                others = [one for one in self._events if not _brings(one, kind)]
+                self._events = deque(others)
             self._events.append(event)
 
     def _send_update(self, update: Update) -> None:
@@ -335,6 +347,10 @@ class Client:
 def _identity_of(setup: Setup) -> tuple[str, tuple[AnnouncedAsset, ...]]:
     """Return the part of a setup that must stay the same for a participant to go on."""
     return setup.run, setup.assets
+
+
+def _brings(event: NetworkEvent, kind: type) -> bool:
+    return isinstance(event, Received) and isinstance(event.message, kind)
 
 
 def _is_task_after(event: NetworkEvent, round: int) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 
 from fedmx.deployment.client_sessions import ClientEvent, ClientSessions, identity
 from fedmx.protocol.messages import CODEC
@@ -137,11 +138,12 @@ class RoundEvents:
             if isinstance(event, Offer):
                 if client in self._offered:  # as a client does that is connected again
                     self._sessions.note_out_of_place(client, "offered again")
+                    return replace(event, metrics={})  # nobody reads them again
                 self._offered.add(client)
             return event
         if isinstance(event, StateLost):
             return None  # its task has ended
-        if event.round == self.ended_rounds.get(client) and (task or event.round != self.round):
+        if self._has_ended(event) and (task or event.round != self.round):
             self.report(event)
             return None
         if isinstance(event, Update) and (
@@ -159,7 +161,7 @@ class RoundEvents:
         if event is None or isinstance(event, StateLost):
             return
         what = _kind_of(event)
-        if not isinstance(event, Answer) and event.round == self.ended_rounds.get(event.client):
+        if not isinstance(event, Answer) and self._has_ended(event):
             # Slow clients send these, and clients that were asked again when they reconnected.
             self._late.discard(event.client)
             what = f"its {what} of round {event.round} came too late, or again"
@@ -174,6 +176,10 @@ class RoundEvents:
             self._sessions.report_violation(
                 event.client, f"sent an {what} that it was not asked for"
             )
+
+    def _has_ended(self, event: Offer | Update | ClientLost) -> bool:
+        """Return whether the client had a task of the event's round, or a later one, that ended."""
+        return 0 < event.round <= self.ended_rounds.get(event.client, 0)
 
     def end_task(self, client: int) -> Task | None:
         """Record that a client's task has ended; return the task, None if there was none."""

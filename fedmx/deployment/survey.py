@@ -13,6 +13,7 @@ from fedmx.deployment.membership import LogTimer, listing
 from fedmx.deployment.patience import LOG_WAIT_S, SILENT, Patience
 from fedmx.deployment.round_events import RoundEvents
 from layers.logic import Answer, ClientLost, Question
+from layers.logic.core.survey import is_answer_to
 
 log = logging.getLogger("fedmx.server")
 
@@ -48,10 +49,13 @@ def ask_all(
         event = sessions.next_event(left_s)
         if _is_reply(event, question) and event.client in asked:
             del asked[event.client]
-            if isinstance(event, Answer):
-                answers.append(event)
-            else:
+            if isinstance(event, ClientLost):
                 rejections.add(f"client {event.client}: no answer: {event.reason}")
+            elif not is_answer_to(question, event):
+                what = f"sent something else than the answer to the question {question.name!r}"
+                sessions.report_violation(event.client, what)
+            else:
+                answers.append(event)
         else:
             tasks.keep(event)
         for client in membership.expire():

@@ -124,10 +124,7 @@ def _times(client: int, question: Question, engine: Engine, data: Data) -> Slot:
     A client that has trained before, or whose device is simulated, has better estimates.
     """
     training = question.training
-    batch = min(training.batch_size, len(data)) or len(data)
-    steps = training.steps
-    if steps is None:
-        steps = training.epochs * -(-len(data) // batch)
+    steps = training.steps_over(len(data))
     one = replace(training, steps=1, momentum=0.0)
     seed = derive(question.seed, "times", question.round, client)
     engine.train(data, one, seed)  # the first step of a process takes longer than all others
@@ -155,6 +152,32 @@ QUESTIONS: Mapping[str, Callable[[int, Question, Engine, Data], Slot]] = {
     "times": _times,
 }
 """All questions that a client answers."""
+
+
+def is_answer_to(question: Question, answer: Answer) -> bool:
+    """Return whether an answer has no other names than the question's, and no more values.
+
+    What the values say is for the selector to judge. This keeps out what nobody would read.
+    """
+    if question.name in HOOKS:
+        return not answer.values
+    most = {
+        **{distance: {"distance": 1} for distance in DISTANCES},
+        "labels": {"histogram": question.classes},
+        "loss": {"loss": 1},
+        "step": {"weights": question.weights.size, "sketch": question.values},
+        "times": {"train_s": 1, "upload_s": 1},
+    }[question.name]
+    if answer.slots or not answer.values.keys() <= most.keys():
+        return False
+    return all(_is_of_size(value, most[name]) for name, value in answer.values.items())
+
+
+def _is_of_size(value: object, most: int) -> bool:
+    if isinstance(value, np.ndarray):
+        return value.size <= most
+    return most > 0 and isinstance(value, (bool, int, float))
+
 
 ABOUT_MODEL = frozenset({"loss", "step"})
 """The questions that need the model."""

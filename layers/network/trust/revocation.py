@@ -52,9 +52,10 @@ def revoke(folder: Path, certificates: Sequence[Path]) -> Path:
         serials = [_serial_of(file, authority) for file in certificates]
         entries, number = [], 1
         if path.exists():
-            old = _verified(path, [authority])
-            entries = list(old)
-            number = 1 + old.extensions.get_extension_for_class(x509.CRLNumber).value.crl_number
+            lists = _verified(path, [authority])
+            if len(lists) > 1:
+                raise CertificateError(f"{path} has {len(lists)} lists: revoke in a file with one")
+            entries, number = list(lists[0]), 1 + _number_of(lists[0])
         known = {entry.serial_number for entry in entries}
         now = datetime.datetime.now(datetime.timezone.utc)
         for serial in dict.fromkeys(serials):
@@ -66,28 +67,59 @@ def revoke(folder: Path, certificates: Sequence[Path]) -> Path:
 
 
 def read_crl(path: Path, authorities: Sequence[x509.Certificate]) -> frozenset[int]:
-    """Return the serial numbers in a list that one of the authorities has signed.
+    """Return the serial numbers in a file's lists, each signed by one of the authorities.
 
     The date of the next list (`nextUpdate`) is not looked at: a list that is old is better than
     none, and must not lock out everybody.
 
     Raises:
-        CertificateError: the file cannot be read, or no authority has signed it.
+        CertificateError: the file cannot be read, or no authority has signed one of its lists.
     """
-    return frozenset(entry.serial_number for entry in _verified(path, authorities))
+    lists = _verified(path, authorities)
+    return frozenset(entry.serial_number for crl in lists for entry in crl)
 
 
 def _verified(
     path: Path, authorities: Sequence[x509.Certificate]
-) -> x509.CertificateRevocationList:
+) -> list[x509.CertificateRevocationList]:
+    """Return the lists in a file; all of them count, as with two authorities."""
     kind, what_to_do = "a revocation list (CRL)", "make it with fedmx certs crl"
-    crl = _loaded(path, x509.load_pem_x509_crl, kind, what_to_do)
-    for authority in authorities:
-        key = authority.public_key()
-        with contextlib.suppress(TypeError, ValueError, InvalidSignature):
-            if crl.issuer == authority.subject and crl.is_signature_valid(key):  # type: ignore[arg-type]
-                return crl
-    raise CertificateError(f"{path} was not signed by the CA: make it with that CA's key")
+    lists = _loaded(path, _lists_in, kind, what_to_do)
+    for crl in lists:
+        if not any(_has_signed(authority, crl) for authority in authorities):
+            which = "" if len(lists) == 1 else f", list {lists.index(crl) + 1} of {len(lists)},"
+            raise CertificateError(
+                f"{path}{which} was not signed by the CA: make it with that CA's key"
+            )
+    return lists
+
+
+def _lists_in(content: bytes) -> list[x509.CertificateRevocationList]:
+    """Return the lists that PEM text holds; whatever stands between them is a comment.
+
+    Raises:
+        ValueError: there is none, or one is damaged.
+    """
+    begin = b"-----BEGIN X509 CRL-----"
+    first, *rest = content.split(begin)
+    if not rest or b"-----BEGIN" in first:
+        raise ValueError("no list, or something else before it")
+    return [x509.load_pem_x509_crl(begin + one) for one in rest]
+
+
+def _has_signed(authority: x509.Certificate, crl: x509.CertificateRevocationList) -> bool:
+    with contextlib.suppress(TypeError, ValueError, InvalidSignature):
+        if crl.issuer == authority.subject:
+            return crl.is_signature_valid(authority.public_key())  # type: ignore[arg-type]
+    return False
+
+
+def _number_of(crl: x509.CertificateRevocationList) -> int:
+    """Return the number of a list; 0 for one of another program that has none."""
+    try:
+        return crl.extensions.get_extension_for_class(x509.CRLNumber).value.crl_number
+    except x509.ExtensionNotFound:
+        return 0
 
 
 def _loaded(path: Path, load: Callable[[bytes], T], kind: str, what_to_do: str) -> T:

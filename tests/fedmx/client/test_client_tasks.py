@@ -13,7 +13,7 @@ from fedmx.client.client import Client
 from fedmx.client.participant import Participant
 from fedmx.errors import FedmxError
 from fedmx.protocol.messages import Failed
-from layers.logic import ClientLedger, Offer, Task, Training, Update, Verdict
+from layers.logic import ClientLedger, Offer, Question, Task, Training, Update, Verdict
 from layers.network import Received
 from tests.logic.memory_peers import a_logic, alone
 from tests.logic.quadratic import QuadraticEngine, bowl
@@ -125,3 +125,32 @@ def test_a_later_pass_of_a_round_is_another_task_and_its_update_says_so() -> Non
     assert client._handle_message(again) is second, "asked again after it has come back"
     assert network.sent == [first, second, second]
     assert client._participant.ledger.passed.pass_number == 1
+
+
+class Flooding(NoNetwork):
+    """A connector whose server goes on sending tasks and questions, and never waits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.given = 0
+
+    def next_event(self, timeout_s: float | None = None) -> Any:
+        if self.given >= 10_000:
+            return None
+        self.given += 1
+        if self.given % 100 == 0:
+            return Received("server", Verdict(self.given, 4, granted=False), 1)
+        message = Question("loss") if self.given % 2 else a_task(round=self.given)
+        return Received("server", message, 1)
+
+
+def test_of_what_a_server_sends_without_waiting_a_client_keeps_little() -> None:
+    client, _ = a_client()
+    client.network = network = Flooding()
+    while network.given < 10_000:
+        client._poll()
+        waiting = [type(event.message) for event in client._events]
+        assert waiting.count(Task) <= 1
+        assert waiting.count(Question) <= 1
+        assert len(waiting) <= 64
+        client._events.popleft()

@@ -74,6 +74,25 @@ def test_an_update_of_a_client_that_was_not_needed_does_not_cost_it_the_next_rou
     )
 
 
+def test_an_update_that_comes_two_rounds_late_does_not_cost_its_client_the_round_under_way(
+    certificates: Certificates,
+) -> None:
+    def slow(client: Scripted) -> None:
+        first, _, third = client.task(), client.task(), client.task()
+        client.say(update_of(first))
+        client.say(update_of(third))
+        honest(client)
+
+    server = listening(certificates, last=4, wait_for=2, deadline_s=2.0)
+    with server, fleet(server, certificates, {0: honest, 1: slow}):
+        rounds = list(server.rounds())
+    assert [round.participants for round in rounds] == [(0,), (0,), (0, 1), (0, 1)]
+    assert rounds[2].report.of("rejected") == ()
+    assert rounds[2].rejected_connections == (
+        "client 1: its update of round 1 came too late, or again",
+    )
+
+
 @dataclass(frozen=True)
 class Hasty(Least):
     """In round 1 the first offer is granted, and everybody else is declined at once."""

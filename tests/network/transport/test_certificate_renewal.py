@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import shutil
 import threading
 import time
@@ -9,6 +10,8 @@ from pathlib import Path
 
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
 
 from layers.network import (
     CertificateError,
@@ -272,6 +275,50 @@ def test_a_list_of_another_authority_does_not_replace_the_one_in_use(
         assert "not signed by the CA" in await_event(listener, CertificatesRefused).reason
         with Connector(listener.address, "client-2", CODEC, tls=tls) as thief:
             assert "revoked" in await_event(thief, GaveUp).reason
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_the_lists_of_two_authorities_in_one_file_both_count(
+    authority: Authority, tmp_path: Path, order: int
+) -> None:
+    other = Authority(tmp_path / "other")
+    theirs = (authority, "client-1"), (other, "client-2")
+    clients = {one: one.client(name) for one, name in theirs}
+    for one, name in theirs:
+        revoke(one.folder, [one.folder / f"{name}.pem"])
+
+    def joined(name: str) -> Path:
+        path = tmp_path / name
+        path.write_bytes(b"".join((one.folder / name).read_bytes() for one, _ in theirs[::order]))
+        return path
+
+    own, both = authority.server, joined("ca.pem")
+    tls = ServerTLS(own.certificate, own.key, both, crl=joined("crl.pem"))
+    with Listener("127.0.0.1:0", CODEC, tls=tls) as listener:
+        for one, name in theirs:
+            mine = ClientTLS(clients[one].certificate, clients[one].key, both)
+            with Connector(listener.address, name, CODEC, tls=mine) as thief:
+                assert "revoked" in await_event(thief, GaveUp).reason
+    with pytest.raises(CertificateError, match=r"crl\.pem, list \d of 2, was not signed by the CA"):
+        ServerTLS(own.certificate, own.key, own.ca, crl=tmp_path / "crl.pem").revoked()
+    damaged = tmp_path / "damaged.pem"
+    damaged.write_bytes((tmp_path / "crl.pem").read_bytes()[:-60])
+    with pytest.raises(CertificateError, match="is not a revocation list"):
+        ServerTLS(own.certificate, own.key, both, crl=damaged).revoked()
+
+
+def test_a_list_without_a_number_can_be_added_to(authority: Authority) -> None:
+    key = load_pem_private_key((authority.folder / "ca.key").read_bytes(), None)
+    issuer = x509.load_pem_x509_certificate((authority.folder / "ca.pem").read_bytes()).subject
+    now = datetime.datetime.now(datetime.timezone.utc)
+    builder = x509.CertificateRevocationListBuilder().issuer_name(issuer)
+    builder = builder.last_update(now).next_update(now + datetime.timedelta(days=1))
+    made = builder.sign(key, hashes.SHA256())  # type: ignore[arg-type]
+    (authority.folder / "crl.pem").write_bytes(made.public_bytes(Encoding.PEM))
+    certificate = authority.client("client-1").certificate
+    assert certificate is not None
+    revoke(authority.folder, [certificate])
+    assert authority.server.revoked() == {serial(certificate)}
 
 
 def test_a_new_certificate_of_a_revoked_client_is_welcome(authority: Authority) -> None:
