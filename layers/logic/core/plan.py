@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -114,6 +115,9 @@ class Plan:
     after_s: float = 0.0
 
     def __post_init__(self) -> None:
+        # As a selector gets them of numpy, they could not be kept in a checkpoint.
+        object.__setattr__(self, "lanes", tuple(_numbers("a lane", lane) for lane in self.lanes))
+        object.__setattr__(self, "late", _numbers("late", self.late))
         clients = (*self.clients, *self.late)
         if len(set(clients)) != len(clients):
             twice = sorted({client for client in clients if clients.count(client) > 1})
@@ -152,6 +156,16 @@ class Plan:
     def clients(self) -> tuple[int, ...]:
         """Every client of the plan, lane by lane."""
         return tuple(client for lane in self.lanes for client in lane)
+
+
+def _numbers(what: str, clients: Iterable[int]) -> tuple[int, ...]:
+    try:
+        return tuple(map(operator.index, clients))
+    except TypeError:
+        raise LogicError(
+            f"{what} of a plan must hold numbers of clients, not be {clients!r}, as in "
+            "Plan(((0,), (1, 2))) or Plan(single_lanes([0, 1]))"
+        ) from None
 
 
 def single_lanes(clients: Iterable[int]) -> tuple[tuple[int, ...], ...]:

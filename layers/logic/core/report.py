@@ -159,10 +159,15 @@ class TooFewUpdates(LogicError):
         )
         if not (report.selected or report.clients):
             first = "; the selector selected no client"
-        # An update that is wrong is mended, and not done without.
-        advice = "" if report.of("rejected") else ", or lower logic.min_updates"
+        rejected = [one.reason for one in report.clients if one.status == "rejected"]
+        if not rejected:
+            advice = ", or lower logic.min_updates"
+        elif all("logic.max_update" in reason for reason in rejected):
+            advice = "; lower compute.train.learning_rate, or set compute.normalise"
+        else:
+            advice = ""  # what is wrong is mended, and not done without
         super().__init__(
             f"round {report.round}: {got} of the {need} updates that logic.min_updates asks for "
-            f"arrived{first}; the model is unchanged; see clients.jsonl for each client's reason"
+            f"were accepted{first}; the model is unchanged; see clients.jsonl for each client's reason"
             f"{advice}"
         )

@@ -98,6 +98,14 @@ class MessageCodec:
             MalformedMessage: the bytes are not exactly one message of a type in the table, or it
                 has more values than one of its type may have.
         """
+        return self.decode_counted(buffer)[0]
+
+    def decode_counted(self, buffer: bytes | bytearray | memoryview) -> tuple[Any, int]:
+        """Decode one message as `decode` does; return it with its number of values.
+
+        An array is one value, a key of a mapping another one. In memory each takes many times the
+        bytes that it may have in `buffer`.
+        """
         reader = PayloadReader(memoryview(buffer).toreadonly().cast("B"))
         number = reader.scalar("message number", "int")
         record = self._records.get(number)
@@ -106,4 +114,4 @@ class MessageCodec:
         reader.max_values = min(MAX_VALUES, self._max_values.get(record.cls, MAX_VALUES))
         message = reader.record(record, record.cls.__qualname__, 0)
         reader.finish()
-        return message
+        return message, reader.values

@@ -36,6 +36,7 @@ class PayloadReader:
 
     Attributes:
         max_values: how many values the header may have, keys among them.
+        values: how many it has so far.
     """
 
     def __init__(self, buffer: memoryview) -> None:
@@ -54,7 +55,7 @@ class PayloadReader:
         self._check_zeros(buffer[start : start + padding])
         self._bodies = buffer[start + padding :]
         self._end = 0
-        self._values = 0
+        self.values = 0
         self.max_values = MAX_VALUES
 
     def finish(self) -> None:
@@ -74,8 +75,8 @@ class PayloadReader:
             raise MalformedMessage("padding that is not zero")
 
     def _next_kind(self, path: str) -> str:
-        self._values += 1
-        if self._values > self.max_values:
+        self.values += 1
+        if self.values > self.max_values:
             raise MalformedMessage(f"{path}: more than {self.max_values} values in one message")
         position = self._unpacker.tell()
         if position >= len(self._header):

@@ -136,9 +136,9 @@ class Session(FileFrames, ABC):
             return self.refuse(error, blamed=True)
 
     def _arrived(self, payload: memoryview) -> Arrived:
-        message = self._codec.decode(payload)
+        message, values = self._codec.decode_counted(payload)
         reserved = 0 if self.memory is None else self.memory.complete(len(payload))
-        return Arrived(message, wire_size(len(payload)), reserved)
+        return Arrived(message, wire_size(len(payload)), reserved, values)
 
     @property
     def urgent(self) -> bool:

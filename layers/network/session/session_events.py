@@ -31,12 +31,14 @@ class Opened:
 class Arrived:
     """A whole message was received; `wire_bytes` is what it took on the wire.
 
-    `reserved_bytes` is the memory that was reserved for it, to be released when it is taken.
+    `reserved_bytes` is the memory that was reserved for it, to be released when it is taken;
+    `values` is how many values the message has, which take memory besides.
     """
 
     message: Any
     wire_bytes: int
     reserved_bytes: int = 0
+    values: int = 0
 
 
 @dataclass(frozen=True)

@@ -246,9 +246,9 @@ class Connector(Endpoint):
                 self._open = connection
                 self._report(Connected(self.address, terms.features, terms.authenticated))
                 self._transfers.opened(connection, Desk(self.address, self._files))
-            case Arrived(message, wire_bytes, reserved):
+            case Arrived(message, wire_bytes, reserved, values):
                 received = Received(self.address, message, wire_bytes)
-                self._events.put(received, self.address, reserved)
+                self._events.put(received, self.address, reserved, values)
             case Ended():
                 self._ended = event
 

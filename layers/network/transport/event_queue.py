@@ -13,6 +13,7 @@ from layers.network.transport.events import ConnectionRejected, Event, Received
 
 MAX_REJECTED = 10_000
 EVENT_BYTES = 512  # what an event costs beside its message
+VALUE_BYTES = 128  # what a value of a message costs, once it is decoded, beside its bytes
 NOBODY = ""  # the peer of events of connections that have proved no identity
 EVERYBODY = "*"  # no peer's name
 PEER_SHARE = 16  # a peer may have this part of `max_queued_bytes` waiting
@@ -56,9 +57,17 @@ class EventQueue:
         with self._changed:
             return sum(len(waiting.events) for waiting in self._peers.values())
 
-    def put(self, event: Event, peer: str = NOBODY, reserved: int = 0) -> None:
-        """Add an event of a peer; a `ConnectionRejected` is dropped if `MAX_REJECTED` wait."""
-        size = EVENT_BYTES + (event.wire_bytes if isinstance(event, Received) else 0)
+    def put(self, event: Event, peer: str = NOBODY, reserved: int = 0, values: int = 0) -> None:
+        """Add an event of a peer; a `ConnectionRejected` is dropped if `MAX_REJECTED` wait.
+
+        Args:
+            event: the event.
+            peer: its peer.
+            reserved: the bytes that were reserved for its message.
+            values: the number of values in its message.
+        """
+        size = EVENT_BYTES + VALUE_BYTES * values
+        size += event.wire_bytes if isinstance(event, Received) else 0
         with self._changed:
             waiting = self._peers.get(peer)
             if waiting is None:

@@ -243,10 +243,10 @@ class Listener(Endpoint):
                 self._report(joined)
                 folder = self._files / peer if self._files else None
                 self._transfers.opened(connection, Desk(peer, folder, any_file=True))
-            case Arrived(message, wire_bytes, reserved):
+            case Arrived(message, wire_bytes, reserved, values):
                 if self._is_current(connection):
                     peer = self._peer_of(connection) or ""
-                    self._events.put(Received(peer, message, wire_bytes), peer, reserved)
+                    self._events.put(Received(peer, message, wire_bytes), peer, reserved, values)
                 else:
                     self._memory.budget.release(reserved)
             case Ended(reason=reason):

@@ -313,7 +313,7 @@ def test_in_a_deployment_the_update_is_rejected_and_the_first_reason_is_told(
         run_round(a_state(logic), MemoryPeers(logic, CLIENTS, foreign=True), logic)
     reasons = [one.reason for one in caught.value.report.clients]
     assert all("the server's half of a hook failed on it: Server.receive" in one for one in reasons)
-    assert f"arrived; client 0: {reasons[0]}; the model is unchanged" in str(caught.value)
+    assert f"were accepted; client 0: {reasons[0]}; the model is unchanged" in str(caught.value)
     assert str(caught.value).endswith("; see clients.jsonl for each client's reason")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from layers.logic import LogicError, Plan
@@ -12,6 +13,12 @@ PAIRS = [
     ({"lanes": ((1, 2, 1),)}, "twice", {"lanes": ((1, 2, 3),)}),
     ({"lanes": ((1,),), "late": (1,)}, "twice", {"lanes": ((1,),), "late": (2,)}),
     ({"lanes": ((1,), ())}, "empty lane", {"lanes": ()}),
+    (
+        {"lanes": (1, 2)},
+        "a lane of a plan must hold numbers of clients, not be 1",
+        {"lanes": ((1,),)},
+    ),
+    ({"lanes": ((1.0,),)}, "must hold numbers of clients, not be \\(1.0,\\)", {"lanes": ((1,),)}),
     (
         {"lanes": ((1, 2),), "offers": True},
         "plan with offers has lanes of several",
@@ -59,6 +66,13 @@ def test_a_plan_is_refused_and_the_nearest_one_is_accepted(refused, reason, acce
         Plan(**refused)
     plan = Plan(**accepted)
     assert {name: getattr(plan, name) for name in accepted} == accepted
+
+
+def test_the_clients_that_numpy_has_drawn_are_plain_numbers_that_a_checkpoint_can_keep() -> None:
+    drawn = np.random.default_rng(0).choice(9, 4, replace=False)
+    plan = Plan(single_lanes(drawn[:3]), late=(drawn[3],), keeps_stragglers=True)
+    assert [type(client) for client in (*plan.clients, *plan.late)] == [int] * 4
+    assert sorted(plan.clients) == sorted(drawn[:3].tolist())
 
 
 def test_the_lanes_of_single_clients_are_ascending() -> None:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from layers.logic import BrokenModel, run_round
+from layers.logic import BrokenModel, TooFewUpdates, run_round
 from layers.logic.algorithms.scaffold.hook import Scaffold
 from layers.logic.errors import LogicError
 from layers.logic.hooks.fedavgm import FedAvgM
@@ -82,6 +82,13 @@ def test_the_bound_is_on_the_decoded_update(hook) -> None:
     _, report = run_round(a_state(logic, WEIGHTS), MemoryPeers(logic, far), logic)
     assert report.of("accepted") == (0,)
     assert "with logic.max_update 1000 it may be" in report.clients[1].reason
+
+
+def test_a_round_of_updates_that_are_all_too_large_says_what_makes_them_smaller() -> None:
+    logic = a_logic(alone(0, 1), max_update=1e-9)
+    with pytest.raises(TooFewUpdates, match="0 of the 1 updates .* were accepted") as caught:
+        run_round(a_state(logic, WEIGHTS), MemoryPeers(logic, CLIENTS), logic)
+    assert str(caught.value).endswith("lower compute.train.learning_rate, or set compute.normalise")
 
 
 def test_buffers_may_move_by_the_square_of_the_factor() -> None:

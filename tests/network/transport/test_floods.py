@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from layers.network import Connector, FileFailed, Joined, Left, Limits, Listener, Received
@@ -21,7 +22,8 @@ from layers.network.transport.connection import (
     Connection,
     Hold,
 )
-from tests.network.protocol.wire_messages import CODEC, Note, await_event
+from layers.network.transport.event_queue import VALUE_BYTES
+from tests.network.protocol.wire_messages import CODEC, Note, Task, await_event
 
 DEADLINE_S = 60.0  # only to fail
 
@@ -92,6 +94,26 @@ def test_a_peer_whose_messages_nobody_takes_is_not_read_and_loses_none() -> None
         thread.join(DEADLINE_S)
         raw.close()
         assert await_event(listener, Left).peer == "raw"
+
+
+def test_a_message_of_many_small_values_counts_with_the_memory_that_it_takes() -> None:
+    values = 65_000
+    task = Task(1, np.zeros(0, np.float32), slots={"x": {f"{n:04x}": None for n in range(32_000)}})
+    wire = CODEC.encode(task).size
+    assert wire < 8 * values
+    limits = Limits(max_queued_bytes=16 * 32 * values * VALUE_BYTES)  # of one peer: 32 of these
+    with (
+        Listener("127.0.0.1:0", CODEC, limits=limits) as listener,
+        Connector(listener.address, "many", CODEC) as many,
+    ):
+        await_event(listener, Joined)
+        until(lambda: many._open)
+        for _ in range(100):
+            many.send(task)
+        until(lambda: Hold.CALLER in connection(listener, "many")._holds)
+        assert 30 <= len(listener._events) <= 34
+        for _ in range(100):
+            assert len(await_event(listener, Received).message.slots["x"]) == 32_000
 
 
 def test_a_peer_that_does_not_read_its_answers_is_not_read_and_gets_every_one() -> None:
