@@ -168,6 +168,6 @@ class TooFewUpdates(LogicError):
             advice = ""  # what is wrong is mended, and not done without
         super().__init__(
             f"round {report.round}: {got} of the {need} updates that logic.min_updates asks for "
-            f"were accepted{first}; the model is unchanged; see clients.jsonl for each client's reason"
-            f"{advice}"
+            f"were accepted{first}; the model is unchanged; see clients.jsonl for each client's "
+            f"reason{advice}"
         )

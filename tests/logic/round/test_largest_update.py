@@ -86,7 +86,7 @@ def test_the_bound_is_on_the_decoded_update(hook) -> None:
 
 def test_a_round_of_updates_that_are_all_too_large_says_what_makes_them_smaller() -> None:
     logic = a_logic(alone(0, 1), max_update=1e-9)
-    with pytest.raises(TooFewUpdates, match="0 of the 1 updates .* were accepted") as caught:
+    with pytest.raises(TooFewUpdates, match=r"0 of the 1 updates .* were accepted") as caught:
         run_round(a_state(logic, WEIGHTS), MemoryPeers(logic, CLIENTS), logic)
     assert str(caught.value).endswith("lower compute.train.learning_rate, or set compute.normalise")
 
