@@ -8,6 +8,7 @@ import sys
 import sysconfig
 import traceback
 from collections.abc import Collection
+from hashlib import sha256
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -111,6 +112,25 @@ def place_of(error: BaseException) -> str:
 
 _IMPORTERS = (Path(__file__).parent, Path(importlib.__file__).parent)
 """The folders of the code that imports user code; they are in each traceback."""
+
+
+def own_code(folder: Path | None) -> dict[str, str]:
+    """Return the SHA-256 (hex) of each of the user's own modules that is imported, by its file.
+
+    These are the modules in `folder`, where an experiment's own modules are, that belong to no
+    installed package and not to fedmx. Files are named from `folder` on.
+    """
+    if folder is None:
+        return {}
+    home, found = folder.resolve(), {}
+    for name, module in list(sys.modules.items()):
+        file = Path(getattr(module, "__file__", None) or "")
+        if name.partition(".")[0] in (*_OWN_PACKAGES, "__main__") or file.suffix != ".py":
+            continue
+        path = file.resolve()
+        if home in path.parents and not is_installed(path) and path.is_file():
+            found[path.relative_to(home).as_posix()] = sha256(path.read_bytes()).hexdigest()
+    return dict(sorted(found.items()))
 
 
 def is_installed(path: Path) -> bool:

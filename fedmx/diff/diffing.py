@@ -8,7 +8,7 @@ from pathlib import Path
 from fedmx.diff.records import Parting, parting
 from fedmx.diff.report import DiffReport
 from fedmx.diff.settings import other_settings
-from fedmx.diff.stations import OtherStation, fold_of, station_of
+from fedmx.diff.stations import OtherClients, OtherStation, fold_of, station_of
 from fedmx.replay import RecordedRun
 from fedmx.replay.replaying import SERIAL
 from fedmx.replay.versions import other_versions
@@ -53,7 +53,12 @@ def diff(
     )
     found = parting(mine, theirs)
     facts = mine.folder.facts, theirs.folder.facts
-    before = _before_a_fork(found, mine, theirs)
+    why, station = _before_a_fork(found, mine, theirs), None
+    if not why:
+        try:
+            station = _station(mine, theirs, found)
+        except OtherClients as error:
+            why = str(error)
     return DiffReport(
         runs=(str(mine.folder.path), str(theirs.folder.path)),
         settings=tuple(other_settings(mine.experiment, theirs.experiment)),
@@ -65,8 +70,8 @@ def diff(
         ),
         last_rounds=(max(mine.round_records()), max(theirs.round_records())),
         parting=found,
-        station=None if before else _station(mine, theirs, found),
-        not_replayed=before,
+        station=station,
+        not_replayed=why,
     )
 
 

@@ -10,9 +10,15 @@ import numpy as np
 from fedmx.course.hashes import model_hash
 from fedmx.diff.values import OtherValues, first_other
 from fedmx.replay import RecordedRun, rerun
+from fedmx.replay.one_part import NoPart
 from fedmx.replay.part import Part, replay_part
+from fedmx.run import RunError
 
 START, FOLD = "initial weights", "fold"
+
+
+class OtherClients(RunError):
+    """A round that is run again has other clients than its record."""
 
 
 @dataclass(frozen=True)
@@ -44,14 +50,24 @@ class OtherStation:
         }
 
 
+def _replayed(run: RecordedRun, round: int, client: int) -> Part:
+    try:
+        return replay_part(run, round, client, keep=True)
+    except NoPart:
+        raise OtherClients(
+            f"not replayed, since round {round} of {run.folder.path} has other clients when it is "
+            "run again here: it ran other code, in another environment, or on another machine"
+        ) from None
+
+
 def station_of(one: RecordedRun, other: RecordedRun, round: int, client: int) -> OtherStation:
     """Replay a client's part in both runs, and return the first station that differs.
 
     Raises:
+        OtherClients: run again here, a run has other clients in this round.
         RunError: a run cannot be run again here.
     """
-    mine = replay_part(one, round, client, keep=True)
-    theirs = replay_part(other, round, client, keep=True)
+    mine, theirs = (_replayed(run, round, client) for run in (one, other))
     agrees = mine.same, theirs.same
     places = [[(x.end, x.station, x.pass_number) for x in part.passages] for part in (mine, theirs)]
     for left, right in zip(mine.passages, theirs.passages, strict=False):

@@ -11,6 +11,7 @@ from typing import Any
 
 from fedmx.assembly.assembly import Assembly
 from fedmx.assembly.logic import keeps_places
+from fedmx.components.user_code import own_code
 from fedmx.course.chain import CHAIN, START, link_of, updates_of
 from fedmx.course.hashes import model_hash
 from fedmx.experiment import Experiment
@@ -253,7 +254,7 @@ def _make_folder(
         seed=experiment.seed,
         mode="simulation",
         digest=experiment.digest(),
-        **({} if own is None else {"modules": str(own)}),
+        **({} if own is None else {"modules": str(own), "code": own_code(own)}),
         parameters=server.state.weights.size,
         buffers=server.state.buffers.size,
         **assembly.facts(),

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Collection
 from pathlib import Path
 
 from fedmx.output_file import check_output
-from fedmx.pack.container import RUN_FILES
+from fedmx.pack.container import MODULES, RUN_FILES
 from fedmx.pack.data_facts import data_facts
 from fedmx.pack.errors import PackError
 from fedmx.pack.manifest import Manifest
@@ -67,6 +68,15 @@ def pack(
     data = recorded.assembly.data
     recorded.folder.check_data(data.dataset.name, data.sha256)
     code = own_modules(folder.path / "experiment.yaml", folder.modules_path or folder.path)
+    sha256 = {
+        name.removeprefix(MODULES): hashlib.sha256(text).hexdigest()
+        for name, text in code.files.items()
+    }
+    if changed := folder.other_code(sha256):
+        raise PackError(
+            f"{folder.path}: {', '.join(changed)}: not as when the run began, so that the pack "
+            "would not end in the same bits; restore the file, or run it again"
+        )
     for root in roots_of(code.files):
         check_root(root)
     members = {**_run_files(folder), **code.files}

@@ -12,6 +12,10 @@ from layers.logic import Plan, Task
 from layers.logic.core.messages import Event
 
 
+class NoPart(RunError):
+    """The wanted client has no part in the round."""
+
+
 class PartOver(Exception):
     """The wanted client's part is over, and with it the round as far as it is run."""
 
@@ -42,11 +46,11 @@ class OnePart(ObservedPeers):
         """Begin a round.
 
         Raises:
-            RunError: the client has no part in it.
+            NoPart: the client has no part in it.
         """
         if self._client not in (*plan.clients, *plan.late):
             clients = ", ".join(map(str, sorted((*plan.clients, *plan.late))))
-            raise RunError(
+            raise NoPart(
                 f"client {self._client} has no part in round {round}; its clients are {clients}"
             )
         self._passes = plan.passes

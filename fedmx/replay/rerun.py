@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from fedmx.components.user_code import own_code
 from fedmx.course.hashes import model_hash
 from fedmx.replay.kept_checkpoints import KeptCheckpoints
 from fedmx.replay.recorded_run import RecordedRun
@@ -76,6 +77,7 @@ def rerun(
     _tell_other_versions(run.folder)
     _tell_other_data(run)
     server = _server(run)
+    _tell_other_code(run)
     stepped = run.steps_back(1, last) > 0
     kept = KeptCheckpoints(run.experiment.run.checkpoint, server.last_round, run.folder, stepped)
     server.recorder = kept
@@ -117,6 +119,13 @@ def _tell_other_versions(folder: RunFolder) -> None:
     found = other_versions(facts, here)
     if found:
         log.warning("%s: other bits are possible here: %s", folder.path, ", ".join(found))
+
+
+def _tell_other_code(run: RecordedRun) -> None:
+    """Log a warning if the user's own code here is not that of the run."""
+    changed = run.folder.other_code(own_code(run.folder.modules_path))
+    if changed:
+        log.warning("%s: %s: not as in the run", run.folder.path, ", ".join(changed))
 
 
 def _tell_other_data(run: RecordedRun) -> None:

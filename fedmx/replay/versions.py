@@ -31,6 +31,9 @@ def _flat(facts: Mapping[str, Any]) -> dict[str, str]:
         if name == "builds":
             builds = facts.get(name) or {}
             found |= {f"{package}{BUILD}": str(value) for package, value in builds.items()}
+        elif name == "code":
+            code = facts.get(name) or {}
+            found |= {file: str(sha256)[:16] for file, sha256 in code.items()}
         elif name in facts:
             found[name] = str(facts[name])
     return found

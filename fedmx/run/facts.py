@@ -14,7 +14,7 @@ from layers.compute.bits import instructions
 
 PACKAGES = ("mxnet", "numpy")
 
-DECIDING = ("fedmx", *PACKAGES, "builds", "python", "instructions", "threads")
+DECIDING = ("fedmx", *PACKAGES, "builds", "python", "instructions", "threads", "code")
 """The facts that decide the bits of a run, besides the experiment."""
 
 

@@ -22,6 +22,7 @@ from fedmx.cli.terminal.restart import restart_on
 
 if TYPE_CHECKING:
     from fedmx.experiment import Experiment
+    from fedmx.run import RunFolder
 
 
 def run(
@@ -63,6 +64,7 @@ def run(
     from fedmx.cli.commands.run_loop import print_document, run_loop
     from fedmx.cli.terminal.downloads import files_with_progress
     from fedmx.cli.terminal.log_lines import LogLines
+    from fedmx.components.user_code import own_code
     from fedmx.run import RunFolder, gather_facts
     from fedmx.simulation.simulate import simulate
 
@@ -76,6 +78,7 @@ def run(
             mode="simulation",
             digest=experiment.digest(),
             modules=str(own),
+            code=own_code(own),
             parameters=server.state.weights.size,
             buffers=server.state.buffers.size,
             **assembly.facts(),
@@ -174,10 +177,25 @@ def resume(
         assembly = Assembly(experiment, files, start_file=start)
         folder.check_data(assembly.data.dataset.name, assembly.data.sha256)
         server = serve(assembly, str(folder.facts["run"])) if deployed else simulate(assembly)
+    _tell_other_code(folder)
     if deployed:
         run_deployed(server, folder, experiment)
     else:
         run_loop(server, folder, experiment, every=experiment.run.checkpoint.every)
+
+
+def _tell_other_code(folder: RunFolder) -> None:
+    """Say it if a run goes on with other code of the user's own than it began with."""
+    from fedmx.components.user_code import own_code
+
+    changed = folder.other_code(own_code(folder.modules_path))
+    if changed:
+        say(
+            "other_code",
+            f"{', '.join(changed)}: not as when the run began; the rounds from here on are made by "
+            "other code, so that the run cannot be done again as a whole",
+            files=changed,
+        )
 
 
 def _tell_other_instructions(before: object) -> None:

@@ -86,6 +86,7 @@ def server(
     from fedmx.assembly.assembly import Assembly
     from fedmx.cli.terminal.downloads import files_with_progress
     from fedmx.cli.terminal.log_lines import LogLines
+    from fedmx.components.user_code import own_code
     from fedmx.deployment.serve import serve
     from fedmx.run import RunFolder, gather_facts
 
@@ -100,6 +101,7 @@ def server(
             mode="server",
             digest=experiment.digest(),
             modules=str(file.resolve().parent),
+            code=own_code(file.resolve().parent),
             parameters=deployed.state.weights.size,
             buffers=deployed.state.buffers.size,
             **assembly.facts(),

@@ -79,7 +79,7 @@ def seed_of(run: RunSummary) -> str:
 
 
 def _deciding(run: RunSummary) -> dict[str, str]:
-    """Return the settings that decide a result, and the removed clients and origin of a fork."""
+    """Return what decides a result: settings, the user's own code, and that a run is a fork."""
     found = {
         path: as_text(value)
         for path, value in run.settings.items()
@@ -87,6 +87,8 @@ def _deciding(run: RunSummary) -> dict[str, str]:
     }
     if isinstance(run.facts.get("fork"), dict):
         found["fork"] = "fork"  # its first rounds are another run's
+    if isinstance(code := run.facts.get("code"), dict):
+        found |= {f"code {file}": str(sha256)[:8] for file, sha256 in code.items()}
     return found
 
 

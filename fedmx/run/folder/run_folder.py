@@ -105,6 +105,16 @@ class RunFolder(RunFiles, RunRecords, RunCheckpoints):
                 "files, or start a new run"
             )
 
+    def other_code(self, code: Mapping[str, str]) -> list[str]:
+        """Return the files of the user's own code that are others than when the run began.
+
+        Args:
+            code: the SHA-256 of each file now (see `own_code`); one that the run does not know is
+                left out.
+        """
+        before = self.facts.get("code", {})
+        return [name for name, sha256 in code.items() if before.get(name, sha256) != sha256]
+
     @property
     def process(self) -> int | None:
         """The id of the process that works in the folder; None: none does."""
