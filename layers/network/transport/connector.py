@@ -78,6 +78,7 @@ class Connector(Endpoint):
         self._features = features
         self._give_up_s = give_up_s
         self._open: Connection | None = None
+        self._was_open = False  # whether a session was open, of this object
         self._ended: Ended | None = None
         self._seeking: asyncio.Task[None] | None = None
 
@@ -200,7 +201,9 @@ class Connector(Endpoint):
             )
             _, connection = await asyncio.wait_for(connecting, 2 * patience_s)
         except ssl.SSLError as error:
-            return Ended(explain(error, self.address), CertificateError.code, is_final(error))
+            # Who has been connected is at the right server: another answer may be anybody's.
+            final = is_final(error) and not self._was_open
+            return Ended(explain(error, self.address), CertificateError.code, final)
         except asyncio.TimeoutError:
             return Ended("no answer", "lost", final=False)
         except socket.gaierror as error:
@@ -243,7 +246,7 @@ class Connector(Endpoint):
     def _take(self, connection: Connection, event: SessionEvent) -> None:
         match event:
             case Opened(terms):
-                self._open = connection
+                self._open, self._was_open = connection, True
                 self._report(Connected(self.address, terms.features, terms.authenticated))
                 self._transfers.opened(connection, Desk(self.address, self._files))
             case Arrived(message, wire_bytes, reserved, values):

@@ -22,6 +22,7 @@ from layers.network import (
     Received,
     Retrying,
 )
+from tests.network.conftest import Certificates
 from tests.network.protocol.wire_messages import (
     CODEC,
     QUICK,
@@ -128,3 +129,38 @@ def test_delays_grow_to_a_limit_and_are_the_same_for_the_same_seed() -> None:
     assert series == again
     for delay, longest in zip(series, [1, 2, 4, 8, 8, 8, 8, 8, 8], strict=True):
         assert longest / 2 <= delay <= longest
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [b"HTTP/1.1 502 Bad Gateway\r\n\r\n", bytes([21, 3, 3, 0, 2, 2, 48])],
+    ids=["a proxy", "an alert that anybody can send"],
+)
+@pytest.mark.parametrize("before", [True, False], ids=["connected before", "never connected"])
+def test_what_another_one_says_at_the_servers_port_ends_no_client_that_was_connected(
+    certificates: Certificates, answer: bytes, before: bool
+) -> None:
+    first = Listener("127.0.0.1:0", CODEC, tls=certificates.server)
+    first.start()
+    where = ("127.0.0.1", int(first.address.rpartition(":")[2]))
+    if not before:
+        first.close(0.0)
+        other = socket.create_server(where)
+    tls = certificates.client("client-1")
+    with Connector(first.address, "client-1", CODEC, tls=tls, backoff=QUICK) as client:
+        if before:
+            await_event(client, Connected)
+            first.close(0.0)
+            other = socket.create_server(where)
+        with other:
+            other.settimeout(20)
+            asking, _ = other.accept()
+            with asking:
+                asking.recv(1 << 16)
+                asking.sendall(answer)
+                if not before:
+                    assert await_event(client, GaveUp).final
+                    return
+                await_event(client, Retrying)
+        with Listener(f"127.0.0.1:{where[1]}", CODEC, tls=certificates.server):
+            await_event(client, Connected)
