@@ -25,11 +25,13 @@ class Wanted:
         text: what a class of this kind is, for messages.
         result: what a function of this kind returns, as its annotation says it.
         fits: whether a class is of this kind.
+        otherwise: the end of the message about a function that says of no result.
     """
 
     text: str
     result: str
     fits: Callable[[type], bool]
+    otherwise: str = ""
 
 
 def _subclass(root: type) -> Wanted:
@@ -54,7 +56,7 @@ def _is_block(one: type) -> bool:
 
 
 def _is_data(one: type) -> bool:
-    arrays = issubclass(one, Dataset | Mapping)
+    arrays = issubclass(one, Dataset | Mapping | tuple)
     return arrays or _has(one, "load") or _has(one, "client", "sizes", "test")
 
 
@@ -70,7 +72,10 @@ WANTED: dict[str, Wanted] = {
     "schedule": _with("learning_rate", "Schedule"),
     "model": Wanted("a subclass of Gluon's Block", "Block", _is_block),
     "data set": Wanted(
-        "a class with the method load, or with client, sizes and test", "Dataset", _is_data
+        "a class with the method load, or with client, sizes and test",
+        "Dataset",
+        _is_data,
+        ", or with -> dict: or -> tuple: if it returns arrays",
     ),
 }
 """What each kind of component is, by its noun."""
@@ -98,7 +103,7 @@ def problem_with(kind: str, found: Any) -> str | None:
         return None
     return (
         f"is a function that does not say that it makes a {kind}; "
-        f"end its first line with -> {wanted.result}:"
+        f"end its first line with -> {wanted.result}:{wanted.otherwise}"
     )
 
 

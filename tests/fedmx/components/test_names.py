@@ -18,7 +18,9 @@ from hypothesis import strategies as st
 from fedmx import Experiment, ExperimentError
 from fedmx.components.build import bind, build, resolve
 from fedmx.components.source import Source
+from fedmx.components.wanted import problem_with
 from fedmx.experiment import Component
+from layers.compute.data.dataset import Dataset
 from layers.logic.errors import LogicError
 
 if TYPE_CHECKING:
@@ -393,7 +395,11 @@ def test_a_users_file_comes_after_what_is_installed(folder: Path) -> None:
         ("hook", "own_i:helper", "is a function that does not say that it makes a hook; end its"),
         ("model", "own_i:helper", "end its first line with -> Block:"),
         ("model", "own_i:Mine", "is no model: it must be a subclass of Gluon's Block"),
-        ("data set", "own_i:helper", "end its first line with -> Dataset:"),
+        (
+            "data set",
+            "own_i:helper",
+            "with -> Dataset:, or with -> dict: or -> tuple: if it returns arrays",
+        ),
         ("partition", "own_i:Mine", "is no partition: it must be a class with the method split"),
         ("model", "yaml:unsafe_load", "is a function that does not say that it makes a model"),
     ],
@@ -405,6 +411,15 @@ def test_a_name_leads_only_to_what_its_key_wants(
     said = refusal({"name": name, "command": "touch trace"}, folder, kind)
     assert message in said
     assert "\n" not in said
+
+
+@pytest.mark.parametrize("made", [tuple, tuple[int, int], dict, dict[str, int], Dataset])
+def test_a_function_of_data_may_return_arrays_in_a_tuple_or_a_dict(made: Any) -> None:
+    def arrays() -> Any: ...
+
+    arrays.__annotations__["return"] = made
+    assert problem_with("data set", arrays) is None
+    assert problem_with("model", arrays)
 
 
 def test_a_function_that_says_what_it_makes_is_a_component(folder: Path) -> None:
