@@ -24,6 +24,7 @@ from fedmx.report.sections.strata import strata_section
 from fedmx.report.sections.timeline import timeline_section
 from fedmx.run import RunError, RunFolder
 from fedmx.run.durable import write_text_durably
+from fedmx.run.errors import cannot_write
 
 
 def write_report(
@@ -60,7 +61,7 @@ def write_page(compared: Comparison, path: str | Path, round: int | None = None)
     try:
         write_text_durably(Path(path), text)
     except OSError as error:
-        raise RunError(f"{path}: cannot write the report ({error.strerror})") from None
+        raise RunError(cannot_write(Path(path), error, "the report")) from None
 
 
 def render(compared: Comparison, details: Sequence[Html | None] = ()) -> str:
