@@ -209,16 +209,16 @@ def test_a_row_says_how_many_seeds_have_missed_the_target(monkeypatch: pytest.Mo
     from tables import Table
 
     missed = replace(record(accuracy=[0.4]), reason="the one round was run")
-    runs = {"E1-B10-s1": record(accuracy=[0.4, 0.99]), "E1-B10-s2": missed}
+    runs = {"fedsgd-iid-E1-B10-s1": record(accuracy=[0.4, 0.99]), "fedsgd-iid-E1-B10-s2": missed}
     monkeypatch.setattr(tables, "load", lambda group: runs)
-    tree = {"document": "d", "name": "n", "group": "thesis-lenet-further", "what": "w"}
-    tree |= {"measure": {"target": 0.98}, "paper": {"E1-B10": 3}}
+    tree = {"document": "d", "name": "n", "group": "thesis-lenet-unpadded", "what": "w"}
+    tree |= {"measure": {"target": 0.98}, "paper": {"fedsgd-iid-E1-B10": 3}}
     (row,) = Table.parse(tree).rows()
     assert row.ours == "2; not reached with 1 of 2 seeds"
-    runs["E1-B10-s3"] = record(accuracy=[0.4, 0.4, 0.99])
+    runs["fedsgd-iid-E1-B10-s3"] = record(accuracy=[0.4, 0.4, 0.99])
     (row,) = Table.parse(tree).rows()
     assert row.ours == "2 to 3; not reached with 1 of 3 seeds"
-    runs.update({f"E1-B10-s{seed}": missed for seed in (1, 3)})
+    runs.update({f"fedsgd-iid-E1-B10-s{seed}": missed for seed in (1, 3)})
     (row,) = Table.parse(tree).rows()
     assert (row.ours, row.verdict) == ("not reached in 1 round", "outside")
 
