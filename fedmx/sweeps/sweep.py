@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from fedmx.assembly.logic import preset_of
 from fedmx.components.user_code import is_allowed
 from fedmx.errors import ExperimentError, FedmxError
 from fedmx.experiment.model import Experiment
@@ -124,6 +125,8 @@ def begin(
         )
         for cell in cells
     ]
+    for one in experiments:
+        preset_of(one)  # the settings of its own code, too, which no index has
     digests: dict[str, int] = {}
     for number, one in enumerate(experiments):
         other = digests.setdefault(one.digest(), number)

@@ -231,6 +231,21 @@ def test_a_run_that_fails_is_named_ends_no_other_and_can_be_run_again(tmp_path: 
     assert {path: path.stat().st_mtime_ns for path in done.iterdir()} == before
 
 
+def test_a_misspelt_setting_of_own_code_is_told_before_there_is_a_folder(tmp_path: Path) -> None:
+    folder = place(tmp_path)
+    result = fedmx(
+        "sweep",
+        "small.yaml",
+        "--vary",
+        "logic.hooks.0.amr=first,second",
+        "--own-modules",
+        cwd=folder,
+    )
+    assert result.code == 2
+    assert "unknown setting 'amr'; did you mean 'arm'?" in result.error_text
+    assert not (folder / "runs").exists()
+
+
 def test_a_cell_that_cannot_begin_is_tried_with_one_seed(tmp_path: Path) -> None:
     folder = place(tmp_path)
     words = ["sweep", "small.yaml", "--vary", "compute.partition.alpha=-3,-4", "--seeds", "3"]
