@@ -74,6 +74,7 @@ EVENTS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "%s; no step back leads to the begin of the fork": ("fork_begin_lost", ("reason",)),
     # a replay
     "%s: %s has other samples here than in the run": ("other_data", ("run", "data")),
+    "%s: %s: not as in the run": ("other_code", ("run", "files")),
     "%s: other bits are possible here: %s": ("other_bits_possible", ("run", "differences")),
     "%s: run again, round %d ended in another model": ("other_model", ("run", "round")),
     # a part of the logic

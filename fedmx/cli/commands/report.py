@@ -70,8 +70,6 @@ def report(
         folders = [RunFolder.open(path, salvage=True) for path in runs]
         path = output or (folders[0].report_path if len(folders) == 1 else Path("report.html"))
         compared = Comparison.of(folders, target)
-        if not as_json:
-            show_table(comparison_text(compared))
         write_page(compared, path, round)
         written = [] if figures is None else compared.write_figures(figures)
         if csv is not None:
@@ -83,6 +81,7 @@ def report(
 
             typer.echo(json.dumps({"report": str(path), **document(folders, target)}))
             return
+    show_table(comparison_text(compared))
     typer.echo(f"report: {path}")
     if written:
         typer.echo(f"figures: {len(written)} files in {figures}")
