@@ -182,7 +182,8 @@ def test_a_data_set_without_room_is_one_line(
     open_files = len(os.listdir("/proc/self/fd"))
     with pytest.raises(ExecutorFailed, match=r"no room for the data set .*No space left"):
         simulate(experiment(folder), crew)
-    assert len(os.listdir("/proc/self/fd")) == open_files
+    # Fewer, if garbage of another test had one.
+    assert len(os.listdir("/proc/self/fd")) <= open_files
 
 
 @pytest.mark.parametrize(
