@@ -88,9 +88,13 @@ def _told(facts: Mapping[str, Any]) -> dict[str, Any]:
     chance = finite(facts.get("chance"))
     if chance is not None:
         told["chance"] = percent(chance)
-    builds, shape = facts.get("builds"), facts.get("shape")
+    builds, code, shape = facts.get("builds"), facts.get("code"), facts.get("shape")
     if isinstance(builds, dict):
         told["builds"] = ", ".join(f"{name} {build}" for name, build in builds.items())
+    if isinstance(code, dict):
+        told["code"] = ", ".join(f"{file} {str(sha256)[:16]}" for file, sha256 in code.items())
+        if not code:
+            del told["code"]  # the run had none of the user's own
     if isinstance(shape, list):
         told["shape"] = " x ".join(map(str, shape))
     return told

@@ -95,15 +95,15 @@ def _verified(
 
 
 def _lists_in(content: bytes) -> list[x509.CertificateRevocationList]:
-    """Return the lists that PEM text holds; whatever stands between them is a comment.
+    """Return the lists that PEM text holds; text between them is a comment.
 
     Raises:
-        ValueError: there is none, or one is damaged.
+        ValueError: there is none, one is damaged, or there is another block than lists.
     """
     begin = b"-----BEGIN X509 CRL-----"
     first, *rest = content.split(begin)
-    if not rest or b"-----BEGIN" in first:
-        raise ValueError("no list, or something else before it")
+    if not rest or any(b"-----BEGIN" in one for one in (first, *rest)):
+        raise ValueError("no list, or another block")
     return [x509.load_pem_x509_crl(begin + one) for one in rest]
 
 

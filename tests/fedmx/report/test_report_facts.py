@@ -9,6 +9,7 @@ from tests.fedmx.report.test_report import EXPERIMENT, page_of, record
 
 FACTS = {
     "builds": {"mxnet": "b3578efd", "numpy": "8297b419"},
+    "code": {"hooks.py": "39577e58b81874be0b782f2cc7dbeb7f"},
     "shape": [1, 28, 28],
     "chance": 0.10140845070422536,
 }
@@ -26,6 +27,7 @@ def test_facts_are_written_as_a_reader_wants_them(tmp_path: Path) -> None:
     for text in (
         "2026-11-22 12:52:14 UTC",
         "mxnet b3578efd, numpy 8297b419",
+        "hooks.py 39577e58b81874be",
         "1 x 28 x 28",
         "10.14 %",
     ):

@@ -301,10 +301,11 @@ def test_the_lists_of_two_authorities_in_one_file_both_count(
                 assert "revoked" in await_event(thief, GaveUp).reason
     with pytest.raises(CertificateError, match=r"crl\.pem, list \d of 2, was not signed by the CA"):
         ServerTLS(own.certificate, own.key, own.ca, crl=tmp_path / "crl.pem").revoked()
-    damaged = tmp_path / "damaged.pem"
-    damaged.write_bytes((tmp_path / "crl.pem").read_bytes()[:-60])
-    with pytest.raises(CertificateError, match="is not a revocation list"):
-        ServerTLS(own.certificate, own.key, both, crl=damaged).revoked()
+    whole, wrong = (tmp_path / "crl.pem").read_bytes(), tmp_path / "wrong.pem"
+    for content in (whole[:-60], whole + both.read_bytes(), both.read_bytes() + whole, b""):
+        wrong.write_bytes(content)
+        with pytest.raises(CertificateError, match="is not a revocation list"):
+            ServerTLS(own.certificate, own.key, both, crl=wrong).revoked()
 
 
 def test_a_list_without_a_number_can_be_added_to(authority: Authority) -> None:
