@@ -24,7 +24,7 @@ import numpy as np
 
 from fedmx import (
     Assembly,
-    ClientHalf,
+    ClientSide,
     Context,
     Experiment,
     Hook,
@@ -45,11 +45,11 @@ class Flip(Hook):
     round: int = 0
     victim: int = 0
 
-    def client(self) -> ClientHalf:
+    def client(self) -> ClientSide:
         return Flipping(self)
 
 
-class Flipping(ClientHalf):
+class Flipping(ClientSide):
     def __init__(self, hook: Flip) -> None:
         self.hook = hook
 

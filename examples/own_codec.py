@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedmx import ClientHalf, CodecClientHalf, CodecServerHalf, Hook, Rejected, ServerHalf
+from fedmx import ClientSide, CodecClientSide, CodecServerSide, Hook, Rejected, ServerSide
 
 
 class UpperHalf:
@@ -30,8 +30,8 @@ class BFloat16(Hook):
     encodes_update = True  # updates travel in this hook's slot,
     encodes_model = True  # and so does what changed the model
 
-    def server(self) -> ServerHalf:
-        return CodecServerHalf(UpperHalf(), UpperHalf())
+    def server(self) -> ServerSide:
+        return CodecServerSide(UpperHalf(), UpperHalf())
 
-    def client(self) -> ClientHalf:
-        return CodecClientHalf(UpperHalf(), UpperHalf())
+    def client(self) -> ClientSide:
+        return CodecClientSide(UpperHalf(), UpperHalf())

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedmx import ClientHalf, Context, Hook, ServerHalf, ServerState, Update
+from fedmx import ClientSide, Context, Hook, ServerSide, ServerState, Update
 
 ZERO = np.float32(0)
 
@@ -15,14 +15,14 @@ ZERO = np.float32(0)
 class FedDyn(Hook):
     alpha: float = 0.1
 
-    def client(self) -> ClientHalf:
+    def client(self) -> ClientSide:
         return Dynamic(np.float32(self.alpha))
 
-    def server(self) -> ServerHalf:
+    def server(self) -> ServerSide:
         return Drift()
 
 
-class Dynamic(ClientHalf):  # g - h_k + alpha (w' - w), then h_k <- h_k - alpha (w_k - w)
+class Dynamic(ClientSide):  # g - h_k + alpha (w' - w), then h_k <- h_k - alpha (w_k - w)
     def __init__(self, alpha: np.float32) -> None:
         self.alpha = alpha
 
@@ -34,7 +34,7 @@ class Dynamic(ClientHalf):  # g - h_k + alpha (w' - w), then h_k <- h_k - alpha 
         return update
 
 
-class Drift(ServerHalf):  # s <- s + (m / N) mean_k delta_k, then w <- w + mean_k delta_k + s
+class Drift(ServerSide):  # s <- s + (m / N) mean_k delta_k, then w <- w + mean_k delta_k + s
     def on_accepted(self, update: Update, context: Context) -> None:
         context.keep(m=context.memory.get("m", 0) + 1)
 

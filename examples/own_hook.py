@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedmx import ClientHalf, Context, Hook, Rejected, ServerHalf, Update
+from fedmx import ClientSide, Context, Hook, Rejected, ServerSide, Update
 
 
 @dataclass(frozen=True)
@@ -14,14 +14,14 @@ class EightBit(Hook):
     feedback: bool = True  # a typed field is a setting; an experiment file can give it
     encodes_update = True  # the update travels in this hook's slot
 
-    def client(self) -> ClientHalf:
+    def client(self) -> ClientSide:
         return Encode(self.feedback)
 
-    def server(self) -> ServerHalf:
+    def server(self) -> ServerSide:
         return Decode()
 
 
-class Encode(ClientHalf):
+class Encode(ClientSide):
     def __init__(self, feedback: bool) -> None:
         self.feedback = feedback
 
@@ -35,7 +35,7 @@ class Encode(ClientHalf):
         return replace(update, delta=update.delta[:0])
 
 
-class Decode(ServerHalf):
+class Decode(ServerSide):
     def receive(self, update: Update, context: Context) -> Update:
         match context.slot:
             case {"codes": np.ndarray() as codes, "scale": float(scale)}:

@@ -45,8 +45,8 @@ from layers.logic import SURVEY as SURVEY
 from layers.logic import Aggregator as Aggregator
 from layers.logic import Answer as Answer
 from layers.logic import Asset as Asset
-from layers.logic import ClientHalf as ClientHalf
 from layers.logic import ClientReport as ClientReport
+from layers.logic import ClientSide as ClientSide
 from layers.logic import Context as Context
 from layers.logic import Contribution as Contribution
 from layers.logic import Hook as Hook
@@ -63,7 +63,7 @@ from layers.logic import Question as Question
 from layers.logic import Rejected as Rejected
 from layers.logic import RoundReport as RoundReport
 from layers.logic import Selector as Selector
-from layers.logic import ServerHalf as ServerHalf
+from layers.logic import ServerSide as ServerSide
 from layers.logic import ServerState as ServerState
 from layers.logic import Stage as Stage
 from layers.logic import Task as Task
@@ -83,8 +83,8 @@ from layers.logic.clock.devices import trained_samples as trained_samples
 from layers.logic.clock.uploads import Channel as Channel
 from layers.logic.clock.uploads import Uploads as Uploads
 from layers.logic.compression.codec import Codec as Codec
-from layers.logic.compression.halves import CodecClientHalf as CodecClientHalf
-from layers.logic.compression.halves import CodecServerHalf as CodecServerHalf
+from layers.logic.compression.sides import CodecClientSide as CodecClientSide
+from layers.logic.compression.sides import CodecServerSide as CodecServerSide
 from layers.logic.core.aggregator import AGGREGATE as AGGREGATE
 from layers.logic.core.engine import ArrayData as ArrayData
 from layers.logic.core.engine import Data as Data

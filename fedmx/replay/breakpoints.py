@@ -8,7 +8,7 @@ from typing import Any
 
 from fedmx.components.text import unknown
 from fedmx.errors import FedmxError
-from layers.logic import ClientHalf, Logic, ServerHalf
+from layers.logic import ClientSide, Logic, ServerSide
 from layers.logic.round.hook_order import keyed
 from layers.logic.watch.watcher import End
 
@@ -59,9 +59,9 @@ class Breakpoint:
 def _methods(logic: Logic) -> Iterator[tuple[tuple[End, str, str], tuple[type, type]]]:
     """Yield each method that a half defines, with the classes of the half and of the hook."""
     for key, hook in keyed(logic.hooks).items():
-        halves: tuple[tuple[End, ClientHalf | ServerHalf, type], ...] = (
-            ("server", hook.server(), ServerHalf),
-            ("client", hook.client(), ClientHalf),
+        halves: tuple[tuple[End, ClientSide | ServerSide, type], ...] = (
+            ("server", hook.server(), ServerSide),
+            ("client", hook.client(), ClientSide),
         )
         for end, half, plain in halves:
             for method in METHODS[end]:

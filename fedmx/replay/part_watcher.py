@@ -13,13 +13,13 @@ from fedmx.course.hashes import message_hash
 from fedmx.protocol.messages import CODEC
 from fedmx.replay.breakpoints import Breakpoint
 from fedmx.replay.vectors import VectorNumbers, arrays_of, flat, payload_bytes, vector_of
-from layers.logic import ClientHalf, ClientReport, Context, ServerHalf, Task, Update
+from layers.logic import ClientReport, ClientSide, Context, ServerSide, Task, Update
 from layers.logic.watch.watcher import End, Station
 from layers.network import wire_size
 
 PLAIN: Mapping[tuple[str, str], object] = {
     (end, name): getattr(half, name)
-    for end, half in (("server", ServerHalf), ("client", ClientHalf))
+    for end, half in (("server", ServerSide), ("client", ClientSide))
     for name in ("send", "receive")
 }
 """The methods that take a task or an update and return it as it goes on, as every half has them."""

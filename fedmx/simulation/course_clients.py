@@ -47,7 +47,7 @@ class CourseClients:
         course: the course of the run.
     """
 
-    foreign = True  # as then: an error of a server half rejects the update
+    foreign = True  # as then: an error of a server side rejects the update
     address = ""  # no client connects
     virtual = False
     waited_s = 0.0

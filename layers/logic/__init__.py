@@ -9,7 +9,7 @@ from __future__ import annotations
 from layers.logic.catalogue import AGGREGATORS, HOOKS, PRESETS, SELECTORS
 from layers.logic.core.aggregator import Aggregator, Contribution
 from layers.logic.core.asset import Asset
-from layers.logic.core.hook import ClientHalf, Context, Hook, ServerHalf, Stage
+from layers.logic.core.hook import ClientSide, Context, Hook, ServerSide, Stage
 from layers.logic.core.messages import (
     ClientLost,
     Offer,
@@ -52,7 +52,7 @@ __all__ = [
     "BrokenModel",
     "PendingOffers",
     "ClientFailed",
-    "ClientHalf",
+    "ClientSide",
     "ClientLedger",
     "ClientReport",
     "ClientState",
@@ -74,7 +74,7 @@ __all__ = [
     "Rejected",
     "RoundReport",
     "Selector",
-    "ServerHalf",
+    "ServerSide",
     "ServerState",
     "Stage",
     "Task",

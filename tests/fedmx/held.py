@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-from layers.logic import ClientHalf, Hook, ServerHalf
+from layers.logic import ClientSide, Hook, ServerSide
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Remember(Hook):
         return Counting()
 
 
-class Remembering(ClientHalf):
+class Remembering(ClientSide):
     def __init__(self, gates):
         self.gates = gates
 
@@ -56,7 +56,7 @@ class Remembering(ClientHalf):
         return replace(update, delta=coarse)
 
 
-class Counting(ServerHalf):
+class Counting(ServerSide):
     def on_accepted(self, update, context):
         told = int(update.slots["0:Remember"]["rounds"])
         context.keep(told=context.memory.get("told", 0) + told * context.round)

@@ -66,7 +66,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedmx import ClientHalf, Hook, ServerHalf
+from fedmx import ClientSide, Hook, ServerSide
 
 
 @dataclass(frozen=True)
@@ -78,13 +78,13 @@ class Halving(Hook):
         return Double()
 
 
-class Halve(ClientHalf):
+class Halve(ClientSide):
     def send(self, update, context):
         half = update.delta * np.float32(0.5)
         return replace(update, delta=half)
 
 
-class Double(ServerHalf):
+class Double(ServerSide):
     def receive(self, update, context):
         return replace(update, delta=update.delta * np.float32(2))
 """

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from layers.logic import ClientHalf, Hook, Logic, ServerHalf, Update
+from layers.logic import ClientSide, Hook, Logic, ServerSide, Update
 from tests.logic.memory_peers import MemoryPeers, alone
 from tests.logic.quadratic import Quadratic, Tensor
 
@@ -32,11 +32,11 @@ class Given(Hook):
 
     deltas: Mapping[tuple[int, int], np.ndarray]
 
-    def client(self) -> ClientHalf:
+    def client(self) -> ClientSide:
         return _GivenClient(self.deltas)
 
 
-class _GivenClient(ClientHalf):
+class _GivenClient(ClientSide):
     def __init__(self, deltas: Mapping[tuple[int, int], np.ndarray]) -> None:
         self.deltas = deltas
 
@@ -63,14 +63,14 @@ class Witness(Hook):
     updates: list = field(default_factory=list, compare=False)
     sent: dict = field(default_factory=dict, compare=False)
 
-    def server(self) -> ServerHalf:
+    def server(self) -> ServerSide:
         return _WitnessServer(self)
 
-    def client(self) -> ClientHalf:
+    def client(self) -> ClientSide:
         return _WitnessClient(self)
 
 
-class _WitnessServer(ServerHalf):
+class _WitnessServer(ServerSide):
     def __init__(self, seen: Witness) -> None:
         self.seen = seen
 
@@ -84,7 +84,7 @@ class _WitnessServer(ServerHalf):
         return update
 
 
-class _WitnessClient(ClientHalf):
+class _WitnessClient(ClientSide):
     def __init__(self, seen: Witness) -> None:
         self.seen = seen
 
@@ -121,5 +121,5 @@ def peers_of(hook: Hook, deltas: Mapping[tuple[int, int], np.ndarray], sizes, **
 
 
 def kept(peers: MemoryPeers, client: int, state, hook: str) -> dict:
-    """Return what the client's half of a hook keeps."""
+    """Return what the client's side of a hook keeps."""
     return dict(peers.memory(client, state).memory[hook])

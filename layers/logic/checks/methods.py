@@ -12,15 +12,15 @@ from typing import Any
 
 from layers.logic.checks.code_place import at_place
 from layers.logic.core.aggregator import Aggregator
-from layers.logic.core.hook import ClientHalf, Hook, ServerHalf
+from layers.logic.core.hook import ClientSide, Hook, ServerSide
 from layers.logic.core.selector import Selector
 from layers.logic.core.trainer import Trainer
 from layers.logic.errors import LogicError
 
 KINDS: Mapping[type, str] = {
     Hook: "hook",
-    ServerHalf: "server half",
-    ClientHalf: "client half",
+    ServerSide: "server side",
+    ClientSide: "client side",
     Selector: "selector",
     Aggregator: "aggregator",
     Trainer: "trainer",
@@ -214,8 +214,8 @@ def _kind(root: type) -> str:
 
 
 def _word(root: type) -> str:
-    """Return the words before "method" in messages; the halves of a hook have hook methods."""
-    return _a("hook" if root in (ServerHalf, ClientHalf) else _kind(root))
+    """Return the words before "method" in messages; the sides of hook have hook methods."""
+    return _a("hook" if root in (ServerSide, ClientSide) else _kind(root))
 
 
 def _a(word: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 from layers.logic.checks.code_place import at_place
 from layers.logic.checks.methods import KINDS, check_methods, unknown_methods
 from layers.logic.checks.settings import check_settings, unread_settings
-from layers.logic.core.hook import ClientHalf, Hook, ServerHalf
+from layers.logic.core.hook import ClientSide, Hook, ServerSide
 from layers.logic.errors import LogicError
 
 
@@ -33,7 +33,7 @@ def check_kind(kind: str, value: Any, root: type) -> None:
 
 
 def check_part(part: Any) -> None:
-    """Check the methods and the settings of a part, and the halves of a hook.
+    """Check the methods and the settings of a part, and the sides of hook.
 
     Raises:
         LogicError: something is wrong; the message says what and where.
@@ -44,7 +44,7 @@ def check_part(part: Any) -> None:
     if isinstance(part, Hook):
         for half, kind in _halves(part):
             if not isinstance(half, kind):
-                method = "server" if kind is ServerHalf else "client"
+                method = "server" if kind is ServerSide else "client"
                 name = type(part).__name__
                 raise LogicError(
                     f"{name}.{method}() returned {_shown(half)}; it must return an object of a "
@@ -65,12 +65,12 @@ def doubts(parts: Iterable[Any]) -> Iterator[str]:
 
 
 def _halves(hook: Hook) -> Iterator[tuple[Any, type]]:
-    """Yield the halves of a hook, each with the class that it must be derived from.
+    """Yield the sides of hook, each with the class that it must be derived from.
 
     Raises:
         LogicError: the hook cannot make one.
     """
-    for make, kind in ((hook.server, ServerHalf), (hook.client, ClientHalf)):
+    for make, kind in ((hook.server, ServerSide), (hook.client, ClientSide)):
         try:
             yield make(), kind
         except LogicError:

@@ -14,7 +14,7 @@ import numpy as np
 
 from layers.logic.checks.code_place import at_place, place_of_code
 from layers.logic.core.engine import Data
-from layers.logic.core.hook import ClientHalf, Context, ServerHalf
+from layers.logic.core.hook import ClientSide, Context, ServerSide
 from layers.logic.core.messages import Layout, Task, Update
 from layers.logic.core.state import ServerState
 from layers.logic.errors import LogicError, NotUsable, PartFailed
@@ -28,7 +28,7 @@ BROKEN_ADVICE = (
 Message = TypeVar("Message", Task, Update, ServerState)
 Returned = TypeVar("Returned")
 
-_DEFAULTS = {ServerHalf.__module__}
+_DEFAULTS = {ServerSide.__module__}
 _FIELDS: dict[type, tuple[str, str, str]] = {
     Task: ("task", "weights", "buffers"),
     Update: ("update", "delta", "buffers"),
@@ -49,12 +49,12 @@ def checked(
         method: takes a task, an update or a state, and a context, and returns the first, changed.
         given: the task, the update or the state.
         at: the context.
-        server: whether it is a server half, of which errors get the part's name, round and client;
-            those of a client half get them from whoever runs the client.
+        server: whether it is a server side, of which errors get the part's name, round and client;
+            those of a client side get them from whoever runs the client.
 
     Raises:
         PartFailed: it returned something else, a vector of a wrong type or length, or a task or
-            update with values that are not finite; or a server half raised an error.
+            update with values that are not finite; or a server side raised an error.
         NotUsable: it returned a state with values that are not finite.
     """
     if _is_default(method):
@@ -122,7 +122,7 @@ def _is_finite(vector: np.ndarray) -> bool:
 
 
 def checked_gradient(
-    half: ClientHalf, gradient: np.ndarray, weights: np.ndarray, at: Context
+    half: ClientSide, gradient: np.ndarray, weights: np.ndarray, at: Context
 ) -> None:
     """Let a half change the gradient of a task's first step, and check it.
 
@@ -144,7 +144,7 @@ def checked_gradient(
         raise failure(half.gradient, what, at.round, at.client)
 
 
-def checked_samples(half: ClientHalf, data: Data, at: Context) -> Data:
+def checked_samples(half: ClientSide, data: Data, at: Context) -> Data:
     """Return the samples to train on, as a half returned them.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Codecs, pure functions between vectors and bytes, and the halves of the hooks that use them.
+"""Codecs, pure functions between vectors and bytes, and the sides of hooks that use them.
 
 No hook is defined here: those are in `hooks`.
 """

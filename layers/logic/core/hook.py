@@ -51,7 +51,7 @@ class Stage(IntEnum):
 
 
 Moment: TypeAlias = 'Literal["cohort", "returned"]'
-"""When a server half may ask clients: the cohort before its tasks, or the returned clients."""
+"""When a server side may ask clients: the cohort before its tasks, or the returned clients."""
 
 
 MOMENTS: tuple[Moment, ...] = ("cohort", "returned")
@@ -136,11 +136,11 @@ class Context:
         """Keep named arrays and numbers in this half's memory.
 
         Raises:
-            TypeError: a server half calls this outside `on_accepted` and `conclude`.
+            TypeError: a server side calls this outside `on_accepted` and `conclude`.
         """
         if not isinstance(self.memory, MutableMapping):
             raise TypeError(
-                "a server half changes its memory in on_accepted() and conclude() only: they run "
+                "a server side changes its memory in on_accepted() and conclude() only: they run "
                 "in the order of the plan, so that the order of arrival changes nothing"
             )
         self.memory.update(values)
@@ -163,7 +163,7 @@ def _recorded(name: str, value: object) -> float:
     )
 
 
-class ServerHalf:
+class ServerSide:
     """The server's end of a hook; by default every method returns its argument unchanged."""
 
     asks: frozenset[Moment] = frozenset()
@@ -181,7 +181,7 @@ class ServerHalf:
         return {}
 
     def ask(self, moment: Moment, clients: Sequence[int], context: Context) -> Slot | None:
-        """Return a question to these clients, for their `ClientHalf.answer`; None: no question."""
+        """Return a question to these clients, for their `ClientSide.answer`; None: no question."""
         return None
 
     def on_answers(self, moment: Moment, answers: Mapping[int, Slot], context: Context) -> None:
@@ -195,12 +195,12 @@ class ServerHalf:
         """Undo what the client's `send` did.
 
         Raises:
-            Rejected: the client's half cannot have sent this update.
+            Rejected: the client's side cannot have sent this update.
         """
         return update
 
     def most_samples(self, samples: int, context: Context) -> int:
-        """Return the most samples that the client's half can make of `samples`; by default as many.
+        """Return the most samples that the client's side can make of `samples`; by default as many.
 
         An update that claims more is rejected, so a hook whose other half adds samples says here
         how many they can become.
@@ -218,11 +218,11 @@ class ServerHalf:
         return state
 
 
-class ClientHalf:
+class ClientSide:
     """The client's end of a hook; by default every method returns its argument unchanged."""
 
     def answer(self, moment: Moment, question: Slot, context: Context) -> Slot:
-        """Return the answer to the server half's question; this half's memory is not available."""
+        """Return the answer to the server side's question; this half's memory is not available."""
         return {}
 
     def receive(self, task: Task, context: Context) -> Task:
@@ -258,7 +258,7 @@ class Hook:
     """Whether the clients must report the received model's loss (see `Training.loss`)."""
 
     received_gradient: bool = False
-    """Whether the client's half needs the received model's gradient (see `Context.gradient`)."""
+    """Whether the client's side needs the received model's gradient (see `Context.gradient`)."""
 
     memory_outlives_settings: bool = False
     """Whether a hook of its class with other settings can go on with its memory, in a fork."""
@@ -266,31 +266,31 @@ class Hook:
     held_out: float = 0.0
     """Share of the training samples that are taken out, for the server alone to train on."""
 
-    def server(self) -> ServerHalf:
-        """Return the server's half."""
-        return ServerHalf()
+    def server(self) -> ServerSide:
+        """Return the server's side."""
+        return ServerSide()
 
-    def client(self) -> ClientHalf:
-        """Return the client's half."""
-        return ClientHalf()
+    def client(self) -> ClientSide:
+        """Return the client's side."""
+        return ClientSide()
 
     @property
     def assets(self) -> Mapping[str, Asset]:
-        """The assets that the client's half needs, by name (`Context.assets`)."""
+        """The assets that the client's side needs, by name (`Context.assets`)."""
         return {}
 
     @property
     def corrects(self) -> bool:
-        """Whether the client's half works on gradients."""
-        return type(self.client()).gradient is not ClientHalf.gradient
+        """Whether the client's side works on gradients."""
+        return type(self.client()).gradient is not ClientSide.gradient
 
     @property
     def changes_update(self) -> bool:
-        """Whether the client's half changes updates in `send`; by default whether it has one.
+        """Whether the client's side changes updates in `send`; by default whether it has one.
 
         A hook whose `send` only looks at the update says False.
         """
-        return type(self.client()).send is not ClientHalf.send
+        return type(self.client()).send is not ClientSide.send
 
     @property
     def encodes_update(self) -> bool:

@@ -250,7 +250,7 @@ class StateLost:
 
 @dataclass(frozen=True)
 class TimerFired:
-    """The timer that the server's half of the round set has fired."""
+    """The timer that the server's side of the round set has fired."""
 
 
 def no_update(task: Task, samples: int) -> Update:

@@ -12,13 +12,13 @@ from layers.logic.core.survey import Answer, Question
 
 
 class Peers(Protocol):
-    """The clients, as the server's half of a round sees them."""
+    """The clients, as the server's side of a round sees them."""
 
     @property
     def foreign(self) -> bool:
         """Whether the server does not control the clients' processes.
 
-        Then a client may have caused the error of a server half: the update is rejected, with the
+        Then a client may have caused the error of a server side: the update is rejected, with the
         traceback, and the round continues. In a simulation the error ends the run.
         """
 

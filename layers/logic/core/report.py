@@ -54,7 +54,7 @@ class ClientReport:
         client: number of the client.
         status: the fate of its update: accepted, rejected, declined or lost.
         reason: why the update was not accepted; empty if it was.
-        traceback: traceback of an error, the client's or of a server half; empty without one.
+        traceback: traceback of an error, the client's or of a server side; empty without one.
         samples: number of its samples, n_k.
         steps: number of its local steps.
         metrics: the metrics of its update.

@@ -17,7 +17,7 @@ from layers.logic.numeric.sketch import sketch
 from layers.logic.seeds import derive, generator
 
 HOOKS: Mapping[str, Moment] = {f"hooks {moment}": moment for moment in MOMENTS}
-"""The questions that the server halves of hooks ask the client halves, each with its moment."""
+"""The questions that the server sides of hooks ask the client sides, each with its moment."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +36,7 @@ class Question:
         model_bytes: size of the model without any encoding.
         weights: float32 (d,), for a question that needs the model; otherwise empty.
         buffers: float32 (b,), for a question that needs the model; otherwise empty.
-        slots: the questions of the server halves, by hook; empty in other questions.
+        slots: the questions of the server sides, by hook; empty in other questions.
 
     The server fills in all but `name`, `classes`, `learning_rate`, `samples` and `values`.
 
@@ -73,7 +73,7 @@ class Answer:
         question: name of the question.
         values: the answer.
         round: round of the question, by which late answers are recognised.
-        slots: the answers of the client halves, by hook.
+        slots: the answers of the client sides, by hook.
     """
 
     client: int

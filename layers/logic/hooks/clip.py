@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from layers.logic.core.hook import ClientHalf, Context, Hook
+from layers.logic.core.hook import ClientSide, Context, Hook
 from layers.logic.errors import LogicError
 from layers.logic.numeric.norm import norm
 
@@ -25,12 +25,12 @@ class Clip(Hook):
         if not self.norm > 0:
             raise LogicError(f"norm must be greater than 0, not {self.norm}")
 
-    def client(self) -> ClientHalf:
+    def client(self) -> ClientSide:
         """Return the half that clips each gradient; the server has nothing to undo."""
         return _ClipClient(self.norm)
 
 
-class _ClipClient(ClientHalf):
+class _ClipClient(ClientSide):
     def __init__(self, norm: float) -> None:
         self._norm = norm
 

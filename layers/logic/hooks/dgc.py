@@ -13,11 +13,11 @@ import numpy as np
 
 from layers.logic.compression.codec import parts_of
 from layers.logic.compression.download import receive_model
-from layers.logic.compression.halves import CodecServerHalf
+from layers.logic.compression.sides import CodecServerSide
 from layers.logic.compression.largest import check_share
 from layers.logic.compression.sparse import SparseCodec, encode_sparse, largest_positions
 from layers.logic.compression.upload import send_payload
-from layers.logic.core.hook import ClientHalf, Context, Hook, ServerHalf
+from layers.logic.core.hook import ClientSide, Context, Hook, ServerSide
 from layers.logic.core.messages import Task, Update
 from layers.logic.errors import LogicError
 from layers.logic.numeric.norm import norm
@@ -92,16 +92,16 @@ class Dgc(Hook):
         """`p`; 0 with a threshold, with which any share may travel."""
         return 0.0 if self.threshold is not None else self.p
 
-    def server(self) -> ServerHalf:
+    def server(self) -> ServerSide:
         """Return the half that decodes updates."""
-        return CodecServerHalf(EVERYTHING, EVERYTHING if self.down else None)
+        return CodecServerSide(EVERYTHING, EVERYTHING if self.down else None)
 
-    def client(self) -> ClientHalf:
+    def client(self) -> ClientSide:
         """Return the half that accumulates updates, and sends the largest values."""
         return _DgcClient(self)
 
 
-class _DgcClient(ClientHalf):
+class _DgcClient(ClientSide):
     def __init__(self, settings: Dgc) -> None:
         self._settings = settings
 

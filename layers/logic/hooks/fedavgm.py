@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from layers.logic.core.hook import Context, Hook, ServerHalf
+from layers.logic.core.hook import Context, Hook, ServerSide
 from layers.logic.core.messages import Update
 from layers.logic.core.state import ServerState
 from layers.logic.errors import LogicError
@@ -38,12 +38,12 @@ class FedAvgM(Hook):
         if not 0 <= self.momentum < 1:
             raise LogicError(f"momentum must be at least 0 and below 1, not {self.momentum}")
 
-    def server(self) -> ServerHalf:
+    def server(self) -> ServerSide:
         """Return the half that keeps v."""
         return _Momentum(self.server_learning_rate, self.momentum)
 
 
-class _Momentum(ServerHalf):
+class _Momentum(ServerSide):
     def __init__(self, rate: float, momentum: float) -> None:
         self._rate = np.float32(rate)
         self._momentum = np.float32(momentum)

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from layers.logic.core.hook import Context, Hook, ServerHalf
+from layers.logic.core.hook import Context, Hook, ServerSide
 from layers.logic.core.messages import Update
 from layers.logic.core.state import ServerState
 from layers.logic.errors import LogicError
@@ -48,7 +48,7 @@ class FedAdagrad(Hook):
     def __post_init__(self) -> None:
         _check(self.server_learning_rate, self.tau, beta1=self.beta1)
 
-    def server(self) -> ServerHalf:
+    def server(self) -> ServerSide:
         """Return the half that keeps m and v."""
         return _Adaptive(
             self.server_learning_rate, self.beta1, self.tau, lambda v, square: v + square
@@ -76,7 +76,7 @@ class FedAdam(Hook):
     def __post_init__(self) -> None:
         _check(self.server_learning_rate, self.tau, beta1=self.beta1, beta2=self.beta2)
 
-    def server(self) -> ServerHalf:
+    def server(self) -> ServerSide:
         """Return the half that keeps m and v."""
         b = self.beta2
         return _Adaptive(
@@ -105,7 +105,7 @@ class FedYogi(Hook):
     def __post_init__(self) -> None:
         _check(self.server_learning_rate, self.tau, beta1=self.beta1, beta2=self.beta2)
 
-    def server(self) -> ServerHalf:
+    def server(self) -> ServerSide:
         """Return the half that keeps m and v."""
         part = 1 - self.beta2
         return _Adaptive(
@@ -125,7 +125,7 @@ def _check(rate: float, tau: float, **betas: float) -> None:
             raise LogicError(f"{name} must be at least 0 and below 1, not {value}")
 
 
-class _Adaptive(ServerHalf):
+class _Adaptive(ServerSide):
     def __init__(
         self,
         rate: float,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from layers.logic.core.hook import ClientHalf, Context, Hook
+from layers.logic.core.hook import ClientSide, Context, Hook
 from layers.logic.core.parts import Parts
 from layers.logic.errors import LogicError
 
@@ -41,12 +41,12 @@ class FedProx(Hook):
                 "more: each step would overshoot the received model; lower one of them"
             )
 
-    def client(self) -> ClientHalf:
+    def client(self) -> ClientSide:
         """Return the half that adds the term to each gradient."""
-        return _Proximal(self.mu) if self.mu else ClientHalf()
+        return _Proximal(self.mu) if self.mu else ClientSide()
 
 
-class _Proximal(ClientHalf):
+class _Proximal(ClientSide):
     def __init__(self, mu: float) -> None:
         self._mu = np.float32(mu)
         self._term: np.ndarray | None = None

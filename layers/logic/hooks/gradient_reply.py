@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from layers.logic.core.hook import ClientHalf, Context, Hook, ServerHalf, Stage
+from layers.logic.core.hook import ClientSide, Context, Hook, ServerSide, Stage
 from layers.logic.core.messages import EMPTY, Update
 from layers.logic.core.parts import Parts
 from layers.logic.core.trainer import LocalSgd
@@ -55,16 +55,16 @@ class GradientReply(Hook):
                     f"reply: model), or leave {name} out"
                 )
 
-    def server(self) -> ServerHalf:
+    def server(self) -> ServerSide:
         """Return the half that makes the step w - eta G."""
         return _Step()
 
-    def client(self) -> ClientHalf:
+    def client(self) -> ClientSide:
         """Return the half that adds up the gradients."""
         return _Sum()
 
 
-class _Sum(ClientHalf):
+class _Sum(ClientSide):
     def __init__(self) -> None:
         self._sum: np.ndarray | None = None
 
@@ -79,7 +79,7 @@ class _Sum(ClientHalf):
         return replace(update, delta=EMPTY)
 
 
-class _Step(ServerHalf):
+class _Step(ServerSide):
     def receive(self, update: Update, context: Context) -> Update:
         gradient = context.slot.get(GRADIENT)
         if not isinstance(gradient, np.ndarray) or gradient.dtype != np.float32:

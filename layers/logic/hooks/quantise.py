@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from layers.logic.compression.codec import Codec
-from layers.logic.compression.halves import CodecClientHalf, CodecServerHalf
+from layers.logic.compression.sides import CodecClientSide, CodecServerSide
 from layers.logic.compression.quantised import QuantisedCodec
-from layers.logic.core.hook import ClientHalf, Hook, ServerHalf
+from layers.logic.core.hook import ClientSide, Hook, ServerSide
 from layers.logic.errors import LogicError
 
 
@@ -44,13 +44,13 @@ class Quantise(Hook):
         """Whether the model goes down encoded."""
         return self.down
 
-    def server(self) -> ServerHalf:
+    def server(self) -> ServerSide:
         """Return the half that decodes updates and encodes the changes of the model."""
-        return CodecServerHalf(*self._codecs(), feedback=self.feedback)
+        return CodecServerSide(*self._codecs(), feedback=self.feedback)
 
-    def client(self) -> ClientHalf:
+    def client(self) -> ClientSide:
         """Return the half that encodes updates and decodes the changes of the model."""
-        return CodecClientHalf(*self._codecs(), feedback=self.feedback)
+        return CodecClientSide(*self._codecs(), feedback=self.feedback)
 
     def _codecs(self) -> tuple[Codec | None, Codec | None]:
         codec = QuantisedCodec(self.bits)

@@ -15,7 +15,7 @@ import numpy as np
 from layers.logic.compression.largest import check_share, exactly, kept_of, top
 from layers.logic.compression.sparse import SparseCodec, decode_sparse, encode_sparse
 from layers.logic.compression.upload import PAYLOAD, payload_of, receive_encoded, send_payload
-from layers.logic.core.hook import ClientHalf, Context, Hook, ServerHalf
+from layers.logic.core.hook import ClientSide, Context, Hook, ServerSide
 from layers.logic.core.messages import EMPTY, Task, Update
 from layers.logic.errors import LogicError
 from layers.logic.numeric.sparse_vector import numeric_sparse
@@ -103,16 +103,16 @@ class SelectiveSgd(Hook):
         """`upload`."""
         return self.upload
 
-    def server(self) -> ServerHalf:
+    def server(self) -> ServerSide:
         """Return the half that counts how often each parameter was updated."""
         return _SelectiveServer(self.download, self.epsilon)
 
-    def client(self) -> ClientHalf:
+    def client(self) -> ClientSide:
         """Return the half that keeps a model of its own."""
         return _SelectiveClient(self)
 
 
-class _SelectiveServer(ServerHalf):
+class _SelectiveServer(ServerSide):
     def __init__(self, share: float, epsilon: float | None) -> None:
         self._share, self._epsilon = share, epsilon
 
@@ -152,7 +152,7 @@ def _since(context: Context) -> int:
     return int(context.memory.get("since", before))
 
 
-class _SelectiveClient(ClientHalf):
+class _SelectiveClient(ClientSide):
     def __init__(self, settings: SelectiveSgd) -> None:
         self._settings = settings
 

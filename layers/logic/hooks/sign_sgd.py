@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from layers.logic.compression.halves import CodecClientHalf, CodecServerHalf
+from layers.logic.compression.sides import CodecClientSide, CodecServerSide
 from layers.logic.compression.signs import SignCodec
-from layers.logic.core.hook import ClientHalf, Hook, ServerHalf
+from layers.logic.core.hook import ClientSide, Hook, ServerSide
 
 
 @dataclass(frozen=True)
@@ -33,12 +33,12 @@ class SignSgd(Hook):
         """Whether the model goes down encoded."""
         return self.down
 
-    def server(self) -> ServerHalf:
+    def server(self) -> ServerSide:
         """Return the half that decodes updates and encodes the changes of the model."""
         down = SignCodec() if self.down else None
-        return CodecServerHalf(SignCodec(), down, feedback=self.feedback)
+        return CodecServerSide(SignCodec(), down, feedback=self.feedback)
 
-    def client(self) -> ClientHalf:
+    def client(self) -> ClientSide:
         """Return the half that encodes updates, and keeps the residual and the model."""
         down = SignCodec() if self.down else None
-        return CodecClientHalf(SignCodec(), down, feedback=self.feedback)
+        return CodecClientSide(SignCodec(), down, feedback=self.feedback)

@@ -11,11 +11,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from layers.logic.compression.codec import Codec
-from layers.logic.compression.halves import CodecClientHalf, CodecServerHalf
+from layers.logic.compression.sides import CodecClientSide, CodecServerSide
 from layers.logic.compression.largest import check_share
 from layers.logic.compression.sparse import SparseCodec
 from layers.logic.compression.ternary import TernaryCodec
-from layers.logic.core.hook import ClientHalf, Hook, ServerHalf
+from layers.logic.core.hook import ClientSide, Hook, ServerSide
 from layers.logic.errors import LogicError
 
 
@@ -64,13 +64,13 @@ class Stc(Hook):
         """Whether the model goes down encoded."""
         return self.p_down is not None
 
-    def server(self) -> ServerHalf:
+    def server(self) -> ServerSide:
         """Return the half that decodes updates and encodes the changes of the model."""
-        return CodecServerHalf(*self._codecs(), flat=self.flat)
+        return CodecServerSide(*self._codecs(), flat=self.flat)
 
-    def client(self) -> ClientHalf:
+    def client(self) -> ClientSide:
         """Return the half that encodes updates, and keeps the residual and the model."""
-        return CodecClientHalf(*self._codecs(), flat=self.flat)
+        return CodecClientSide(*self._codecs(), flat=self.flat)
 
     def _codecs(self) -> tuple[Codec | None, Codec | None]:
         return self._codec(self.p_up), self._codec(self.p_down)

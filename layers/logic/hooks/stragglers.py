@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from layers.logic.core.hook import Context, Hook, ServerHalf
+from layers.logic.core.hook import Context, Hook, ServerSide
 from layers.logic.core.messages import Task, Training
 from layers.logic.core.state import ServerState
 from layers.logic.errors import LogicError
@@ -42,12 +42,12 @@ class Stragglers(Hook):
                 "stragglers with share 1 and drop would drop every client; lower the share"
             )
 
-    def server(self) -> ServerHalf:
+    def server(self) -> ServerSide:
         """Return the half that draws the stragglers and shortens their training."""
         return _Server(self)
 
 
-class _Server(ServerHalf):
+class _Server(ServerSide):
     def __init__(self, settings: Stragglers) -> None:
         self._settings = settings
         self._work: dict[int, int] = {}  # x, by straggler

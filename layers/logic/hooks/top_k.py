@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from layers.logic.compression.codec import Codec
-from layers.logic.compression.halves import CodecClientHalf, CodecServerHalf
+from layers.logic.compression.sides import CodecClientSide, CodecServerSide
 from layers.logic.compression.largest import check_share
 from layers.logic.compression.sparse import SparseCodec
-from layers.logic.core.hook import ClientHalf, Hook, ServerHalf
+from layers.logic.core.hook import ClientSide, Hook, ServerSide
 
 
 @dataclass(frozen=True)
@@ -45,13 +45,13 @@ class TopK(Hook):
         """`p`."""
         return self.p
 
-    def server(self) -> ServerHalf:
+    def server(self) -> ServerSide:
         """Return the half that decodes updates and encodes the changes of the model."""
-        return CodecServerHalf(*self._codecs(), flat=self.flat)
+        return CodecServerSide(*self._codecs(), flat=self.flat)
 
-    def client(self) -> ClientHalf:
+    def client(self) -> ClientSide:
         """Return the half that encodes updates, and keeps the residual and the model."""
-        return CodecClientHalf(*self._codecs(), flat=self.flat)
+        return CodecClientSide(*self._codecs(), flat=self.flat)
 
     def _codecs(self) -> tuple[Codec, Codec | None]:
         return SparseCodec(self.p), None if self.p_down is None else SparseCodec(self.p_down)

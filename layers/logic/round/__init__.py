@@ -1,4 +1,4 @@
-"""One round: the server's half, the client's half, and the logic that both share.
+"""One round: the server's side, the client's side, and the logic that both share.
 
 Single algorithms do not belong here.
 """

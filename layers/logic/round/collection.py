@@ -148,7 +148,7 @@ class Collection:
             what = (
                 error.what if isinstance(error, PartFailed) else f"{type(error).__name__}: {error}"
             )
-            reason = f"the server's half of a hook failed on it: {what}"
+            reason = f"the server's side of a hook failed on it: {what}"
             trace = traceback.format_exc()
             return self._drop(ClientReport(update.client, "rejected", reason, trace))
         report = ClientReport(

@@ -21,7 +21,7 @@ class Dispatch:
     Args:
         state: state after the last round.
         plan: plan of this round.
-        pipeline: the server halves of the hooks.
+        pipeline: the server sides of the hooks.
         logic: logic of the experiment.
         remembers: whether a client has its memory after a round (see `Peers.remembers`).
         excluded: clients of the plan that get no task, since a hook leaves them out or they did not

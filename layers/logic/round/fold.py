@@ -23,7 +23,7 @@ class Fold:
         lanes: the lanes in the order of the plan.
         state: state after the last round.
         aggregator: adds contributions.
-        pipeline: the server halves, which process each accepted update.
+        pipeline: the server sides, which process each accepted update.
         training: how the clients of this round train.
         wait: whether no lane is folded before `rest`, since a hook asks the clients first.
         store: where the lanes' vectors wait until they are folded; None: in memory.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from layers.logic.core.hook import ClientHalf, Hook
+from layers.logic.core.hook import ClientSide, Hook
 from layers.logic.errors import LogicError
 
 
@@ -47,7 +47,7 @@ def _check_behind_encoder(ordered: Sequence[Hook]) -> None:
     """
     encoder = ""
     for hook in ordered:
-        if encoder and (type(hook.client()).send is not ClientHalf.send or hook.corrects):
+        if encoder and (type(hook.client()).send is not ClientSide.send or hook.corrects):
             name = type(hook).__name__
             raise LogicError(
                 f"{name} works on updates or gradients, but comes after {encoder}, which has "

@@ -179,7 +179,7 @@ class Logic:
         return any(hook.received_gradient for hook in self.hooks)
 
     def server_pipeline(self, state: ServerState, clients: int) -> ServerPipeline:
-        """Return new server halves for the round after `state`, with N = `clients`."""
+        """Return new server sides for the round after `state`, with N = `clients`."""
         halves = {key: hook.server() for key, hook in keyed(self.hooks).items()}
         training = self.training_of(state.round + 1)
         return ServerPipeline(
@@ -199,7 +199,7 @@ class Logic:
     def client_pipeline(
         self, task: Task, state: ClientState, assets: Mapping[str, Data]
     ) -> ClientPipeline:
-        """Return new client halves for `task`, each with the assets that its hook declares."""
+        """Return new client sides for `task`, each with the assets that its hook declares."""
         hooks = keyed(self.hooks)
         halves = {key: hook.client() for key, hook in hooks.items()}
         given = {key: assets_of(hook, assets) for key, hook in hooks.items()}
@@ -207,7 +207,7 @@ class Logic:
         return ClientPipeline(halves, memory, task, self.layout, given, self.seed, self.watcher)
 
     def answer_hooks(self, client: int, question: Question) -> Answer:
-        """Return the answer of the client halves to the server halves' question.
+        """Return the answer of the client sides to the server sides' question.
 
         Raises:
             LogicError: the question is for a hook that this client does not have.

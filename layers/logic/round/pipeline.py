@@ -12,10 +12,10 @@ from layers.logic.checks.returned import checked, checked_gradient, checked_samp
 from layers.logic.core.engine import Data
 from layers.logic.core.hook import (
     Auxiliary,
-    ClientHalf,
+    ClientSide,
     Context,
     Moment,
-    ServerHalf,
+    ServerSide,
     TrainsOnAsset,
 )
 from layers.logic.core.messages import Layout, Slot, Task, Training, Update
@@ -30,11 +30,11 @@ from layers.logic.watch.watcher import Watcher
 
 
 class ServerPipeline:
-    """The server halves with their memory, for one round."""
+    """The server sides with their memory, for one round."""
 
     def __init__(
         self,
-        halves: Mapping[str, ServerHalf],
+        halves: Mapping[str, ServerSide],
         state: ServerState,
         training: Training,
         layout: Layout,
@@ -124,7 +124,7 @@ class ServerPipeline:
     def most_samples(self, client: int, samples: int) -> int:
         """Return the most samples that a client with `samples` of its own can train on."""
         for key, half in self._halves.items():
-            if type(half).most_samples is not ServerHalf.most_samples:
+            if type(half).most_samples is not ServerSide.most_samples:
                 samples = half.most_samples(samples, self._context(key, client, False))
         return samples
 
@@ -154,7 +154,7 @@ class ServerPipeline:
     def notes_accepted(self) -> bool:
         """Whether any half processes accepted updates."""
         return any(
-            type(half).on_accepted is not ServerHalf.on_accepted for half in self._halves.values()
+            type(half).on_accepted is not ServerSide.on_accepted for half in self._halves.values()
         )
 
     def on_accepted(self, update: Update) -> None:
@@ -209,11 +209,11 @@ class ServerPipeline:
 
 
 class ClientPipeline:
-    """The client halves with their memory, for one task."""
+    """The client sides with their memory, for one task."""
 
     def __init__(
         self,
-        halves: Mapping[str, ClientHalf],
+        halves: Mapping[str, ClientSide],
         memory: Mapping[str, Memory],
         task: Task,
         layout: Layout,
@@ -244,7 +244,7 @@ class ClientPipeline:
         self._correcting = [
             (watched_half(watcher, key, half), self._contexts[key])
             for key, half in halves.items()
-            if type(half).gradient is not ClientHalf.gradient
+            if type(half).gradient is not ClientSide.gradient
         ]
         self._first_step = True
 
@@ -307,11 +307,11 @@ class ClientPipeline:
 def answer_hooks(
     question: Question,
     client: int,
-    halves: Mapping[str, ClientHalf],
+    halves: Mapping[str, ClientSide],
     layout: Layout,
     seed: int,
 ) -> Answer:
-    """Return the answer of the client halves to the server halves' question, without memory.
+    """Return the answer of the client sides to the server sides' question, without memory.
 
     Raises:
         LogicError: the question is for a hook that this client does not have.

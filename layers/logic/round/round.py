@@ -1,4 +1,4 @@
-"""One round, as the data walks it: the server's half and the client's half."""
+"""One round, as the data walks it: the server's side and the client's side."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ def answer(
 def answer_question(
     client: int, question: Question, engine: Engine, data: Data, logic: Logic
 ) -> Answer:
-    """Return a client's answer to a survey, or to a question of the server halves of hooks.
+    """Return a client's answer to a survey, or to a question of the server sides of hooks.
 
     Args:
         client: number of the client.

@@ -1,4 +1,4 @@
-"""What the server halves of hooks do before round 1: they may train the initial model."""
+"""What the server sides of hooks do before round 1: they may train the initial model."""
 
 from __future__ import annotations
 

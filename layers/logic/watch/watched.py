@@ -7,7 +7,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, TypeVar, cast
 
-from layers.logic.core.hook import ClientHalf
+from layers.logic.core.hook import ClientSide
 from layers.logic.core.messages import Task, Update
 from layers.logic.watch.watcher import End, Station, Watcher
 
@@ -19,8 +19,8 @@ def watched(watcher: Watcher | None, end: End, key: str, method: Method) -> Meth
     return method if watcher is None else cast(Method, _Watched(watcher, end, key, method))
 
 
-def watched_half(watcher: Watcher | None, key: str, half: ClientHalf) -> ClientHalf:
-    """Return a client half for its samples and gradients, which the watcher calls if there is one.
+def watched_half(watcher: Watcher | None, key: str, half: ClientSide) -> ClientSide:
+    """Return a client side for its samples and gradients, which the watcher calls if there is one.
 
     It stands in for the half where its class is not asked for.
     """
@@ -30,7 +30,7 @@ def watched_half(watcher: Watcher | None, key: str, half: ClientHalf) -> ClientH
         name: watched(watcher, "client", key, getattr(half, name))
         for name in ("samples", "gradient")
     }
-    return cast(ClientHalf, SimpleNamespace(**methods))
+    return cast(ClientSide, SimpleNamespace(**methods))
 
 
 def seen(watcher: Watcher | None, end: End, station: Station, message: Task | Update) -> None:

@@ -28,18 +28,18 @@ from pathlib import Path
 
 import numpy as np
 
-from layers.logic import ClientHalf, Context, Hook, Update
+from layers.logic import ClientSide, Context, Hook, Update
 
 HERE = Path(__file__).parent
 
 
 @dataclass(frozen=True)
 class Gate(Hook):
-    def client(self) -> ClientHalf:
+    def client(self) -> ClientSide:
         return Waits()
 
 
-class Waits(ClientHalf):
+class Waits(ClientSide):
     def send(self, update: Update, context: Context) -> Update:
         if update.round == 3 and (HERE / "debug").exists():
             breakpoint()

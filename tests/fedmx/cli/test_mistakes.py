@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from layers.logic import ClientHalf, Hook, ServerHalf
+from layers.logic import ClientSide, Hook, ServerSide
 from layers.logic.aggregators.mean import Mean
 
 
@@ -27,7 +27,7 @@ class Misspelt(Hook):
         return Recieves()
 
 
-class Recieves(ServerHalf):
+class Recieves(ServerSide):
     def recieve(self, update, context):
         return update
 
@@ -37,7 +37,7 @@ class Alone(Hook):
         return Forgets()
 
 
-class Forgets(ClientHalf):
+class Forgets(ClientSide):
     def send(self, update, context):
         replace(update, delta=-update.delta)
 
@@ -47,7 +47,7 @@ class Raises(Hook):
         return Looks()
 
 
-class Looks(ServerHalf):
+class Looks(ServerSide):
     def receive(self, update, context):
         return context.slot["a mask"]
 
@@ -57,7 +57,7 @@ class ClientRaises(Hook):
         return Seeks()
 
 
-class Seeks(ClientHalf):
+class Seeks(ClientSide):
     def send(self, update, context):
         return context.slot["a mask"]
 
@@ -83,7 +83,7 @@ class Doubtful(Hook):
         return HelpsNobody()
 
 
-class HelpsNobody(ServerHalf):
+class HelpsNobody(ServerSide):
     def compute_weights_again(self):
         return 1
 
@@ -244,7 +244,7 @@ def test_a_method_that_nobody_calls_is_doubted_in_one_line(
     assert command(words) == 0
     doubted = [one for one in capsys.readouterr().err.splitlines() if "warning" in one]
     assert len(doubted) == 1
-    assert "HelpsNobody.compute_weights_again is no method of a server half" in doubted[0]
+    assert "HelpsNobody.compute_weights_again is no method of a server side" in doubted[0]
 
 
 def test_a_dry_run_checks_everything_and_says_what_a_run_would_cost(

@@ -32,7 +32,7 @@ CLIENTS = 20
 TWO = """
 import numpy as np
 
-from layers.logic import Asset, ClientHalf, Hook, ServerHalf
+from layers.logic import Asset, ClientSide, Hook, ServerSide
 from layers.logic.core.engine import ArrayData
 
 
@@ -46,12 +46,12 @@ class Anchored(Hook):
         return Counting()
 
 
-class Counting(ServerHalf):
+class Counting(ServerSide):
     def most_samples(self, samples, context):
         return samples + context.asset_sizes["anchors"]
 
 
-class Anchoring(ClientHalf):
+class Anchoring(ClientSide):
     def samples(self, data, context):
         anchors = context.assets["anchors"]
         return ArrayData(np.concatenate([data.x, anchors.x]), np.concatenate([data.y, anchors.y]))

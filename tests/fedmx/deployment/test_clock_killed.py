@@ -23,7 +23,7 @@ import signal
 from dataclasses import dataclass
 from pathlib import Path
 
-from layers.logic import ClientHalf, Hook
+from layers.logic import ClientSide, Hook
 
 BEGUN = []
 
@@ -39,7 +39,7 @@ class Deadly(Hook):
         return Dying(self)
 
 
-class Dying(ClientHalf):
+class Dying(ClientSide):
     def __init__(self, hook):
         self.hook = hook
 

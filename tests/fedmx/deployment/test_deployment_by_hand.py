@@ -22,7 +22,7 @@ from layers.compute.engines.compute import Compute
 from layers.compute.engines.mxnet.engine import MXNetEngine
 from layers.logic import (
     ClientFailed,
-    ClientHalf,
+    ClientSide,
     Context,
     Hook,
     Logic,
@@ -48,11 +48,11 @@ class Count(Hook):
 
     raises: int = 0
 
-    def client(self) -> ClientHalf:
+    def client(self) -> ClientSide:
         return Counting(self.raises)
 
 
-class Counting(ClientHalf):
+class Counting(ClientSide):
     def __init__(self, raises: int) -> None:
         self.raises = raises
 

@@ -11,7 +11,7 @@ import pytest
 from fedmx import RunFolder, Server, SimulatedClients, recorded
 from fedmx.simulation.executors import SerialExecutor
 from layers.compute.engines.mxnet.engine import MXNetEngine
-from layers.logic import ClientHalf, Context, Hook, Logic, ServerHalf, ServerState, Training, Update
+from layers.logic import ClientSide, Context, Hook, Logic, ServerSide, ServerState, Training, Update
 from layers.logic.selectors.uniform import Uniform
 from tests.fedmx.deployment.test_deployment_by_hand import samples_of
 from tests.fedmx.scripted import compute, tiny
@@ -24,14 +24,14 @@ ROUNDS = 6
 class Residual(Hook):
     """Both halves keep something, so that a lost or doubled round shows in the model."""
 
-    def client(self) -> ClientHalf:
+    def client(self) -> ClientSide:
         return Coarse()
 
-    def server(self) -> ServerHalf:
+    def server(self) -> ServerSide:
         return Drift()
 
 
-class Coarse(ClientHalf):
+class Coarse(ClientSide):
     def send(self, update: Update, context: Context) -> Update:
         whole = update.delta + context.memory.get("residual", np.float32(0))
         coarse = np.round(whole * 16) / np.float32(16)
@@ -39,7 +39,7 @@ class Coarse(ClientHalf):
         return replace(update, delta=coarse)
 
 
-class Drift(ServerHalf):
+class Drift(ServerSide):
     def conclude(self, state: ServerState, context: Context) -> ServerState:
         rounds = context.memory.get("rounds", 0) + 1
         context.keep(rounds=rounds)

@@ -21,7 +21,7 @@ from layers.logic import (
     Logic,
     Offer,
     Question,
-    ServerHalf,
+    ServerSide,
     Task,
     Training,
     Update,
@@ -189,15 +189,15 @@ def test_a_client_that_is_back_just_when_tasks_are_sent_gets_one(
 
 @dataclass(frozen=True)
 class Failing(Hook):
-    """Its server half fails once, when the first update is folded."""
+    """Its server side fails once, when the first update is folded."""
 
     fails: list[str] = field(default_factory=lambda: ["the disk is full"], compare=False)
 
-    def server(self) -> ServerHalf:
+    def server(self) -> ServerSide:
         return _Fails(self.fails)
 
 
-class _Fails(ServerHalf):
+class _Fails(ServerSide):
     def __init__(self, fails: list[str]) -> None:
         self.fails = fails
 
@@ -340,11 +340,11 @@ class OneLane(Selector):
 class Asks(Hook):
     """Asks those who returned."""
 
-    def server(self) -> ServerHalf:
+    def server(self) -> ServerSide:
         return _Asks()
 
 
-class _Asks(ServerHalf):
+class _Asks(ServerSide):
     asks = frozenset({"returned"})
 
     def ask(self, moment, clients, context):  # type: ignore[no-untyped-def]

@@ -30,7 +30,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from layers.logic import ClientHalf, Hook
+from layers.logic import ClientSide, Hook
 from layers.logic.algorithms.knapsack.online_kp import OnlineKP
 
 
@@ -45,7 +45,7 @@ class Hindered(Hook):
         return AtWork(self)
 
 
-class AtWork(ClientHalf):
+class AtWork(ClientSide):
     def __init__(self, hook):
         self.hook = hook
 

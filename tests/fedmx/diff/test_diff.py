@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedmx import ClientHalf, Hook, ServerHalf
+from fedmx import ClientSide, Hook, ServerSide
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def due(hook, context, station):
     return planted == f"{context.round} {client} {station}"
 
 
-class Planting(ClientHalf):
+class Planting(ClientSide):
     def __init__(self, hook):
         self.hook = hook
 
@@ -68,7 +68,7 @@ class Planting(ClientHalf):
         return update
 
 
-class Concluding(ServerHalf):
+class Concluding(ServerSide):
     def __init__(self, hook):
         self.hook = hook
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedmx import ClientHalf, Dataset, Experiment, ExperimentError, Hook, Raw, simulate
+from fedmx import ClientSide, Dataset, Experiment, ExperimentError, Hook, Raw, simulate
 from tests.fedmx.experiment.texts import LEAST
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -24,8 +24,8 @@ def own_data(dtype: type = np.float32) -> Dataset:
 
 
 class Misspelt(Hook):
-    def clientt(self) -> ClientHalf:
-        return ClientHalf()
+    def clientt(self) -> ClientSide:
+        return ClientSide()
 
 
 @pytest.mark.parametrize(

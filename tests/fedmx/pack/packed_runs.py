@@ -18,12 +18,12 @@ MINE = """
 import os
 from pathlib import Path
 import shared_by_mine
-from fedmx import ClientHalf, Hook
+from fedmx import ClientSide, Hook
 
 if "FEDMX_TEST_TRACE" in os.environ:
     Path(os.environ["FEDMX_TEST_TRACE"]).touch()
 
-class Half(ClientHalf):
+class Half(ClientSide):
     def send(self, update, context):
         update.delta[:] *= shared_by_mine.FACTOR
         return update

@@ -14,13 +14,13 @@ from tests.fedmx.recorded_runs import run_of
 ATTACK = """
 from dataclasses import replace
 import numpy as np
-from fedmx import ClientHalf, Hook
+from fedmx import ClientSide, Hook
 
 class Attack(Hook):
     def client(self):
         return Attacking()
 
-class Attacking(ClientHalf):
+class Attacking(ClientSide):
     def send(self, update, context):
         if (context.client, context.round) != (2, 3):
             return update

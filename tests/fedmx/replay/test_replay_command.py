@@ -70,7 +70,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from fedmx import ClientHalf, Hook, ServerHalf
+from fedmx import ClientSide, Hook, ServerSide
 
 
 class Endless(Hook):
@@ -81,13 +81,13 @@ class Endless(Hook):
         return Decode()
 
 
-class Encode(ClientHalf):
+class Encode(ClientSide):
     def send(self, update, context):
         context.slot.update(inverse=1 / np.zeros(3, np.float32), size=update.delta.size)
         return replace(update, delta=update.delta[:0])
 
 
-class Decode(ServerHalf):
+class Decode(ServerSide):
     def receive(self, update, context):
         return replace(update, delta=np.zeros(context.slot["size"], np.float32))
 """

@@ -115,7 +115,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedmx import ClientHalf, Hook
+from fedmx import ClientSide, Hook
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ class Attack(Hook):
         return Attacking(self)
 
 
-class Attacking(ClientHalf):
+class Attacking(ClientSide):
     def __init__(self, hook):
         self.hook = hook
 

@@ -20,11 +20,11 @@ from layers.compute.engines.compute import Compute
 from layers.compute.engines.mxnet.engine import MXNetEngine
 from layers.logic import (
     BrokenModel,
-    ClientHalf,
+    ClientSide,
     Context,
     Hook,
     Logic,
-    ServerHalf,
+    ServerSide,
     ServerState,
     Training,
     Update,
@@ -64,11 +64,11 @@ class Attack(Hook):
     value: float = 3e38
     silent: tuple[int, ...] = ()
 
-    def client(self) -> ClientHalf:
+    def client(self) -> ClientSide:
         return _Attacking(dict(self.at), self.value, self.silent)
 
 
-class _Attacking(ClientHalf):
+class _Attacking(ClientSide):
     def __init__(self, at: dict[int, tuple[int, ...]], value: float, silent: Sequence[int]) -> None:
         self._at, self._value, self._silent = at, value, silent
 
@@ -197,7 +197,7 @@ def test_a_few_who_say_that_they_cannot_train_undo_nothing(tmp_path: Path) -> No
     assert not server.steps_back.steps
 
 
-class _Exploding(ServerHalf):
+class _Exploding(ServerSide):
     def conclude(self, state: ServerState, context: Context) -> ServerState:
         return replace(state, weights=state.weights * np.float32(np.inf))
 
@@ -205,7 +205,7 @@ class _Exploding(ServerHalf):
 class Exploding(Hook):
     """A server's own idea that never works."""
 
-    def server(self) -> ServerHalf:
+    def server(self) -> ServerSide:
         return _Exploding()
 
 

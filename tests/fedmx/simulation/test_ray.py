@@ -31,10 +31,10 @@ import os, signal
 from dataclasses import dataclass
 from pathlib import Path
 
-from layers.logic import ClientHalf, Hook
+from layers.logic import ClientSide, Hook
 
 
-class _Waits(ClientHalf):
+class _Waits(ClientSide):
     def __init__(self, flag):
         self.flag = Path(flag)
 
@@ -64,7 +64,7 @@ from pathlib import Path
 
 from sklearn.datasets import load_digits
 
-from layers.logic import ClientHalf, Hook
+from layers.logic import ClientSide, Hook
 
 
 def arrays(log) -> dict:
@@ -76,7 +76,7 @@ def arrays(log) -> dict:
     return {"x_train": x[2000:], "y_train": y[2000:], "x_test": x[:2000], "y_test": y[:2000]}
 
 
-class _Looks(ClientHalf):
+class _Looks(ClientSide):
     def __init__(self, hook):
         self.hook = hook
 

@@ -29,10 +29,10 @@ import os, signal
 from dataclasses import dataclass
 from pathlib import Path
 
-from layers.logic import ClientHalf, Hook
+from layers.logic import ClientSide, Hook
 
 
-class _Does(ClientHalf):
+class _Does(ClientSide):
     def __init__(self, hook):
         self.hook = hook
 

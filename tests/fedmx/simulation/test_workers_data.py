@@ -41,7 +41,7 @@ from pathlib import Path
 import numpy as np
 from sklearn.datasets import load_digits
 
-from layers.logic import ClientHalf, Hook
+from layers.logic import ClientSide, Hook
 
 
 def arrays(log) -> dict:
@@ -57,7 +57,7 @@ def mapped(place) -> dict:
     return {path.stem: np.load(path, mmap_mode="r") for path in sorted(folder.glob("*.npy"))}
 
 
-class _Looks(ClientHalf):
+class _Looks(ClientSide):
     def __init__(self, hook):
         self.hook = hook
 

@@ -39,7 +39,7 @@ from pathlib import Path
 
 import numpy as np
 
-from layers.logic import ClientHalf, Context, Hook, Update
+from layers.logic import ClientSide, Context, Hook, Update
 
 HERE = Path(__file__).parent
 
@@ -48,12 +48,12 @@ HERE = Path(__file__).parent
 class Gate(Hook):
     arm: str = "first"
 
-    def client(self) -> ClientHalf:
+    def client(self) -> ClientSide:
         return Waits(self.arm)
 
 
 @dataclass(frozen=True)
-class Waits(ClientHalf):
+class Waits(ClientSide):
     arm: str = "first"
 
     def send(self, update: Update, context: Context) -> Update:

@@ -14,12 +14,12 @@ from layers.logic import (
     PRESETS,
     SELECTORS,
     Aggregator,
-    ClientHalf,
+    ClientSide,
     Hook,
     LogicError,
     Plan,
     Selector,
-    ServerHalf,
+    ServerSide,
 )
 from layers.logic.aggregators.mean import Mean
 from layers.logic.checks.parts import check_part, doubts
@@ -29,7 +29,7 @@ from tests.logic.memory_peers import a_logic, alone
 HERE = re.escape(str(Path(__file__).resolve()))
 
 
-def hook_of(server: type = ServerHalf, client: type = ClientHalf) -> Hook:
+def hook_of(server: type = ServerSide, client: type = ClientSide) -> Hook:
     class Made(Hook):
         def server(self):
             return server()
@@ -40,32 +40,32 @@ def hook_of(server: type = ServerHalf, client: type = ClientHalf) -> Hook:
     return Made()
 
 
-class Recieves(ServerHalf):
+class Recieves(ServerSide):
     def recieve(self, update, context):
         return update
 
 
-class CamelCase(ServerHalf):
+class CamelCase(ServerSide):
     def onAccepted(self, update, context):  # noqa: N802
         raise AssertionError("nobody calls it")
 
 
-class Corrects(ServerHalf):
+class Corrects(ServerSide):
     def gradient(self, gradient, weights, context):
         raise AssertionError("nobody calls it")
 
 
-class Aggregates(ClientHalf):
+class Aggregates(ClientSide):
     def conclude(self, state, context):
         return state
 
 
-class WithoutContext(ServerHalf):
+class WithoutContext(ServerSide):
     def receive(self, update):
         return update
 
 
-class Generates(ClientHalf):
+class Generates(ClientSide):
     def send(self, update, context):
         yield update
 
@@ -111,7 +111,7 @@ class SaysYes(Hook):
 
 class NoServer(Hook):
     def server(self):
-        ServerHalf()
+        ServerSide()
 
 
 class NoHalf(Hook):
@@ -121,7 +121,7 @@ class NoHalf(Hook):
 
 class ClassAsHalf(Hook):
     def client(self):
-        return ClientHalf
+        return ClientSide
 
 
 class Selects(Selector):
@@ -162,16 +162,16 @@ MISTAKES = {
     ),
     "of the other half": (
         hook_of(Corrects),
-        "Corrects.gradient is a method of a client half, and Corrects is a server half: nobody "
+        "Corrects.gradient is a method of a client side, and Corrects is a server side: nobody "
         "calls it; move it",
     ),
     "of the server": (
         hook_of(client=Aggregates),
-        "Aggregates.conclude is a method of a server half, and Aggregates is a client half",
+        "Aggregates.conclude is a method of a server side, and Aggregates is a client side",
     ),
     "on the hook": (
         OnTheHook(),
-        "OnTheHook.receive is a method of a server half or a client half, and OnTheHook is a hook",
+        "OnTheHook.receive is a method of a server side or a client side, and OnTheHook is a hook",
     ),
     "without context": (
         hook_of(WithoutContext),
@@ -206,7 +206,7 @@ MISTAKES = {
         NoHalf(),
         "NoHalf.server() failed: AttributeError: 'NoHalf' object has no attribute 'nothing'",
     ),
-    "class as half": (ClassAsHalf(), "ClassAsHalf.client() returned the class ClientHalf; it must"),
+    "class as half": (ClassAsHalf(), "ClassAsHalf.client() returned the class ClientSide; it must"),
 }
 
 
@@ -251,7 +251,7 @@ def test_a_mistake_in_another_part_is_named(parts, said: str) -> None:
         a_logic(parts.pop("selector", alone(0)), **parts)
 
 
-class Helping(ServerHalf):
+class Helping(ServerSide):
     """Its own methods have other names, and it calls them."""
 
     def receive(self, update, context):
@@ -286,7 +286,7 @@ def test_helpers_that_are_used_are_no_mistake_and_others_are_only_doubted() -> N
     check_part(hook)
     (doubt,) = doubts([hook, Settled(), alone(0)])
     assert doubt.startswith(
-        "Helping.unused_helper is no method of a server half, and nothing in its file uses it"
+        "Helping.unused_helper is no method of a server side, and nothing in its file uses it"
     )
     check_part(Settled())
 
@@ -303,7 +303,7 @@ def test_a_setting_that_code_elsewhere_may_read_is_doubted_and_not_refused(tmp_p
     )
     (tmp_path / "hands_itself_on.py").write_text(source)
     (tmp_path / "elsewhere.py").write_text(
-        "from layers.logic import ServerHalf\ndef half_of(hook): return ServerHalf()\n"
+        "from layers.logic import ServerSide\ndef half_of(hook): return ServerSide()\n"
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(tmp_path)

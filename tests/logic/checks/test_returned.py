@@ -14,10 +14,10 @@ import pytest
 
 from layers.logic import (
     BrokenModel,
-    ClientHalf,
+    ClientSide,
     Hook,
     Selector,
-    ServerHalf,
+    ServerSide,
     TooFewUpdates,
     run_round,
 )
@@ -32,8 +32,8 @@ HERE = re.escape(str(Path(__file__).resolve()))
 Change = Callable[[Any], Any]
 
 
-class Server(ServerHalf):
-    """Each method of the server's half may be another one."""
+class Server(ServerSide):
+    """Each method of the server's side may be another one."""
 
     def __init__(self, **changes: Change) -> None:
         self.changes = changes
@@ -51,8 +51,8 @@ class Server(ServerHalf):
         self.changes.get("on_accepted", lambda update: None)(update)
 
 
-class Client(ClientHalf):
-    """Each method of the client's half may be another one."""
+class Client(ClientSide):
+    """Each method of the client's side may be another one."""
 
     def __init__(self, **changes: Change) -> None:
         self.changes = changes
@@ -67,7 +67,7 @@ class Client(ClientHalf):
         return self.changes.get("samples", lambda data: data)(data)
 
 
-class Correcting(ClientHalf):
+class Correcting(ClientSide):
     def __init__(self, change: Change) -> None:
         self.change = change
 
@@ -77,10 +77,10 @@ class Correcting(ClientHalf):
 
 @dataclass(frozen=True)
 class Both(Hook):
-    """A hook of a server half and a client half."""
+    """A hook of a server side and a client side."""
 
-    server_half: ServerHalf
-    client_half: ClientHalf
+    server_half: ServerSide
+    client_half: ClientSide
 
     def server(self):
         return self.server_half
@@ -89,8 +89,8 @@ class Both(Hook):
         return self.client_half
 
 
-def hook_of(server: ServerHalf | None = None, client: ClientHalf | None = None) -> Hook:
-    return Both(server or ServerHalf(), client or ClientHalf())
+def hook_of(server: ServerSide | None = None, client: ClientSide | None = None) -> Hook:
+    return Both(server or ServerSide(), client or ClientSide())
 
 
 def delta(change: Change) -> Change:
@@ -312,7 +312,7 @@ def test_in_a_deployment_the_update_is_rejected_and_the_first_reason_is_told(
     with pytest.raises(TooFewUpdates) as caught:
         run_round(a_state(logic), MemoryPeers(logic, CLIENTS, foreign=True), logic)
     reasons = [one.reason for one in caught.value.report.clients]
-    assert all("the server's half of a hook failed on it: Server.receive" in one for one in reasons)
+    assert all("the server's side of a hook failed on it: Server.receive" in one for one in reasons)
     assert f"were accepted; client 0: {reasons[0]}; the model is unchanged" in str(caught.value)
     assert str(caught.value).endswith("; see clients.jsonl for each client's reason")
 

@@ -15,7 +15,7 @@ from layers.logic import (
     LogicError,
     Plan,
     Selector,
-    ServerHalf,
+    ServerSide,
     ServerState,
     Stage,
     Training,
@@ -166,11 +166,11 @@ def test_in_a_lane_of_several_clients_the_next_gets_the_weights_of_the_one_befor
 class Shifted(Hook):
     """Client 0 trains in the first round on a model of its own."""
 
-    def server(self) -> ServerHalf:
+    def server(self) -> ServerSide:
         return _Shifted()
 
 
-class _Shifted(ServerHalf):
+class _Shifted(ServerSide):
     def send(self, task, context):
         if (task.client, task.round) != (0, 1):
             return task
@@ -223,11 +223,11 @@ def test_a_round_without_updates_changes_no_model() -> None:
 class Shrinking(Hook):
     """Changes the model after aggregation."""
 
-    def server(self) -> ServerHalf:
+    def server(self) -> ServerSide:
         return _Shrinking()
 
 
-class _Shrinking(ServerHalf):
+class _Shrinking(ServerSide):
     def conclude(self, state, context):
         return replace(state, weights=state.weights * np.float32(0.9))
 

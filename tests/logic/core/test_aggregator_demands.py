@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from layers.logic import ClientHalf, Hook, LogicError, Rejected, ServerHalf, Training, run_round
+from layers.logic import ClientSide, Hook, LogicError, Rejected, ServerSide, Training, run_round
 from layers.logic.aggregators.mean import Mean
 from tests.logic.memory_peers import Fixed, MemoryPeers, a_logic, a_state, alone, same_bits
 from tests.logic.quadratic import bowls
@@ -55,7 +55,7 @@ def test_an_aggregator_refuses_a_logic_and_an_update() -> None:
     ]
 
 
-class _Exploding(ServerHalf):
+class _Exploding(ServerSide):
     def conclude(self, state, context):
         return replace(state, weights=state.weights * np.float32(np.inf))
 
@@ -79,12 +79,12 @@ def test_a_model_that_is_not_finite_is_never_handed_on() -> None:
 SEEN: list = []
 
 
-class _WatchingServer(ServerHalf):
+class _WatchingServer(ServerSide):
     def on_accepted(self, update, context):
         SEEN.append(context.clients)
 
 
-class _WatchingClient(ClientHalf):
+class _WatchingClient(ClientSide):
     def send(self, update, context):
         SEEN.append(context.gradient)
         return update
@@ -109,4 +109,4 @@ def test_a_hook_is_told_the_received_models_gradient_when_it_asks(asked) -> None
     gradient, clients = SEEN
     expected = -CLIENTS[1].b.astype(np.float32) if asked else np.zeros(0, np.float32)
     assert same_bits(gradient, expected)
-    assert clients == 3, "the server's half is told how many clients there are"
+    assert clients == 3, "the server's side is told how many clients there are"

@@ -1,4 +1,4 @@
-"""Assets: a hook declares them by name, and its client's half finds its own and no others."""
+"""Assets: a hook declares them by name, and its client's side finds its own and no others."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from layers.logic import Asset, ClientHalf, ClientState, Hook, LogicError, Task, Training, answer
+from layers.logic import Asset, ClientSide, ClientState, Hook, LogicError, Task, Training, answer
 from layers.logic.core.messages import EMPTY
 from tests.logic.memory_peers import a_logic, alone
 from tests.logic.points import Points, PointsEngine
@@ -19,7 +19,7 @@ ASSETS = {"one": Points.of(range(10)), "two": Points.of(range(20)), "more": OWN}
 
 @dataclass(frozen=True)
 class Declaring(Hook):
-    """Declares assets of these names, and notes those that its client's half finds."""
+    """Declares assets of these names, and notes those that its client's side finds."""
 
     names: tuple[str, ...]
     found: list[dict[str, object]] = field(default_factory=list, compare=False)
@@ -28,11 +28,11 @@ class Declaring(Hook):
     def assets(self) -> Mapping[str, Asset]:
         return {name: Asset(0.1) for name in self.names}
 
-    def client(self) -> ClientHalf:
+    def client(self) -> ClientSide:
         return _Noting(self.found)
 
 
-class _Noting(ClientHalf):
+class _Noting(ClientSide):
     def __init__(self, found: list[dict[str, object]]) -> None:
         self._found = found
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from layers.logic import Hook, ServerHalf, ServerState, Training, run_round
+from layers.logic import Hook, ServerSide, ServerState, Training, run_round
 from layers.logic.core.state import reopened
 from tests.logic.memory_peers import MemoryPeers, a_logic, a_state, alone, run_rounds, same_bits
 from tests.logic.quadratic import bowls
@@ -13,7 +13,7 @@ from tests.logic.quadratic import bowls
 CLIENTS = bowls(3, noise=0.1)
 
 
-class Averaging(ServerHalf):
+class Averaging(ServerSide):
     def on_accepted(self, update, context):
         context.keep(seen=context.memory.get("seen", 0) + 1)
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layers.logic import ClientHalf, Hook, LogicError, Training, run_round
+from layers.logic import ClientSide, Hook, LogicError, Training, run_round
 from layers.logic.catalogue import PRESETS
 from layers.logic.core.trainer import Trainer
 from layers.logic.hooks.clip import Clip
@@ -56,14 +56,14 @@ def test_what_makes_another_model_is_refused(settings) -> None:
         a_logic(alone(0), hooks=[GradientReply()], training=Training(**settings))
 
 
-class _Noisy(ClientHalf):
+class _Noisy(ClientSide):
     def send(self, update, context):
         return replace(update, delta=update.delta + np.float32(1))
 
 
 @dataclass(frozen=True)
 class Noise(Hook):
-    def client(self) -> ClientHalf:
+    def client(self) -> ClientSide:
         return _Noisy()
 
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from layers.logic import (
-    ClientHalf,
     ClientLedger,
+    ClientSide,
     ClientState,
     Hook,
     Plan,
@@ -38,7 +38,7 @@ CLIENTS = bowls(3, noise=0.2)
 NAN = np.full(3, np.nan, np.float32)
 
 
-class Rounding(ClientHalf):
+class Rounding(ClientSide):
     """Error feedback: what rounding takes away is added to the next update."""
 
     def send(self, update, context) -> Update:
@@ -50,7 +50,7 @@ class Rounding(ClientHalf):
 
 @dataclass(frozen=True)
 class Rounded(Hook):
-    def client(self) -> ClientHalf:
+    def client(self) -> ClientSide:
         return Rounding()
 
 
@@ -185,7 +185,7 @@ def test_a_memory_of_another_round_is_not_taken_for_the_right_one() -> None:
 
 
 def test_a_hook_cannot_change_the_memory_that_a_round_is_run_again_from() -> None:
-    class InPlace(ClientHalf):
+    class InPlace(ClientSide):
         def send(self, update, context):
             if "sum" in context.memory:
                 context.memory["sum"][:] += update.delta

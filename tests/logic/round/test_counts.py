@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layers.logic import ClientHalf, ClientState, Hook, ServerHalf, Task, Training, run_round
+from layers.logic import ClientSide, ClientState, Hook, ServerSide, Task, Training, run_round
 from layers.logic.aggregators.fednova import FedNova
 from layers.logic.algorithms.fedshare.hook import FedShare
 from layers.logic.core.engine import ArrayData
@@ -81,19 +81,19 @@ class Doubled(Hook):
 
     told: bool = True
 
-    def server(self) -> ServerHalf:
-        return _Told() if self.told else ServerHalf()
+    def server(self) -> ServerSide:
+        return _Told() if self.told else ServerSide()
 
-    def client(self) -> ClientHalf:
+    def client(self) -> ClientSide:
         return _Twice()
 
 
-class _Told(ServerHalf):
+class _Told(ServerSide):
     def most_samples(self, samples, context):
         return 2 * samples
 
 
-class _Twice(ClientHalf):
+class _Twice(ClientSide):
     def samples(self, data, context):
         return replace(data, n=2 * len(data))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from layers.logic import ClientHalf, Context, Hook, ServerHalf
+from layers.logic import ClientSide, Context, Hook, ServerSide
 from tests.logic.memory_peers import MemoryPeers, a_logic, a_state, alone, run_rounds
 from tests.logic.quadratic import bowls
 
@@ -32,7 +32,7 @@ def _draw(drawn: dict, key: tuple, context: Context) -> None:
     drawn[(*key, "x")], drawn[(*key, "y")] = first, other
 
 
-class DrawingServer(ServerHalf):
+class DrawingServer(ServerSide):
     def __init__(self, drawn: dict, hook: int) -> None:
         self.drawn, self.hook = drawn, hook
 
@@ -45,7 +45,7 @@ class DrawingServer(ServerHalf):
         return state
 
 
-class DrawingClient(ClientHalf):
+class DrawingClient(ClientSide):
     def __init__(self, drawn: dict, hook: int) -> None:
         self.drawn, self.hook = drawn, hook
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pytest
 
-from layers.logic import Hook, LogicError, Selector, ServerHalf, ServerState, Training, run_round
+from layers.logic import Hook, LogicError, Selector, ServerSide, ServerState, Training, run_round
 from layers.logic.aggregators.fednova import FedNova
 from layers.logic.aggregators.mean import Mean
 from layers.logic.aggregators.q_fedavg import QFedAvg
@@ -114,11 +114,11 @@ class Slower(Hook):
 
     seen: list[tuple[str, int, float]] = field(default_factory=list, compare=False)
 
-    def server(self) -> ServerHalf:
+    def server(self) -> ServerSide:
         return _Slower(self.seen)
 
 
-class _Slower(ServerHalf):
+class _Slower(ServerSide):
     def __init__(self, seen) -> None:
         self.seen = seen
 

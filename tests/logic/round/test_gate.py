@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layers.logic import Hook, Rejected, ServerHalf, run_round
+from layers.logic import Hook, Rejected, ServerSide, run_round
 from layers.logic.errors import PartFailed
 from tests.logic.memory_peers import (
     MemoryPeers,
@@ -155,7 +155,7 @@ def test_an_update_in_the_name_of_another_client_does_not_count_for_its_sender()
 
 
 def test_a_hook_can_refuse_what_it_cannot_decode() -> None:
-    class Picky(ServerHalf):
+    class Picky(ServerSide):
         def receive(self, update, context):
             if update.client == 1:
                 raise Rejected("no codebook")
@@ -195,11 +195,11 @@ def test_whatever_arrives_the_model_stays_finite_or_unchanged(bits, samples, ste
 class Careless(Hook):
     """Takes what its other half says for granted."""
 
-    def server(self) -> ServerHalf:
+    def server(self) -> ServerSide:
         return Trusting()
 
 
-class Trusting(ServerHalf):
+class Trusting(ServerSide):
     def receive(self, update, context):
         if update.client == 1:
             context.slot["what nobody sent"]

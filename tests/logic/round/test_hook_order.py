@@ -12,10 +12,10 @@ import pytest
 from layers.logic import (
     HOOKS,
     PRESETS,
-    ClientHalf,
+    ClientSide,
     Hook,
     LogicError,
-    ServerHalf,
+    ServerSide,
     Stage,
     Training,
 )
@@ -38,12 +38,12 @@ SIZE = 12
 CLIENTS = bowls(3, size=SIZE, noise=0.1)
 
 
-class _HalvingClient(ClientHalf):
+class _HalvingClient(ClientSide):
     def send(self, update, context):
         return replace(update, delta=update.delta / np.float32(2))
 
 
-class _HalvingServer(ServerHalf):
+class _HalvingServer(ServerSide):
     def conclude(self, state, context):
         return replace(state, weights=state.weights / np.float32(2))
 

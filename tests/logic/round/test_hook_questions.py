@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pytest
 
-from layers.logic import ClientHalf, Context, Hook, ServerHalf, run_round
+from layers.logic import ClientSide, Context, Hook, ServerSide, run_round
 from layers.logic.aggregators.mean import Mean
 from tests.logic.memory_peers import MemoryPeers, a_logic, a_state, alone, run_rounds
 from tests.logic.quadratic import THREE_BOWLS
@@ -22,14 +22,14 @@ class Masked(Hook):
     who returned then tell what the numbers of those who did not have left in the sum.
     """
 
-    def server(self) -> ServerHalf:
+    def server(self) -> ServerSide:
         return _MaskedServer()
 
-    def client(self) -> ClientHalf:
+    def client(self) -> ClientSide:
         return _MaskedClient()
 
 
-class _MaskedServer(ServerHalf):
+class _MaskedServer(ServerSide):
     asks = frozenset({"cohort", "returned"})
 
     def __init__(self) -> None:
@@ -70,7 +70,7 @@ def _number(client: int | None) -> int:
     return 100 * (client + 1)
 
 
-class _MaskedClient(ClientHalf):
+class _MaskedClient(ClientSide):
     def answer(self, moment, question, context: Context):
         if moment == "cohort":
             return {"number": _number(context.client)}
@@ -123,7 +123,7 @@ class LeavesOut(Hook):
         return _LeavesOut(self)
 
 
-class _LeavesOut(ServerHalf):
+class _LeavesOut(ServerSide):
     def __init__(self, hook):
         self.hook = hook
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pytest
 
-from layers.logic import ClientHalf, Hook, ServerHalf, Training, run_round
+from layers.logic import ClientSide, Hook, ServerSide, Training, run_round
 from layers.logic.errors import PartFailed
 from tests.logic.memory_peers import (
     MemoryPeers,
@@ -29,14 +29,14 @@ class Recording(Hook):
     name: str
     calls: list = field(default_factory=list, compare=False)
 
-    def server(self) -> ServerHalf:
+    def server(self) -> ServerSide:
         return RecordingServer(self.name, self.calls)
 
-    def client(self) -> ClientHalf:
+    def client(self) -> ClientSide:
         return RecordingClient(self.name, self.calls)
 
 
-class RecordingServer(ServerHalf):
+class RecordingServer(ServerSide):
     def __init__(self, name: str, calls: list) -> None:
         self.name, self.calls = name, calls
 
@@ -62,7 +62,7 @@ class RecordingServer(ServerHalf):
         return state
 
 
-class RecordingClient(ClientHalf):
+class RecordingClient(ClientSide):
     def __init__(self, name: str, calls: list) -> None:
         self.name, self.calls = name, calls
 
@@ -112,7 +112,7 @@ class Times(Hook):
         return _ClientTimes(self.factor)
 
 
-class _Times(ServerHalf):
+class _Times(ServerSide):
     def __init__(self, factor: float) -> None:
         self.factor = np.float32(factor)
 
@@ -123,7 +123,7 @@ class _Times(ServerHalf):
         return replace(update, delta=update.delta * self.factor)
 
 
-class _ClientTimes(ClientHalf):
+class _ClientTimes(ClientSide):
     def __init__(self, factor: float) -> None:
         self.factor = np.float32(factor)
 
@@ -147,7 +147,7 @@ class Plus(Hook):
         return _PlusClient(np.float32(self.amount))
 
 
-class _PlusServer(ServerHalf):
+class _PlusServer(ServerSide):
     def __init__(self, amount: np.float32) -> None:
         self.amount = amount
 
@@ -158,7 +158,7 @@ class _PlusServer(ServerHalf):
         return replace(update, delta=update.delta - self.amount)
 
 
-class _PlusClient(ClientHalf):
+class _PlusClient(ClientSide):
     def __init__(self, amount: np.float32) -> None:
         self.amount = amount
 
@@ -196,7 +196,7 @@ def test_two_hooks_of_one_class_share_neither_slot_nor_memory() -> None:
 
 @pytest.mark.parametrize("where", ["send", "receive"])
 def test_a_server_half_cannot_keep_anything_while_the_order_is_by_arrival(where) -> None:
-    class Greedy(ServerHalf):
+    class Greedy(ServerSide):
         def send(self, task, context):
             if where == "send":
                 context.keep(seen=task.client)
@@ -218,7 +218,7 @@ def test_a_server_half_cannot_keep_anything_while_the_order_is_by_arrival(where)
 
 
 def test_what_a_server_half_forgets_stays_forgotten() -> None:
-    class Brief(ServerHalf):
+    class Brief(ServerSide):
         def conclude(self, state, context):
             if context.round == 1:
                 context.keep(note=1)
@@ -250,7 +250,7 @@ def test_gradients_are_not_looked_at_for_hooks_that_do_not_ask() -> None:
 
 
 def test_a_gradient_hook_sees_the_start_of_its_own_local_training() -> None:
-    class Pull(ClientHalf):
+    class Pull(ClientSide):
         def gradient(self, gradient, weights, context):
             gradient += np.float32(2.0) * (weights - context.start)
 
@@ -283,7 +283,7 @@ def test_a_hook_may_ask_for_the_received_models_loss() -> None:
 
 
 def test_a_hook_may_change_the_state_after_aggregation() -> None:
-    class Damped(ServerHalf):
+    class Damped(ServerSide):
         def conclude(self, state, context):
             half = np.float32(0.5)
             return replace(state, weights=half * state.weights + half * context.start)
@@ -305,11 +305,11 @@ class Measured(Hook):
 
     value: object
 
-    def server(self) -> ServerHalf:
+    def server(self) -> ServerSide:
         return MeasuredServer(self.value)
 
 
-class MeasuredServer(ServerHalf):
+class MeasuredServer(ServerSide):
     def __init__(self, value: object) -> None:
         self.value = value
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from layers.logic import ClientHalf, Hook, LogicError, Selector, ServerHalf, Training, run_round
+from layers.logic import ClientSide, Hook, LogicError, Selector, ServerSide, Training, run_round
 from layers.logic.aggregators.mean import Mean
 from layers.logic.algorithms.scaffold.hook import Scaffold
 from layers.logic.core.mask import Mask
@@ -103,19 +103,19 @@ class Whole(Hook):
 
     encodes_update = True
 
-    def server(self) -> ServerHalf:
+    def server(self) -> ServerSide:
         return _WholeServer()
 
-    def client(self) -> ClientHalf:
+    def client(self) -> ClientSide:
         return _WholeClient()
 
 
-class _WholeServer(ServerHalf):
+class _WholeServer(ServerSide):
     def receive(self, update, context):
         return replace(update, delta=context.slot["whole"])
 
 
-class _WholeClient(ClientHalf):
+class _WholeClient(ClientSide):
     def send(self, update, context):
         context.slot["whole"] = update.delta + np.float32(1)
         return replace(update, delta=np.zeros(0, np.float32))

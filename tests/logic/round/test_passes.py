@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from layers.logic import (
-    ClientHalf,
     ClientLedger,
     ClientLost,
+    ClientSide,
     ClientState,
     Hook,
     LogicError,
@@ -42,7 +42,7 @@ class Again(Selector):
         return Plan(self.lanes, passes=self.passes)
 
 
-class Rounding(ClientHalf):
+class Rounding(ClientSide):
     """Error feedback: what rounding takes away is added to the next update."""
 
     def send(self, update, context) -> Update:
@@ -54,7 +54,7 @@ class Rounding(ClientHalf):
 
 @dataclass(frozen=True)
 class Rounded(Hook):
-    def client(self) -> ClientHalf:
+    def client(self) -> ClientSide:
         return Rounding()
 
 

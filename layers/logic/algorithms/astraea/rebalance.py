@@ -12,7 +12,7 @@ from layers.logic.algorithms.astraea.ratios import ratios
 from layers.logic.algorithms.astraea.selector import check_above
 from layers.logic.algorithms.mediators.histograms import reported_histograms
 from layers.logic.core.engine import ArrayData, Data
-from layers.logic.core.hook import ClientHalf, Context, Hook, ServerHalf
+from layers.logic.core.hook import ClientSide, Context, Hook, ServerSide
 from layers.logic.core.messages import Task
 from layers.logic.core.parts import Parts
 from layers.logic.errors import LogicError, Rejected
@@ -71,16 +71,16 @@ class Rebalance(Hook):
                 "does, such as astraea"
             )
 
-    def server(self) -> ServerHalf:
+    def server(self) -> ServerSide:
         """Return the half that sends the ratios."""
         return _Sending(self.above)
 
-    def client(self) -> ClientHalf:
+    def client(self) -> ClientSide:
         """Return the half that adds and drops samples."""
         return _Taking(self._augmentation if self.augment else None)
 
 
-class _Sending(ServerHalf):
+class _Sending(ServerSide):
     def __init__(self, above: float) -> None:
         self._above = above
         self._ratios: np.ndarray | None = None
@@ -105,7 +105,7 @@ class _Sending(ServerHalf):
         return self._ratios
 
 
-class _Taking(ClientHalf):
+class _Taking(ClientSide):
     def __init__(self, augmentation: Augmentation | None) -> None:
         self._augmentation = augmentation
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from layers.logic.core.hook import Context, Hook, ServerHalf
+from layers.logic.core.hook import Context, Hook, ServerSide
 from layers.logic.core.messages import Task, Training, Update
 from layers.logic.errors import LogicError
 from layers.logic.numeric.norm import norm
@@ -36,13 +36,13 @@ class Divergence(Hook):
         if not 0 < self.held_out < 1:
             raise LogicError(f"held_out must lie between 0 and 1, not {self.held_out}")
 
-    def server(self) -> ServerHalf:
+    def server(self) -> ServerSide:
         """Return the half that trains and compares."""
         return _Comparing()
 
 
-class _Comparing(ServerHalf):
-    """The server's half, for one round; it trains w_aux when the first update has come."""
+class _Comparing(ServerSide):
+    """The server's side, for one round; it trains w_aux when the first update has come."""
 
     def __init__(self) -> None:
         self._training = Training()

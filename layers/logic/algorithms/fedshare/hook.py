@@ -9,7 +9,7 @@ import numpy as np
 
 from layers.logic.core.asset import Asset
 from layers.logic.core.engine import ArrayData, Data
-from layers.logic.core.hook import ClientHalf, Context, Hook, ServerHalf
+from layers.logic.core.hook import ClientSide, Context, Hook, ServerSide
 from layers.logic.core.messages import MOST_SAMPLES
 from layers.logic.core.state import ServerState
 from layers.logic.errors import LogicError
@@ -58,16 +58,16 @@ class FedShare(Hook):
         """The set G."""
         return {ASSET: Asset(self.shared)}
 
-    def server(self) -> ServerHalf:
+    def server(self) -> ServerSide:
         """Return the half that trains the initial model, and knows how many samples are added."""
         return _Giving(self.warm_up, self.part)
 
-    def client(self) -> ClientHalf:
+    def client(self) -> ClientSide:
         """Return the half that adds the shared samples."""
         return _Sharing(self.part)
 
 
-class _Giving(ServerHalf):
+class _Giving(ServerSide):
     def __init__(self, epochs: int, part: float) -> None:
         self._epochs = epochs
         self._part = part
@@ -93,7 +93,7 @@ class _Giving(ServerHalf):
         return samples + _taken(self._part, context.asset_sizes[ASSET])
 
 
-class _Sharing(ClientHalf):
+class _Sharing(ClientSide):
     def __init__(self, part: float) -> None:
         self._part = part
 

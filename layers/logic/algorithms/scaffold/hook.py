@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from layers.logic.core.hook import ClientHalf, Context, Hook, ServerHalf
+from layers.logic.core.hook import ClientSide, Context, Hook, ServerSide
 from layers.logic.core.messages import Task, Update
 from layers.logic.core.parts import Parts
 from layers.logic.core.state import ServerState
@@ -88,7 +88,7 @@ class Scaffold(Hook):
 
     @property
     def changes_update(self) -> bool:
-        """Always false: the client's half makes its variate of the update, and leaves it alone."""
+        """Always false: the client's side makes its variate of the update, and leaves it alone."""
         return False
 
     def check(self, logic: Parts) -> None:
@@ -113,16 +113,16 @@ class Scaffold(Hook):
                 "set dense: true in scaffold if that is meant"
             )
 
-    def server(self) -> ServerHalf:
+    def server(self) -> ServerSide:
         """Return the half that keeps c."""
         return _Server(self.server_learning_rate)
 
-    def client(self) -> ClientHalf:
+    def client(self) -> ClientSide:
         """Return the half that keeps c_i."""
         return _Client(self.option, self.correct)
 
 
-class _Server(ServerHalf):
+class _Server(ServerSide):
     def __init__(self, rate: float) -> None:
         self._rate = np.float32(rate)
         self._changes: np.ndarray | None = None
@@ -229,7 +229,7 @@ def _clients(context: Context) -> int:
     return max(context.clients, int(context.memory.get("clients", 0)))
 
 
-class _Client(ClientHalf):
+class _Client(ClientSide):
     def __init__(self, option: str, correct: str) -> None:
         self._option = option
         self._corrects_step = correct == "step"

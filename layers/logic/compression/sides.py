@@ -1,4 +1,4 @@
-"""The two halves of a hook that sends updates, or the model, through a codec."""
+"""The two sides of hook that sends updates, or the model, through a codec."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import numpy as np
 from layers.logic.compression.codec import Codec, parts_of
 from layers.logic.compression.download import ServerDownload, receive_model
 from layers.logic.compression.upload import receive_encoded, send_encoded
-from layers.logic.core.hook import ClientHalf, Context, ServerHalf
+from layers.logic.core.hook import ClientSide, Context, ServerSide
 from layers.logic.core.messages import Task, Update
 from layers.logic.core.state import ServerState
 
 
-class CodecServerHalf(ServerHalf):
-    """The server's half: it decodes updates, and encodes the changes of the model.
+class CodecServerSide(ServerSide):
+    """The server's side: it decodes updates, and encodes the changes of the model.
 
     Args:
         up: codec of the updates; None leaves them dense.
@@ -62,8 +62,8 @@ class CodecServerHalf(ServerHalf):
         return self._download
 
 
-class CodecClientHalf(ClientHalf):
-    """The client's half: it encodes updates, and brings the client's model up to date.
+class CodecClientSide(ClientSide):
+    """The client's side: it encodes updates, and brings the client's model up to date.
 
     Args:
         up: codec of the updates; None leaves them dense.
