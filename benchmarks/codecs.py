@@ -22,7 +22,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import numpy as np
 
-from layers.logic.compression import Codec, QuantisedCodec, SignCodec, SparseCodec, TernaryCodec
+from layers.logic.compression.codecs import (
+    Codec,
+    QuantisedCodec,
+    SignCodec,
+    SparseCodec,
+    TernaryCodec,
+)
 
 CODECS: dict[str, Codec] = {
     "stc p=0.1": TernaryCodec(0.1),

@@ -41,7 +41,7 @@ from layers.logic import AGGREGATORS, Logic, ServerState, Training, Update
 from layers.logic.core.messages import EMPTY
 from layers.logic.round.fold import Fold
 from layers.logic.round.lane import Lane
-from layers.logic.storage.update_store import UpdateStore
+from layers.logic.storage import UpdateStore
 
 MB = 1_000_000
 SPARE = 16 * MB

@@ -82,7 +82,7 @@ from layers.logic.clock.devices import Fleet as Fleet
 from layers.logic.clock.devices import trained_samples as trained_samples
 from layers.logic.clock.uploads import Channel as Channel
 from layers.logic.clock.uploads import Uploads as Uploads
-from layers.logic.compression.codec import Codec as Codec
+from layers.logic.compression.codecs import Codec as Codec
 from layers.logic.compression.sides import CodecClientSide as CodecClientSide
 from layers.logic.compression.sides import CodecServerSide as CodecServerSide
 from layers.logic.core.aggregator import AGGREGATE as AGGREGATE

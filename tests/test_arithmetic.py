@@ -11,7 +11,7 @@ import pytest
 from layers.arithmetic import cos_sin, exp, log, power, sum_in_order, total
 from layers.logic import RoundReport, Traffic
 from layers.logic.core.report import ClientReport
-from layers.logic.numeric.norm import norm
+from layers.logic.numeric.vectors import norm
 
 # Made by exact divisions, so the same on every machine.
 POINTS = np.arange(1, 20001) / 1024

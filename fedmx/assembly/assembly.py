@@ -13,13 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from fedmx.assembly.asset_file import AssetFile
-from fedmx.assembly.clock import clock_of
-from fedmx.assembly.data import ExperimentData
-from fedmx.assembly.division import Division, held_back_of
-from fedmx.assembly.engine import engine_of, takes_words
-from fedmx.assembly.logic import keeps_places, logic_of, preset_of
-from fedmx.assembly.samples_file import file_of_samples, samples_in
+from fedmx.assembly.assets import AssetFile, file_of_samples, samples_in
+from fedmx.assembly.data import Division, ExperimentData, held_back_of
+from fedmx.assembly.parts import clock_of, engine_of, keeps_places, logic_of, preset_of, takes_words
 from fedmx.assembly.start_file import Start, read_start
 from fedmx.components.text import shown
 from fedmx.errors import ExperimentError
@@ -30,8 +26,8 @@ from layers.compute.data.samples import Samples
 from layers.compute.engines.compute import Compute
 from layers.compute.engines.mxnet.engine import MXNetEngine
 from layers.logic import Logic, Preset, Training
+from layers.logic.client_sizes import ClientSizes
 from layers.logic.clock import VirtualClock
-from layers.logic.population.client_sizes import ClientSizes
 from layers.logic.watch.watcher import Watcher
 
 

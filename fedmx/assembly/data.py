@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -10,8 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from fedmx.assembly.data_checksum import data_sha256
-from fedmx.assembly.division import Division
 from fedmx.components.build import build, resolve
 from fedmx.components.catalogue import CATALOGUE
 from fedmx.errors import ExperimentError
@@ -28,6 +29,9 @@ from layers.compute.data.datasets import (
 from layers.compute.data.datasets.arrays import Arrays
 from layers.compute.data.errors import NormaliseError
 from layers.compute.data.normalise import Normalise, materialise
+from layers.compute.data.partitions import Indices, Labels, Partition, divide
+from layers.compute.data.partitions.held_back import HeldBack, hold_back
+from layers.compute.data.partitions.partition import GroupedRows
 from layers.compute.data.samples import Samples
 from layers.logic.seeds import derive
 
@@ -206,3 +210,96 @@ class ExperimentData:
         vars(self)["test_samples"] = test_samples
         if dataset is not None:
             vars(self)["dataset"] = dataset
+
+
+def data_sha256(data: Dataset | CheckedFederatedData) -> str:
+    """Return the SHA-256 (hex) of a data set as it was loaded, before it is normalised.
+
+    It is over the samples, labels and users of both splits: the dtype, the shape and the bytes. Of
+    data that come client by client it is over the test samples and the clients' sizes.
+    """
+    digest = hashlib.sha256(b"fedmx data 1\n")
+    _add_split(digest, "test", data.test)
+    if isinstance(data, Dataset):
+        _add_split(digest, "train", data.train)
+    else:
+        each = data.sizes
+        digest.update(json.dumps(each if isinstance(each, int) else each.tolist()).encode())
+    return digest.hexdigest()
+
+
+def partition_sha256(rows: GroupedRows) -> str:
+    """Return the SHA-256 (hex) of the rows of each client."""
+    digest = hashlib.sha256(b"fedmx partition 1\n")
+    _add_array(digest, "rows", rows.rows)
+    _add_array(digest, "ends", rows.ends)
+    return digest.hexdigest()
+
+
+def _add_split(digest: Any, split: str, raw: Raw) -> None:
+    _add_array(digest, f"{split}.x", raw.x)
+    _add_array(digest, f"{split}.y", raw.y)
+    if raw.users is not None:
+        _add_array(digest, f"{split}.users", raw.users)
+
+
+def _add_array(digest: Any, name: str, array: np.ndarray) -> None:
+    """Add an array with its name, dtype and shape, little-endian."""
+    plain = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
+    digest.update(f"\n{name} {plain.dtype.str} {plain.shape}\n".encode())
+    digest.update(plain.reshape(-1).view(np.uint8).data)
+
+
+@dataclass(frozen=True)
+class Division:
+    """How an experiment divides a data set among clients.
+
+    Args:
+        partition: the rule.
+        seed: of its draws.
+    """
+
+    partition: Partition
+    seed: int
+
+    @classmethod
+    def of(cls, experiment: Experiment) -> Division:
+        """Return the division of an experiment.
+
+        Raises:
+            ExperimentError: there is no such partition, or its settings are wrong.
+        """
+        partition = build("partition", experiment.compute.partition, CATALOGUE["partitions"])
+        return cls(partition, derive(experiment.seed, "partition"))
+
+    def parts(
+        self, dataset: Dataset, clients: int, rows: Indices | None = None
+    ) -> tuple[Sequence[Indices], Sequence[Indices]]:
+        """Return each client's rows of the training and of the test split; see `divide`."""
+        return divide(dataset, self.partition, clients, self.seed, rows)
+
+
+def held_back_of(
+    labels: Labels, shares: Mapping[str, float], held_out: float, seed: int
+) -> HeldBack:
+    """Return the samples that hooks take out of the training split before it is divided.
+
+    Args:
+        labels: of all training samples, (n,).
+        shares: the share of them that each asset takes, by its name.
+        held_out: the share of them that the server keeps.
+        seed: of the experiment.
+
+    Raises:
+        ExperimentError: hooks leave no sample to the clients.
+    """
+    # The purpose "shared" stays as it is: another one would change the draws.
+    seeds = derive(seed, "shared"), derive(seed, "held-out")
+    held_back = hold_back(labels, shares, held_out, *seeds)
+    if held_back.rest is not None and not len(held_back.rest):
+        taken = ", ".join(f"asset {name} {share:g}" for name, share in shares.items())
+        raise ExperimentError(
+            f"logic: hooks take all of the {len(labels)} training samples "
+            f"({taken or 'no asset'}, held_out {held_out:g}); leave the clients some"
+        )
+    return held_back

@@ -10,8 +10,7 @@ import weakref
 from collections.abc import Collection
 from pathlib import Path
 
-from fedmx.assembly.asset_file import AssetFile
-from fedmx.assembly.samples_file import samples_in
+from fedmx.assembly.assets import AssetFile, samples_in
 from fedmx.client.participant import Participant
 from fedmx.components.text import shown
 from fedmx.errors import FedmxError

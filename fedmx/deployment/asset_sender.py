@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from fedmx.assembly.asset_file import AssetFile
+from fedmx.assembly.assets import AssetFile
 from fedmx.protocol.messages import AnnouncedAsset
 from layers.network import Listener, NotConnected
 

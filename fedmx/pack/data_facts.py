@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fedmx.assembly.assembly import Assembly
-from fedmx.assembly.data_checksum import data_sha256, partition_sha256
+from fedmx.assembly.data import data_sha256, partition_sha256
 from fedmx.pack.manifest import Data
 from layers.compute.data.datasets import Dataset
 from layers.compute.data.partitions.partition import GroupedRows

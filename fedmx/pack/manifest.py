@@ -33,7 +33,7 @@ class Data(_Part):
 
     Attributes:
         name: what messages call the data set.
-        sha256: of the samples and labels as they were loaded; see `fedmx.assembly.data_checksum`.
+        sha256: of the samples and labels as they were loaded; see `fedmx.assembly.data`.
         partition_sha256: of each client's rows; None: the samples come client by client.
         sizes: each client's number of training samples; or one number for all.
         test: the number of test samples.

@@ -14,7 +14,7 @@ from fedmx.server.stop import Stop
 from layers.logic import Aggregator, LogicError, ServerState
 from layers.logic.checks.parts import doubts
 from layers.logic.round.fold import check_by_slices
-from layers.logic.storage.update_store import UpdateStore
+from layers.logic.storage import UpdateStore
 
 log = logging.getLogger("fedmx.server")
 

@@ -31,7 +31,7 @@ from layers.compute.blas import one_blas_thread
 from layers.compute.engines.compute import Compute
 from layers.compute.scores import Scores
 from layers.logic import BrokenModel, Logic, ServerState, run_round
-from layers.logic.storage.update_store import UpdateStore
+from layers.logic.storage import UpdateStore
 
 Scorer: TypeAlias = "Callable[[np.ndarray, np.ndarray, int], Scores | None]"
 """Evaluates weights and buffers on the server's samples with a batch size; or returns None."""

@@ -14,7 +14,7 @@ import numpy as np
 from fedmx.assembly.assembly import Assembly
 from fedmx.client.participant import Participant
 from fedmx.protocol.loopback import carried
-from fedmx.simulation.executors.serial import SerialExecutor
+from fedmx.simulation.executors.executor import SerialExecutor
 from layers.logic import ClientLedger, Population, Selector, Task
 from layers.logic.core.state import ServerState, frozen
 from layers.logic.seeds import derive, generator

@@ -9,7 +9,7 @@ from fedmx.experiment import Experiment
 from fedmx.server.callback import Callback
 from fedmx.server.of_experiment import server_of
 from fedmx.server.server import Server
-from fedmx.simulation.executors.backend import Backend
+from fedmx.simulation.executors.parallel import Backend
 from fedmx.simulation.simulated_clients import SimulatedClients
 from fedmx.simulation.workers import workers_of
 

@@ -14,7 +14,7 @@ from fedmx.server.server import Server
 from fedmx.server.step_back import StepBack, StepsBack
 from fedmx.server.stop import Stop
 from fedmx.simulation.course_clients import CourseClients
-from fedmx.simulation.executors.backend import Backend
+from fedmx.simulation.executors.parallel import Backend
 from fedmx.simulation.workers import workers_of
 
 

@@ -27,8 +27,8 @@ from layers.logic import (
     Verdict,
     offer_of,
 )
+from layers.logic.client_sizes import ClientSizes
 from layers.logic.clock import Clock, ClockEvent, InstantClock, VirtualClock
-from layers.logic.population.client_sizes import ClientSizes
 
 Message = TypeVar("Message")
 

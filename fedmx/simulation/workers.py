@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from fedmx.assembly.assembly import Assembly
-from fedmx.assembly.data_arrays import arrays_of, use_arrays
 from fedmx.server.server import Scorer
-from fedmx.simulation.executors import Executor, ParallelExecutor, SerialExecutor
-from fedmx.simulation.executors.backend import Backend
-from fedmx.simulation.executors.build import backend_of, build_of, require_portable
+from fedmx.simulation.executors.build import backend_of, require_portable
+from fedmx.simulation.executors.executor import Executor, SerialExecutor
+from fedmx.simulation.executors.parallel import Backend, ParallelExecutor
+from fedmx.simulation.executors.worker import arrays_of, build_of, use_arrays
 
 
 @contextmanager

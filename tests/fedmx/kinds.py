@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fedmx import Experiment, Server, simulate
-from fedmx.simulation.executors.backend import Backend
+from fedmx.simulation.executors.parallel import Backend
 
 TREE: dict[str, Any] = {
     "rounds": 3,

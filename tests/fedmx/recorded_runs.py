@@ -9,7 +9,7 @@ from typing import Any
 from fedmx import Assembly, Experiment, RunFolder, recorded, simulate
 from fedmx.run import gather_facts
 from fedmx.run.checkpoint import Keep
-from fedmx.simulation.executors.backend import Backend
+from fedmx.simulation.executors.parallel import Backend
 from tests.fedmx import kinds
 
 TREE: dict[str, Any] = {

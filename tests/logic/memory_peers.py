@@ -31,7 +31,7 @@ from layers.logic import (
 )
 from layers.logic.core.messages import Event
 from layers.logic.core.plan import Plan, Population
-from layers.logic.storage.update_store import UpdateStore
+from layers.logic.storage import UpdateStore
 from tests.logic.quadratic import Quadratic, QuadraticEngine, layout
 
 Forge = Callable[[Update], Iterable[Event]]

@@ -12,7 +12,7 @@ from fedmx.course.course import Course
 from fedmx.course.course_round import CourseRound
 from fedmx.course.errors import CourseError
 from fedmx.simulation.course_clients import CourseClients
-from fedmx.simulation.executors import SerialExecutor
+from fedmx.simulation.executors.executor import SerialExecutor
 from fedmx.simulation.simulate_course import follow
 from tests.network_simulation.experiment import Engine, Experiment, compute, samples_of
 

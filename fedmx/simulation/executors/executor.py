@@ -1,12 +1,23 @@
-"""The interface of a simulation to its executor, which trains for the clients."""
+"""The interface of a simulation to its executor, and the executor that works in this process."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from layers.logic import Answer, ClientLedger, Question, Task, Traffic, Update
+from fedmx.assembly.assembly import Assembly
+from fedmx.client.participant import Participant
+from fedmx.components.user_code import reason_of
+from fedmx.errors import FedmxError
+from fedmx.protocol.loopback import carried
+from fedmx.protocol.messages import CODEC
+from layers.compute.data.samples import Samples
+from layers.compute.engines.compute import Compute
+from layers.compute.engines.mxnet.engine import MXNetEngine
+from layers.logic import Answer, ClientFailed, ClientLedger, Logic, Question, Task, Traffic, Update
+from layers.logic.core.messages import EMPTY
+from layers.network import wire_size
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,3 +68,108 @@ class Executor(Protocol):
         Raises:
             ClientFailed: a client's code failed.
         """
+
+
+class WorkerTraceback(Exception):
+    """The cause of an error that was raised in a worker; its text is the worker's traceback.
+
+    Attributes:
+        place: FILE:LINE of the user's own code where it was raised; empty: not in user code.
+    """
+
+    def __init__(self, traceback: str, place: str) -> None:
+        super().__init__(f"in a worker:\n{traceback}")
+        self.place = place
+
+
+class ExecutorFailed(FedmxError):
+    """The workers cannot do any job; the message says why."""
+
+
+class SerialExecutor:
+    """An executor that trains when a result is waited for, not before.
+
+    Args:
+        logic: the logic of the experiment, equal to the server's.
+        engine: trains for one client after the other.
+        samples_of: returns a client's samples when it trains.
+        assets: the samples that every client was given, by name of the asset; None: none.
+    """
+
+    def __init__(
+        self,
+        logic: Logic,
+        engine: MXNetEngine,
+        samples_of: Callable[[int], Samples],
+        assets: Mapping[str, Samples] | None = None,
+    ) -> None:
+        self._logic = logic
+        self._engine = engine
+        self._samples_of = samples_of
+        self._assets = assets or {}
+        self._weights = EMPTY
+
+    @classmethod
+    def of(cls, assembly: Assembly) -> SerialExecutor:
+        """Return the executor of an experiment."""
+        assets = assembly.asset_samples
+        return cls(assembly.logic, assembly.engine, assembly.samples_of, assets)
+
+    def __enter__(self) -> SerialExecutor:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None: ...
+
+    def submit(self, task: Task, ledger: ClientLedger) -> Work:
+        """Keep a task until its result is waited for."""
+        received, size = self._received(task)
+        return _SerialWork(self, received, ledger, size)
+
+    def ask(self, question: Question, clients: Sequence[int]) -> Sequence[tuple[Answer, Traffic]]:
+        """Ask clients one after the other."""
+        answers = []
+        for client in clients:
+            asked, down_bytes = carried(question)
+            try:
+                reply = self.participant(client, ClientLedger()).answer(asked)
+                answer, up_bytes = carried(reply)
+            except Exception as error:
+                what = f"survey {question.name!r}: {type(error).__name__}: {error}"
+                raise ClientFailed(client, 0, what) from error
+            answers.append((answer, Traffic(down_bytes, up_bytes)))
+        return answers
+
+    def _received(self, task: Task) -> tuple[Task, int]:
+        """Return a task as the client receives it, and its bytes; equal weights are kept once."""
+        last = self._weights
+        if last.shape != task.weights.shape or last.tobytes() != task.weights.tobytes():
+            received, size = carried(task)
+            self._weights = received.weights
+            return received, size
+        size = wire_size(CODEC.encode(task).size)
+        received, _ = carried(replace(task, weights=EMPTY))
+        return replace(received, weights=last), size
+
+    def participant(self, client: int, ledger: ClientLedger) -> Participant:
+        """Return a client that can train or answer."""
+        compute = Compute(self._engine, self._samples_of(client))
+        return Participant(client, self._logic, compute, ledger, assets=self._assets)
+
+
+@dataclass(eq=False)
+class _SerialWork:
+    executor: SerialExecutor
+    task: Task
+    ledger: ClientLedger
+    down_bytes: int
+
+    def result(self) -> TrainResult:
+        client = self.task.client
+        try:
+            participant = self.executor.participant(client, self.ledger)
+            update, size = carried(participant.train(self.task))
+        except Exception as error:
+            raise ClientFailed(client, self.task.round, reason_of(error)) from error
+        return TrainResult(update, size, participant.ledger)
+
+    def cancel(self) -> None: ...

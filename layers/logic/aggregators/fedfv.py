@@ -15,7 +15,7 @@ from layers.logic.core.aggregator import AGGREGATE, Aggregator, Contribution
 from layers.logic.core.messages import Update
 from layers.logic.core.state import Memory, ServerState, frozen
 from layers.logic.errors import LogicError, Rejected
-from layers.logic.numeric.projection import (
+from layers.logic.numeric.vectors import (
     combine,
     inner_product,
     inner_products,

@@ -16,7 +16,7 @@ from layers.logic.core.parts import Parts
 from layers.logic.core.state import ServerState
 from layers.logic.errors import LogicError
 from layers.logic.hooks.fedprox import FedProx
-from layers.logic.numeric.accumulation import accumulation
+from layers.logic.numeric.vectors import accumulation
 
 
 @dataclass

@@ -20,7 +20,7 @@ from layers.logic.aggregators.sums import add_scaled
 from layers.logic.core.aggregator import Aggregator, Contribution
 from layers.logic.core.state import ServerState
 from layers.logic.errors import LogicError
-from layers.logic.numeric.projection import WIDE
+from layers.logic.numeric.vectors import WIDE
 
 ENOUGH = 2.5e-10  # norm of a subgradient at which the sum is within 5e-10 of the least, relatively
 SAME = 1e-12  # an update counts as equal to z within this share of the mean distance

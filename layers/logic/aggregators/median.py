@@ -12,7 +12,7 @@ from layers.logic.core.aggregator import Aggregator, Contribution
 from layers.logic.core.parts import Parts
 from layers.logic.core.state import ServerState
 from layers.logic.errors import LogicError
-from layers.logic.storage.stored_vector import Vector
+from layers.logic.storage import Vector
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from layers.logic.aggregators.sums import add_scaled, stepped
 from layers.logic.core.aggregator import Aggregator, Contribution
 from layers.logic.core.state import ServerState
 from layers.logic.errors import LogicError
-from layers.logic.numeric.norm import norm
+from layers.logic.numeric.vectors import norm
 
 
 @dataclass

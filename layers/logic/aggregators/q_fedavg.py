@@ -13,7 +13,7 @@ from layers.logic.core.aggregator import Aggregator, Contribution
 from layers.logic.core.messages import Update
 from layers.logic.core.state import ServerState
 from layers.logic.errors import LogicError, Rejected
-from layers.logic.numeric.norm import norm
+from layers.logic.numeric.vectors import norm
 
 LEAST_LOSS = 1e-10  # added to every loss, so that its power q - 1 is defined
 

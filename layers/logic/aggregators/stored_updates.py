@@ -10,7 +10,7 @@ import numpy as np
 from layers.logic.aggregators.sums import stepped
 from layers.logic.core.aggregator import Contribution
 from layers.logic.core.state import ServerState
-from layers.logic.storage.stored_vector import StoredVector, Vector
+from layers.logic.storage import StoredVector, Vector
 
 BLOCK = 1 << 12  # values of each update at a time, so that some dozens stay in the cache
 WORK_BYTES = 24 * BLOCK  # what a rule takes for each update while it works on a block, at most

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from layers.logic.core.state import ServerState, frozen
-from layers.logic.storage.stored_vector import Vector
+from layers.logic.storage import Vector
 
 BLOCK = 1 << 16  # values at a time, so that the products stay in the processor's cache
 

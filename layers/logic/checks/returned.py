@@ -18,7 +18,7 @@ from layers.logic.core.hook import ClientSide, Context, ServerSide
 from layers.logic.core.messages import Layout, Task, Update
 from layers.logic.core.state import ServerState
 from layers.logic.errors import LogicError, NotUsable, PartFailed
-from layers.logic.numeric.norm import largest
+from layers.logic.numeric.vectors import largest
 
 NOT_FINITE = "made a model with values that are not finite"
 BROKEN_ADVICE = (

@@ -11,7 +11,7 @@ import numpy as np
 from layers.logic.core.messages import Training, Update
 from layers.logic.core.parts import Parts
 from layers.logic.core.state import ServerState
-from layers.logic.storage.stored_vector import Vector
+from layers.logic.storage import Vector
 
 AGGREGATE = "aggregator"
 """The key of an aggregator's memory in `ServerState.memory`."""

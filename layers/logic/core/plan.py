@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from layers.logic.client_sizes import ClientSizes
 from layers.logic.core.messages import Slot, Training
 from layers.logic.errors import LogicError
-from layers.logic.population.client_sizes import ClientSizes
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from layers.logic.core.hook import MOMENTS, Moment
 from layers.logic.core.messages import EMPTY, Slot, Training
 from layers.logic.errors import LogicError
 from layers.logic.numeric.distances import DISTANCES, uniform
-from layers.logic.numeric.sketch import sketch
+from layers.logic.numeric.vectors import sketch
 from layers.logic.seeds import derive, generator
 
 HOOKS: Mapping[str, Moment] = {f"hooks {moment}": moment for moment in MOMENTS}

@@ -8,7 +8,7 @@ import numpy as np
 
 from layers.logic.core.hook import ClientSide, Context, Hook
 from layers.logic.errors import LogicError
-from layers.logic.numeric.norm import norm
+from layers.logic.numeric.vectors import norm
 
 
 @dataclass(frozen=True)

@@ -11,16 +11,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from layers.logic.compression.codec import parts_of
-from layers.logic.compression.download import receive_model
-from layers.logic.compression.sides import CodecServerSide
-from layers.logic.compression.largest import check_share
-from layers.logic.compression.sparse import SparseCodec, encode_sparse, largest_positions
-from layers.logic.compression.upload import send_payload
+from layers.logic.compression.codecs import (
+    SparseCodec,
+    check_share,
+    encode_sparse,
+    largest_positions,
+    parts_of,
+)
+from layers.logic.compression.sides import CodecServerSide, receive_model, send_payload
 from layers.logic.core.hook import ClientSide, Context, Hook, ServerSide
 from layers.logic.core.messages import Task, Update
 from layers.logic.errors import LogicError
-from layers.logic.numeric.norm import norm
+from layers.logic.numeric.vectors import norm
 
 EVERYTHING = SparseCodec(1.0)  # every value that is not zero; the payload says how many there are
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from layers.logic.compression.codec import Codec
+from layers.logic.compression.codecs import Codec, QuantisedCodec
 from layers.logic.compression.sides import CodecClientSide, CodecServerSide
-from layers.logic.compression.quantised import QuantisedCodec
 from layers.logic.core.hook import ClientSide, Hook, ServerSide
 from layers.logic.errors import LogicError
 

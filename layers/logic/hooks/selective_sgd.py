@@ -12,9 +12,16 @@ from typing import Literal
 
 import numpy as np
 
-from layers.logic.compression.largest import check_share, exactly, kept_of, top
-from layers.logic.compression.sparse import SparseCodec, decode_sparse, encode_sparse
-from layers.logic.compression.upload import PAYLOAD, payload_of, receive_encoded, send_payload
+from layers.logic.compression.codecs import (
+    SparseCodec,
+    check_share,
+    decode_sparse,
+    encode_sparse,
+    exactly,
+    kept_of,
+    top,
+)
+from layers.logic.compression.sides import PAYLOAD, payload_of, receive_encoded, send_payload
 from layers.logic.core.hook import ClientSide, Context, Hook, ServerSide
 from layers.logic.core.messages import EMPTY, Task, Update
 from layers.logic.errors import LogicError

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from layers.logic.compression.codecs import SignCodec
 from layers.logic.compression.sides import CodecClientSide, CodecServerSide
-from layers.logic.compression.signs import SignCodec
 from layers.logic.core.hook import ClientSide, Hook, ServerSide
 
 

@@ -10,11 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from layers.logic.compression.codec import Codec
+from layers.logic.compression.codecs import Codec, SparseCodec, TernaryCodec, check_share
 from layers.logic.compression.sides import CodecClientSide, CodecServerSide
-from layers.logic.compression.largest import check_share
-from layers.logic.compression.sparse import SparseCodec
-from layers.logic.compression.ternary import TernaryCodec
 from layers.logic.core.hook import ClientSide, Hook, ServerSide
 from layers.logic.errors import LogicError
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from layers.logic.compression.codec import Codec
+from layers.logic.compression.codecs import Codec, SparseCodec, check_share
 from layers.logic.compression.sides import CodecClientSide, CodecServerSide
-from layers.logic.compression.largest import check_share
-from layers.logic.compression.sparse import SparseCodec
 from layers.logic.core.hook import ClientSide, Hook, ServerSide
 
 

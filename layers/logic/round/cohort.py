@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from layers.logic.checks.returned import failure, guarded
+from layers.logic.client_sizes import ClientSizes
 from layers.logic.core.messages import Slot
 from layers.logic.core.peers import Peers
 from layers.logic.core.plan import Plan, Population
@@ -16,7 +17,6 @@ from layers.logic.core.selector import SELECT, SURVEY
 from layers.logic.core.state import EXCLUDED, ServerState
 from layers.logic.core.survey import ABOUT_MODEL, Question
 from layers.logic.errors import LogicError
-from layers.logic.population.client_sizes import ClientSizes
 from layers.logic.round.logic import Logic
 from layers.logic.seeds import derive, generator
 from layers.logic.selectors.replacement import replaced

@@ -13,7 +13,7 @@ from layers.logic.core.state import ServerState
 from layers.logic.errors import LogicError
 from layers.logic.round.lane import Lane
 from layers.logic.round.pipeline import ServerPipeline
-from layers.logic.storage.update_store import UpdateStore
+from layers.logic.storage import UpdateStore
 
 
 class Fold:

@@ -11,9 +11,7 @@ import numpy as np
 from layers.logic.core.aggregator import Contribution
 from layers.logic.core.messages import EMPTY, Training, Update
 from layers.logic.core.state import frozen
-from layers.logic.storage.stored_slots import StoredSlots, slots_bytes
-from layers.logic.storage.stored_vector import Vector
-from layers.logic.storage.update_store import UpdateStore
+from layers.logic.storage import StoredSlots, UpdateStore, Vector, slots_bytes
 
 
 @dataclass(eq=False)

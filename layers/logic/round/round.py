@@ -26,7 +26,7 @@ from layers.logic.core.report import RoundReport
 from layers.logic.core.state import ClientState, ServerState
 from layers.logic.core.survey import HOOKS, Answer, Question, answer_survey
 from layers.logic.core.trainer import TRAINER
-from layers.logic.numeric.norm import largest, norm
+from layers.logic.numeric.vectors import largest, norm
 from layers.logic.round.cohort import choose_cohort
 from layers.logic.round.collection import Collection
 from layers.logic.round.conclusion import conclude
@@ -36,7 +36,7 @@ from layers.logic.round.hook_questions import ask_cohort, ask_hooks
 from layers.logic.round.logic import Logic
 from layers.logic.round.offers import OfferBook
 from layers.logic.round.warm_up import warmed_up
-from layers.logic.storage.update_store import UpdateStore
+from layers.logic.storage import UpdateStore
 from layers.logic.watch.watched import seen
 
 NO_ASSETS: Mapping[str, Data] = MappingProxyType({})

@@ -13,7 +13,7 @@ from layers.logic.checks.returned import BROKEN_ADVICE, NOT_FINITE
 from layers.logic.core.messages import MOST_SAMPLES, Offer, Task, Update
 from layers.logic.core.state import ServerState
 from layers.logic.errors import CannotTrain, NotUsable, Rejected
-from layers.logic.numeric.norm import LARGEST, Excess, excess, largest
+from layers.logic.numeric.vectors import LARGEST, Excess, excess, largest
 from layers.logic.round.logic import Logic
 
 MOST = 1e200  # for numbers from clients: no sum of them, weighted by samples, overflows

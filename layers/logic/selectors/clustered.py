@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from layers.logic.aggregators.mean import Mean
+from layers.logic.client_sizes import ClientSizes
 from layers.logic.core.parts import Parts
 from layers.logic.core.plan import Plan, Population
 from layers.logic.core.selector import Selector
 from layers.logic.errors import LogicError
-from layers.logic.population.client_sizes import ClientSizes
 from layers.logic.selectors.plain_mean import check_plain_mean
 from layers.logic.selectors.uniform import check_size, cohort_size
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from layers.logic.population.client_sizes import ClientSizes
+from layers.logic.client_sizes import ClientSizes
 
 SMALL = 10_000
 """Up to so many clients, a draw may take a random number for each of them."""

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from safetensors.numpy import save
 
 from fedmx import Assembly, Experiment, FedmxError, simulate
-from fedmx.assembly.asset_file import AssetFile
-from fedmx.assembly.samples_file import file_of_samples, samples_in
+from fedmx.assembly.assets import AssetFile, file_of_samples, samples_in
 from fedmx.report.records.label_shares import label_shares
 from layers.compute.data.datasets import Raw
 from layers.compute.data.normalise import Normalise, materialise

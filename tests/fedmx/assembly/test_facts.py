@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedmx import Assembly, Experiment
-from fedmx.assembly.data_checksum import data_sha256
+from fedmx.assembly.data import data_sha256
 from layers.compute.data.datasets.arrays import from_arrays
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save
 
-from fedmx.assembly.asset_file import AssetFile
+from fedmx.assembly.assets import AssetFile
 from fedmx.client.asset_receiver import AssetReceiver
 from fedmx.client.client import Client
 from fedmx.client.participant import Participant

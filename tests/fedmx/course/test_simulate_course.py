@@ -15,7 +15,7 @@ from fedmx import Assembly, Experiment, Round, RunFolder, Server, recorded, simu
 from fedmx.course.course import Course
 from fedmx.course.errors import CourseError
 from fedmx.simulation.course_clients import CourseClients
-from fedmx.simulation.executors import SerialExecutor
+from fedmx.simulation.executors.executor import SerialExecutor
 from fedmx.simulation.simulate_course import follow, simulate_course
 from layers.compute.engines.mxnet.engine import MXNetEngine
 from tests.fedmx.deployment.test_deployment_by_hand import samples_of

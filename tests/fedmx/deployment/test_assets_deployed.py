@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from fedmx import Assembly, Round, RunFolder, Server, join, recorded, serve, simulate
-from fedmx.assembly.asset_file import AssetFile
+from fedmx.assembly.assets import AssetFile
 from fedmx.client.asset_receiver import AssetReceiver
 from fedmx.deployment.client_sessions import identity
 from fedmx.protocol.messages import Setup

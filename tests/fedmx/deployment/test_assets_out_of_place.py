@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fedmx import Assembly, Experiment, RemoteClients, Server, join, serve
-from fedmx.assembly.asset_file import AssetFile
+from fedmx.assembly.assets import AssetFile
 from fedmx.deployment.client_sessions import identity
 from fedmx.protocol.messages import (
     CODEC,

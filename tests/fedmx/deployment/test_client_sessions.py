@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedmx.assembly.asset_file import AssetFile
+from fedmx.assembly.assets import AssetFile
 from fedmx.deployment.client_sessions import ClientSessions
 from fedmx.experiment.sections import MOST_VIOLATIONS
 from fedmx.protocol.messages import (

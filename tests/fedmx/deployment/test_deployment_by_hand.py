@@ -16,7 +16,7 @@ from fedmx import Client, Experiment, FedmxError, OwnPart, RemoteClients, Server
 from fedmx.client.client import ServerRefusedError
 from fedmx.deployment.client_sessions import identity
 from fedmx.protocol.messages import CODEC, Setup
-from fedmx.simulation.executors import SerialExecutor
+from fedmx.simulation.executors.executor import SerialExecutor
 from layers.compute.data.samples import Samples
 from layers.compute.engines.compute import Compute
 from layers.compute.engines.mxnet.engine import MXNetEngine

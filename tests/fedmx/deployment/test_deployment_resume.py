@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fedmx import RunFolder, Server, SimulatedClients, recorded
-from fedmx.simulation.executors import SerialExecutor
+from fedmx.simulation.executors.executor import SerialExecutor
 from layers.compute.engines.mxnet.engine import MXNetEngine
 from layers.logic import ClientSide, Context, Hook, Logic, ServerSide, ServerState, Training, Update
 from layers.logic.selectors.uniform import Uniform

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from fedmx import Experiment, ExperimentError, simulate
-from fedmx.simulation.executors.process_backend import ProcessBackend
+from fedmx.simulation.executors.processes import ProcessBackend
 from fedmx.simulation.simulated_clients import SimulatedClients
 from layers.compute.data.datasets.blobs import Blobs
 from layers.logic import ClientFailed
-from layers.logic.population.client_sizes import ClientSizes
+from layers.logic.client_sizes import ClientSizes
 from tests.fedmx.command_line import fedmx
 
 MANY = 2**31 - 1  # the most that an experiment can have: no array of so many fits into the time

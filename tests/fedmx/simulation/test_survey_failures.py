@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fedmx.simulation.executors.serial import SerialExecutor
+from fedmx.simulation.executors.executor import SerialExecutor
 from layers.logic import ClientFailed, Question
 
 

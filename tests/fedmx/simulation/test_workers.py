@@ -16,8 +16,8 @@ import psutil
 import pytest
 
 from fedmx import Experiment, ExperimentError, simulate
-from fedmx.simulation.executors.errors import ExecutorFailed
-from fedmx.simulation.executors.process_backend import ProcessBackend
+from fedmx.simulation.executors.executor import ExecutorFailed
+from fedmx.simulation.executors.processes import ProcessBackend
 from layers.logic import ClientFailed
 from tests.fedmx.command_line import environment, fedmx, hear_ctrl_c
 from tests.fedmx.kinds import ALL, KINDS, TREE, experiment, outcome

@@ -19,16 +19,17 @@ import numpy as np
 import pytest
 
 from fedmx import simulate
-from fedmx.assembly.data_arrays import arrays_of, use_arrays
-from fedmx.simulation.executors.errors import ExecutorFailed
-from fedmx.simulation.executors.memory import shared_arrays
-from fedmx.simulation.executors.memory.reply_files import (
+from fedmx.simulation.executors import shared_memory
+from fedmx.simulation.executors.executor import ExecutorFailed
+from fedmx.simulation.executors.processes import ProcessBackend
+from fedmx.simulation.executors.shared_memory import (
     MAX_KEPT_BYTES,
     MAX_PIPED_BYTES,
     ReplyFiles,
+    SharedArrays,
+    map_arrays,
 )
-from fedmx.simulation.executors.memory.shared_arrays import SharedArrays, map_arrays
-from fedmx.simulation.executors.process_backend import ProcessBackend
+from fedmx.simulation.executors.worker import arrays_of, use_arrays
 from layers.network import Payload
 from tests.fedmx.command_line import environment
 from tests.fedmx.kinds import ALL, KINDS, TREE, experiment, outcome
@@ -162,7 +163,7 @@ def test_the_data_are_in_a_file_without_a_name_where_memory_has_none(
         raise OSError(errno.ENOSYS, "there are no such files")
 
     monkeypatch.setattr(os, "memfd_create", refuse)
-    monkeypatch.setattr(shared_arrays.tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(shared_memory.tempfile, "tempdir", str(tmp_path))
     given = experiment(folder, **KINDS["assets"])
     serial = outcome(given)
     backend = ProcessBackend(1)

@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 
 from fedmx import Experiment, simulate
 from fedmx.protocol.messages import CODEC
-from fedmx.simulation.executors import pool as pools
-from fedmx.simulation.executors.backend import WorkerDied
-from fedmx.simulation.executors.jobs import JOBS, Train
-from fedmx.simulation.executors.memory.shared_memory import Block, SharedMemory, read
-from fedmx.simulation.executors.worker import Worker
+from fedmx.simulation.executors import parallel
+from fedmx.simulation.executors.parallel import WorkerDied
+from fedmx.simulation.executors.shared_memory import Block, SharedMemory, read
+from fedmx.simulation.executors.worker import JOBS, Train, Worker
 from layers.network import wire_size
 
 TREE: dict[str, Any] = {
@@ -121,7 +120,7 @@ def test_any_order_of_replies_and_any_deaths_give_the_same_bits(
 ) -> None:
     backend = MemoryCrew(size, draw.randrange, deaths, depth)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pools, "MIN_QUEUED", queued)  # from how many jobs workers get two at once
+        patch.setattr(parallel, "MIN_QUEUED", queued)  # from how many jobs workers get two at once
         assert outcome(backend) == serial
     assert not backend.shared, "what was shared is given back"
 
@@ -150,7 +149,7 @@ def test_the_model_is_shared_once_a_round() -> None:
 def test_when_many_replies_wait_only_what_is_wanted_is_begun(
     serial: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pools, "MAX_PENDING_BYTES", 0)
+    monkeypatch.setattr(parallel, "MAX_PENDING_BYTES", 0)
     assert outcome(MemoryCrew(2, lambda number: number - 1)) == serial
 
 

@@ -10,11 +10,13 @@ from itertools import pairwise
 import numpy as np
 
 from layers.logic import Rejected
-from layers.logic.compression.codec import Codec
-from layers.logic.compression.quantised import QuantisedCodec
-from layers.logic.compression.signs import SignCodec
-from layers.logic.compression.sparse import SparseCodec
-from layers.logic.compression.ternary import TernaryCodec
+from layers.logic.compression.codecs import (
+    Codec,
+    QuantisedCodec,
+    SignCodec,
+    SparseCodec,
+    TernaryCodec,
+)
 from tests.fuzz.target import Target
 
 LAYOUTS = tuple(

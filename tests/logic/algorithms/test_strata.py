@@ -17,7 +17,7 @@ from layers.logic.algorithms.fedsso.strata import (
     projection,
 )
 from layers.logic.errors import LogicError
-from layers.logic.numeric.sketch import sketch
+from layers.logic.numeric.vectors import sketch
 
 seeds = st.integers(0, 10_000)
 

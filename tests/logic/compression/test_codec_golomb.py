@@ -9,8 +9,14 @@ from hypothesis import strategies as st
 
 from layers.logic import Rejected
 from layers.logic.compression import golomb
-from layers.logic.compression.golomb import bits_per_position, pack, remainder_bits, unpack
-from layers.logic.compression.positions import decode_head, encode_positions
+from layers.logic.compression.golomb import (
+    bits_per_position,
+    decode_head,
+    encode_positions,
+    pack,
+    remainder_bits,
+    unpack,
+)
 from tests.logic.compression.compression_ratio import compression_ratio
 from tests.logic.vector_files import vectors
 

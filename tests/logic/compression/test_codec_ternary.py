@@ -9,8 +9,13 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from layers.logic import LogicError
-from layers.logic.compression.largest import kept_of
-from layers.logic.compression.ternary import TernaryCodec, decode_ternary, encode_ternary, ternarise
+from layers.logic.compression.codecs import (
+    TernaryCodec,
+    decode_ternary,
+    encode_ternary,
+    kept_of,
+    ternarise,
+)
 from tests.logic.compression.codec_cases import VECTORS, parts_in, whole
 from tests.logic.vector_files import CLOSE, vectors
 

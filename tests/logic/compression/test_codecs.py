@@ -11,8 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from layers.logic import LogicError, Rejected
-from layers.logic.compression import QuantisedCodec, SignCodec, SparseCodec, TernaryCodec, parts_of
-from layers.logic.compression.sparse import encode_sparse
+from layers.logic.compression.codecs import (
+    QuantisedCodec,
+    SignCodec,
+    SparseCodec,
+    TernaryCodec,
+    encode_sparse,
+    parts_of,
+)
 from tests.logic.compression.codec_cases import VECTORS, parts_in, whole
 from tests.logic.quadratic import Tensor
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from layers.logic import LogicError
-from layers.logic.compression.sparse import decode_sparse
+from layers.logic.compression.codecs import decode_sparse
 from layers.logic.hooks.dgc import Dgc
 from tests.logic.given_updates import kept, peers_of
 from tests.logic.memory_peers import a_state, run_rounds

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from layers.logic import LogicError, Selector, run_round
-from layers.logic.compression.sparse import decode_sparse
+from layers.logic.compression.codecs import decode_sparse
 from layers.logic.core.plan import Plan
 from layers.logic.hooks.selective_sgd import SelectiveSgd, most_updated
 from layers.logic.selectors.round_robin import RoundRobin

@@ -11,9 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from layers.logic import LogicError
-from layers.logic.numeric.knapsack import Choice, Table, solve_exact
-from layers.logic.numeric.knapsack.choice import worth_taking
-from layers.logic.numeric.knapsack.table import cells_down, cells_up
+from layers.logic.numeric.knapsack import (
+    Choice,
+    Table,
+    cells_down,
+    cells_up,
+    solve_exact,
+    worth_taking,
+)
 from tests.logic.vector_files import vectors
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from layers.logic import Population
-from layers.logic.population.client_sizes import ClientSizes
+from layers.logic.client_sizes import ClientSizes
 
 MANY = 10**12  # no memory holds one number for each
 

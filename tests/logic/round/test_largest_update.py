@@ -20,7 +20,7 @@ from layers.logic.hooks.gradient_reply import GradientReply
 from layers.logic.hooks.quantise import Quantise
 from layers.logic.hooks.stc import Stc
 from layers.logic.hooks.top_k import TopK
-from layers.logic.numeric.norm import distance, excess, norm
+from layers.logic.numeric.vectors import distance, excess, norm
 from tests.logic.memory_peers import MemoryPeers, a_logic, a_state, alone, lying, same_bits
 from tests.logic.quadratic import bowls
 

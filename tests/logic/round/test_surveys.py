@@ -12,7 +12,7 @@ from layers.logic.core import survey
 from layers.logic.core.plan import single_lanes
 from layers.logic.core.state import ServerState
 from layers.logic.core.survey import answer_survey
-from layers.logic.numeric.sketch import sketch
+from layers.logic.numeric.vectors import sketch
 from tests.logic.memory_peers import MemoryPeers, a_logic, a_state, run_rounds
 from tests.logic.quadratic import QuadraticEngine, bowl
 

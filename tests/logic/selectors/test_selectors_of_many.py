@@ -13,7 +13,7 @@ from layers.logic.aggregators.mean import Mean
 from layers.logic.algorithms.astraea.selector import Astraea
 from layers.logic.algorithms.fedaim.selector import FedAimSplit
 from layers.logic.algorithms.fedsso.selector import STEPS_BYTES, FedSSO
-from layers.logic.population.client_sizes import ClientSizes
+from layers.logic.client_sizes import ClientSizes
 from layers.logic.seeds import generator
 from layers.logic.selectors.by_size import BySize
 from layers.logic.selectors.clustered import Clustered

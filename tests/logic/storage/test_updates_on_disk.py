@@ -26,7 +26,7 @@ from layers.logic import (
 )
 from layers.logic.aggregators.stored_updates import BLOCK, WORK_BYTES
 from layers.logic.round.lane import Lane
-from layers.logic.storage.update_store import UpdateStore
+from layers.logic.storage import UpdateStore
 from tests.logic.given_updates import peers_of
 from tests.logic.memory_peers import Fixed, MemoryPeers, a_logic, a_state, run_rounds, same_bits
 from tests.logic.quadratic import bowls

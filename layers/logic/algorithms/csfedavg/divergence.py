@@ -10,7 +10,7 @@ import numpy as np
 from layers.logic.core.hook import Context, Hook, ServerSide
 from layers.logic.core.messages import Task, Training, Update
 from layers.logic.errors import LogicError
-from layers.logic.numeric.norm import norm
+from layers.logic.numeric.vectors import norm
 
 METRIC = "divergence"
 LEAST = float(np.finfo(np.float32).tiny)

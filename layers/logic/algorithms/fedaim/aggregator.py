@@ -18,7 +18,7 @@ from layers.logic.core.aggregator import AGGREGATE, Aggregator, Contribution
 from layers.logic.core.messages import Update
 from layers.logic.core.state import ServerState, frozen
 from layers.logic.errors import LogicError, Rejected
-from layers.logic.numeric.norm import norm
+from layers.logic.numeric.vectors import norm
 
 LEAST_BIAS = 1e-8  # so that a client without bias has a finite weight
 

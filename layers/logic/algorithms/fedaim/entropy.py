@@ -11,7 +11,7 @@ import math
 import numpy as np
 
 from layers.arithmetic import log
-from layers.logic.numeric.norm import BLOCK
+from layers.logic.numeric.vectors import BLOCK
 
 
 def entropy(vector: np.ndarray, bins: int = 10) -> float:

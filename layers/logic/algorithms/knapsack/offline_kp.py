@@ -16,8 +16,7 @@ from layers.logic.core.parts import Parts
 from layers.logic.core.plan import Plan, Population
 from layers.logic.core.selector import Inquiry, PendingOffers, Selector
 from layers.logic.errors import LogicError
-from layers.logic.numeric.knapsack import Table, solve_exact
-from layers.logic.numeric.knapsack.table import cells_down, cells_up
+from layers.logic.numeric.knapsack import Table, cells_down, cells_up, solve_exact
 
 CELLS = 100_000  # of a table; more would cost seconds and gigabytes
 PATIENCE = 0.9  # share of the time that the best set can wait, for what a deployment cannot know

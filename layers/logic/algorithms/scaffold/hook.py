@@ -15,8 +15,7 @@ from layers.logic.core.parts import Parts
 from layers.logic.core.state import ServerState
 from layers.logic.errors import LogicError, Rejected
 from layers.logic.hooks.gradient_reply import GradientReply
-from layers.logic.numeric.accumulation import accumulation
-from layers.logic.numeric.norm import excess
+from layers.logic.numeric.vectors import accumulation, excess
 
 VARIATE = "variate"  # c, on its way down
 CHANGE = "change"  # c_i+ - c_i, on its way up

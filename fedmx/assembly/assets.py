@@ -1,13 +1,11 @@
-"""Training samples as an asset's file, written and read.
-
-The file is in the safetensors format. It holds `x` (n, ...) as the data set stores it, labels `y`
-(n,) in int64, and, where stored values are normalised, float64 `scale`, `mean` and `std` (one
-number, or one per channel). So a client can make the model's inputs from it, whatever its own data
-are, and pixels are sent as bytes. The same samples give the same bytes.
-"""
+"""An asset as the file that is sent to clients, whatever its content."""
 
 from __future__ import annotations
 
+import hashlib
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,12 +13,64 @@ import numpy.typing as npt
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
-from fedmx.assembly.asset_file import AssetFile
 from fedmx.errors import FedmxError
+from fedmx.protocol.messages import AnnouncedAsset
+from fedmx.run.durable import write_durably
 from layers.compute.data.datasets import Raw
 from layers.compute.data.errors import DataError
 from layers.compute.data.normalise import Normalise, materialise
 from layers.compute.data.samples import Samples
+from layers.network import file_wire_size
+
+
+@dataclass(frozen=True)
+class AssetFile:
+    """An asset's file.
+
+    Attributes:
+        name: name of the asset, as a hook declares it.
+        content: content of the file.
+    """
+
+    name: str
+    content: bytes
+
+    @cached_property
+    def sha256(self) -> str:
+        """SHA-256 of the file, in hexadecimal digits."""
+        return hashlib.sha256(self.content).hexdigest()
+
+    @property
+    def size_bytes(self) -> int:
+        """Size of the file in bytes."""
+        return len(self.content)
+
+    @property
+    def announced(self) -> AnnouncedAsset:
+        """Name, digest and size, as the server announces them to clients."""
+        return AnnouncedAsset(self.name, self.sha256, self.size_bytes)
+
+    def wire_bytes(self, client: int) -> int:
+        """Return the bytes that sending it to a client takes on the wire, in both directions."""
+        return file_wire_size(self.announced.file_name(client), self.size_bytes)
+
+    def write(self, path: Path) -> None:
+        """Write the file, completely or not at all, unless it exists already.
+
+        Raises:
+            FedmxError: it cannot be written.
+        """
+        try:
+            if not path.exists() or path.read_bytes() != self.content:
+                path.parent.mkdir(exist_ok=True)
+                write_durably(path, self._fill)
+        except OSError as error:
+            raise FedmxError(
+                f"{path}: the asset cannot be written ({error.strerror}); make room"
+            ) from None
+
+    def _fill(self, path: Path) -> None:
+        path.write_bytes(self.content)
 
 
 def file_of_samples(

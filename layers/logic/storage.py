@@ -1,17 +1,64 @@
-"""The updates of a round that wait: in memory while there is room, or in a nameless file."""
+"""Updates of a round that wait on disk, and the vectors in them, which are read slice by slice."""
 
 from __future__ import annotations
 
 import os
 import tempfile
 import weakref
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeAlias
 
 import numpy as np
 
 from layers.logic.errors import LogicError
-from layers.logic.storage.stored_vector import StoredVector
+
+
+class StoredVector:
+    """An array of n values in a store's file; its room there is free again when it is dropped.
+
+    ``vector[start:stop]`` reads these values, ``np.asarray(vector)`` all of them.
+
+    Attributes:
+        size: n.
+        shape: of the array; slices are of the flat one.
+        dtype: of the values.
+        memory_bytes: memory that may be used to read slices of several vectors side by side.
+    """
+
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        dtype: np.dtype[Any],
+        memory_bytes: int,
+        read: Callable[[int, np.ndarray], None],
+    ) -> None:
+        self.shape = shape
+        self.size = int(np.prod(shape))
+        self.dtype = dtype
+        self.memory_bytes = memory_bytes
+        self._read = read
+
+    def __getitem__(self, part: slice) -> np.ndarray:
+        """Return the values from `part.start` to `part.stop`, read-only (n,)."""
+        start, stop, step = part.indices(self.size)
+        if step != 1:
+            raise IndexError(f"a stored vector is read in whole slices, not every {step}th value")
+        values = np.empty(max(0, stop - start), self.dtype)
+        self._read(start * self.dtype.itemsize, values)
+        values.setflags(write=False)
+        return values
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        """Return the whole array."""
+        whole = self[:].reshape(self.shape)
+        return whole if dtype is None else whole.astype(dtype)
+
+
+Vector: TypeAlias = "np.ndarray | StoredVector"
+"""A vector in memory or on disk; both have a `size` and are read in slices."""
+
 
 PAGE = 4096  # a vector begins at a multiple of it
 
@@ -150,3 +197,67 @@ class UpdateStore:
             f"an update on disk cannot be {what} in {folder}: {error.strerror or error}; make room "
             f"there{'' if self.waiting_bytes else memory}"
         )
+
+
+LEAST_BYTES = 1 << 16  # smaller values stay in memory
+
+Slots: TypeAlias = "Mapping[str, Mapping[str, Any]]"
+
+
+def slots_bytes(slots: Slots) -> int:
+    """Return the bytes of the arrays and byte strings in slots."""
+    return sum(
+        value.nbytes if isinstance(value, np.ndarray) else len(value)
+        for slot in slots.values()
+        for value in slot.values()
+        if isinstance(value, np.ndarray | bytes)
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class StoredSlots:
+    """The slots of one update.
+
+    Attributes:
+        small: the values that stay in memory, by hook and name.
+        large: the others.
+    """
+
+    small: dict[str, dict[str, Any]]
+    large: Mapping[str, Mapping[str, _Stored]]
+
+    @classmethod
+    def of(cls, slots: Slots, store: UpdateStore) -> StoredSlots:
+        """Return the slots, with the large values in `store`."""
+        small: dict[str, dict[str, Any]] = {}
+        large: dict[str, dict[str, _Stored]] = {}
+        for key, slot in slots.items():
+            small[key], large[key] = {}, {}
+            for name, value in slot.items():
+                if isinstance(value, np.ndarray) and value.nbytes >= LEAST_BYTES:
+                    large[key][name] = _Stored(store.put(value), is_bytes=False)
+                elif isinstance(value, bytes) and len(value) >= LEAST_BYTES:
+                    array = np.frombuffer(value, np.uint8)
+                    large[key][name] = _Stored(store.put(array), is_bytes=True)
+                elif isinstance(value, np.ndarray):
+                    small[key][name] = value.copy()  # a view would keep the whole message
+                else:
+                    small[key][name] = value
+        return cls(small, large)
+
+    def loaded(self) -> dict[str, dict[str, Any]]:
+        """Return all slots in memory."""
+        return {
+            key: {**slot, **{name: kept.loaded() for name, kept in self.large[key].items()}}
+            for key, slot in self.small.items()
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class _Stored:
+    vector: StoredVector
+    is_bytes: bool
+
+    def loaded(self) -> np.ndarray | bytes:
+        values = np.asarray(self.vector)
+        return values.tobytes() if self.is_bytes else values

@@ -1,17 +1,80 @@
-"""The exact solver: it keeps the choices that no other choice beats, and cuts them off by bounds.
-
-This is the algorithm of Nemhauser and Ullmann 1969 with the bounds of Dantzig 1957. Items are added
-one by one. A choice among the items so far is kept if no other has both as little weight and as
-much value, and if it can still be completed to at least the value of a known choice.
-"""
+"""The 0/1 knapsack: the items to take within a capacity, solved exactly or by a table."""
 
 from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from layers.arithmetic import total
-from layers.logic.numeric.knapsack.choice import Choice, worth_taking
-from layers.logic.numeric.knapsack.fixed_point import rounded_down, rounded_up, scale_of
+from layers.logic.errors import LogicError
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Some of the items.
+
+    Attributes:
+        items: their places among all items, in ascending order.
+        value: sum of their values, rounded once, so that the same items give the same sum.
+        weight: sum of their weights, rounded once.
+    """
+
+    items: tuple[int, ...] = ()
+    value: float = 0.0
+    weight: float = 0.0
+
+    @classmethod
+    def of(cls, items: Iterable[int], values: np.ndarray, weights: np.ndarray) -> Choice:
+        """Return these items with their sums."""
+        chosen = tuple(sorted(int(item) for item in items))
+        places = list(chosen)
+        return cls(chosen, math.fsum(values[places]), math.fsum(weights[places]))
+
+
+def worth_taking(values: np.ndarray, weights: np.ndarray, capacity: float) -> np.ndarray:
+    """Return the places of the items that a best choice can contain, in ascending order.
+
+    Raises:
+        LogicError: the lengths differ, a weight is negative, or a number is not finite.
+    """
+    if values.shape != weights.shape or values.ndim != 1:
+        raise LogicError(
+            f"a knapsack needs one weight for each value, not {weights.shape} weights for "
+            f"{values.shape} values"
+        )
+    if not (np.isfinite(values).all() and np.isfinite(weights).all() and np.isfinite(capacity)):
+        raise LogicError("a knapsack needs finite values, weights and capacity")
+    if (weights < 0).any():
+        raise LogicError(f"the weights of a knapsack must be 0 or more, not {weights.min()}")
+    return np.flatnonzero((values > 0) & (weights <= capacity))
+
+
+BITS = 61  # of the sum; int64 has room for the sum and one item more
+
+
+def scale_of(total: float) -> int:
+    """Return the exponent of the unit in which `total` is below 2**BITS."""
+    return BITS - int(np.frexp(total)[1])
+
+
+def rounded_up(numbers: np.ndarray, scale: int) -> np.ndarray:
+    """Return the numbers as multiples of 2**-scale, int64, rounded up.
+
+    A number above a 256th of the total is exact. Any other becomes larger by less than 2**-61 of
+    the total.
+    """
+    multiples: np.ndarray = np.ceil(np.ldexp(numbers, scale)).astype(np.int64)
+    return multiples
+
+
+def rounded_down(number: float, scale: int) -> int:
+    """Return the number as a multiple of 2**-scale, rounded down; 2**62 at the most."""
+    with np.errstate(over="ignore"):  # the total may be tiny beside this number
+        return int(min(np.floor(np.ldexp(number, scale)), 2.0**62))
+
 
 SLACK = 1e-9  # added to a bound; more than float64 can be wrong by, so no best choice is cut off
 WORD = 64
@@ -140,3 +203,90 @@ class _Bounds:
         with np.errstate(invalid="ignore"):  # no room is left, and the item weighs nothing
             part = np.where(left > 0, left * self._density[end], 0.0)
         return least, (least + part) * (1 + SLACK), end
+
+
+@dataclass(frozen=True, eq=False)
+class _Row:
+    """A row of the table.
+
+    Attributes:
+        item: the item that it was made for.
+        cells: weight of the item.
+        taken: bits, packed: whether the best choice takes the item, for each capacity from `cells`
+            on.
+        before: the row of the item before.
+    """
+
+    item: int
+    cells: int
+    taken: np.ndarray
+    before: _Row | None
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """V[T][k], the best value for every whole capacity T among the k items so far.
+
+    A table does not change: `with_item` makes another one, with one pass over the cells.
+
+    Attributes:
+        best: float64 (cells + 1,), the best value by capacity.
+        rows: the row of the newest item, which leads to those before; None without items.
+    """
+
+    best: np.ndarray
+    rows: _Row | None = field(default=None, repr=False)
+
+    @classmethod
+    def of(cls, cells: int) -> Table:
+        """Return the table without items for the capacities from 0 to `cells`."""
+        return cls(np.zeros(cells + 1))
+
+    def with_item(self, item: int, value: float, cells: int) -> Table:
+        """Return the table with one item more.
+
+        Of choices of equal value it keeps the one with the newer item.
+
+        Args:
+            item: its number, which `choose` gives back.
+            value: of the item; one without value is never taken.
+            cells: weight of the item.
+        """
+        if value <= 0 or cells >= self.best.size:
+            return self
+        with_it = self.best[: self.best.size - cells] + value
+        taken = with_it >= self.best[cells:]
+        if not taken.any():
+            return self
+        best = self.best.copy()
+        best[cells:][taken] = with_it[taken]
+        return Table(best, _Row(item, cells, np.packbits(taken), self.rows))
+
+    def value(self, capacity: int) -> float:
+        """Return the value of the best choice within a capacity in cells."""
+        return float(self.best[min(capacity, self.best.size - 1)]) if capacity >= 0 else 0.0
+
+    def choose(self, capacity: int) -> tuple[int, ...]:
+        """Return the items of the lightest best choice, in ascending order."""
+        if capacity < 0:
+            return ()
+        room = min(capacity, self.best.size - 1)
+        left = int(np.searchsorted(self.best[: room + 1], self.best[room]))
+        items, row = [], self.rows
+        while row is not None:
+            place = left - row.cells
+            if place >= 0 and row.taken[place >> 3] >> (7 - (place & 7)) & 1:
+                items.append(row.item)
+                left = place
+            row = row.before
+        return tuple(sorted(items))
+
+
+def cells_up(weight: float, resolution: float) -> int:
+    """Return the weight in cells, rounded up: a choice that fits in cells also fits in seconds."""
+    return int(np.ceil(weight / resolution))
+
+
+def cells_down(capacity: float, resolution: float) -> int:
+    """Return the capacity in cells, rounded down."""
+    return int(np.floor(capacity / resolution))

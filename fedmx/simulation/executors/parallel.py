@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
+import heapq
 import logging
 from collections import deque
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import chain, pairwise
-from typing import Any
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
 from fedmx.protocol.messages import CODEC
-from fedmx.simulation.executors.backend import Backend, Part, WorkerDied
-from fedmx.simulation.executors.errors import ExecutorFailed, WorkerTraceback
-from fedmx.simulation.executors.executor import TrainResult, Work
-from fedmx.simulation.executors.job_queue import Job, JobQueue
-from fedmx.simulation.executors.jobs import (
+from fedmx.simulation.executors.executor import ExecutorFailed, TrainResult, Work, WorkerTraceback
+from fedmx.simulation.executors.worker import (
     JOBS,
     Answers,
     AskClients,
@@ -27,11 +25,182 @@ from fedmx.simulation.executors.jobs import (
     Train,
     TrainedUpdate,
 )
-from fedmx.simulation.executors.shared_buffers import Shared, SharedBuffers
 from layers.compute.scores import Scores
 from layers.logic import Answer, ClientFailed, ClientLedger, Question, Task, Traffic
 from layers.logic.clock.devices import trained_samples
 from layers.network import Payload, wire_size
+
+Part: TypeAlias = "bytes | Any"
+"""Bytes that are sent with a job, or the handle that `Backend.share` returned for them."""
+
+
+@dataclass(frozen=True)
+class WorkerDied:
+    """A worker has died, and a new one has replaced it.
+
+    Attributes:
+        who: the worker, with its process id if that is known.
+        how: how it ended, as far as that is known.
+    """
+
+    who: str
+    how: str
+
+
+class Backend(Protocol):
+    """Numbered workers, each of which does one job at a time.
+
+    Attributes:
+        depth: number of jobs that a worker may have been given without a reply.
+    """
+
+    depth: int
+
+    @property
+    def size(self) -> int:
+        """Number of workers, which are 0 to `size` - 1."""
+
+    def open(self, build: bytes, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Let every worker, and each replacement of a dead one, make an experiment's parts.
+
+        Args:
+            build: the encoded `Build`.
+            arrays: the experiment's data.
+
+        Returns:
+            The same arrays, read-only, in the memory that the workers of this machine use as well.
+
+        Raises:
+            ExecutorFailed: there is no room for the arrays.
+        """
+
+    def ready(self, worker: int) -> bool:
+        """Return whether a worker without a job could take one now."""
+
+    def share(self, data: memoryview) -> Any:
+        """Store bytes where every worker can read them; return a handle to them."""
+
+    def holds(self, shared: Any, data: memoryview) -> bool:
+        """Return whether the shared bytes are equal to these."""
+
+    def release(self, shared: Any) -> None:
+        """Release shared bytes."""
+
+    def submit(self, worker: int, parts: Sequence[Part]) -> None:
+        """Give a worker a job, and another one in advance; replies come in the same order.
+
+        If it cannot take the job, `wait` returns `WorkerDied`, once for all of its jobs.
+        """
+
+    def wait(self) -> tuple[int, bytes | WorkerDied | None]:
+        """Wait until a worker replies, dies or becomes ready (None); return its number and that.
+
+        Raises:
+            ExecutorFailed: workers die as soon as they start.
+        """
+
+    def poll(self) -> tuple[int, bytes | WorkerDied | None] | None:
+        """Return what `wait` would return now; None: it would have to wait."""
+
+    def close(self) -> None:
+        """End all workers, whatever they are doing."""
+
+
+MAX_RECENT = 4  # shared buffers that are kept for later jobs
+
+
+@dataclass(eq=False)
+class Shared:
+    """Shared bytes that several jobs may refer to."""
+
+    handle: Any
+    size: int
+    users: int = 0
+
+
+@dataclass(eq=False)
+class SharedBuffers:
+    """The shared buffers: equal bytes are shared once, while a job needs them or may need them."""
+
+    backend: Backend
+    recent: deque[Shared] = field(default_factory=deque)
+
+    def share(self, data: memoryview) -> Shared:
+        """Return shared bytes, compared by content, since arrays may change in place."""
+        for shared in self.recent:
+            if shared.size == data.nbytes and self.backend.holds(shared.handle, data):
+                self.recent.remove(shared)
+                break
+        else:
+            shared = Shared(self.backend.share(data), data.nbytes, users=1)  # one user is `recent`
+        self.recent.append(shared)
+        shared.users += 1
+        if len(self.recent) > MAX_RECENT:
+            self.release(self.recent.popleft())
+        return shared
+
+    def clear(self) -> None:
+        """Release the buffers that are kept for later jobs."""
+        while self.recent:
+            self.release(self.recent.pop())
+
+    def release(self, shared: Shared) -> None:
+        """Remove one user of shared bytes; release them after the last one."""
+        shared.users -= 1
+        if not shared.users:
+            self.backend.release(shared.handle)
+
+
+@dataclass(eq=False)
+class Job:
+    """One job: its name, its estimated cost, and its reply."""
+
+    name: str
+    cost: float
+    parts: Sequence[Part]
+    shared: list[Shared]
+    deaths: int = 0
+    cancelled: bool = False
+    reply: bytes | None = None
+    client: int | None = None
+    round: int = 0
+
+
+class JobQueue:
+    """The jobs that no worker has yet."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[float, int, Job]] = []  # with a number: of equal costs the first
+        self._jobs: set[Job] = set()
+        self._added = 0
+
+    def __len__(self) -> int:
+        return len(self._jobs)
+
+    def __iter__(self) -> Iterator[Job]:
+        return iter([job for _, _, job in self._heap if job in self._jobs])
+
+    def __contains__(self, job: Job) -> bool:
+        return job in self._jobs
+
+    def add(self, job: Job) -> None:
+        """Add a job."""
+        self._added += 1
+        self._jobs.add(job)
+        heapq.heappush(self._heap, (-job.cost, self._added, job))
+
+    def remove(self, job: Job) -> None:
+        """Remove a job; its place in the heap stays until it is at the top."""
+        self._jobs.remove(job)
+        if not self._jobs:
+            self._heap.clear()
+
+    def most_expensive(self) -> Job:
+        """Return the most expensive job, without removing it."""
+        while self._heap[0][2] not in self._jobs:
+            heapq.heappop(self._heap)
+        return self._heap[0][2]
+
 
 log = logging.getLogger("fedmx.executors")
 

@@ -8,6 +8,7 @@ import logging
 import os
 import signal
 import socket
+import sys
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,8 +17,9 @@ from typing import Any
 import numpy as np
 
 from fedmx.errors import FedmxError
-from fedmx.simulation.executors.backend import Part, WorkerDied
-from fedmx.simulation.executors.errors import ExecutorFailed
+from fedmx.simulation.executors.executor import ExecutorFailed
+from fedmx.simulation.executors.parallel import Part, WorkerDied
+from fedmx.simulation.executors.processes import no_breakpoint
 from layers.compute.bits import NUMPYS_NOTICE, PORTABLE_ENVIRONMENT, is_portable
 
 log = logging.getLogger("fedmx.executors")
@@ -137,7 +139,7 @@ class RayBackend:
     # --- inside ------------------------------------------------------------------------------
 
     def _start(self) -> Any:
-        from fedmx.simulation.executors.ray_actor import Actor
+        from fedmx.simulation.executors.ray_actors import Actor
 
         options = {
             "num_cpus": 1,
@@ -229,3 +231,28 @@ def _error_line(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     relevant = [line for line in lines if "Error:" in line or "node" in line.lower()]
     return (relevant or lines or [type(error).__name__])[-1][:300]
+
+
+class Actor:
+    """One worker, on the node where Ray gave it a core.
+
+    Args:
+        folder: the working directory of the simulation; used on this node if it exists.
+    """
+
+    def __init__(self, folder: str) -> None:
+        from fedmx.simulation.executors.worker import Worker  # MXNet takes two seconds
+
+        sys.breakpointhook = no_breakpoint
+        if os.path.isdir(folder):
+            os.chdir(folder)
+        self._worker = Worker()
+
+    def open(self, build: bytes, *arrays: np.ndarray) -> str:
+        """Make an experiment's parts of the data; return the name of this worker for messages."""
+        self._worker.open(build, arrays)
+        return f"worker process {os.getpid()} on {socket.gethostname()}"
+
+    def do(self, *parts: bytes) -> bytes:
+        """Do one job."""
+        return bytes(self._worker.do(parts))

@@ -1,0 +1,221 @@
+"""Flat vectors: norms, projections, sketches; the same bits for any number of threads.
+
+Projection is that of conflicting gradients (FedFV: Wang et al. 2021, algorithm 2). A projected
+gradient is a sum of the given gradients, p = sum_j c_j g_j. All inner products are computed once,
+the projections change only the coefficients c, and one last pass makes the vector.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from layers.arithmetic import total
+from layers.logic.errors import LogicError
+from layers.logic.seeds import generator
+from layers.logic.storage import Vector
+
+LARGEST = float(np.finfo(np.float32).max)
+BLOCK = 1 << 14  # values at a time, so that their squares stay in the processor's cache
+
+
+def norm(vector: Vector) -> float:
+    """Return the Euclidean norm of a float32 (d,) vector, summed in float64.
+
+    `numpy.linalg.norm` leaves the sum to BLAS, which splits it among its threads; and in float32
+    the squares of large values overflow.
+    """
+    return distance(vector, None)
+
+
+def distance(vector: Vector, other: np.ndarray | None) -> float:
+    """Return the norm of ``vector - other``, both float32 (d,), summed in float64; None is zero."""
+    squares = 0.0
+    for start in range(0, vector.size, BLOCK):
+        part = vector[start : start + BLOCK].astype(np.float64)
+        if other is not None:
+            part -= other[start : start + BLOCK]
+        np.multiply(part, part, out=part)
+        squares += total(part)
+    return math.sqrt(squares)
+
+
+def largest(vector: np.ndarray) -> float:
+    """Return the largest absolute value, or inf or NaN if there is one, without a copy."""
+    with np.errstate(invalid="ignore"):
+        return max(abs(float(vector.min(initial=0))), abs(float(vector.max(initial=0))))
+
+
+class Excess(NamedTuple):
+    """A norm that is above its bound.
+
+    Attributes:
+        norm: the norm.
+        bound: the bound.
+    """
+
+    norm: float
+    bound: float
+
+
+def excess(
+    vector: np.ndarray,
+    like: np.ndarray,
+    most: float | None,
+    *,
+    since: np.ndarray | None = None,
+    peak: float | None = None,
+    like_peak: float | None = None,
+) -> Excess | None:
+    """Return the norm of a vector if it is more than `most` times that of `like` plus 1.
+
+    No norm is computed where the largest absolute values show that it is not: the norm of d values
+    is at most sqrt(d) times the largest of them, and at least the largest.
+
+    Args:
+        vector: float32 (d,), finite.
+        like: float32 (any,), finite, to whose norm it is compared.
+        most: the factor, above 0; None: there is no bound. A norm must also be a float32 number.
+        since: float32 (d,), finite, which is first subtracted from the vector; None: nothing is.
+        peak: `largest` of the vector; None: it is not known yet.
+        like_peak: `largest` of `like`; None: it is not known yet.
+    """
+    if most is None:
+        return None
+    peak = largest(vector) if peak is None else peak
+    like_peak = largest(like) if like_peak is None else like_peak
+    if since is not None:
+        peak += like_peak if since is like else largest(since)
+    reach = peak * math.sqrt(vector.size)
+    if reach <= min(most * (like_peak + 1), LARGEST):
+        return None
+    bound = min(most * (norm(like) + 1), LARGEST)
+    found = distance(vector, since)
+    return Excess(found, bound) if found > bound else None
+
+
+NARROW = 1 << 12  # values at a time of each of up to 20 vectors
+WIDE = 1 << 14  # values at a time of two vectors and a sum
+
+
+def inner_products(vectors: Sequence[np.ndarray]) -> np.ndarray:
+    """Return float64 (m, m), all inner products of m float32 (d,) vectors."""
+    products = np.zeros((len(vectors), len(vectors)))
+    for block in _blocks(vectors):
+        products += block @ block.T
+    return products
+
+
+def projection_order(losses: Sequence[float], alpha: float) -> tuple[list[int], set[int]]:
+    """Return the places of the vectors by ascending loss, and the places of those that are kept.
+
+    Equal losses stay in their order. The share `alpha` with the highest losses is kept as it is: at
+    least one vector, if alpha is not 0.
+    """
+    order = sorted(range(len(losses)), key=lambda i: losses[i])
+    projected = max(0, math.ceil((len(order) - 1) * (1 - alpha) - 1e-9))  # rounding adds no client
+    return order, set(order[projected:]) if alpha > 0 else set()
+
+
+def project(products: np.ndarray, order: Sequence[int], kept: set[int]) -> np.ndarray:
+    """Return float64 (m, m); row i has the coefficients c of the projected vector i.
+
+    Each vector that is not kept is projected in `order` onto the normal plane of every other
+    *original* vector with which its current value conflicts: p -= (p.g_j / ||g_j||^2) g_j where
+    p.g_j < 0.
+    """
+    coefficients = np.eye(len(products))
+    for i, c in enumerate(coefficients):
+        if i in kept:
+            continue
+        for j in order:
+            if j == i or not products[j, j]:  # a zero vector conflicts with no other
+                continue
+            product = float(np.add.reduce(c * products[j]))
+            if product < 0:
+                c[j] -= product / products[j, j]
+    return coefficients
+
+
+def combine(vectors: Sequence[np.ndarray], coefficients: np.ndarray) -> np.ndarray:
+    """Return float64 (r, d): r sums of m float32 (d,) vectors with `coefficients` (r, m)."""
+    sums = np.zeros((len(coefficients), vectors[0].size))
+    scaled = np.empty(WIDE)  # the bits of a matrix product would depend on the number of threads
+    for start in range(0, vectors[0].size, WIDE):
+        part = slice(start, start + WIDE)
+        for vector, column in zip(vectors, coefficients.T, strict=True):
+            piece = vector[part]
+            for row, c in zip(sums, column, strict=True):
+                row[part] += np.multiply(piece, c, out=scaled[: piece.size], dtype=np.float64)
+    return sums
+
+
+def inner_product(one: np.ndarray, other: np.ndarray) -> float:
+    """Return the inner product of two (d,) vectors, summed in float64."""
+    result = 0.0
+    for start in range(0, one.size, NARROW):
+        part = slice(start, start + NARROW)
+        result += float(np.add.reduce(np.multiply(one[part], other[part], dtype=np.float64)))
+    return result
+
+
+def _blocks(vectors: Sequence[np.ndarray]) -> Iterator[np.ndarray]:
+    """Yield float64 (m, at most NARROW) pieces of the vectors; each overwrites the one before."""
+    size = vectors[0].size
+    block = np.empty((len(vectors), min(size, NARROW)))
+    for start in range(0, size, NARROW):
+        part = block[:, : min(NARROW, size - start)]
+        for row, vector in zip(part, vectors, strict=True):
+            row[:] = vector[start : start + NARROW]
+        yield part
+
+
+def sketch(vector: np.ndarray, values: int, seed: int) -> np.ndarray:
+    """Return float32 (values,): each value is added, with a random sign, at a random place.
+
+    Places and signs are the same for all vectors of a length, so that distances between sketches
+    are those between the vectors, with a relative error of about sqrt(2 / values).
+
+    Args:
+        vector: float32 (d,).
+        values: how long the sketch is, at most d.
+        seed: of places and signs; only sketches of one seed can be compared.
+
+    Raises:
+        LogicError: the sketch is longer than the vector.
+    """
+    if values > vector.size:
+        raise LogicError(
+            f"a sketch of {values} values of a vector of {vector.size}; ask for fewer values"
+        )
+    rng = generator(seed, "sketch", vector.size, values)
+    places = rng.integers(values, size=vector.size)
+    signs = rng.integers(2, size=vector.size) * 2 - 1
+    return np.bincount(places, signs * vector, minlength=values).astype(np.float32)
+
+
+def accumulation(steps: int, learning_rate: float, momentum: float = 0.0, mu: float = 0.0) -> float:
+    """Return ||a||_1, where local training makes w_t - w = eta sum_s a_s g_s of its gradients.
+
+    ========================  ===================================================
+    plain SGD                 tau
+    momentum rho              [tau - rho (1 - rho^tau) / (1 - rho)] / (1 - rho)
+    a proximal term mu        [1 - (1 - eta mu)^tau] / (eta mu)
+    ========================  ===================================================
+
+    Args:
+        steps: tau, 0 or more.
+        learning_rate: eta, the same in all steps.
+        momentum: rho, with a buffer that starts at zero.
+        mu: of FedProx, with eta mu < 1; it cannot be combined with momentum.
+    """
+    if momentum:
+        return (steps - momentum * (1 - momentum**steps) / (1 - momentum)) / (1 - momentum)
+    if mu:
+        return -math.expm1(steps * math.log1p(-learning_rate * mu)) / (
+            learning_rate * mu
+        )  # exact for tiny mu
+    return float(steps)
