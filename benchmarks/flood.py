@@ -171,10 +171,9 @@ class Lines(logging.Handler):
 
 def measure_rounds(folder: Path, clients: int, rounds: int, limit_s: float) -> None:
     from fedmx import RemoteClients, Server
-    from layers.compute.data.samples import Samples
-    from layers.compute.engines.compute import Compute
-    from layers.compute.engines.mxnet.engine import MXNetEngine
-    from layers.compute.engines.mxnet.models.cnn3 import cnn3
+    from layers.compute.data.dataset import Samples
+    from layers.compute.engines.mxnet.engine import Compute, MXNetEngine
+    from layers.compute.engines.mxnet.models import cnn3
     from layers.logic import Logic
     from layers.logic.selectors.uniform import Uniform
 

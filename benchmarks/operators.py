@@ -79,7 +79,7 @@ def _run(stage: str, options: argparse.Namespace) -> str:
 
 def _whole(model: str, steps: int) -> None:
     """Print the lower quartile of the times of a step, and of its graph, in microseconds."""
-    from layers.compute.engines.mxnet.compiled import CompiledStep
+    from layers.compute.engines.mxnet.execution import CompiledStep
 
     graph_s, run = 0.0, CompiledStep.run
 

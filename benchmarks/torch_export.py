@@ -17,7 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from layers.compute.engines.mxnet.export.torch_module import torch_state  # noqa: E402
+from layers.compute.engines.mxnet.to_torch import torch_state  # noqa: E402
 from tests.compute.engines.exported_models import MODELS, trained  # noqa: E402
 
 import torch  # isort: skip  # noqa: E402

@@ -20,11 +20,10 @@ from fedmx.assembly.start_file import Start, read_start
 from fedmx.components.text import shown
 from fedmx.errors import ExperimentError
 from fedmx.experiment import Experiment
+from layers.compute.data.dataset import Samples
 from layers.compute.data.datasets import CheckedFederatedData, Files
 from layers.compute.data.partitions.held_back import HeldBack
-from layers.compute.data.samples import Samples
-from layers.compute.engines.compute import Compute
-from layers.compute.engines.mxnet.engine import MXNetEngine
+from layers.compute.engines.mxnet.engine import Compute, MXNetEngine
 from layers.logic import Logic, Preset, Training
 from layers.logic.client_sizes import ClientSizes
 from layers.logic.clock import VirtualClock

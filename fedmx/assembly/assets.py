@@ -16,10 +16,9 @@ from safetensors.numpy import load, save
 from fedmx.errors import FedmxError
 from fedmx.protocol.messages import AnnouncedAsset
 from fedmx.run.durable import write_durably
+from layers.compute.data.dataset import Normalise, Samples, materialise
 from layers.compute.data.datasets import Raw
-from layers.compute.data.errors import DataError
-from layers.compute.data.normalise import Normalise, materialise
-from layers.compute.data.samples import Samples
+from layers.compute.errors import DataError
 from layers.network import file_wire_size
 
 

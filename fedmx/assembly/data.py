@@ -17,6 +17,7 @@ from fedmx.components.build import build, resolve
 from fedmx.components.catalogue import CATALOGUE
 from fedmx.errors import ExperimentError
 from fedmx.experiment import Experiment
+from layers.compute.data.dataset import Normalise, Samples, materialise
 from layers.compute.data.datasets import (
     CheckedFederatedData,
     DataError,
@@ -27,12 +28,10 @@ from layers.compute.data.datasets import (
     as_dataset,
 )
 from layers.compute.data.datasets.arrays import Arrays
-from layers.compute.data.errors import NormaliseError
-from layers.compute.data.normalise import Normalise, materialise
 from layers.compute.data.partitions import Indices, Labels, Partition, divide
 from layers.compute.data.partitions.held_back import HeldBack, hold_back
 from layers.compute.data.partitions.partition import GroupedRows
-from layers.compute.data.samples import Samples
+from layers.compute.errors import NormaliseError
 from layers.logic.seeds import derive
 
 

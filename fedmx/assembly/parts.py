@@ -17,7 +17,7 @@ from fedmx.experiment import Experiment
 from layers.compute import bits
 from layers.compute.data.partitions.biased import Biased
 from layers.compute.engines.mxnet.engine import MXNetEngine
-from layers.compute.engines.mxnet.models.zoo import ZOOS
+from layers.compute.engines.mxnet.model_zoo import ZOOS
 from layers.logic import Logic, LogicError, Preset, Selector, Training
 from layers.logic.aggregators.mean import Mean
 from layers.logic.algorithms.fedaim.selector import FedAimSplit

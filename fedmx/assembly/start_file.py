@@ -22,7 +22,7 @@ from fedmx.run.checkpoint import METADATA_KEY, read_checkpoint
 from fedmx.run.errors import RunError
 from fedmx.run.folder.run_folder import RunFolder
 from layers.compute.engines.mxnet.engine import MXNetEngine
-from layers.compute.engines.mxnet.vector import Layout
+from layers.compute.engines.mxnet.parameters import Layout
 from layers.compute.errors import ComputeError
 
 Tensors = Mapping[str, NDArray[Any]]
@@ -120,7 +120,7 @@ def _tensors(file: Path, content: bytes, engine: MXNetEngine) -> Tensors:
     except (SafetensorError, ValueError, TypeError, KeyError, AttributeError) as error:
         if file.suffix != ".onnx":
             raise ComputeError(f"is not a safetensors or ONNX file ({error})") from None
-    from layers.compute.engines.mxnet.export.onnx_model import onnx_tensors
+    from layers.compute.engines.mxnet.to_onnx import onnx_tensors
 
     # Besides weights, a graph has constants of its own.
     names = engine.definition.shapes
@@ -189,7 +189,7 @@ def _by_own_names(tensors: Tensors, engine: MXNetEngine) -> dict[str, NDArray[np
 
 def _names_in_file(tensors: Tensors, engine: MXNetEngine) -> dict[str, str]:
     """Return for each name in the file the engine's: the file uses the engine's, or PyTorch's."""
-    from layers.compute.engines.mxnet.export.torch_module import torch_module
+    from layers.compute.engines.mxnet.to_torch import torch_module
 
     own = {name: name for name in engine.definition.shapes}
     try:

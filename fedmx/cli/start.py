@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _check_python() -> None:
     """End the process if this Python is not known to work, or was started without docstrings."""
-    from layers.compute.engines.mxnet.loading.versions import check_docstrings, check_python
+    from layers.compute.engines.mxnet.loading import check_docstrings, check_python
 
     try:
         check_python()

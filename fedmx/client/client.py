@@ -30,9 +30,8 @@ from fedmx.protocol.messages import (
     Ready,
     Setup,
 )
-from layers.compute.bits import OtherInstructionsError
-from layers.compute.blas import one_blas_thread
-from layers.compute.engines.compute import Compute
+from layers.compute.bits import OtherInstructionsError, one_blas_thread
+from layers.compute.engines.mxnet.engine import Compute
 from layers.logic import Logic, Question, Task, Update, Verdict, offer_of
 from layers.network import (
     CertificatesRefused,

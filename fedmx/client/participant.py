@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from layers.compute.data.samples import Samples
-from layers.compute.engines.compute import Compute
+from layers.compute.data.dataset import Samples
+from layers.compute.engines.mxnet.engine import Compute
 from layers.logic import (
     Answer,
     ClientLedger,

@@ -7,8 +7,8 @@ from typing import Any
 
 from layers.compute.data.datasets import DATASETS, FEDERATED
 from layers.compute.data.partitions import PARTITIONS
+from layers.compute.engines.mxnet.model_zoo import ZOOS
 from layers.compute.engines.mxnet.models import MODELS
-from layers.compute.engines.mxnet.models.zoo import ZOOS
 from layers.compute.schedule import SCHEDULES
 from layers.logic import AGGREGATORS, HOOKS, PRESETS, SELECTORS
 from layers.logic.clock import AVAILABILITIES, DEVICES, UPLOADS

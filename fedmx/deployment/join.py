@@ -14,7 +14,7 @@ from fedmx.errors import FedmxError
 from fedmx.experiment import Experiment
 from fedmx.protocol.messages import CODEC, Setup
 from layers.compute.data.datasets import Files
-from layers.compute.engines.compute import Compute
+from layers.compute.engines.mxnet.engine import Compute
 from layers.logic import Logic
 from layers.network import ClientTLS, Connector
 

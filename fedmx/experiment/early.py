@@ -18,10 +18,10 @@ from fedmx.components.component import Component
 from fedmx.components.index import read_index, unknown_name
 from fedmx.errors import ExperimentError
 from fedmx.experiment.sections import ClockSection, ComputeSection, LogicSection
+from layers.compute.data.dataset import Normalise, materialise
 from layers.compute.data.datasets import DATASETS, FEDERATED, Dataset
-from layers.compute.data.errors import DataError, NormaliseError, PartitionError
-from layers.compute.data.normalise import Normalise, materialise
 from layers.compute.data.partitions import PARTITIONS, divide
+from layers.compute.errors import DataError, NormaliseError, PartitionError
 from layers.compute.schedule import SCHEDULES
 from layers.logic import AGGREGATORS, HOOKS, PRESETS, SELECTORS
 from layers.logic.clock import AVAILABILITIES, DEVICES

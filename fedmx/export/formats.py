@@ -32,7 +32,7 @@ def as_onnx(model: TrainedModel, path: Path) -> Exported:
     Raises:
         ComputeError: it has something that ONNX or MXNet's exporter does not have.
     """
-    from layers.compute.engines.mxnet.export.onnx_model import onnx_model
+    from layers.compute.engines.mxnet.to_onnx import onnx_model
 
     return Exported({path: onnx_model(model.definition, model.values, model.notes)})
 
@@ -51,7 +51,7 @@ def as_torch(model: TrainedModel, path: Path) -> Exported:
         ComputeError: it has an operator without a translation.
         FedmxError: the source would replace a user's file, or could not be imported.
     """
-    from layers.compute.engines.mxnet.export.torch_module import torch_state
+    from layers.compute.engines.mxnet.to_torch import torch_state
 
     beside = path.with_suffix(".py")
     check_module_name(path)

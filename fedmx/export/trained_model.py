@@ -18,9 +18,9 @@ from fedmx.errors import ExperimentError
 from fedmx.experiment import Experiment
 from fedmx.run import RunError, RunFolder
 from fedmx.version import __version__
-from layers.compute.data.errors import DataError
-from layers.compute.engines.mxnet.export.graph import Graph
-from layers.compute.engines.mxnet.structure import Definition
+from layers.compute.engines.mxnet.exported_graph import Graph
+from layers.compute.engines.mxnet.parameters import Definition
+from layers.compute.errors import DataError
 
 
 @dataclass(frozen=True)

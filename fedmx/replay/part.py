@@ -14,7 +14,7 @@ from fedmx.replay.recorded_run import RecordedRun
 from fedmx.replay.rerun import rerun
 from fedmx.run import RunError
 from fedmx.server.clients import FollowsCourse
-from layers.compute.blas import one_blas_thread
+from layers.compute.bits import one_blas_thread
 from layers.logic import BrokenModel, ClientReport, TooFewUpdates, run_round
 
 

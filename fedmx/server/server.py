@@ -27,8 +27,8 @@ from fedmx.server.shown import Shown
 from fedmx.server.step_back import StepsBack
 from fedmx.server.stop import Stop, after_last
 from fedmx.server.trial import trains
-from layers.compute.blas import one_blas_thread
-from layers.compute.engines.compute import Compute
+from layers.compute.bits import one_blas_thread
+from layers.compute.engines.mxnet.engine import Compute
 from layers.compute.scores import Scores
 from layers.logic import BrokenModel, Logic, ServerState, run_round
 from layers.logic.storage import UpdateStore

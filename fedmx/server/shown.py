@@ -12,7 +12,7 @@ from fedmx.display.card import card
 from fedmx.display.frame import frame_of, scalars
 from fedmx.report.records.quantities import duration, mebibytes, number, percent
 from fedmx.run import RunFolder, export_weights
-from layers.compute.engines.compute import Compute
+from layers.compute.engines.mxnet.engine import Compute
 from layers.logic import ServerState
 
 if TYPE_CHECKING:

@@ -10,11 +10,16 @@ imported; nothing is imported here.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from layers.compute.errors import ComputeError
+
+if TYPE_CHECKING:
+    from threadpoolctl import ThreadpoolController
 
 NATIVE, PORTABLE = "native", "portable"
 
@@ -93,3 +98,18 @@ def cpu_flags() -> frozenset[str]:
     except OSError:
         return frozenset()
     return frozenset(next((line for line in lines if line.startswith("flags")), "").split())
+
+
+@lru_cache(maxsize=1)
+def _libraries() -> ThreadpoolController:
+    """Return handles on the libraries in this process; finding them takes a millisecond."""
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
+
+
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """Limit numpy's BLAS to one thread, so that the same dot product has the same bits."""
+    with _libraries().limit(limits=1, user_api="blas"):
+        yield

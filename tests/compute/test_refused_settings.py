@@ -7,14 +7,12 @@ from dataclasses import MISSING, fields
 
 import pytest
 
+from layers.compute.data.dataset import Normalise
 from layers.compute.data.datasets import DATASETS
-from layers.compute.data.errors import DataError, PartitionError
-from layers.compute.data.normalise import Normalise
 from layers.compute.data.partitions import PARTITIONS
-from layers.compute.engines.mxnet.loss import LOSSES
-from layers.compute.errors import ComputeError
+from layers.compute.engines.mxnet.training import LOSSES
+from layers.compute.errors import ComputeError, DataError, PartitionError, unknown
 from layers.compute.schedule import SCHEDULES
-from layers.compute.unknown import unknown
 
 TINY = 5e-324
 BELOW_0, BELOW_1, ABOVE_1 = -TINY, math.nextafter(1, 0), math.nextafter(1, 2)

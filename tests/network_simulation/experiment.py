@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from layers.compute.engines.compute import Compute
+from layers.compute.engines.mxnet.engine import Compute
 from layers.compute.scores import Scores
 from layers.logic import Hook, Logic, Question, Training
 from layers.logic.algorithms.scaffold.hook import Scaffold

@@ -12,9 +12,8 @@ from fedmx.components.user_code import reason_of
 from fedmx.errors import FedmxError
 from fedmx.protocol.loopback import carried
 from fedmx.protocol.messages import CODEC
-from layers.compute.data.samples import Samples
-from layers.compute.engines.compute import Compute
-from layers.compute.engines.mxnet.engine import MXNetEngine
+from layers.compute.data.dataset import Samples
+from layers.compute.engines.mxnet.engine import Compute, MXNetEngine
 from layers.logic import Answer, ClientFailed, ClientLedger, Logic, Question, Task, Traffic, Update
 from layers.logic.core.messages import EMPTY
 from layers.network import wire_size

@@ -17,10 +17,10 @@ from fedmx.experiment import Experiment
 from fedmx.protocol.messages import CODEC
 from fedmx.run import state_tree
 from fedmx.simulation.executors.executor import SerialExecutor
-from layers.compute.blas import one_blas_thread
+from layers.compute.bits import one_blas_thread
+from layers.compute.data.dataset import Samples
 from layers.compute.data.datasets import Dataset, Files, Raw
 from layers.compute.data.partitions.partition import GroupedRows
-from layers.compute.data.samples import Samples
 from layers.logic import Answer, ClientLedger, Question, Task, Update
 from layers.network import MessageCodec, Payload, wire_size
 

@@ -1,14 +1,15 @@
-"""A data set: a training and a test split, sample by sample, in the dtype that is stored."""
+"""A data set as it is stored, and its samples as a model takes them."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from layers.compute.data.errors import DataError
+from layers.compute.errors import DataError, NormaliseError
 
 
 @dataclass(frozen=True)
@@ -77,3 +78,136 @@ class Dataset:
                     f"{self.name}: the {split} labels go from {low} to {high}, but {self.classes} "
                     f"classes are numbered 0 to {self.classes - 1}"
                 )
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Inputs `x` of shape (n, ...) and labels `y` of shape (n,), int64, in the same order."""
+
+    x: npt.NDArray[Any]
+    y: npt.NDArray[np.int64]
+
+    def __post_init__(self) -> None:
+        if self.y.ndim != 1 or self.x.ndim < 1 or len(self.x) != len(self.y):
+            raise DataError(
+                f"samples: x of shape {self.x.shape} and y of shape {self.y.shape} do not go "
+                "together; give one label for each row"
+            )
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+
+@dataclass(frozen=True)
+class Normalise:
+    """`(x / scale - mean) / std` in float32.
+
+    The channel is the first axis of a sample. Without settings the values stay the same, but become
+    float32.
+
+    Attributes:
+        scale: brings the stored values to the unit of mean and std; 255 for 8-bit pixels whose mean
+            is published for the range 0 to 1.
+        mean: one number, or one for each channel.
+        std: one number, or one for each channel.
+    """
+
+    scale: float = 1.0
+    mean: float | tuple[float, ...] = 0.0
+    std: float | tuple[float, ...] = 1.0
+
+    def __post_init__(self) -> None:
+        for name in ("mean", "std"):
+            value = getattr(self, name)
+            if isinstance(value, list):
+                object.__setattr__(self, name, tuple(value))
+            if value in ((), []):
+                raise NormaliseError(f"normalise: {name} is empty; give a number per channel")
+        if not math.isfinite(self.scale) or self.scale <= 0:
+            raise NormaliseError(f"normalise: scale must be greater than 0, not {self.scale}")
+        if not all(math.isfinite(mean) for mean in _values(self.mean)):
+            raise NormaliseError(f"normalise: mean must be finite, not {self.mean}")
+        if not all(math.isfinite(std) and std > 0 for std in _values(self.std)):
+            raise NormaliseError(f"normalise: std must be greater than 0, not {self.std}")
+
+    def apply(self, x: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+        """Return a normalised copy of `x` (n, channels, ...), float32 and of the same shape.
+
+        Raises:
+            NormaliseError: mean or std does not have as many values as `x` has channels.
+        """
+        out = np.array(x, dtype=np.float32, order="C")
+        if self.scale != 1.0:
+            out /= np.float32(self.scale)
+        if self.mean != 0.0:
+            out -= self._channels("mean", out)
+        if self.std != 1.0:
+            out /= self._channels("std", out)
+        return out
+
+    def _channels(self, name: str, x: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+        value: float | tuple[float, ...] = getattr(self, name)
+        if not isinstance(value, tuple):
+            return np.asarray(value, dtype=np.float32)
+        channels = x.shape[1] if x.ndim > 1 else 1
+        if len(value) != channels:
+            raise NormaliseError(
+                f"normalise: {name} has {len(value)} values, but a sample of shape {x.shape[1:]} "
+                f"has {channels} channels; give one number, or one per channel"
+            )
+        return np.asarray(value, dtype=np.float32).reshape((-1,) + (1,) * max(x.ndim - 2, 0))
+
+
+def materialise(
+    raw: Raw, indices: npt.NDArray[np.integer[Any]] | None, normalise: Normalise | None
+) -> Samples:
+    """Return the rows `indices` of `raw` (None: all) as a model's inputs and labels.
+
+    Only these rows are converted, so that a population's data stay in their stored dtype. Without
+    `normalise`, floating-point values become float32, and integers (tokens) stay integers.
+
+    Raises:
+        NormaliseError: the values are 8-bit and `normalise` is None: nobody means to train on
+            pixels of 0 to 255. Or `normalise` does not fit the channels.
+    """
+    if normalise is None and raw.x.dtype == np.uint8:
+        raise NormaliseError(
+            f"normalise is not given, and the data are 8-bit values up to {raw.x.max(initial=0)}; "
+            "say how they become numbers, e.g. normalise: {scale: 255, mean: 0.1307, std: 0.3081}, "
+            "or normalise: {scale: 1} to keep them"
+        )
+    x = raw.x if indices is None else raw.x[indices]
+    y = raw.y if indices is None else raw.y[indices]
+    if normalise is not None:
+        return Samples(normalise.apply(x), y)
+    if not np.issubdtype(x.dtype, np.integer):
+        x = x.astype(np.float32, copy=False)
+    return Samples(x, y)
+
+
+def _values(value: float | tuple[float, ...]) -> tuple[float, ...]:
+    return value if isinstance(value, tuple) else (value,)
+
+
+def check_share(share: float, what: str) -> None:
+    """Check that a share is 0 or more and less than 1.
+
+    Raises:
+        DataError: it is not; `what` names the data set.
+    """
+    if not 0 <= share < 1:
+        raise DataError(f"{what}: hold_out must be from 0 to less than 1, not {share}")
+
+
+def held_out(groups: npt.NDArray[np.integer[Any]], share: float) -> npt.NDArray[np.bool_]:
+    """Return which samples, bool (n,), are held out: the last `share` of each group, rounded.
+
+    A group of two or more gives at least one sample and keeps at least one.
+    """
+    held = np.zeros(len(groups), bool)
+    order = np.argsort(groups, kind="stable")
+    _, starts, sizes = np.unique(groups[order], return_index=True, return_counts=True)
+    for start, size in zip(starts, sizes, strict=True):
+        number = min(max(round(share * size), 1), size - 1)
+        held[order[start + size - number : start + size]] = True
+    return held

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
+import hashlib
+import http.client
 import os
-from collections.abc import Sequence
+import re
+import shutil
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, BinaryIO
 
-from layers.compute.data.download import Progress, fetch
-from layers.compute.data.errors import DataError
+from layers.compute.errors import DataError, DownloadError
 
 
 @dataclass(frozen=True)
@@ -99,3 +108,207 @@ def default_cache() -> Path:
         return Path(os.environ["FEDMX_CACHE"])
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "fedmx"
+
+
+Progress = Callable[[str, int, "int | None"], None]
+"""Called with a file's name, its bytes so far, and its bytes in all (None: unknown)."""
+
+_PIECE_BYTES = 1 << 17
+_PART = ".part"
+
+
+def fetch(
+    urls: Sequence[str],
+    path: Path,
+    *,
+    sha256: str,
+    size_bytes: int | None = None,
+    progress: Progress | None = None,
+    rounds: int = 3,
+    pause_s: float = 2.0,
+    timeout_s: float = 30.0,
+) -> Path:
+    """Download `path` from the first of `urls` that gives the right bytes; return `path`.
+
+    What arrives is kept in `path` + ".part", so that a later call goes on from there. Only a
+    complete file whose SHA-256 is `sha256` gets its final name; other bytes are thrown away.
+    The addresses are tried in turn, `rounds` times, with pauses of `pause_s` in between. An
+    address that gave a wrong file is not tried again. If several processes ask for the same file
+    at once, one downloads it and the others wait.
+
+    Raises:
+        DownloadError: no address gave the file, or it cannot be written. The message says what
+            went wrong at each address, and where to put a file that was obtained by other means.
+    """
+    if path.exists():
+        return path
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = _open_part(path)
+    except OSError as error:
+        raise DownloadError(
+            f"{path.name}: cannot write into {path.parent} ({error.strerror}); "
+            "choose another cache folder with FEDMX_CACHE"
+        ) from error
+    problems: dict[str, str] = {}
+    hopeless: set[str] = set()
+    with part:
+        if path.exists():  # Another process was faster.
+            _part_of(path).unlink(missing_ok=True)
+            return path
+        for round_ in range(rounds):
+            untried = [url for url in urls if url not in hopeless]
+            if round_ and untried:
+                time.sleep(pause_s)
+            for url in untried:
+                resumed = part.seek(0, os.SEEK_END) > 0
+                try:
+                    _Transfer(url, part, path, size_bytes, progress, timeout_s).run()
+                    _check(part, sha256)
+                except _WrongFileError as problem:
+                    problems[url] = str(problem)
+                    if not resumed:  # All bytes came from this address: it would send them again.
+                        hopeless.add(url)
+                except _RefusedError as problem:
+                    problems[url] = str(problem)
+                else:
+                    os.fsync(part.fileno())
+                    os.replace(_part_of(path), path)
+                    return path
+        if not os.fstat(part.fileno()).st_size:
+            _part_of(path).unlink(missing_ok=True)
+    reasons = "; ".join(f"{url}: {problem}" for url, problem in problems.items())
+    raise DownloadError(
+        f"{path.name} could not be downloaded ({reasons}); try again, or put {path.name} into "
+        f"{path.parent} by hand"
+    )
+
+
+class _RefusedError(Exception):
+    """An address did not give the file; another one, or the same one later, may give it."""
+
+
+class _WrongFileError(_RefusedError):
+    """An address gave another file."""
+
+
+@dataclass(frozen=True)
+class _Transfer:
+    """One request to one address; what arrives is appended to the part file."""
+
+    url: str
+    part: BinaryIO
+    path: Path
+    size_bytes: int | None
+    progress: Progress | None
+    timeout_s: float
+
+    def run(self) -> None:
+        here = self.part.seek(0, os.SEEK_END)
+        if self.size_bytes is not None and here > self.size_bytes:
+            here = _empty(self.part)
+        if here == self.size_bytes:
+            return
+        try:
+            with self._request(here) as response:
+                self._receive(response, here)
+        except urllib.error.HTTPError as error:
+            if error.code == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
+                # The part file is not the beginning of the file at this address.
+                _empty(self.part)
+            raise _RefusedError(f"HTTP {error.code} {error.reason}") from error
+        except urllib.error.URLError as error:
+            raise _RefusedError(str(error.reason)) from error
+        except (OSError, http.client.HTTPException) as error:
+            raise _RefusedError(str(error) or type(error).__name__) from error
+
+    def _request(self, here: int) -> Any:
+        request = urllib.request.Request(self.url, headers={"User-Agent": "fedmx"})
+        if here:
+            request.add_header("Range", f"bytes={here}-")
+        return urllib.request.urlopen(request, timeout=self.timeout_s)
+
+    def _receive(self, response: Any, here: int) -> None:
+        if response.status == http.HTTPStatus.PARTIAL_CONTENT:
+            total = _total_of_range(response.headers.get("Content-Range", ""), here)
+        else:  # The server does not support ranges: begin again.
+            here = _empty(self.part)
+            length = response.headers.get("Content-Length", "")
+            total = int(length) if length.isdigit() else None
+        if self.size_bytes is not None and total not in (None, self.size_bytes):
+            raise _WrongFileError(f"it has {total} bytes there, not {self.size_bytes}")
+        total = self.size_bytes if total is None else total
+        self._make_room(here, total)
+        while piece := response.read(_PIECE_BYTES):
+            here += len(piece)
+            if total is not None and here > total:
+                _empty(self.part)
+                raise _WrongFileError(f"it has more than its {total} bytes")
+            self._write(piece)
+            if self.progress is not None:
+                self.progress(self.path.name, here, total)
+        if total is not None and here < total:
+            raise _RefusedError(f"the connection ended after {here} of {total} bytes")
+
+    def _make_room(self, here: int, total: int | None) -> None:
+        free = shutil.disk_usage(self.path.parent).free
+        if total is not None and total - here > free:
+            raise DownloadError(
+                f"{self.path.name} needs {total - here} bytes more in {self.path.parent}, which "
+                f"has {free} free; make room or choose another cache folder with FEDMX_CACHE"
+            )
+
+    def _write(self, piece: bytes) -> None:
+        try:
+            rest = memoryview(piece)
+            while rest:  # An unbuffered file may take less than it is given.
+                rest = rest[self.part.write(rest) :]
+        except OSError as error:
+            full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+            remedy = "make room" if full else "check the folder"
+            raise DownloadError(
+                f"{self.path.name}: cannot write into {self.path.parent} ({error.strerror}); "
+                f"{remedy} or choose another cache folder with FEDMX_CACHE"
+            ) from error
+
+
+def _open_part(path: Path) -> BinaryIO:
+    """Open the part file of `path` for appending, unbuffered, and lock it."""
+    while True:
+        part = open(_part_of(path), "a+b", buffering=0)  # noqa: SIM115
+        fcntl.flock(part, fcntl.LOCK_EX)
+        try:
+            if os.path.samestat(os.fstat(part.fileno()), os.stat(_part_of(path))):
+                return part
+        except FileNotFoundError:
+            pass
+        # Another process renamed or removed the file while this one waited for the lock.
+        part.close()
+
+
+def _part_of(path: Path) -> Path:
+    return path.with_name(path.name + _PART)
+
+
+def _empty(part: BinaryIO) -> int:
+    part.truncate(0)
+    return 0
+
+
+def _check(part: BinaryIO, sha256: str) -> None:
+    part.seek(0)
+    digest = hashlib.sha256()
+    while piece := part.read(_PIECE_BYTES):
+        digest.update(piece)
+    if digest.hexdigest() != sha256:
+        _empty(part)
+        raise _WrongFileError(f"its SHA-256 is {digest.hexdigest()}, not {sha256}")
+
+
+def _total_of_range(content_range: str, here: int) -> int | None:
+    match = re.fullmatch(r"bytes (\d+)-\d+/(\d+|\*)", content_range.strip())
+    if match is None or int(match[1]) != here:
+        raise _RefusedError(
+            f"it answered with the range {content_range!r}, not with bytes from {here}"
+        )
+    return None if match[2] == "*" else int(match[2])

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from layers.compute.data.datasets import Dataset, Files, as_dataset, from_arrays
 from layers.compute.data.datasets.arrays import Arrays
-from layers.compute.data.errors import DataError
+from layers.compute.errors import DataError
 
 
 def arrays(**changed: Any) -> dict[str, Any]:

@@ -7,8 +7,8 @@ from typing import Literal
 import numpy as np
 import pytest
 
-from layers.compute.data.errors import PartitionError
 from layers.compute.data.partitions.biased import Biased
+from layers.compute.errors import PartitionError
 from tests.compute.data.splits import balanced, generator, sizes
 
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from layers.compute.data.datasets.cifar10 import Cifar10
-from layers.compute.data.errors import DataError
+from layers.compute.data.datasets.images import Cifar10
 from layers.compute.data.files import Files
+from layers.compute.errors import DataError
 
 SIZE = 30_730_000
 BATCHES = [*(f"data_batch_{number}.bin" for number in range(1, 6)), "test_batch.bin"]

@@ -14,12 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from layers.compute.data.datasets import DATASETS, Dataset, Raw
-from layers.compute.data.datasets.digits import Digits
-from layers.compute.data.datasets.fashion_mnist import FashionMnist
-from layers.compute.data.datasets.mnist import Mnist
-from layers.compute.data.errors import DataError
+from layers.compute.data.datasets.images import Digits, FashionMnist, Mnist, read_idx
 from layers.compute.data.files import Files, default_cache
-from layers.compute.data.formats.idx import read_idx
+from layers.compute.errors import DataError
 
 HEADER = struct.pack(">4I", 0x0803, 2, 3, 3)
 BODY = bytes(range(18))
@@ -145,7 +142,7 @@ def test_a_split_whose_parts_do_not_fit_cannot_be_made() -> None:
 def test_data_are_loaded_without_mxnet() -> None:
     script = (
         "import sys; import layers.compute.data.datasets, layers.compute.data.partitions, "
-        "layers.compute.data.normalise; assert 'mxnet' not in sys.modules; "
+        "layers.compute.data.dataset; assert 'mxnet' not in sys.modules; "
         "assert 'sklearn' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", script], check=True, timeout=60)

@@ -22,10 +22,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from layers.compute.data.datasets.idx_set import IdxSet
-from layers.compute.data.download import fetch
-from layers.compute.data.errors import DataError, DownloadError
-from layers.compute.data.files import Files
+from layers.compute.data.datasets.images import IdxSet
+from layers.compute.data.files import Files, fetch
+from layers.compute.errors import DataError, DownloadError
 
 CONTENT = np.random.default_rng(5).bytes(700_000)
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
@@ -209,7 +208,7 @@ def test_there_is_a_pause_before_the_addresses_are_tried_again(
     site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings, pauses
 ) -> None:
     paused: list[float] = []
-    monkeypatch.setattr("layers.compute.data.download.time.sleep", paused.append)
+    monkeypatch.setattr("layers.compute.data.files.time.sleep", paused.append)
     urls = [site.url("gone.bin"), site.url("lost.bin")]
     with pytest.raises(DownloadError):
         fetch(urls, tmp_path / "file.bin", sha256=SHA256, **settings)
@@ -258,7 +257,7 @@ def test_a_full_disk_is_said_before_anything_is_written(
     site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "layers.compute.data.download.shutil.disk_usage",
+        "layers.compute.data.files.shutil.disk_usage",
         lambda folder: types.SimpleNamespace(free=1000),
     )
     with pytest.raises(DownloadError, match=r"needs 700000 bytes more .* has 1000 free"):
@@ -269,7 +268,7 @@ def test_a_disk_that_fills_up_meanwhile_is_an_error_of_one_line(site: Site, tmp_
     script = (
         "import resource, signal, sys\n"
         "from pathlib import Path\n"
-        "from layers.compute.data.download import fetch\n"
+        "from layers.compute.data.files import fetch\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))\n"
         "try:\n"
@@ -289,7 +288,7 @@ def test_a_disk_that_fills_up_meanwhile_is_an_error_of_one_line(site: Site, tmp_
 
 def fetching_process(site: Site, path: Path) -> subprocess.Popen[bytes]:
     script = (
-        "import sys; from pathlib import Path; from layers.compute.data.download import fetch; "
+        "import sys; from pathlib import Path; from layers.compute.data.files import fetch; "
         f"fetch([{site.url()!r}], Path(sys.argv[1]), sha256={SHA256!r})"
     )
     return subprocess.Popen([sys.executable, "-c", script, str(path)])
@@ -396,7 +395,7 @@ def test_without_leave_to_download_the_error_names_the_folders(
 def test_what_is_fetched_must_be_what_was_published(
     site: Site, images: IdxSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("layers.compute.data.download.time.sleep", lambda seconds: None)
+    monkeypatch.setattr("layers.compute.data.files.time.sleep", lambda seconds: None)
     forged = dataclasses.replace(images, train_y=("0" * 64, images.train_y[1]))
     with pytest.raises(DataError, match="SHA-256"):
         forged.load(Files(cache=tmp_path, root=None))

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from layers.compute.data.datasets.blobs import Blobs
-from layers.compute.data.datasets.federated import CheckedFederatedData, FederatedData
-from layers.compute.data.errors import DataError
+from layers.compute.data.datasets.arrays import CheckedFederatedData, FederatedData
+from layers.compute.data.datasets.synthetic import Blobs
+from layers.compute.errors import DataError
 
 
 def checked(source: Any, clients: int = 4) -> CheckedFederatedData:

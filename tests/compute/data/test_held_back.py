@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 
 from layers.compute.data.datasets import Dataset, Raw
 from layers.compute.data.partitions import divide
-from layers.compute.data.partitions.by_user import ByUser
 from layers.compute.data.partitions.held_back import draw_balanced, hold_back
-from layers.compute.data.partitions.iid import Iid
+from layers.compute.data.partitions.label_free import ByUser, Iid
 
 LABELS = st.lists(st.integers(0, 5), min_size=1, max_size=60).map(lambda y: np.array(y, np.int64))
 SHARES = st.floats(0, 0.6)

@@ -7,10 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from layers.compute.data.dataset import Normalise, Samples, materialise
 from layers.compute.data.datasets import Raw
-from layers.compute.data.errors import DataError, NormaliseError
-from layers.compute.data.normalise import Normalise, materialise
-from layers.compute.data.samples import Samples
+from layers.compute.errors import DataError, NormaliseError
 
 PIXELS = np.arange(2 * 3 * 4 * 4, dtype=np.uint8).reshape(2, 3, 4, 4)
 

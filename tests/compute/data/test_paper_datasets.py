@@ -15,11 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.io import savemat
 
+from layers.compute.data.dataset import held_out
 from layers.compute.data.datasets import DATASETS, Dataset, Files
-from layers.compute.data.datasets.tweet_words import words_of
-from layers.compute.data.errors import DataError
-from layers.compute.data.hold_out import held_out
+from layers.compute.data.datasets.sentiment140 import words_of
 from layers.compute.data.partitions import PARTITIONS, divide
+from layers.compute.errors import DataError
 
 PIXELS = np.arange(5 * 28 * 28).reshape(5, 28, 28).astype(np.uint8)
 

@@ -11,20 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from layers.compute.data.datasets import Files, from_arrays
-from layers.compute.data.datasets.digits import Digits
-from layers.compute.data.datasets.mnist import Mnist
-from layers.compute.data.errors import PartitionError
+from layers.compute.data.datasets.images import Digits, Mnist
 from layers.compute.data.partitions import PARTITIONS, Partition, divide
 from layers.compute.data.partitions.biased import Biased
-from layers.compute.data.partitions.by_user import ByUser
-from layers.compute.data.partitions.dirichlet import Dirichlet
-from layers.compute.data.partitions.iid import Iid
-from layers.compute.data.partitions.label_quantity import LabelQuantity
-from layers.compute.data.partitions.normal_sizes import NormalSizes
-from layers.compute.data.partitions.one_class import OneClass
-from layers.compute.data.partitions.quantity import Quantity
-from layers.compute.data.partitions.shards import Shards
-from layers.compute.data.partitions.shares import fill_up
+from layers.compute.data.partitions.by_label import Dirichlet, LabelQuantity, OneClass, Shards
+from layers.compute.data.partitions.label_free import ByUser, Iid, NormalSizes, Quantity
+from layers.compute.data.partitions.partition import fill_up
+from layers.compute.errors import PartitionError
 from tests.compute.data.splits import balanced, generator, sizes
 from tests.logic.vector_files import vectors
 

@@ -13,7 +13,7 @@ import pytest
 from layers.compute.data import row_store
 from layers.compute.data.datasets import Dataset, Files, from_arrays
 from layers.compute.data.partitions import divide
-from layers.compute.data.partitions.by_user import ByUser
+from layers.compute.data.partitions.label_free import ByUser
 from layers.compute.data.partitions.partition import GroupedRows
 from layers.compute.data.row_store import stored
 

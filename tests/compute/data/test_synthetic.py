@@ -11,7 +11,7 @@ import pytest
 from layers.compute.data.datasets import Files
 from layers.compute.data.datasets.synthetic import Synthetic
 from layers.compute.data.partitions import divide
-from layers.compute.data.partitions.by_user import ByUser
+from layers.compute.data.partitions.label_free import ByUser
 
 
 def test_a_client_is_a_function_of_seed_and_number() -> None:

@@ -10,9 +10,8 @@ from typing import Any
 import mxnet as mx
 import numpy as np
 
+from layers.compute.data.dataset import Normalise, Samples, materialise
 from layers.compute.data.datasets import DATASETS, Files
-from layers.compute.data.normalise import Normalise, materialise
-from layers.compute.data.samples import Samples
 from layers.compute.engines.mxnet.engine import MXNetEngine
 from layers.compute.engines.mxnet.models import build_model
 from layers.compute.engines.mxnet.runtime import one_thread

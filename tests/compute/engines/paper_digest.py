@@ -6,7 +6,7 @@ import hashlib
 
 import numpy as np
 
-from layers.compute.data.samples import Samples
+from layers.compute.data.dataset import Samples
 from layers.compute.engines.mxnet.engine import MXNetEngine
 from layers.compute.engines.mxnet.models import build_model
 from tests.compute.engines.toys import plan

@@ -7,7 +7,7 @@ import threading
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layers.compute.engines.mxnet.graph_cache import GraphCache
+from layers.compute.engines.mxnet.execution import GraphCache
 
 
 @given(st.lists(st.integers(1, 300), min_size=1, max_size=40), st.integers(1, 400))

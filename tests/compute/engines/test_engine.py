@@ -12,10 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mxnet.gluon import nn
 
-from layers.compute.data.samples import Samples
-from layers.compute.engines.compute import Compute
-from layers.compute.engines.mxnet.batches import batches
-from layers.compute.engines.mxnet.engine import MXNetEngine
+from layers.compute.data.dataset import Samples
+from layers.compute.engines.mxnet.engine import Compute, MXNetEngine
+from layers.compute.engines.mxnet.training import batches
 from layers.compute.errors import ComputeError
 from tests.compute.engines.toys import (
     PlainBlock,

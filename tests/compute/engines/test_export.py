@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from layers.compute.engines.mxnet.engine import MXNetEngine
-from layers.compute.engines.mxnet.export.graph import Graph, exported_values
-from layers.compute.engines.mxnet.export.torch_module import torch_module, torch_state
+from layers.compute.engines.mxnet.exported_graph import Graph, exported_values
+from layers.compute.engines.mxnet.to_torch import torch_module, torch_state
 from layers.compute.errors import ComputeError
 from tests.compute.engines import numpy_torch
 from tests.compute.engines.exported_models import MODELS, Trained, trained
@@ -29,7 +29,7 @@ def model(request) -> Trained:
 @pytest.fixture(scope="module")
 def content(model: Trained) -> bytes:
     pytest.importorskip("onnx", reason="needs onnx: pip install 'fedmx[test]'")
-    from layers.compute.engines.mxnet.export.onnx_model import onnx_model
+    from layers.compute.engines.mxnet.to_onnx import onnx_model
 
     return onnx_model(model.engine.definition, model.values, NOTES)
 
@@ -52,7 +52,7 @@ def test_onnxruntime_gives_the_same_outputs(model: Trained, content: bytes) -> N
 def test_an_onnx_file_holds_the_weights_by_the_engines_names(
     model: Trained, content: bytes
 ) -> None:
-    from layers.compute.engines.mxnet.export.onnx_model import onnx_tensors
+    from layers.compute.engines.mxnet.to_onnx import onnx_tensors
 
     found = onnx_tensors(content)
     expected = exported_values(Graph.of(model.engine.definition), model.values)
@@ -72,7 +72,7 @@ def test_an_onnx_file_says_what_it_is_and_can_be_read_by_old_runtimes(content: b
 
 
 def test_the_same_model_gives_the_same_onnx_bytes(model: Trained, content: bytes) -> None:
-    from layers.compute.engines.mxnet.export.onnx_model import onnx_model
+    from layers.compute.engines.mxnet.to_onnx import onnx_model
 
     mx.gluon.nn.Dense(3)  # MXNet counts its layers
     assert onnx_model(model.engine.definition, model.values, NOTES) == content
@@ -191,7 +191,7 @@ def test_an_operator_without_a_translation_is_refused_by_name() -> None:
     with pytest.raises(ComputeError, match=r"operator smooth_l1 has no translation; .* onnx"):
         torch_module(engine.definition)
     pytest.importorskip("onnx", reason="needs onnx")
-    from layers.compute.engines.mxnet.export.onnx_model import onnx_model
+    from layers.compute.engines.mxnet.to_onnx import onnx_model
 
     values = {t.name: engine.weights[t.start : t.stop].reshape(t.shape) for t in engine.layout}
     with pytest.raises(ComputeError, match="smooth_l1") as refused:
@@ -234,7 +234,7 @@ def test_torch_and_onnx_are_imported_only_where_they_are_needed() -> None:
 )
 def test_what_is_no_onnx_file_is_refused(content: bytes) -> None:
     pytest.importorskip("onnx", reason="needs onnx")
-    from layers.compute.engines.mxnet.export.onnx_model import onnx_tensors
+    from layers.compute.engines.mxnet.to_onnx import onnx_tensors
 
     with pytest.raises(ComputeError, match="not an ONNX file"):
         onnx_tensors(content)

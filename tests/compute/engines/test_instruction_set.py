@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from layers.compute.engines.mxnet.graph.instruction_set import LIMIT, block, channels_in_a_block
+from layers.compute.engines.mxnet.rewriting import LIMIT, block, channels_in_a_block
 
 ZEN_3 = ("sse4_1", "avx", "avx2", "fma")
 ZEN_5 = (*ZEN_3, "avx512f", "avx512bw", "avx512vl", "avx512dq")
@@ -42,7 +42,7 @@ def test_a_block_is_of_the_best_instructions_that_are_left(
 
 
 TELL = """
-from layers.compute.engines.mxnet.graph.instruction_set import block
+from layers.compute.engines.mxnet.rewriting import block
 import layers.compute.engines.mxnet.engine
 import mxnet as mx
 weights = mx.nd.ones((16, 1, 3, 3))

@@ -12,9 +12,9 @@ import pytest
 from mxnet.gluon import nn
 from mxnet.gluon.contrib.nn import HybridConcurrent
 
-from layers.compute.engines.mxnet import compiled
+from layers.compute.engines.mxnet import execution
 from layers.compute.engines.mxnet.engine import MXNetEngine
-from layers.compute.engines.mxnet.graph.join_flat import join_flat
+from layers.compute.engines.mxnet.rewriting import join_flat
 from tests.compute.engines.memory import grown
 from tests.compute.engines.toys import plan, samples
 
@@ -56,7 +56,7 @@ def test_a_model_with_joins_trains_to_the_same_bits(
 ) -> None:
     data, ends = samples(12, COLOUR, 10, 3), []
     for way in (join_flat, lambda output, example: output):
-        monkeypatch.setattr(compiled, "join_flat", way)
+        monkeypatch.setattr(execution, "join_flat", way)
         engine = MXNetEngine(build, COLOUR, 10, seed=1)
         engine.train(data, plan(batch_size=4, epochs=3, learning_rate=0.05), 7)
         ends.append(engine.weights.copy())

@@ -14,11 +14,12 @@ import numpy as np
 import pytest
 
 import layers.compute  # noqa: F401, from here on MXNet can be imported
-from layers.compute.engines.mxnet.loading import import_hook
-from layers.compute.engines.mxnet.loading.distutils_version import LooseVersion, StrictVersion
-from layers.compute.engines.mxnet.loading.names import DROPPED_NAMES
-from layers.compute.engines.mxnet.loading.versions import (
+from layers.compute.engines.mxnet import loading
+from layers.compute.engines.mxnet.loading import (
+    DROPPED_NAMES,
     KNOWN,
+    LooseVersion,
+    StrictVersion,
     UnsupportedVersion,
     check_version,
     release,
@@ -152,9 +153,9 @@ def numpy_names(package: str) -> Iterator[str]:
                 yield from (alias.name for alias in node.names)
 
 
-@pytest.mark.parametrize("package", import_hook.PACKAGES)
+@pytest.mark.parametrize("package", loading.PACKAGES)
 def test_every_name_that_is_asked_of_numpy_is_there(package: str) -> None:
-    view = import_hook.numpy_view()
+    view = loading.numpy_view()
     names = set(numpy_names(package))
     assert "float32" in names
     with warnings.catch_warnings():
@@ -181,19 +182,19 @@ def test_what_mxnet_sees_is_numpys_own_apart_from_the_table() -> None:
 def test_only_mxnet_and_gluoncv_are_loaded_that_way() -> None:
     import mxnet
 
-    assert isinstance(mxnet.__spec__.loader, import_hook.SourceLoader)
+    assert isinstance(mxnet.__spec__.loader, loading.SourceLoader)
     loaded = {
         name.partition(".")[0]
         for name, module in list(sys.modules.items())
-        if getattr(module, "__builtins__", None) is import_hook.own_builtins()
+        if getattr(module, "__builtins__", None) is loading.own_builtins()
     }
-    assert loaded <= set(import_hook.PACKAGES)
+    assert loaded <= set(loading.PACKAGES)
     assert "mxnet" in loaded
 
 
 def test_the_hook_is_installed_once() -> None:
     before = list(sys.meta_path)
-    import_hook.install()
+    loading.install()
     assert sys.meta_path == before
 
 
@@ -209,7 +210,7 @@ def test_gluoncv_loads_beside_a_pytorch_that_it_would_refuse(tmp_path: Path) -> 
 
 def test_no_warning_shows_when_mxnet_is_compiled_for_the_first_time() -> None:
     code = "import warnings; warnings.simplefilter('error', SyntaxWarning); import layers.compute;"
-    loader = "from layers.compute.engines.mxnet.loading.import_hook import SourceLoader;"
+    loader = "from layers.compute.engines.mxnet.loading import SourceLoader;"
     compiles = r"SourceLoader('mxnet.x', 'x.py').source_to_code(b'\"\\d\"', 'x.py')"
     run_program(code + loader + compiles)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from layers.compute.engines.mxnet import rewriting
 from layers.compute.engines.mxnet.engine import STEP_ROWS, MXNetEngine
-from layers.compute.engines.mxnet.graph import instruction_set
 from layers.compute.engines.mxnet.models import build_model
 from tests.compute.engines.memory import grown
 from tests.compute.engines.toys import plan, samples
@@ -18,7 +18,7 @@ GREY = (1, 28, 28)
 def test_a_local_step_leaves_nothing_in_memory(
     model: str, block: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(instruction_set, "block", lambda: block)
+    monkeypatch.setattr(rewriting, "block", lambda: block)
     engine = MXNetEngine(build_model(model), GREY, 10)
     data, steps = samples(40, GREY, 10), 10
     each = grown(lambda: engine.train(data, plan(steps=steps), seed=1), 20) / steps
@@ -29,7 +29,7 @@ def test_a_local_step_leaves_nothing_in_memory(
 def test_a_graph_that_is_used_no_more_leaves_nothing_in_memory(
     block: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(instruction_set, "block", lambda: block)
+    monkeypatch.setattr(rewriting, "block", lambda: block)
     engine = MXNetEngine(build_model("lenet5"), GREY, 10)
     sizes = range(40, 61, 2)
     assert sum(sizes) > STEP_ROWS  # so that each is made anew

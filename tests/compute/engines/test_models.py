@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from layers.compute.data.samples import Samples
+from layers.compute.data.dataset import Samples
 from layers.compute.engines.mxnet.engine import MXNetEngine
 from layers.compute.engines.mxnet.models import MODELS, build_model
 from layers.compute.errors import ComputeError

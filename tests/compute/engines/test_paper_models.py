@@ -11,10 +11,10 @@ import mxnet as mx
 import numpy as np
 import pytest
 
-from layers.compute.data.samples import Samples
+from layers.compute.data.dataset import Samples
 from layers.compute.engines.mxnet.engine import MXNetEngine
+from layers.compute.engines.mxnet.lstm import random_vectors, read_glove
 from layers.compute.engines.mxnet.models import build_model
-from layers.compute.engines.mxnet.models.word_vectors import random_vectors, read_glove
 from layers.compute.errors import ComputeError
 from tests.compute.engines.paper_digest import paper_digests
 from tests.compute.engines.toys import is_compiled, path, plan

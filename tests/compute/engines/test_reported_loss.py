@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from layers.arithmetic import PART
-from layers.compute.engines.mxnet.loss import Softmax
-from layers.compute.engines.mxnet.reported_loss import STEPS, ReportedLoss
+from layers.compute.engines.mxnet.training import STEPS, ReportedLoss, Softmax
 
 
 @pytest.mark.parametrize(

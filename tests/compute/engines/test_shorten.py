@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from mxnet.gluon import nn
 
-from layers.compute.engines.mxnet import compiled
+from layers.compute.engines.mxnet import execution
 from layers.compute.engines.mxnet.engine import MXNetEngine
-from layers.compute.engines.mxnet.graph.shorten import shorten
 from layers.compute.engines.mxnet.models import build_model
+from layers.compute.engines.mxnet.rewriting import shorten
 from tests.compute.engines.toys import plan, samples
 
 GREY, COLOUR = (1, 28, 28), (3, 32, 32)
@@ -37,7 +37,7 @@ def test_a_paper_model_trains_to_the_same_bits(
 ) -> None:
     data, ends = samples(12, shape, 10, 3), []
     for way in (shorten, lambda output: output):
-        monkeypatch.setattr(compiled, "shorten", way)
+        monkeypatch.setattr(execution, "shorten", way)
         engine = MXNetEngine(build_model(model), shape, 10, seed=1)
         engine.train(data, plan(batch_size=4, epochs=3, learning_rate=0.05), 7)
         ends.append(engine.weights.copy())

@@ -9,7 +9,7 @@ import mxnet as mx
 import pytest
 from mxnet.gluon import nn
 
-from layers.compute.engines.mxnet.graph.split_rows import split_rows
+from layers.compute.engines.mxnet.rewriting import split_rows
 
 
 def kernels(symbol: Any) -> list[str]:

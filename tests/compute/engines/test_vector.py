@@ -7,7 +7,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from layers.compute.engines.mxnet.vector import FlatVector, aligned, lay_out, share, size
+from layers.compute.engines.mxnet.parameters import FlatVector, aligned, lay_out, share, size
 
 SHAPES = st.lists(st.lists(st.integers(1, 5), min_size=1, max_size=4).map(tuple), max_size=6)
 

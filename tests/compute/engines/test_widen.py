@@ -12,10 +12,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from mxnet.gluon import nn
 
+from layers.compute.engines.mxnet import rewriting
 from layers.compute.engines.mxnet.engine import MXNetEngine
-from layers.compute.engines.mxnet.graph import instruction_set
-from layers.compute.engines.mxnet.graph.widen import widen
 from layers.compute.engines.mxnet.models import build_model
+from layers.compute.engines.mxnet.rewriting import widen
 from tests.compute.engines.toys import PlainBlock, is_compiled, plan, samples
 
 SHAPE = (2, 12, 12)
@@ -59,7 +59,7 @@ def chain(channels: list[int], pool: bool, bias: bool, kernel: int = 3) -> Any:
 def block(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
     """Blocks as on another CPU: what is computed does not depend on this one's instructions."""
     channels: int = request.param
-    monkeypatch.setattr(instruction_set, "block", lambda: channels)
+    monkeypatch.setattr(rewriting, "block", lambda: channels)
     return channels
 
 

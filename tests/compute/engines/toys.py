@@ -11,7 +11,7 @@ import mxnet as mx
 import numpy as np
 from mxnet.gluon import nn
 
-from layers.compute.data.samples import Samples
+from layers.compute.data.dataset import Samples
 from layers.compute.engines.mxnet.engine import MXNetEngine
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -14,10 +14,10 @@ from safetensors.numpy import save
 from fedmx import Assembly, Experiment, FedmxError, simulate
 from fedmx.assembly.assets import AssetFile, file_of_samples, samples_in
 from fedmx.report.records.label_shares import label_shares
+from layers.compute.data.dataset import Normalise, materialise
 from layers.compute.data.datasets import Raw
-from layers.compute.data.normalise import Normalise, materialise
 from layers.compute.data.partitions import divide
-from layers.compute.data.partitions.iid import Iid
+from layers.compute.data.partitions.label_free import Iid
 from layers.logic import Training
 from layers.logic.seeds import derive
 

@@ -9,8 +9,8 @@ import pytest
 
 from fedmx import Assembly, Experiment, simulate
 from fedmx.cli.commands.dataset_locations import dataset_locations
+from layers.compute.data.dataset import Samples
 from layers.compute.data.datasets.synthetic import Synthetic
-from layers.compute.data.samples import Samples
 from layers.logic.seeds import derive
 
 

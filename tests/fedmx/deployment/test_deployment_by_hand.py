@@ -17,9 +17,8 @@ from fedmx.client.client import ServerRefusedError
 from fedmx.deployment.client_sessions import identity
 from fedmx.protocol.messages import CODEC, Setup
 from fedmx.simulation.executors.executor import SerialExecutor
-from layers.compute.data.samples import Samples
-from layers.compute.engines.compute import Compute
-from layers.compute.engines.mxnet.engine import MXNetEngine
+from layers.compute.data.dataset import Samples
+from layers.compute.engines.mxnet.engine import Compute, MXNetEngine
 from layers.logic import (
     ClientFailed,
     ClientSide,

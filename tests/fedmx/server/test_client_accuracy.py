@@ -17,7 +17,7 @@ from fedmx.report.records.comparison import common_client_target, comparison
 from fedmx.report.records.groups import Group
 from fedmx.report.records.summary import summarise
 from fedmx.run.events import SCALARS
-from layers.compute.data.samples import Samples
+from layers.compute.data.dataset import Samples
 from layers.compute.engines.mxnet.engine import MXNetEngine
 from layers.compute.engines.mxnet.models import build_model
 from layers.compute.errors import ComputeError

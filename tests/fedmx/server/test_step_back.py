@@ -16,8 +16,7 @@ from mxnet.gluon import nn
 from fedmx import RunFolder, Server, SimulatedClients, recorded
 from fedmx.run.json_lines import JsonLines
 from fedmx.simulation.executors.executor import SerialExecutor
-from layers.compute.engines.compute import Compute
-from layers.compute.engines.mxnet.engine import MXNetEngine
+from layers.compute.engines.mxnet.engine import Compute, MXNetEngine
 from layers.logic import (
     BrokenModel,
     ClientSide,

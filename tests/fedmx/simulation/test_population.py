@@ -13,7 +13,7 @@ import pytest
 from fedmx import Experiment, ExperimentError, simulate
 from fedmx.simulation.executors.processes import ProcessBackend
 from fedmx.simulation.simulated_clients import SimulatedClients
-from layers.compute.data.datasets.blobs import Blobs
+from layers.compute.data.datasets.synthetic import Blobs
 from layers.logic import ClientFailed
 from layers.logic.client_sizes import ClientSizes
 from tests.fedmx.command_line import fedmx

@@ -9,19 +9,19 @@ from __future__ import annotations
 from typing import Protocol
 
 from layers.compute.data.dataset import Dataset, Raw
-from layers.compute.data.datasets.arrays import Arrays, as_dataset, from_arrays
-from layers.compute.data.datasets.blobs import Blobs
-from layers.compute.data.datasets.cifar10 import Cifar10
-from layers.compute.data.datasets.digits import Digits
-from layers.compute.data.datasets.fashion_mnist import FashionMnist
-from layers.compute.data.datasets.federated import CheckedFederatedData, FederatedData
+from layers.compute.data.datasets.arrays import (
+    Arrays,
+    CheckedFederatedData,
+    FederatedData,
+    as_dataset,
+    from_arrays,
+)
 from layers.compute.data.datasets.femnist import Femnist
-from layers.compute.data.datasets.mnist import Mnist
+from layers.compute.data.datasets.images import Cifar10, Digits, FashionMnist, Mnist, Svhn
 from layers.compute.data.datasets.sentiment140 import Sentiment140
-from layers.compute.data.datasets.svhn import Svhn
-from layers.compute.data.datasets.synthetic import Synthetic
-from layers.compute.data.errors import DataError
+from layers.compute.data.datasets.synthetic import Blobs, Synthetic
 from layers.compute.data.files import Files
+from layers.compute.errors import DataError
 
 __all__ = [
     "DATASETS",

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import lzma
+import struct
+import tokenize
+import zipfile
+import zlib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
 from layers.compute.data.dataset import Dataset, Raw
-from layers.compute.data.errors import DataError
 from layers.compute.data.files import Files
-from layers.compute.data.formats.npz import read_npz
+from layers.compute.errors import DataError
 
 _REQUIRED = ("x_train", "y_train", "x_test", "y_test")
 _OPTIONAL = ("users_train", "users_test")
@@ -212,4 +216,183 @@ def _array(values: npt.ArrayLike, what: str) -> npt.NDArray[Any]:
     array = np.asarray(values)
     if array.dtype == object or array.ndim == 0:
         raise DataError(f"{what} is not an array of equal rows")
+    return array
+
+
+@runtime_checkable
+class FederatedData(Protocol):
+    """Data that come client by client, so that no machine holds those of all clients.
+
+    A class of this kind has its settings as parameters. Where it has a parameter `clients` or
+    `seed`, it is given the number of clients and a seed that depends on the experiment's. Every
+    method is a function of these and of its argument alone: a worker process calls it anew.
+    """
+
+    def client(self, number: int) -> tuple[npt.ArrayLike, npt.ArrayLike]:
+        """Return a client's training samples, (n, ...), and their labels, integers (n,)."""
+
+    def sizes(self) -> npt.ArrayLike:
+        """Return each client's number of training samples, (clients,); or one number for all."""
+
+    def test(self) -> tuple[npt.ArrayLike, npt.ArrayLike]:
+        """Return the samples on which the server evaluates, (m, ...), and their labels, (m,)."""
+
+    @property
+    def classes(self) -> int:
+        """How many classes there are; labels are from 0 to `classes` - 1."""
+
+
+@dataclass(frozen=True, eq=False)
+class CheckedFederatedData:
+    """Federated data whose arrays are checked when they are made.
+
+    Attributes:
+        name: what messages call the data.
+        source: makes or reads them.
+        clients: how many clients there are.
+        test: the server's samples.
+        sizes: each client's number of training samples, int64 (clients,); or one number for all.
+        classes: how many classes there are.
+        shape: the shape of a sample, channels first.
+        words: the word of each token of a text; empty if the samples are no text.
+    """
+
+    name: str
+    source: FederatedData
+    clients: int
+    test: Raw
+    sizes: npt.NDArray[np.int64] | int
+    classes: int
+    shape: tuple[int, ...]
+    words: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, source: FederatedData, clients: int, name: str) -> CheckedFederatedData:
+        """Return the checked data of a source; no client's samples are made.
+
+        Raises:
+            DataError: the test samples or the sizes are not as they must be.
+        """
+        classes = int(source.classes)
+        test = _checked(source.test(), classes, f"{name}: test")
+        return cls(
+            name=name,
+            source=source,
+            clients=clients,
+            test=test.test,
+            sizes=_sizes(source.sizes(), clients, name),
+            classes=classes,
+            shape=test.shape,
+            words=tuple(getattr(source, "words", ())),
+        )
+
+    def client(self, number: int) -> Raw:
+        """Return a client's training samples.
+
+        Raises:
+            DataError: the client's samples are not as they must be.
+        """
+        where = f"{self.name}: client {number}"
+        made = _checked(self.source.client(number), self.classes, where)
+        announced = self.sizes if isinstance(self.sizes, int) else int(self.sizes[number])
+        if len(made.train) != announced or made.shape != self.shape:
+            raise DataError(
+                f"{where}: has {len(made.train)} samples of shape {made.shape}, but sizes() says "
+                f"{announced}, and a test sample has shape {self.shape}"
+            )
+        return made.train
+
+
+def _checked(given: Any, classes: int, where: str) -> Dataset:
+    """Return samples and labels as both splits of a data set, which checks them."""
+    if not isinstance(given, tuple) or len(given) != 2:
+        raise DataError(f"{where}: gave a {type(given).__name__}; it must give samples and labels")
+    return from_arrays(*given, *given, classes=classes, name=where)
+
+
+def _sizes(given: npt.ArrayLike, clients: int, name: str) -> npt.NDArray[np.int64] | int:
+    sizes = np.asarray(given)
+    if sizes.dtype.kind not in "iu" or sizes.shape not in ((), (clients,)):
+        raise DataError(
+            f"{name}: sizes() has shape {sizes.shape} and dtype {sizes.dtype}; it must be one "
+            f"whole number, or one for each of the {clients} clients"
+        )
+    if sizes.min() < 0 or sizes.max() < 1:
+        raise DataError(f"{name}: sizes() must be 0 or more, and above 0 for a client at least")
+    return int(sizes) if sizes.ndim == 0 else sizes.astype(np.int64)
+
+
+# What numpy and zipfile raise for a file that is damaged.
+DAMAGED = (
+    OSError,
+    EOFError,
+    ValueError,
+    KeyError,
+    TypeError,
+    SyntaxError,
+    OverflowError,
+    MemoryError,
+    NotImplementedError,
+    RuntimeError,
+    struct.error,
+    tokenize.TokenError,
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+)
+
+Named = dict[str, npt.NDArray[Any]]
+
+
+def read_npz(path: Path, check: Callable[[Sequence[str]], None] | None = None) -> Named:
+    """Return all arrays of the file at `path`, by name.
+
+    `check` is called with the arrays' names before any is read.
+
+    Raises:
+        DataError: the file cannot be read, or `check` raised it.
+    """
+    if not zipfile.is_zipfile(path):
+        raise DataError(f"{path}: is not an .npz file; write it with numpy.savez")
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            names = list(file.files)
+            if check is not None:
+                check(names)
+            return {name: file[name] for name in names}
+    except DAMAGED as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise DataError(f"{path}: cannot be read ({reason})") from error
+
+
+def take(
+    arrays: Mapping[str, npt.NDArray[Any]],
+    name: str,
+    kinds: str,
+    shape: tuple[int | None, ...],
+    where: str,
+) -> npt.NDArray[Any]:
+    """Return the array `name`, after a look at its dtype and shape.
+
+    Args:
+        arrays: by name.
+        name: of the array.
+        kinds: the kinds of dtypes that it may have, numpy's letters.
+        shape: what it must have; None is any length.
+        where: what messages begin with.
+
+    Raises:
+        DataError: there is no such array, or its dtype or shape is another.
+    """
+    if name not in arrays:
+        raise DataError(f"{where}: lacks {name}; it has {', '.join(arrays) or 'nothing'}")
+    array = arrays[name]
+    if array.dtype.kind not in kinds:
+        raise DataError(f"{where}: {name} has the dtype {array.dtype}, which is not allowed")
+    fits = len(array.shape) == len(shape) and all(
+        want in (None, have) for want, have in zip(shape, array.shape, strict=True)
+    )
+    if not fits:
+        wanted = ", ".join("n" if size is None else str(size) for size in shape)
+        raise DataError(f"{where}: {name} has shape {array.shape}, not ({wanted})")
     return array

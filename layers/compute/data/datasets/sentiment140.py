@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import dataclasses
 import gzip
+import html
+import re
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,13 +16,11 @@ from typing import IO, cast
 import numpy as np
 import numpy.typing as npt
 
-from layers.compute.data.dataset import Dataset
+from layers.compute.data.dataset import Dataset, check_share, held_out
 from layers.compute.data.datasets.arrays import from_arrays
-from layers.compute.data.datasets.tweet_words import words_of
-from layers.compute.data.errors import DataError
 from layers.compute.data.files import Files
-from layers.compute.data.hold_out import check_share, held_out
 from layers.compute.data.row_store import stored
+from layers.compute.errors import DataError
 
 _NAME = "sentiment140"
 _TRAIN = "training.1600000.processed.noemoticon.csv"
@@ -195,3 +195,25 @@ def _open(path: Path, encoding: str) -> IO[str]:
     if path.suffix == ".gz":
         return cast("IO[str]", gzip.open(path, "rt", encoding=encoding, newline=""))
     return path.open(encoding=encoding, newline="")
+
+
+URL, USER = "<url>", "<user>"
+
+_TOKEN = re.compile(
+    r"(?P<url>https?://\S+|www\.\S+)"
+    r"|(?P<user>@\w+)"
+    # "don't" is "do" and "n't", "it's" is "it" and "'s".
+    r"|[^\W_]+?(?=n't\b)|n't\b|'(?:s|m|re|ve|ll|d)\b|[^\W_]+|[!?]"
+)
+
+
+def words_of(text: str) -> list[str]:
+    """Return the words of `text`; an address becomes `<url>`, a name becomes `<user>`.
+
+    Of all punctuation marks only `!` and `?` are kept.
+    """
+    plain = html.unescape(text).lower().replace("\u2019", "'")
+    return [
+        URL if match["url"] else USER if match["user"] else match.group()
+        for match in _TOKEN.finditer(plain)
+    ]

@@ -10,22 +10,16 @@ from collections.abc import Sequence
 import numpy as np
 
 from layers.compute.data.dataset import Dataset
-from layers.compute.data.errors import PartitionError
 from layers.compute.data.partitions.biased import Biased
-from layers.compute.data.partitions.by_user import ByUser
-from layers.compute.data.partitions.dirichlet import Dirichlet
-from layers.compute.data.partitions.iid import Iid
-from layers.compute.data.partitions.label_quantity import LabelQuantity
-from layers.compute.data.partitions.normal_sizes import NormalSizes
-from layers.compute.data.partitions.one_class import OneClass
+from layers.compute.data.partitions.by_label import Dirichlet, LabelQuantity, OneClass, Shards
+from layers.compute.data.partitions.label_free import ByUser, Iid, NormalSizes, Quantity
 from layers.compute.data.partitions.partition import (
     DecidesByTraining,
     Indices,
     Labels,
     Partition,
 )
-from layers.compute.data.partitions.quantity import Quantity
-from layers.compute.data.partitions.shards import Shards
+from layers.compute.errors import PartitionError
 
 __all__ = ["PARTITIONS", "Indices", "Labels", "Partition", "PartitionError", "divide"]
 

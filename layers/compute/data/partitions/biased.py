@@ -10,9 +10,8 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from layers.compute.data.errors import PartitionError
-from layers.compute.data.partitions.partition import Indices, Labels, check_sizes
-from layers.compute.data.partitions.shares import fill_up
+from layers.compute.data.partitions.partition import Indices, Labels, check_sizes, fill_up
+from layers.compute.errors import PartitionError
 
 Held = npt.NDArray[np.bool_]
 

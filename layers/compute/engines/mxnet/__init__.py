@@ -6,6 +6,6 @@ it lets MXNet and gluoncv load on the newer versions of Python and numpy.
 
 from __future__ import annotations
 
-from layers.compute.engines.mxnet.loading.import_hook import install
+from layers.compute.engines.mxnet.loading import install
 
 install()

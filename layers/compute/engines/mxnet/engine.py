@@ -12,32 +12,43 @@ from typing import Any, Protocol
 import mxnet as mx
 import numpy as np
 
-from layers.compute.engines.mxnet.batches import TrainingPlan, batch_of, batches, steps_of
-from layers.compute.engines.mxnet.compiled import (
+from layers.compute.data.dataset import Samples
+from layers.compute.engines.mxnet.execution import (
     CompiledScorer,
     CompiledStep,
+    GraphCache,
+    ImperativeScorer,
+    ImperativeStep,
     has_random,
+    put_views,
+    settle_shapes,
     trace,
     training_graph,
 )
-from layers.compute.engines.mxnet.graph_cache import GraphCache
-from layers.compute.engines.mxnet.imperative import (
-    ImperativeScorer,
-    ImperativeStep,
-    put_views,
-    settle_shapes,
+from layers.compute.engines.mxnet.parameters import (
+    Definition,
+    FlatVector,
+    aligned,
+    constant,
+    draw,
+    lay_out,
+    parameters,
+    seed_mxnet,
+    trainable,
 )
-from layers.compute.engines.mxnet.initial import draw
-from layers.compute.engines.mxnet.loss import LOSSES, Loss
-from layers.compute.engines.mxnet.optimiser import Sgd
-from layers.compute.engines.mxnet.reported_loss import ReportedLoss
 from layers.compute.engines.mxnet.runtime import one_thread
-from layers.compute.engines.mxnet.seeds import seed_mxnet
-from layers.compute.engines.mxnet.structure import Definition, constant, parameters, trainable
-from layers.compute.engines.mxnet.vector import FlatVector, aligned, lay_out
-from layers.compute.errors import ComputeError
+from layers.compute.engines.mxnet.training import (
+    LOSSES,
+    Loss,
+    ReportedLoss,
+    Sgd,
+    TrainingPlan,
+    batch_of,
+    batches,
+    steps_of,
+)
+from layers.compute.errors import ComputeError, unknown
 from layers.compute.scores import Metrics, Scores
-from layers.compute.unknown import unknown
 
 GradientHook = Callable[[np.ndarray, np.ndarray], None]
 
@@ -392,3 +403,11 @@ def _gather(x: np.ndarray, rows: np.ndarray, out: np.ndarray) -> None:
         x.take(rows, axis=0, out=out, mode="clip")
     else:
         out[...] = x[rows]
+
+
+@dataclass(frozen=True)
+class Compute:
+    """An engine, and samples: the test set on a server, the client's own samples on a client."""
+
+    engine: MXNetEngine
+    samples: Samples

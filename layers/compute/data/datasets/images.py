@@ -1,0 +1,410 @@
+"""Data sets of images."""
+
+from __future__ import annotations
+
+import gzip
+import lzma
+import math
+import struct
+import tarfile
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from layers.compute.data.dataset import Dataset, Raw, check_share, held_out
+from layers.compute.data.datasets.arrays import DAMAGED, read_npz, take
+from layers.compute.data.files import Files, Remote
+from layers.compute.errors import DataError
+
+_UNSIGNED_BYTE = 0x08
+_GZIP_MAGIC = b"\x1f\x8b"
+_PIECE_BYTES = 1 << 20
+
+
+def read_idx(path: Path, shape: tuple[int, ...]) -> npt.NDArray[np.uint8]:
+    """Return the array of the IDX file at `path`, uint8 (n, *shape).
+
+    Format: http://yann.lecun.com/exdb/mnist/
+
+    Raises:
+        DataError: the header is not that of unsigned bytes in 1 + len(shape) dimensions, with
+            `shape` after the first, or not exactly the bytes that it announces follow.
+    """
+    dimensions = 1 + len(shape)
+    try:
+        with _open(path) as file:
+            header = file.read(4 + 4 * dimensions)
+            if len(header) < 4 + 4 * dimensions:
+                raise DataError(f"{path}: {len(header)} bytes are too few for an IDX file")
+            magic, count, *rest = struct.unpack(f">{1 + dimensions}I", header)
+            if magic != (_UNSIGNED_BYTE << 8 | dimensions):
+                raise DataError(
+                    f"{path}: begins with {magic:#010x}, not with the IDX magic number "
+                    f"{_UNSIGNED_BYTE << 8 | dimensions:#010x} of {dimensions}-dimensional bytes"
+                )
+            if tuple(rest) != shape:
+                raise DataError(f"{path}: holds samples of shape {tuple(rest)}, not {shape}")
+            expected_bytes = count * math.prod(shape)
+            # One byte more than announced, to see whether the file is too long.
+            body = _read_at_most(file, expected_bytes + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(
+            f"{path}: cannot be read ({error}); delete it and fetch it again"
+        ) from error
+    if len(body) != expected_bytes:
+        found = "more" if len(body) > expected_bytes else str(len(body))
+        raise DataError(
+            f"{path}: announces {expected_bytes} bytes and holds {found}; "
+            "delete it and fetch it again"
+        )
+    return np.frombuffer(body, dtype=np.uint8).reshape((count, *shape))
+
+
+def _read_at_most(file: IO[bytes], limit_bytes: int) -> bytearray:
+    # Piece by piece: memory is not allocated for a length that the header only claims.
+    body = bytearray()
+    while len(body) < limit_bytes:
+        piece = file.read(min(_PIECE_BYTES, limit_bytes - len(body)))
+        if not piece:
+            break
+        body += piece
+    return body
+
+
+def _open(path: Path) -> IO[bytes]:
+    with path.open("rb") as file:
+        compressed = file.read(2) == _GZIP_MAGIC
+    return cast("IO[bytes]", gzip.open(path, "rb")) if compressed else path.open("rb")
+
+
+Checksum = tuple[str, int]
+"""A file's SHA-256 in hex and its length in bytes."""
+
+_GREY = (28, 28)
+_CLASSES = 10
+
+
+@dataclass(frozen=True)
+class IdxSet:
+    """The data set's name, the addresses that serve its files, and the files' checksums."""
+
+    name: str
+    mirrors: tuple[str, ...]
+    train_x: Checksum
+    train_y: Checksum
+    test_x: Checksum
+    test_y: Checksum
+
+    def load(self, files: Files) -> Dataset:
+        """Return both splits, and download the files that are missing; see `DatasetSource.load`."""
+        return Dataset(
+            name=self.name,
+            train=self._split(files, "train", self.train_x, self.train_y),
+            test=self._split(files, "t10k", self.test_x, self.test_y),
+            classes=_CLASSES,
+            shape=(1, *_GREY),
+        )
+
+    def _split(self, files: Files, split: str, x_sum: Checksum, y_sum: Checksum) -> Raw:
+        paths = [
+            files.find(self.name, (f"{stem}.gz", stem), self._remote(f"{stem}.gz", *checksum))
+            for stem, checksum in (
+                (f"{split}-images-idx3-ubyte", x_sum),
+                (f"{split}-labels-idx1-ubyte", y_sum),
+            )
+        ]
+        x = read_idx(paths[0], _GREY)
+        y = read_idx(paths[1], ())
+        if len(x) != len(y):
+            raise DataError(
+                f"{paths[0]} has {len(x)} images, but {paths[1]} has {len(y)} labels; "
+                "they do not belong together; fetch them again"
+            )
+        return Raw(x[:, np.newaxis], y.astype(np.int64))
+
+    def _remote(self, name: str, sha256: str, size_bytes: int) -> Remote:
+        return Remote(name, tuple(mirror + name for mirror in self.mirrors), sha256, size_bytes)
+
+
+_MNIST_MIRRORS = (
+    "https://ossci-datasets.s3.amazonaws.com/mnist/",
+    "https://storage.googleapis.com/cvdf-datasets/mnist/",
+)
+
+_MNIST = IdxSet(
+    name="mnist",
+    mirrors=_MNIST_MIRRORS,
+    train_x=("440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609", 9_912_422),
+    train_y=("3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c", 28_881),
+    test_x=("8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6", 1_648_877),
+    test_y=("f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6", 4_542),
+)
+
+
+@dataclass(frozen=True)
+class Mnist:
+    """Samples of shape (1, 28, 28), uint8 from 0 (paper) to 255 (ink); 10 classes."""
+
+    def load(self, files: Files) -> Dataset:
+        """Return both splits; see `DatasetSource.load`."""
+        return _MNIST.load(files)
+
+
+_FASHION_MIRRORS = (
+    # Without TLS, as its authors serve it; the SHA-256 shows whether it is the right file.
+    "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
+    "https://github.com/zalandoresearch/fashion-mnist/raw/master/data/fashion/",
+)
+
+_FASHION_MNIST = IdxSet(
+    name="fashion-mnist",
+    mirrors=_FASHION_MIRRORS,
+    train_x=("3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84", 26_421_880),
+    train_y=("a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845", 29_515),
+    test_x=("346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073", 4_422_102),
+    test_y=("67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5", 5_148),
+)
+
+
+@dataclass(frozen=True)
+class FashionMnist:
+    """Samples of shape (1, 28, 28), uint8 from 0 (background) to 255; 10 classes."""
+
+    def load(self, files: Files) -> Dataset:
+        """Return both splits; see `DatasetSource.load`."""
+        return _FASHION_MNIST.load(files)
+
+
+_CIFAR10 = "cifar-10"
+_COLOUR = (3, 32, 32)
+_RECORDS = 10_000
+_RECORD_BYTES = 1 + 3 * 32 * 32
+_FOLDER = "cifar-10-batches-bin"
+_BATCHES = (*(f"data_batch_{number}.bin" for number in range(1, 6)), "test_batch.bin")
+
+_ARCHIVE = Remote(
+    "cifar-10-binary.tar.gz",
+    (
+        "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
+        "https://cave.cs.toronto.edu/kriz/cifar-10-binary.tar.gz",
+    ),
+    "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
+    170_052_171,
+)
+
+
+@dataclass(frozen=True)
+class Cifar10:
+    """Samples of shape (3, 32, 32), red, green, blue, uint8 from 0 to 255; 10 classes.
+
+    The files are the binary version: the folder `cifar-10-batches-bin`, or an archive of it,
+    `cifar-10-binary.tar.gz` or `.tar.xz`, which is read where it is and never unpacked.
+    Format: https://www.cs.toronto.edu/~kriz/cifar.html
+    """
+
+    def load(self, files: Files) -> Dataset:
+        """Return both splits; see `DatasetSource.load`."""
+        path = files.find(_CIFAR10, (_FOLDER, _ARCHIVE.name, "cifar-10-binary.tar.xz"), _ARCHIVE)
+        x = np.empty((len(_BATCHES), _RECORDS, *_COLOUR), dtype=np.uint8)
+        y = np.empty((len(_BATCHES), _RECORDS), dtype=np.int64)
+        missing = set(_BATCHES)
+        for name, content in _in_folder(path) if path.is_dir() else _in_archive(path):
+            records = _records(content, f"{path}: {name}")
+            number = _BATCHES.index(name)
+            y[number] = records[:, 0]
+            x[number] = records[:, 1:].reshape(-1, *_COLOUR)
+            missing.discard(name)
+        if missing:
+            raise DataError(
+                f"{path}: lacks {', '.join(sorted(missing))}; delete it and fetch it again"
+            )
+        return Dataset(
+            name=_CIFAR10,
+            train=Raw(x[:-1].reshape(-1, *_COLOUR), y[:-1].reshape(-1)),
+            test=Raw(x[-1], y[-1]),
+            classes=_CLASSES,
+            shape=_COLOUR,
+        )
+
+
+def _records(content: bytes, where: str) -> npt.NDArray[np.uint8]:
+    if len(content) != _RECORDS * _RECORD_BYTES:
+        raise DataError(
+            f"{where} has {len(content)} bytes, not {_RECORDS * _RECORD_BYTES}; "
+            "delete it and fetch it again"
+        )
+    return np.frombuffer(content, dtype=np.uint8).reshape(_RECORDS, _RECORD_BYTES)
+
+
+def _in_folder(folder: Path) -> Iterator[tuple[str, bytes]]:
+    for name in _BATCHES:
+        if not (folder / name).exists():
+            continue
+        try:
+            with (folder / name).open("rb") as file:
+                # Reading one byte more than there may be shows a file that is too long.
+                content = file.read(_RECORDS * _RECORD_BYTES + 1)
+        except OSError as error:
+            raise DataError(f"{folder / name}: cannot be read ({error.strerror})") from error
+        yield name, content
+
+
+def _in_archive(path: Path) -> Iterator[tuple[str, bytes]]:
+    # Members are read into memory one by one, and nothing is written to disk.
+    try:
+        with tarfile.open(path, "r|*") as archive:
+            for member in archive:
+                name = member.name.rpartition("/")[2]
+                if name not in _BATCHES or not member.isfile():
+                    continue
+                if member.size != _RECORDS * _RECORD_BYTES:
+                    raise DataError(
+                        f"{path}: {member.name} has {member.size} bytes, not "
+                        f"{_RECORDS * _RECORD_BYTES}; delete it and fetch it again"
+                    )
+                file = archive.extractfile(member)
+                yield name, file.read() if file is not None else b""
+    except (tarfile.TarError, lzma.LZMAError, zlib.error, EOFError, OSError) as error:
+        raise DataError(
+            f"{path}: cannot be read ({error}); delete it and fetch it again"
+        ) from error
+
+
+_SVHN = "svhn"
+_FROM = "http://ufldl.stanford.edu/housenumbers/"
+
+_SVHN_TRAIN = Remote(
+    "train_32x32.mat",
+    (f"{_FROM}train_32x32.mat",),
+    "435e94d69a87fde4fd4d7f3dd208dfc32cb6ae8af2240d066de1df7508d083b8",
+    182_040_794,
+)
+_SVHN_TEST = Remote(
+    "test_32x32.mat",
+    (f"{_FROM}test_32x32.mat",),
+    "cdce80dfb2a2c4c6160906d0bd7c68ec5a99d7ca4831afa54f09182025b6a75b",
+    64_275_384,
+)
+EXCERPT = "svhn_train_first1083.npz"
+
+Split = tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]
+
+
+@dataclass(frozen=True)
+class Svhn:
+    """Samples of shape (3, 32, 32), red, green, blue, uint8 from 0 to 255; 10 classes, the digits.
+
+    The files are `train_32x32.mat` and `test_32x32.mat` as they are published (their label 10 is
+    the digit 0), or `svhn_train_first1083.npz` (x, y), the first 1,083 training images. This has no
+    test images, so `hold_out` must be set.
+
+    Attributes:
+        hold_out: the share of each digit's training images, the last ones, that is tested on
+            instead of the published test images; 0: the published split.
+    """
+
+    hold_out: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_share(self.hold_out, _SVHN)
+
+    def load(self, files: Files) -> Dataset:
+        """Return both splits; see `DatasetSource.load`."""
+        path = files.find(_SVHN, (_SVHN_TRAIN.name, EXCERPT), _SVHN_TRAIN)
+        x, y = _excerpt(path) if path.suffix == ".npz" else _mat(path)
+        if self.hold_out:
+            test = held_out(y, self.hold_out)
+            splits = Raw(x[~test], y[~test]), Raw(x[test], y[test])
+        elif path.suffix == ".npz":
+            raise DataError(
+                f"{path}: has no test images; set hold_out, e.g. data: {{name: svhn, "
+                f"hold_out: 0.2}}, or put {_SVHN_TRAIN.name} and "
+                f"{_SVHN_TEST.name} of {_FROM} beside it"
+            )
+        else:
+            splits = Raw(x, y), Raw(*_mat(files.find(_SVHN, (_SVHN_TEST.name,), _SVHN_TEST)))
+        return Dataset(_SVHN, *splits, classes=_CLASSES, shape=_COLOUR)
+
+
+def _mat(path: Path) -> Split:
+    # Imported here: no other data set needs it.
+    from scipy.io import loadmat
+    from scipy.io.matlab import MatReadError
+
+    try:
+        arrays = loadmat(path, variable_names=["X", "y"])
+    except (*DAMAGED, IndexError, AttributeError, MatReadError) as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise DataError(
+            f"{path}: cannot be read ({reason}); delete it and fetch it again"
+        ) from error
+    arrays = {name: array for name, array in arrays.items() if not name.startswith("__")}
+    x = take(arrays, "X", "u", (32, 32, 3, None), str(path))
+    y = take(arrays, "y", "uif", (None, 1), str(path))[:, 0].astype(np.int64)
+    return _split(x.transpose(3, 2, 0, 1), y, 1, 10, path)
+
+
+def _excerpt(path: Path) -> Split:
+    arrays: dict[str, npt.NDArray[Any]] = read_npz(path)
+    x = take(arrays, "x", "u", (None, 32, 32, 3), str(path))
+    y = take(arrays, "y", "ui", (None,), str(path)).astype(np.int64)
+    return _split(x.transpose(0, 3, 1, 2), y, 0, 9, path)
+
+
+def _split(
+    x: npt.NDArray[Any], y: npt.NDArray[np.int64], lowest: int, highest: int, path: Path
+) -> Split:
+    if x.dtype != np.uint8 or len(x) != len(y) or not len(x):
+        raise DataError(
+            f"{path}: has {len(x)} images of {x.dtype} and {len(y)} labels; the images must be "
+            "uint8, and as many as the labels; delete it and fetch it again"
+        )
+    if y.min() < lowest or y.max() > highest:
+        raise DataError(
+            f"{path}: labels go from {y.min()} to {y.max()}, not {lowest} to {highest}; "
+            "delete it and fetch it again"
+        )
+    return np.ascontiguousarray(x), y % 10
+
+
+_EVERY = 5
+_ENLARGE = 3
+_MARGIN = 2
+
+
+@dataclass(frozen=True)
+class Digits:
+    """Samples of shape (1, 28, 28), uint8 from 0 (paper) to 16 (ink); 10 classes.
+
+    Each pixel of the 8 x 8 originals becomes a square of 3 x 3, inside a margin of 2, so that the
+    samples fit models made for MNIST. Every fifth sample of a class is for testing: 1,442 training
+    and 355 test samples.
+
+    Source: E. Alpaydin and C. Kaynak, UCI's Optical Recognition of Handwritten Digits, 1998.
+    """
+
+    def load(self, files: Files) -> Dataset:
+        """Return both splits; `files` is not used."""
+        # Imported here: scikit-learn takes a second, and no other data set needs it.
+        from sklearn.datasets import load_digits
+
+        small, y = load_digits(return_X_y=True)
+        square = np.ones((1, _ENLARGE, _ENLARGE), dtype=np.uint8)
+        large = np.kron(small.reshape(-1, 8, 8).astype(np.uint8), square)
+        x = np.pad(large, ((0, 0), (_MARGIN, _MARGIN), (_MARGIN, _MARGIN)))[:, np.newaxis]
+        y = y.astype(np.int64)
+        test = np.zeros(len(y), dtype=bool)
+        for label in range(_CLASSES):
+            test[np.flatnonzero(y == label)[_EVERY - 1 :: _EVERY]] = True
+        return Dataset(
+            name="digits",
+            train=Raw(x[~test], y[~test]),
+            test=Raw(x[test], y[test]),
+            classes=_CLASSES,
+            shape=x.shape[1:],
+        )

@@ -1,0 +1,336 @@
+"""A model in ONNX, by MXNet's own exporter: a graph of opset 13 with the weights in it.
+
+The weights have the engine's names, so that they can be read back. The batch may have any size.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from layers.compute.engines.mxnet.exported_graph import INPUT, OUTPUT, Graph, exported_values
+from layers.compute.engines.mxnet.parameters import Definition
+from layers.compute.errors import ComputeError
+
+try:
+    import onnx
+    from onnx import TensorProto, helper, numpy_helper
+except ImportError as error:
+    raise ComputeError(
+        f"ONNX needs the package onnx, which cannot be imported ({error}): "
+        "pip install 'fedmx[export]'"
+    ) from error
+
+# The newest that MXNet 1.9.1 translates to; every runtime since 2021 reads it.
+OPSET = 13
+_IR_VERSION = 7  # of onnx 1.8, which brought opset 13; the installed onnx would write its newest
+_BATCH = "batch"
+
+
+def onnx_model(
+    definition: Definition, values: Mapping[str, np.ndarray], notes: Mapping[str, str]
+) -> bytes:
+    """Return a model as an ONNX file.
+
+    Args:
+        definition: the model.
+        values: the value of each parameter, buffer and constant, by its structural name.
+        notes: what to say about the model; they become the file's metadata.
+
+    Raises:
+        ComputeError: the model has an operator that cannot be translated.
+    """
+    graph = Graph.of(definition)
+    exported = exported_values(graph, values)
+    proto = _translated(graph, exported)
+    _tidy(proto, graph, exported)
+    del proto.output[:]
+    proto.output.append(
+        helper.make_tensor_value_info(OUTPUT, TensorProto.FLOAT, (_BATCH, definition.outputs))
+    )
+    proto.name = notes.get("model", "model")
+    model = helper.make_model(
+        proto,
+        opset_imports=[helper.make_opsetid("", OPSET)],
+        ir_version=_IR_VERSION,
+        producer_name="fedmx",
+        producer_version=notes.get("fedmx", ""),
+        doc_string=notes.get("input", ""),
+    )
+    helper.set_model_props(model, dict(notes))
+    onnx.checker.check_model(model)
+    return bytes(model.SerializeToString())
+
+
+def onnx_tensors(content: bytes) -> dict[str, np.ndarray]:
+    """Return the named weights in an ONNX file.
+
+    Raises:
+        ComputeError: the file is not ONNX.
+    """
+    try:
+        tensors = onnx.load_from_string(content).graph.initializer
+        beside = [t.name for t in tensors if t.data_location == TensorProto.EXTERNAL]
+        found = {} if beside else {t.name: numpy_helper.to_array(t) for t in tensors}
+    except Exception as error:  # protobuf's and onnx's own errors have no common root
+        raise ComputeError("it is not an ONNX file") from error
+    if beside:
+        raise ComputeError(f"its weights, such as {beside[0]}, are in a file beside it")
+    if not found:
+        raise ComputeError("it is not an ONNX file with weights")
+    return found
+
+
+def _translated(graph: Graph, values: Mapping[str, np.ndarray]) -> Any:
+    """Return the graph as MXNet's exporter writes it.
+
+    Raises:
+        ComputeError: there is an operator that it cannot write.
+    """
+    import mxnet as mx
+    from mxnet.onnx.mx2onnx._export_onnx import MXNetGraph
+
+    kind = TensorProto.INT64 if graph.takes_tokens else TensorProto.FLOAT
+    shape = (1, *graph.example_shape)
+    with dropped_names(), _own_translations(MXNetGraph.registry_, graph):
+        try:
+            return MXNetGraph().create_onnx_graph_proto(
+                graph.symbol,
+                {name: mx.nd.array(value) for name, value in values.items()},
+                [shape],
+                [int(kind)],
+                opset_version=OPSET,
+                dynamic=True,
+                dynamic_input_shapes=[(_BATCH, *graph.example_shape)],
+            )
+        except ComputeError:
+            raise
+        except Exception as error:
+            reason = " ".join(str(error).split()) or type(error).__name__
+            raise ComputeError(
+                f"the model cannot be written as ONNX: MXNet's exporter says: {reason}"
+            ) from error
+
+
+@contextmanager
+def _own_translations(registry: dict[int, dict[str, Any]], graph: Graph) -> Iterator[None]:
+    """Let MXNet's exporter use two translations of ours, for this graph.
+
+    Recurrent layers: see `onnx_recurrent`. Parameters: MXNet's writes them number by number, which
+    takes 14 s for ResNet-18; here they are only declared, and `_tidy` adds their values.
+    """
+    indices = {node.name: index for index, node in enumerate(graph.nodes)}
+    table = registry.setdefault(OPSET, {})
+    kept = {op: table.get(op) for op in ("RNN", "null")}
+    input_or_parameter = registry[12]["null"]
+
+    def convert_recurrent(node: dict[str, Any], **given: Any) -> Any:
+        source, output = node["inputs"][0][:2]
+        data = given["outputs_lookup"][source][output]
+        index = indices[node["name"]]
+        return recurrent_nodes(graph, index, data.name, given["initializer"]), (data.dtype,)
+
+    def convert_parameter(node: dict[str, Any], **given: Any) -> Any:
+        if given["is_input"]:
+            return input_or_parameter(node, **given)
+        value = given["weights"][node["name"]]
+        kind = helper.np_dtype_to_tensor_dtype(value.dtype)
+        return [helper.make_tensor_value_info(node["name"], kind, value.shape)], (value.dtype,)
+
+    table.update({"RNN": convert_recurrent, "null": convert_parameter})
+    try:
+        yield
+    finally:
+        for op, own in kept.items():
+            if own is None:
+                del table[op]
+            else:
+                table[op] = own
+
+
+def _tidy(proto: Any, graph: Graph, values: Mapping[str, np.ndarray]) -> None:
+    """Keep only what the output needs, in a graph whose only input is the model's.
+
+    MXNet's exporter lists all weights as inputs, too, so that runtimes cannot prepare them.
+    """
+    needed, nodes = {OUTPUT}, []
+    for node in reversed(proto.node):
+        if needed & set(node.output):
+            nodes.append(node)
+            needed |= set(node.input)
+    kept = [tensor for tensor in proto.initializer if tensor.name in needed]
+    weights = [numpy_helper.from_array(v, name) for name, v in values.items() if name in needed]
+    inputs = [one for one in proto.input if one.name == INPUT]
+    for field, content in (
+        (proto.node, list(reversed(nodes))),
+        (proto.initializer, [*weights, *kept]),
+        (proto.input, inputs),
+    ):
+        copies = [type(one).FromString(one.SerializeToString()) for one in content]
+        del field[:]
+        field.extend(copies)
+
+
+_MAPPING = "onnx.mapping"
+_TRANSLATIONS = "mxnet.onnx.mx2onnx._op_translations"
+_lock = threading.Lock()
+
+
+class _Table:
+    """A table that computes its entries."""
+
+    def __init__(self, entry: Callable[[Any], Any]) -> None:
+        self._entry = entry
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._entry(key)
+
+
+def _mapping() -> ModuleType:
+    """Return a module with the two tables of `onnx.mapping` that MXNet uses."""
+    module = ModuleType(_MAPPING)
+    types: Any = module
+    types.NP_TYPE_TO_TENSOR_TYPE = _Table(
+        lambda dtype: int(helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
+    )
+    types.TENSOR_TYPE_TO_NP_TYPE = _Table(helper.tensor_dtype_to_np_dtype)
+    return module
+
+
+class _Onnx(ModuleType):
+    """onnx as MXNet's translations of operators see it."""
+
+    def __init__(self, mapping: ModuleType) -> None:
+        super().__init__("onnx")
+        self.mapping = mapping
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(onnx, name)
+
+
+@contextmanager
+def dropped_names() -> Iterator[None]:
+    """Give MXNet's exporter the names that onnx dropped."""
+    # Only now is mxnet.onnx surely loaded.
+    from mxnet.onnx.mx2onnx import _op_translations as translations
+
+    modules = [
+        module
+        for name, module in sys.modules.items()
+        if name.startswith(f"{translations.__name__}.") and hasattr(module, "onnx")
+    ]
+    mapping = _mapping()
+    with _lock:
+        before = sys.modules.get(_MAPPING)
+        kept = [(module, module.onnx) for module in modules]
+        # `from onnx import mapping` looks here for what onnx does not have itself.
+        sys.modules[_MAPPING] = mapping
+        for module in modules:
+            module.onnx = _Onnx(mapping)  # type: ignore[attr-defined]
+        try:
+            yield
+        finally:
+            for module, own in kept:
+                module.onnx = own  # type: ignore[attr-defined]
+            if before is None:
+                del sys.modules[_MAPPING]
+            else:
+                sys.modules[_MAPPING] = before
+
+
+# ONNX's operator, and for each of its gates the place of that gate in MXNet's weights.
+OPERATORS = {
+    "lstm": ("LSTM", (0, 3, 1, 2)),  # i o f c from i f c o
+    "gru": ("GRU", (1, 0, 2)),  # z r h from r z h
+    "rnn_tanh": ("RNN", (0,)),
+    "rnn_relu": ("RNN", (0,)),
+}
+
+
+def recurrent_nodes(graph: Graph, index: int, data: str, initializers: list[Any]) -> list[Any]:
+    """Return the ONNX nodes of an RNN operator, whose output has the operator's name.
+
+    Args:
+        graph: the model.
+        index: the RNN operator.
+        data: the name of the layer's input (time, batch, values).
+        initializers: the graph's initialisers, to which constants are added.
+
+    Raises:
+        ComputeError: the operator is used otherwise than in Gluon's layers.
+    """
+    node = graph.nodes[index]
+    graph.check_recurrent(node, index)
+    operator, gates = OPERATORS[node.text("mode")]
+    directions = 2 if node.value("bidirectional", False) else 1
+    layers, size = node.value("num_layers"), node.value("state_size")
+    names = graph.recurrent_parameters(node)
+    weights, biases = names[: len(names) // 2], names[len(names) // 2 :]
+    nodes: list[Any] = []
+    constants: dict[str, list[int]] = {
+        f"{node.name}.axis0": [0],
+        f"{node.name}.axis1": [1],
+        f"{node.name}.joined": [0, 0, -1],
+    }
+    initializers += [
+        helper.make_tensor(name, TensorProto.INT64, (len(value),), value)
+        for name, value in constants.items()
+    ]
+    axis0, axis1, joined = constants
+
+    def in_order(parameter: str) -> str:
+        """Return the name of a parameter with its gates in ONNX's order."""
+        parts = [f"{parameter}.gate{i}" for i in range(len(gates))]
+        if len(gates) > 1:
+            nodes.append(helper.make_node("Split", [parameter], parts, axis=0))
+            ordered = f"{parameter}.gates"
+            nodes.append(helper.make_node("Concat", [parts[g] for g in gates], [ordered], axis=0))
+            return ordered
+        return parameter
+
+    def stacked(parts: Sequence[str], name: str) -> str:
+        """Return the name of tensors stacked along a new first axis, that of directions."""
+        rows = [f"{name}.{i}" for i in range(len(parts))]
+        for part, row in zip(parts, rows, strict=True):
+            nodes.append(helper.make_node("Unsqueeze", [part, axis0], [row]))
+        nodes.append(helper.make_node("Concat", rows, [name], axis=0))
+        return name
+
+    for layer in range(layers):
+        own = range(2 * layer * directions, 2 * (layer + 1) * directions, 2)
+        here = f"{node.name}.layer{layer}"
+        both = []
+        for i in own:
+            both.append(f"{here}.bias{i}")
+            parts = [in_order(biases[i]), in_order(biases[i + 1])]
+            nodes.append(helper.make_node("Concat", parts, [both[-1]], axis=0))
+        inputs = [
+            data,
+            stacked([in_order(weights[i]) for i in own], f"{here}.W"),
+            stacked([in_order(weights[i + 1]) for i in own], f"{here}.R"),
+            stacked(both, f"{here}.B"),
+        ]
+        more: dict[str, Any] = {"hidden_size": size}
+        if directions == 2:
+            more["direction"] = "bidirectional"
+        if operator == "GRU":
+            more["linear_before_reset"] = 1
+        if node.text("mode") == "rnn_relu":
+            more["activations"] = ["Relu"] * directions
+        nodes.append(helper.make_node(operator, inputs, [f"{here}.Y"], name=here, **more))
+        # (time, directions, batch, state) to (time, batch, directions x state)
+        out = node.name if layer == layers - 1 else f"{here}.output"
+        if directions == 1:
+            nodes.append(helper.make_node("Squeeze", [f"{here}.Y", axis1], [out]))
+        else:
+            turned = f"{here}.turned"
+            nodes.append(helper.make_node("Transpose", [f"{here}.Y"], [turned], perm=[0, 2, 1, 3]))
+            nodes.append(helper.make_node("Reshape", [turned, joined], [out]))
+        data = out
+    return nodes

@@ -1,0 +1,271 @@
+"""Local training: mini-batches, steps of SGD, and losses."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from layers.arithmetic import PART, exp, log, total
+from layers.compute.errors import ComputeError
+
+
+class TrainingPlan(Protocol):
+    """How a client trains locally; the server sends it."""
+
+    @property
+    def epochs(self) -> int:
+        """The number of passes over the samples, unless `steps` is given."""
+
+    @property
+    def steps(self) -> int | None:
+        """The number of mini-batches, 0 for no training; None: as many as `epochs` has."""
+
+    @property
+    def batch_size(self) -> int:
+        """The number of samples in a mini-batch; 0: all of them."""
+
+    @property
+    def learning_rate(self) -> float:
+        """The learning rate."""
+
+    @property
+    def momentum(self) -> float:
+        """The share of the velocity that a step keeps."""
+
+    @property
+    def weight_decay(self) -> float:
+        """The share of the weights that is added to the gradient."""
+
+
+def steps_of(plan: TrainingPlan, samples: int) -> int:
+    """Return how many mini-batches a plan has over this many samples.
+
+    Raises:
+        ComputeError: `steps` is negative, or it is not given and `epochs` is less than 1.
+    """
+    if plan.steps is not None:
+        if plan.steps < 0:
+            raise ComputeError(f"plan: steps={plan.steps} is negative")
+        return plan.steps
+    if plan.epochs < 1:
+        raise ComputeError(f"plan: epochs={plan.epochs} is not at least 1, and steps is not given")
+    return plan.epochs * -(-samples // batch_of(plan, samples))
+
+
+def batch_of(plan: TrainingPlan, samples: int) -> int:
+    """Return how many samples a full mini-batch has.
+
+    Raises:
+        ComputeError: `batch_size` is negative.
+    """
+    if plan.batch_size < 0:
+        raise ComputeError(f"plan: batch_size={plan.batch_size} is negative; 0 means all samples")
+    return min(plan.batch_size or samples, samples)
+
+
+def batches(samples: int, batch: int, steps: int, seed: int) -> Iterator[np.ndarray]:
+    """Yield the rows of `steps` mini-batches; each epoch's last one holds what is left over."""
+    rng = np.random.default_rng(seed)
+    while steps > 0:
+        order = rng.permutation(samples)
+        for start in range(0, samples, batch):
+            if steps == 0:
+                return
+            steps -= 1
+            yield order[start : start + batch]
+
+
+class Sgd:
+    """`g += decay w; v = momentum v + g; w -= eta v`, with a velocity that starts at zero.
+
+    A step needs no memory of its own: it overwrites the gradient with its product with `eta`.
+    """
+
+    def __init__(
+        self, dimension: int, learning_rate: float, momentum: float = 0, weight_decay: float = 0
+    ):
+        self._rate = np.float32(learning_rate)
+        self._momentum = np.float32(momentum)
+        self._decay = np.float32(weight_decay)
+        self._velocity = np.zeros(dimension, np.float32) if momentum else None
+
+    def step(self, weights: np.ndarray, gradient: np.ndarray) -> None:
+        """Move the weights by one step, and overwrite the gradient."""
+        if self._decay:
+            gradient += self._decay * weights
+        if self._velocity is not None:
+            self._velocity *= self._momentum
+            self._velocity += gradient
+            np.multiply(self._velocity, self._rate, out=gradient)
+        else:
+            gradient *= self._rate
+        weights -= gradient
+
+
+# The smallest normal float32: a likelihood of 0 is raised to it before its logarithm is taken.
+TINY = np.finfo(np.float32).tiny
+
+
+class Loss(Protocol):
+    """What the engine needs from a loss."""
+
+    @property
+    def outputs(self) -> int:
+        """The number of outputs that the model must have."""
+
+    @property
+    def labels(self) -> int:
+        """The number of labels: 0 to `labels` - 1."""
+
+    def head(self, F: Any, logits: Any, label: Any, batch: int) -> Any:
+        """Return probabilities whose backward pass gives the gradient of the batch's mean loss."""
+
+    def likelihood(self, probabilities: np.ndarray, y: np.ndarray) -> np.ndarray:
+        """Return each sample's probability of its own label, (n,), from the head's output."""
+
+    def loss(self, logits: np.ndarray, y: np.ndarray) -> np.ndarray:
+        """Return each sample's loss, float64 (n,)."""
+
+    def predict(self, logits: np.ndarray) -> np.ndarray:
+        """Return the label that the model gives each sample, (n,)."""
+
+
+@dataclass(frozen=True)
+class Softmax:
+    """Softmax cross-entropy over `classes` outputs."""
+
+    classes: int
+
+    def __post_init__(self) -> None:
+        if self.classes < 2:
+            raise ComputeError(f"loss softmax: {self.classes} classes; there must be at least 2")
+
+    @property
+    def outputs(self) -> int:
+        """One output for each class."""
+        return self.classes
+
+    @property
+    def labels(self) -> int:
+        """One label for each class."""
+        return self.classes
+
+    def head(self, F: Any, logits: Any, label: Any, batch: int) -> Any:
+        """Return the softmax; its backward pass is (p - y) / batch."""
+        return F.SoftmaxOutput(logits, label, grad_scale=1.0 / batch)
+
+    def likelihood(self, probabilities: np.ndarray, y: np.ndarray) -> np.ndarray:
+        """Return p[i, y[i]]."""
+        return np.asarray(probabilities[np.arange(len(y)), y])
+
+    def loss(self, logits: np.ndarray, y: np.ndarray) -> np.ndarray:
+        """Return log(sum(exp(z))) - z[y]."""
+        z = logits.astype(np.float64)
+        z -= z.max(axis=1, keepdims=True)
+        return np.asarray(log(exp(z).sum(axis=1)) - z[np.arange(len(y)), y])
+
+    def predict(self, logits: np.ndarray) -> np.ndarray:
+        """Return the first class with the largest output."""
+        return np.asarray(logits.argmax(axis=1))
+
+
+@dataclass(frozen=True)
+class Sigmoid:
+    """Sigmoid cross-entropy of one output, for labels 0 and 1."""
+
+    classes: int = 1
+
+    def __post_init__(self) -> None:
+        if self.classes not in (1, 2):
+            raise ComputeError(f"loss sigmoid: {self.classes} classes; it is for two classes")
+
+    @property
+    def outputs(self) -> int:
+        """One output for both labels."""
+        return 1
+
+    @property
+    def labels(self) -> int:
+        """Labels 0 and 1."""
+        return 2
+
+    def head(self, F: Any, logits: Any, label: Any, batch: int) -> Any:
+        """Return the sigmoid; its backward pass is (p - y) / batch."""
+        flat = F.Reshape(logits, shape=(-1,))
+        return F.LogisticRegressionOutput(flat, label, grad_scale=1.0 / batch)
+
+    def likelihood(self, probabilities: np.ndarray, y: np.ndarray) -> np.ndarray:
+        """Return p where y is 1, and 1 - p where it is 0."""
+        return np.asarray(np.abs(1 - y - probabilities.reshape(-1)))
+
+    def loss(self, logits: np.ndarray, y: np.ndarray) -> np.ndarray:
+        """Return log(1 + exp(z)) - y z."""
+        z = logits.astype(np.float64).reshape(-1)
+        return np.asarray(np.logaddexp(0, z) - y * z)
+
+    def predict(self, logits: np.ndarray) -> np.ndarray:
+        """Return 1 where the output is positive."""
+        return np.asarray((logits.reshape(-1) > 0).astype(np.int64))
+
+
+LOSSES: dict[str, Callable[[int], Loss]] = {"softmax": Softmax, "sigmoid": Sigmoid}
+
+
+# The likelihoods of so many mini-batches are looked up together, which takes less time.
+STEPS = 64
+
+
+class ReportedLoss:
+    """The losses of the mini-batches that were seen, from the head's outputs.
+
+    Args:
+        loss: the model's loss.
+        y: the labels (n,) of all samples.
+    """
+
+    def __init__(self, loss: Loss, y: np.ndarray):
+        self._loss, self._y = loss, y
+        self._waiting: list[tuple[np.ndarray, np.ndarray]] = []
+        self._sizes: list[int] = []
+        self._likelihoods: list[np.ndarray] = []
+
+    def add(self, probabilities: np.ndarray, rows: np.ndarray) -> None:
+        """Take note of a mini-batch: the head's output, which is copied, and its rows."""
+        self._waiting.append((probabilities.copy(), rows))
+        self._sizes.append(len(rows))
+        if len(self._waiting) == STEPS:
+            self._look_up()
+
+    def means(self) -> tuple[float, float]:
+        """Return the mean of the mini-batches' mean losses, and the root of that of their squares.
+
+        Both are NaN if there is no mini-batch.
+        """
+        if not self._sizes:
+            return math.nan, math.nan
+        self._look_up()
+        likelihoods = np.concatenate(self._likelihoods)
+        losses = -log(np.maximum(likelihoods, TINY, dtype=np.float64))
+        sizes = np.array(self._sizes)
+        means = _sums(losses, sizes) / sizes
+        squares = _sums(losses**2, sizes) / sizes
+        return total(means) / sizes.size, math.sqrt(total(squares) / sizes.size)
+
+    def _look_up(self) -> None:
+        if self._waiting:
+            outputs, rows = zip(*self._waiting, strict=True)
+            labels = self._y[np.concatenate(rows)]
+            self._likelihoods.append(self._loss.likelihood(np.concatenate(outputs), labels))
+            self._waiting.clear()
+
+
+def _sums(values: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    """Return the sum of each mini-batch's values, which come one mini-batch after the other."""
+    starts = np.cumsum(sizes) - sizes
+    if sizes.max() > PART:
+        return np.array([total(one) for one in np.split(values, starts[1:])])
+    return np.asarray(np.add.reduceat(values, starts))
