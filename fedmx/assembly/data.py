@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from fedmx.components.build import build, resolve
-from fedmx.components.catalogue import CATALOGUE
 from fedmx.errors import ExperimentError
 from fedmx.experiment import Experiment
 from layers.compute.data.dataset import Normalise, Samples, materialise
@@ -64,9 +63,9 @@ class ExperimentData:
         experiment, reference = self.experiment, self.experiment.compute.data
         given: dict[str, Any] = {}
         # Data that are made or read by client; some of them for all clients at once.
-        if hasattr(resolve("data set", reference, CATALOGUE["data"]), "client"):
+        if hasattr(resolve("data set", reference), "client"):
             given = {"clients": experiment.clients, "seed": derive(experiment.seed, "data")}
-        found = build("data set", reference, CATALOGUE["data"], **given)
+        found = build("data set", reference, **given)
         if isinstance(found, Dataset):
             return found
         if isinstance(found, FederatedData):
@@ -268,7 +267,7 @@ class Division:
         Raises:
             ExperimentError: there is no such partition, or its settings are wrong.
         """
-        partition = build("partition", experiment.compute.partition, CATALOGUE["partitions"])
+        partition = build("partition", experiment.compute.partition)
         return cls(partition, derive(experiment.seed, "partition"))
 
     def parts(

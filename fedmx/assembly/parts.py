@@ -9,7 +9,6 @@ from typing import Any
 
 from fedmx.assembly.data import ExperimentData
 from fedmx.components.build import bind, build, build_part, resolve
-from fedmx.components.catalogue import CATALOGUE
 from fedmx.components.component import Component
 from fedmx.components.settings import signature_of
 from fedmx.errors import ExperimentError
@@ -48,13 +47,13 @@ def engine_of(experiment: Experiment, data: ExperimentData) -> MXNetEngine:
     provided: dict[str, Any] = {"classes": classes}
     if takes_words(experiment.compute.model):
         provided["words"] = data.words
-    make = bind("model", reference, CATALOGUE["models"], **provided)
+    make = bind("model", reference, **provided)
     return MXNetEngine(make, shape, classes, seed=experiment.seed)
 
 
 def takes_words(model: Component) -> bool:
     """Return whether a model takes the words of the data set's tokens."""
-    return "words" in signature_of(resolve("model", model, CATALOGUE["models"])).settings
+    return "words" in signature_of(resolve("model", model)).settings
 
 
 def preset_of(experiment: Experiment) -> Preset:
@@ -68,13 +67,13 @@ def preset_of(experiment: Experiment) -> Preset:
     section = experiment.logic
     preset = Preset(Uniform(), Mean())
     if section.preset is not None:
-        preset = build("preset", section.preset, CATALOGUE["presets"])
+        preset = build("preset", section.preset)
     selector, aggregator = preset.selector, preset.aggregator
     if section.selector is not None:
-        selector = build_part("selector", section.selector, CATALOGUE["selectors"])
+        selector = build_part("selector", section.selector)
     if section.aggregator is not None:
-        aggregator = build_part("aggregator", section.aggregator, CATALOGUE["aggregators"])
-    hooks = [build_part("hook", hook, CATALOGUE["hooks"]) for hook in section.hooks]
+        aggregator = build_part("aggregator", section.aggregator)
+    hooks = [build_part("hook", hook) for hook in section.hooks]
     return Preset(selector, aggregator, (*hooks, *preset.hooks))
 
 
@@ -103,7 +102,7 @@ def logic_of(
         ExperimentError: the parts do not fit together.
     """
     section, train = experiment.logic, experiment.compute.train
-    schedule = build("schedule", train.schedule, CATALOGUE["schedules"])
+    schedule = build("schedule", train.schedule)
     _check_labels(preset.selector, data)
     _check_distances(preset.selector, experiment.compute.partition)
 
@@ -170,7 +169,7 @@ def _check_distances(selector: Selector, partition: Component) -> None:
     """
     if partition.name != "biased" or not isinstance(selector, FedAimSplit):
         return
-    made: Biased = build("partition", partition, CATALOGUE["partitions"])
+    made: Biased = build("partition", partition)
     thresholds = (made.threshold, selector.threshold)
     if made.distance != selector.distance and thresholds == (None, None):
         raise ExperimentError(
@@ -195,10 +194,10 @@ def clock_of(experiment: Experiment, devices: Component, selector: Selector) -> 
     try:
         return VirtualClock(
             experiment.clients,
-            build("devices", devices, CATALOGUE["devices"]),
+            build("devices", devices),
             derive(experiment.seed, "clock"),
             _uploads(clock.uploads, selector),
-            build("availability", clock.availability, CATALOGUE["availabilities"]),
+            build("availability", clock.availability),
             clock.dropout,
         )
     except LogicError as error:
@@ -218,7 +217,7 @@ def _uploads(reference: Component | None, selector: Selector) -> Uploads:
     if reference is None:
         name = "serial" if selector.serial_uploads else "parallel"
         reference = Component(name, where=("clock", "uploads"))
-    uploads: Uploads = build("uploads", reference, CATALOGUE["uploads"])
+    uploads: Uploads = build("uploads", reference)
     if selector.serial_uploads and isinstance(uploads, Parallel):
         text = (
             f"{type(selector).__name__} assumes one upload at a time, not "

@@ -35,7 +35,7 @@ from fedmx.cli.terminal.interrupts import Interrupted
 from fedmx.cli.terminal.json_lines import OPTION, is_json, line, take_format, timed
 from fedmx.cli.terminal.options import show_help_without_command
 from fedmx.cli.terminal.plain_values import take_plainly
-from fedmx.components.renamed import new_option, renamed_text
+from fedmx.components.text import new_option, renamed_text
 from fedmx.errors import FedmxError
 
 _ASCII = {"·": ".", "…": "...", "–": "-"}

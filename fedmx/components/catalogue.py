@@ -1,28 +1,182 @@
-"""The names that an experiment file can use, by kind."""
+"""The components of fedmx: their kinds, names, texts and settings.
+
+``catalogue.json`` keeps the names, texts and settings. So a command lists names, or refuses a wrong
+one, without the import of numpy or MXNet. After a change of a component, write the file again::
+
+    python -m fedmx.components.catalogue
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import inspect
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
-from layers.compute.data.datasets import DATASETS, FEDERATED
-from layers.compute.data.partitions import PARTITIONS
-from layers.compute.engines.mxnet.model_zoo import ZOOS
-from layers.compute.engines.mxnet.models import MODELS
-from layers.compute.schedule import SCHEDULES
-from layers.logic import AGGREGATORS, HOOKS, PRESETS, SELECTORS
-from layers.logic.clock import AVAILABILITIES, DEVICES, UPLOADS
+from fedmx.components.text import unknown
 
-CATALOGUE: Mapping[str, Mapping[str, Callable[..., Any]]] = {
-    "presets": PRESETS,
-    "selectors": SELECTORS,
-    "aggregators": AGGREGATORS,
-    "hooks": HOOKS,
-    "models": {**MODELS, **{f"{zoo}:": model for zoo, model in ZOOS.items()}},
-    "data": {**DATASETS, **FEDERATED},
-    "partitions": PARTITIONS,
-    "schedules": SCHEDULES,
-    "devices": DEVICES,
-    "uploads": UPLOADS,
-    "availabilities": AVAILABILITIES,
+PATH = Path(__file__).with_suffix(".json")
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of component.
+
+    Attributes:
+        plural: its name in ``fedmx list`` and in the catalogue.
+        place: the key of an experiment that takes one component of this kind, or a list of them.
+    """
+
+    plural: str
+    place: tuple[str, ...]
+
+
+KINDS: Mapping[str, Kind] = {
+    "model": Kind("models", ("compute", "model")),
+    "data set": Kind("data", ("compute", "data")),
+    "partition": Kind("partitions", ("compute", "partition")),
+    "schedule": Kind("schedules", ("compute", "train", "schedule")),
+    "preset": Kind("presets", ("logic", "preset")),
+    "selector": Kind("selectors", ("logic", "selector")),
+    "aggregator": Kind("aggregators", ("logic", "aggregator")),
+    "hook": Kind("hooks", ("logic", "hooks")),
+    "devices": Kind("devices", ("clock", "devices")),
+    "uploads": Kind("uploads", ("clock", "uploads")),
+    "availability": Kind("availabilities", ("clock", "availability")),
 }
+"""The kinds by their nouns, which messages use."""
+
+NOUNS: Mapping[tuple[str, ...], str] = {kind.place: noun for noun, kind in KINDS.items()}
+"""The noun of the kind that each place of an experiment takes."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What the catalogue says of a component.
+
+    Attributes:
+        about: the first paragraph of its documentation.
+        settings: a line for each setting: its name, its default and its type.
+        schemas: the JSON schema of each setting's value, by name.
+        required: the settings that must be given.
+        open: whether it takes other settings, too.
+    """
+
+    about: str
+    settings: tuple[str, ...]
+    schemas: Mapping[str, Any] = field(default_factory=dict)
+    required: tuple[str, ...] = ()
+    open: bool = False
+
+
+Catalogue = Mapping[str, Mapping[str, Entry]]
+"""The entries by the plural of their kind and by name; a name with a final colon is a family."""
+
+
+@lru_cache(maxsize=1)
+def read_catalogue() -> Catalogue:
+    """Return the catalogue that the file keeps."""
+    kinds = json.loads(PATH.read_text(encoding="utf-8"))
+    return {
+        kind: {name: _entry(kept) for name, kept in entries.items()}
+        for kind, entries in kinds.items()
+    }
+
+
+@lru_cache(maxsize=1)
+def components() -> Mapping[str, Mapping[str, Any]]:
+    """Return the class or function of each component, by the plural of its kind and by name.
+
+    This imports all layers.
+    """
+    from layers.compute.data.datasets import DATASETS, FEDERATED
+    from layers.compute.data.partitions import PARTITIONS
+    from layers.compute.engines.mxnet.model_zoo import ZOOS
+    from layers.compute.engines.mxnet.models import MODELS
+    from layers.compute.schedule import SCHEDULES
+    from layers.logic import AGGREGATORS, HOOKS, PRESETS, SELECTORS
+    from layers.logic.clock import AVAILABILITIES, DEVICES, UPLOADS
+
+    return {
+        "presets": PRESETS,
+        "selectors": SELECTORS,
+        "aggregators": AGGREGATORS,
+        "hooks": HOOKS,
+        "models": {**MODELS, **{f"{zoo}:": model for zoo, model in ZOOS.items()}},
+        "data": {**DATASETS, **FEDERATED},
+        "partitions": PARTITIONS,
+        "schedules": SCHEDULES,
+        "devices": DEVICES,
+        "uploads": UPLOADS,
+        "availabilities": AVAILABILITIES,
+    }
+
+
+def catalogue_of_components() -> Catalogue:
+    """Return the catalogue as the components themselves say it."""
+    return {
+        kind: {name: _described(one, name.endswith(":")) for name, one in named.items()}
+        for kind, named in components().items()
+    }
+
+
+def write_catalogue(path: Path = PATH) -> None:
+    """Write the catalogue of the components to a file, with one line for each component."""
+    kinds = []
+    for kind, entries in catalogue_of_components().items():
+        lines = [
+            f"  {json.dumps(name)}: {json.dumps(asdict(entry), ensure_ascii=False)}"
+            for name, entry in entries.items()
+        ]
+        kinds.append(f" {json.dumps(kind)}: {{\n" + ",\n".join(lines) + "\n }")
+    path.write_text("{\n" + ",\n".join(kinds) + "\n}\n", encoding="utf-8")
+
+
+def unknown_name(noun: str, name: str, names: Mapping[str, Any]) -> str:
+    """Return the message about a name that no component has.
+
+    Args:
+        noun: the noun for a component of this kind, such as "selector".
+        name: the unknown name.
+        names: the names of this kind.
+    """
+    listed = [f"{key}NAME" if key.endswith(":") else key for key in names]
+    return f"{unknown(noun, name, listed)}, or your own as package.module:Name"
+
+
+def _entry(kept: Mapping[str, Any]) -> Entry:
+    """Return an entry from what the file keeps."""
+    tuples = {name: tuple(kept[name]) for name in ("settings", "required")}
+    return Entry(**{**kept, **tuples})
+
+
+def _described(component: Any, family: bool) -> Entry:
+    """Return the entry of a component; of a family without the setting that the name gives."""
+    from fedmx.components.settings import signature_of
+
+    signature = signature_of(component)
+    settings = list(signature.settings.values())[1 if family else 0 :]
+    lines = (f"{one}: {one.type}{', must be given' if one.required else ''}" for one in settings)
+    return Entry(
+        about=_about(component),
+        settings=tuple(lines),
+        schemas={one.name: one.json_schema() for one in settings},
+        required=tuple(one.name for one in settings if one.required),
+        open=signature.open,
+    )
+
+
+def _about(component: Any) -> str:
+    """Return the first paragraph of a component's documentation."""
+    first = (inspect.getdoc(component) or "").split("\n\n")[0].replace("\n", " ")
+    first = first.replace("``", "`")
+    about = first.removeprefix("Return ")
+    # Other texts keep their first letter: it may be a formula, and w is not W.
+    return first if about == first else about[:1].upper() + about[1:]
+
+
+if __name__ == "__main__":
+    write_catalogue()

@@ -14,9 +14,8 @@ from typing import Any
 
 from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError
 
-from fedmx.components.source import dotted
-from fedmx.components.text import in_words, shown, takes_bool
-from fedmx.components.value_problem import value_problem
+from fedmx.components.component import dotted
+from fedmx.components.text import in_words, shown, takes_bool, value_problem
 
 _KEYWORD = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 

@@ -1,12 +1,16 @@
-"""The wording of a value, a type and an unknown name in messages."""
+"""The wording of messages: values, types, unknown names, old names and pydantic's findings."""
 
 from __future__ import annotations
 
 import difflib
 import types
 import typing
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
 
 _TYPES: dict[object, str] = {
     int: "a whole number",
@@ -99,3 +103,77 @@ def first_line(error: BaseException, limit: int = 300) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     text = lines[0] if lines else type(error).__name__
     return text if len(text) <= limit else text[:limit] + "…"
+
+
+LIMITS = {
+    "greater_than": ("gt", "must be greater than"),
+    "greater_than_equal": ("ge", "must be at least"),
+    "less_than": ("lt", "must be less than"),
+    "less_than_equal": ("le", "must be at most"),
+}
+"""Pydantic's types of errors about limits: the limit's key in the context, and the words."""
+
+_KINDS = {
+    "int": "must be a whole number",
+    "float": "must be a number",
+    "finite": "must be a finite number",
+    "bool": "must be true or false",
+    "string": "must be text",
+    "path": "must be a path",
+    "model": "must be a mapping (key: value)",
+    "dict": "must be a mapping (key: value)",
+    "tuple": "must be a list",
+    "list": "must be a list",
+}
+
+
+def value_problem(details: ErrorDetails) -> str:
+    """Return in plain words what is wrong with a value."""
+    kind, value, context = details["type"], details["input"], details.get("ctx", {})
+    if kind == "missing":
+        return "is missing; add it"
+    if kind in LIMITS:
+        key, words = LIMITS[kind]
+        return f"{words} {context[key]}, not {shown(value)}"
+    if kind == "value_error":
+        return first_line(context["error"])
+    if kind == "string_pattern_mismatch":
+        return f"must be letters, digits and . _ - without spaces, not {shown(value)}"
+    words = _KINDS.get(kind.split("_")[0]) or details["msg"].replace("Input should", "must")
+    return f"{words}, not {shown(value)}"
+
+
+KEYS: dict[tuple[str | int, ...], str] = {
+    ("engine",): "executor",
+    ("logic", "select"): "selector",
+    ("logic", "aggregate"): "aggregator",
+    ("compute", "train", "rate"): "learning_rate",
+}
+"""The place of each old key, with the key that replaced it."""
+
+SETTINGS: dict[str, tuple[str, ...]] = {"rate": ("learning_rate", "server_learning_rate")}
+"""Old settings of components. A component has at most one of the settings that replaced each."""
+
+OPTIONS: dict[str, str] = {"--engine": "--executor"}
+"""Old options of commands, each with the option that replaced it."""
+
+
+def new_key(where: tuple[str | int, ...]) -> str | None:
+    """Return the key that replaced the old one at the place ``where``, or None."""
+    return KEYS.get(where)
+
+
+def new_setting(name: str, known: Container[str]) -> str | None:
+    """Return which of a component's ``known`` settings replaced the old ``name``, or None."""
+    return next((new for new in SETTINGS.get(name, ()) if new in known), None)
+
+
+def new_option(name: str, known: Container[str]) -> str | None:
+    """Return which of a command's ``known`` options replaced the old ``name``, or None."""
+    new = OPTIONS.get(name)
+    return new if new in known else None
+
+
+def renamed_text(new: str) -> str:
+    """Return what a message says of an old name that ``new`` replaced."""
+    return f"is called {new} now; write {new}"

@@ -8,7 +8,7 @@ from typing import Any
 
 from fedmx.components.component import Component
 from fedmx.experiment import Experiment
-from fedmx.experiment.writer import NOT_IN_DIGEST, tree_of
+from fedmx.experiment.model import NOT_IN_DIGEST, tree_of
 
 ABSENT = "not given"
 

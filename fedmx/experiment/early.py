@@ -14,17 +14,14 @@ from typing import Any
 import numpy as np
 
 from fedmx.components.build import bind, build, build_part
+from fedmx.components.catalogue import read_catalogue, unknown_name
 from fedmx.components.component import Component
-from fedmx.components.index import read_index, unknown_name
 from fedmx.errors import ExperimentError
 from fedmx.experiment.sections import ClockSection, ComputeSection, LogicSection
 from layers.compute.data.dataset import Normalise, materialise
-from layers.compute.data.datasets import DATASETS, FEDERATED, Dataset
-from layers.compute.data.partitions import PARTITIONS, divide
+from layers.compute.data.datasets import Dataset
+from layers.compute.data.partitions import divide
 from layers.compute.errors import DataError, NormaliseError, PartitionError
-from layers.compute.schedule import SCHEDULES
-from layers.logic import AGGREGATORS, HOOKS, PRESETS, SELECTORS
-from layers.logic.clock import AVAILABILITIES, DEVICES
 from layers.logic.seeds import derive
 
 
@@ -57,24 +54,24 @@ def _checks(
     compute: ComputeSection, logic: LogicSection, clock: ClockSection
 ) -> Iterator[Callable[[], object]]:
     model = compute.model
-    if _named(model) and model.name not in (known := read_index()["models"]):
+    if _named(model) and model.name not in (known := read_catalogue()["models"]):
         text = unknown_name("model", model.name, known)
         yield lambda: _refuse(model.source.problem(model.where, text))
     if _named(compute.data):
-        yield lambda: bind("data set", compute.data, {**DATASETS, **FEDERATED})
-    parts: list[tuple[Callable[..., Any], str, Component | None, Any]] = [
-        (build, "partition", compute.partition, PARTITIONS),
-        (build, "schedule", compute.train.schedule, SCHEDULES),
-        (build, "preset", logic.preset, PRESETS),
-        (build_part, "selector", logic.selector, SELECTORS),
-        (build_part, "aggregator", logic.aggregator, AGGREGATORS),
-        *((build_part, "hook", hook, HOOKS) for hook in logic.hooks),
-        (bind, "devices", clock.devices, DEVICES),
-        (bind, "availability", clock.availability, AVAILABILITIES),
+        yield lambda: bind("data set", compute.data)
+    parts: list[tuple[Callable[..., Any], str, Component | None]] = [
+        (build, "partition", compute.partition),
+        (build, "schedule", compute.train.schedule),
+        (build, "preset", logic.preset),
+        (build_part, "selector", logic.selector),
+        (build_part, "aggregator", logic.aggregator),
+        *((build_part, "hook", hook) for hook in logic.hooks),
+        (bind, "devices", clock.devices),
+        (bind, "availability", clock.availability),
     ]
-    for make, kind, part, table in parts:
+    for make, kind, part in parts:
         if part is not None and (part.object is not None or _named(part)):
-            yield partial(make, kind, part, table)
+            yield partial(make, kind, part)
 
 
 def _check_data(
@@ -94,7 +91,7 @@ def _check_data(
         _refuse(compute.data.source.problem(("compute", "normalise"), text))
     if logic.hooks or (logic.preset is not None and logic.preset.name != "fedavg"):
         return  # hooks may take samples away before the others are divided
-    partition = build("partition", compute.partition, PARTITIONS)
+    partition = build("partition", compute.partition)
     try:
         divide(data, partition, clients, derive(seed, "partition"))
     except (PartitionError, DataError) as error:

@@ -1,4 +1,4 @@
-"""The keys of an experiment's schema, and the message about a key that it does not have."""
+"""The keys of an experiment's schema, and the messages about wrong ones."""
 
 from __future__ import annotations
 
@@ -6,12 +6,19 @@ import typing
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
-from fedmx.components.component import Component
-from fedmx.components.renamed import new_key, renamed_text
-from fedmx.components.source import Where, dotted
-from fedmx.components.text import unknown
+from fedmx.components.component import Component, Source, Where, dotted
+from fedmx.components.text import (
+    LIMITS,
+    in_words,
+    new_key,
+    renamed_text,
+    shown,
+    unknown,
+    value_problem,
+)
+from fedmx.errors import ExperimentError
 
 
 def sections_of(schema: type[BaseModel]) -> dict[str, type[BaseModel] | None]:
@@ -83,3 +90,57 @@ def _kinds(annotation: Any) -> list[type]:
     for argument in typing.get_args(annotation):
         kinds += _kinds(argument)
     return kinds
+
+
+_MAX_PROBLEMS = 100  # the error shows fewer
+
+
+class PlacedError(ValueError):
+    """A check of several values failed.
+
+    Attributes:
+        where: the place of the value that the message is about.
+    """
+
+    def __init__(self, where: Where, text: str) -> None:
+        super().__init__(text)
+        self.where = where
+
+
+def experiment_error(
+    error: ValidationError, schema: type[BaseModel], source: Source
+) -> ExperimentError:
+    """Return one ExperimentError with all problems of ``error``, in the order of the schema."""
+    problems: dict[Where, str] = {}
+    for details in error.errors(include_url=False)[:_MAX_PROBLEMS]:
+        cause = details.get("ctx", {}).get("error")
+        where = cause.where if isinstance(cause, PlacedError) else _place(details["loc"], schema)
+        if details["type"] == "extra_forbidden":
+            text = unknown_key(where, _section_at(where, schema).model_fields, schema)
+        elif len(details["loc"]) > len(where) and details["type"] not in LIMITS:
+            words = in_words(_section_at(where, schema).model_fields[str(where[-1])].annotation)
+            text = f"must be {words}, not {shown(details['input'])}"
+        else:
+            text = value_problem(details)
+        # A union reports a problem for each of its branches, in the same words.
+        problems.setdefault(where, source.problem(where, text))
+    return ExperimentError.of(source.name, list(problems.values()))
+
+
+def _section_at(where: Where, schema: type[BaseModel]) -> type[BaseModel]:
+    """Return the section in which the last part of ``where`` is a key, or should be one."""
+    for part in where[:-1]:
+        schema = sections_of(schema).get(str(part)) or schema
+    return schema
+
+
+def _place(location: tuple[int | str, ...], schema: type[BaseModel]) -> Where:
+    """Return the place of a problem: pydantic's location without the names of union branches."""
+    here: type[BaseModel] | None = schema
+    where: Where = ()
+    for part in location:
+        if here is None and not isinstance(part, int):
+            break
+        where = (*where, part)
+        here = sections_of(here).get(str(part)) if here else None
+    return where

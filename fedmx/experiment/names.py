@@ -11,23 +11,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from fedmx.components.index import read_index, unknown_name
-from fedmx.components.source import OVERRIDDEN, Source, Where
+from fedmx.components.catalogue import KINDS, read_catalogue, unknown_name
+from fedmx.components.component import OVERRIDDEN, Source, Where
 from fedmx.errors import ExperimentError
 from fedmx.experiment.reader import parse_text, parse_value, read_text
 
 PLACES: Mapping[tuple[str, ...], tuple[str, str]] = {
-    ("compute", "model"): ("models", "model"),
-    ("compute", "data"): ("data", "data set"),
-    ("compute", "partition"): ("partitions", "partition"),
-    ("compute", "train", "schedule"): ("schedules", "schedule"),
-    ("logic", "preset"): ("presets", "preset"),
-    ("logic", "selector"): ("selectors", "selector"),
-    ("logic", "aggregator"): ("aggregators", "aggregator"),
-    ("logic", "hooks"): ("hooks", "hook"),
-    ("clock", "devices"): ("devices", "devices"),
-    ("clock", "uploads"): ("uploads", "uploads"),
-    ("clock", "availability"): ("availabilities", "availability"),
+    kind.place: (kind.plural, noun) for noun, kind in KINDS.items()
 }
 """Where an experiment names components, each with its kind in the index and its noun."""
 
@@ -81,7 +71,7 @@ def names_in(tree: Any) -> Iterator[tuple[Where, str, str, Mapping[str, Any]]]:
             name = one.get("name") if isinstance(one, dict) else one
             if isinstance(name, str):
                 where: Where = (*place, index) if several else place
-                yield where, name, noun, read_index()[kind]
+                yield where, name, noun, read_catalogue()[kind]
 
 
 def _is_known(name: str, names: Mapping[str, Any]) -> bool:

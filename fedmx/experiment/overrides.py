@@ -8,8 +8,7 @@ from typing import Any, NoReturn
 
 from pydantic import BaseModel
 
-from fedmx.components.component import Component
-from fedmx.components.source import OVERRIDDEN, Source, Where, dotted
+from fedmx.components.component import OVERRIDDEN, Component, Source, Where, dotted
 from fedmx.components.text import shown
 from fedmx.errors import ExperimentError
 from fedmx.experiment.keys import holds_component, sections_of, unknown_key

@@ -10,7 +10,7 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Literal
 
-from fedmx.components.source import OVERRIDDEN, Source, Where
+from fedmx.components.component import OVERRIDDEN, Source, Where
 from fedmx.experiment.names import names_in, read_tree
 
 Owner = Literal["beside", "here", "installed", "missing"]

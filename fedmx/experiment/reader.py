@@ -17,7 +17,7 @@ from typing import Any
 
 import yaml
 
-from fedmx.components.source import Source, Where, dotted
+from fedmx.components.component import Source, Where, dotted
 from fedmx.components.text import shown
 from fedmx.errors import ExperimentError
 

@@ -8,7 +8,7 @@ from typing import Any
 from fedmx.components.component import Component
 from fedmx.errors import ExperimentError
 from fedmx.experiment import Experiment
-from fedmx.experiment.writer import tree_of
+from fedmx.experiment.model import tree_of
 from layers.logic import Hook
 from layers.logic.core.asset import declared_assets
 

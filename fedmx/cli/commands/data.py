@@ -45,7 +45,7 @@ def show(
     """Show how a data set is divided among clients."""
     import numpy as np
 
-    from fedmx.components.index import read_index
+    from fedmx.components.catalogue import read_catalogue
     from fedmx.experiment import Experiment
     from fedmx.experiment.names import check_names
     from fedmx.output_file import check_output
@@ -55,7 +55,7 @@ def show(
     overrides = [] if clients is None else [f"clients={clients}"]
     overrides += [] if partition is None else [f"compute.partition={partition}"]
     overrides += set_ or []
-    if str(file) in read_index()["data"] and not file.exists():
+    if str(file) in read_catalogue()["data"] and not file.exists():
         compute = {
             "model": "2nn",
             "data": str(file),

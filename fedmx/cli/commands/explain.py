@@ -39,11 +39,11 @@ NOUNS = {
 
 def names_and_keys(incomplete: str) -> list[tuple[str, str]]:
     """Return what a shell offers after Tab: the names and keys that begin so, with their texts."""
-    from fedmx.components.index import read_index
-    from fedmx.experiment.key_texts import read_key_texts
+    from fedmx.components.catalogue import read_catalogue
+    from fedmx.experiment.schema import read_key_texts
 
     texts = {key: row.meaning for key, row in read_key_texts().items()}
-    for entries in read_index().values():
+    for entries in read_catalogue().values():
         texts |= {name: entry.about for name, entry in entries.items()}
     return [(one, text) for one, text in sorted(texts.items()) if one.startswith(incomplete)]
 
@@ -75,7 +75,7 @@ def whose_code(file: Path, overrides: Sequence[str] = ()) -> list[str]:
     Raises:
         ExperimentError: the file cannot be read, or names an unknown component.
     """
-    from fedmx.components.source import dotted
+    from fedmx.components.component import dotted
     from fedmx.experiment.names import check_names
     from fedmx.experiment.own_code import named_code
 
@@ -98,7 +98,7 @@ def whose_code(file: Path, overrides: Sequence[str] = ()) -> list[str]:
 
 def _code(file: Path, overrides: Sequence[str]) -> dict[str, Any]:
     """Return what `whose_code` says as a document."""
-    from fedmx.components.source import dotted
+    from fedmx.components.component import dotted
     from fedmx.experiment.names import check_names
     from fedmx.experiment.own_code import named_code
 
@@ -112,10 +112,10 @@ def _code(file: Path, overrides: Sequence[str]) -> dict[str, Any]:
 
 def _document(name: str) -> dict[str, Any]:
     """Return what `explanation` says as a document, with the index's entries by their kind."""
-    from fedmx.components.index import read_index
+    from fedmx.components.catalogue import read_catalogue
 
     text = "\n".join(explanation(name))
-    found = {kind: entries.get(_key(name, entries)) for kind, entries in read_index().items()}
+    found = {kind: entries.get(_key(name, entries)) for kind, entries in read_catalogue().items()}
     kinds = {kind: asdict(entry) for kind, entry in found.items() if entry is not None}
     return {"name": name, "kinds": kinds, "text": text}
 
@@ -126,12 +126,12 @@ def explanation(name: str) -> list[str]:
     Raises:
         FedmxError: there is no such component or key.
     """
-    from fedmx.components.index import read_index
+    from fedmx.components.catalogue import read_catalogue
     from fedmx.components.text import unknown
     from fedmx.errors import FedmxError
-    from fedmx.experiment.key_texts import explained_key, read_key_texts
+    from fedmx.experiment.schema import explained_key, read_key_texts
 
-    known = read_index().values()
+    known = read_catalogue().values()
     if not any(_key(name, entries) in entries for entries in known):
         told = explained_key(name)
         if told:
@@ -142,11 +142,11 @@ def explanation(name: str) -> list[str]:
         text = unknown("name or key", name, near, listed="the nearest are")
         raise FedmxError(f"{text}; fedmx list shows all names")
 
-    from fedmx.components.catalogue import CATALOGUE
+    from fedmx.components.catalogue import components
 
     lines: list[str] = []
     parts: list[object] = []  # of the preset; they are not explained a second time
-    for kind, entries in CATALOGUE.items():
+    for kind, entries in components().items():
         key = _key(name, entries)
         entry = entries.get(key)
         if entry is None or entry in parts:
@@ -233,10 +233,10 @@ def _preset_lines(entry: Callable[..., Preset], preset: Preset) -> Iterator[str]
 
 def _name(kind: str, part: object) -> str:
     """Return the name of a part in an experiment file."""
-    from fedmx.components.catalogue import CATALOGUE
+    from fedmx.components.catalogue import components
     from fedmx.components.component import Component
 
-    names = {entry: name for name, entry in CATALOGUE[kind].items()}
+    names = {entry: name for name, entry in components()[kind].items()}
     return names.get(type(part)) or Component.of(part).name
 
 

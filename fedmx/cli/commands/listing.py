@@ -14,7 +14,7 @@ import typer
 from fedmx.cli.terminal.options import AsJson
 
 if TYPE_CHECKING:
-    from fedmx.components.index import Entry
+    from fedmx.components.catalogue import Entry
 
 PLACES = {
     "presets": ("logic.preset", "preset: 'my_module:function'"),
@@ -49,11 +49,11 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """List the names that an experiment file can use."""
-    from fedmx.components.index import read_index
+    from fedmx.components.catalogue import read_catalogue
     from fedmx.components.text import unknown
     from fedmx.errors import FedmxError
 
-    index = read_index()
+    index = read_catalogue()
     if kind is not None and kind not in index:
         raise FedmxError(unknown("kind", kind, list(index)))
     if as_json:
@@ -72,7 +72,7 @@ def show(
 
 def schema() -> None:
     """Print the JSON schema of experiment files, for editors."""
-    from fedmx.experiment.json_schema import experiment_schema
+    from fedmx.experiment.schema import experiment_schema
 
     typer.echo(json.dumps(experiment_schema(), indent=1, ensure_ascii=False))
 

@@ -311,10 +311,10 @@ def test_what_needs_no_model_does_not_wait_for_mxnet(folder: Path, words: str) -
 
 
 def test_lists_say_what_each_name_is_and_takes(folder: Path) -> None:
-    from fedmx.components.catalogue import CATALOGUE
+    from fedmx.components.catalogue import components
 
     names = fedmx("list", cwd=folder).out
-    for kind, entries in CATALOGUE.items():
+    for kind, entries in components().items():
         assert f"\n{kind} (" in f"\n{names}"
         for name in entries:
             assert f"\n{name}" in names

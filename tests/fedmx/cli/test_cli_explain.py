@@ -16,13 +16,13 @@ from fedmx.cli.commands.explain import _reference, explanation, preset_section
 from fedmx.cli.main import run
 from fedmx.cli.terminal.tables import show_text
 from fedmx.components.build import build
-from fedmx.components.catalogue import CATALOGUE
+from fedmx.components.catalogue import components
 from fedmx.components.component import Component
 from fedmx.components.settings import signature_of
-from layers.logic import AGGREGATORS, HOOKS, PRESETS, SELECTORS
+from layers.logic import PRESETS
 from tests.fedmx.command_line import fedmx
 
-NAMES = sorted({name for entries in CATALOGUE.values() for name in entries if name[-1] != ":"})
+NAMES = sorted({name for entries in components().values() for name in entries if name[-1] != ":"})
 
 
 def told(name: str) -> str:
@@ -53,9 +53,9 @@ def test_the_lines_spelled_out_by_hand_make_the_very_preset(name: str) -> None:
     preset = PRESETS[name]()
     section = yaml.safe_load(told_lines.partition(": hook\n")[0])["logic"]
     assert section == yaml.safe_load(yaml.safe_dump(preset_section(preset)))
-    selector = build("selector", Component.of(section["selector"]), SELECTORS)
-    aggregator = build("aggregator", Component.of(section["aggregator"]), AGGREGATORS)
-    hooks = tuple(build("hook", Component.of(hook), HOOKS) for hook in section.get("hooks", []))
+    selector = build("selector", Component.of(section["selector"]))
+    aggregator = build("aggregator", Component.of(section["aggregator"]))
+    hooks = tuple(build("hook", Component.of(hook)) for hook in section.get("hooks", []))
     assert dataclasses.replace(preset, selector=selector, aggregator=aggregator, hooks=hooks) == (
         preset
     )
@@ -80,7 +80,7 @@ def test_by_hand_only_a_setting_that_is_null_by_default_is_left_out() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_every_name_is_explained_with_each_of_its_settings(name: str) -> None:
     text = told(name)
-    kinds = [entries for entries in CATALOGUE.values() if name in entries]
+    kinds = [entries for entries in components().values() if name in entries]
     for entries in kinds:
         for setting in signature_of(entries[name]).settings.values():
             assert f"  {setting.name} = " in text or f"  {setting.name}: " in text

@@ -32,9 +32,9 @@ def test_a_preset_without_settings_of_its_own_refers_to_its_parts() -> None:
 
 def test_an_experiment_file_gives_a_preset_the_settings_of_its_parts() -> None:
     settings = {"beta1": 0.5, "count": 4, "weights": "samples"}
-    preset = build("preset", Component.of({"name": "fedadam", **settings}), PRESETS)
+    preset = build("preset", Component.of({"name": "fedadam", **settings}))
     assert preset == PRESETS["fedadam"](**settings)
     with pytest.raises(ExperimentError, match="did you mean 'beta2'"):
-        build("preset", Component.of({"name": "fedadam", "beta3": 0.5}), PRESETS)
+        build("preset", Component.of({"name": "fedadam", "beta3": 0.5}))
     with pytest.raises(ExperimentError, match="beta1"):
-        build("preset", Component.of({"name": "fedadam", "beta1": "half"}), PRESETS)
+        build("preset", Component.of({"name": "fedadam", "beta1": "half"}))

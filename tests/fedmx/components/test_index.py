@@ -8,19 +8,25 @@ from pathlib import Path
 import pytest
 
 from fedmx.components.build import resolve
-from fedmx.components.catalogue import CATALOGUE
+from fedmx.components.catalogue import (
+    PATH,
+    catalogue_of_components,
+    read_catalogue,
+    write_catalogue,
+)
 from fedmx.components.component import Component
-from fedmx.components.index import PATH, index_of_catalogue, read_index, write_index
 from fedmx.errors import ExperimentError
 from fedmx.experiment.names import PLACES, check_names
 
 
 def test_it_says_what_the_components_say() -> None:
-    assert read_index() == index_of_catalogue(), "run: python -m fedmx.components.index"
+    assert read_catalogue() == catalogue_of_components(), (
+        "run: python -m fedmx.components.catalogue"
+    )
 
 
 def test_writing_it_gives_the_file_that_is_kept(tmp_path: Path) -> None:
-    write_index(tmp_path / "index.json")
+    write_catalogue(tmp_path / "index.json")
     assert (tmp_path / "index.json").read_bytes() == PATH.read_bytes()
 
 
@@ -28,9 +34,9 @@ def test_writing_it_gives_the_file_that_is_kept(tmp_path: Path) -> None:
 def test_an_unknown_name_has_the_message_of_the_component_itself(
     place: tuple[str, ...], tmp_path: Path
 ) -> None:
-    kind, noun = PLACES[place]
+    _, noun = PLACES[place]
     with pytest.raises(ExperimentError) as slow:
-        resolve(noun, Component("nope", where=place), CATALOGUE[kind])
+        resolve(noun, Component("nope", where=place))
     tree: object = "nope"
     for key in reversed(place):
         tree = {key: tree}

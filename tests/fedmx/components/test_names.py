@@ -16,9 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedmx import Experiment, ExperimentError
-from fedmx.components.build import bind, build, resolve
-from fedmx.components.source import Source
-from fedmx.components.wanted import problem_with
+from fedmx.components.build import bind, build, problem_with, resolve
+from fedmx.components.component import Source
 from fedmx.experiment import Component
 from layers.compute.data.dataset import Dataset
 from layers.logic.errors import LogicError
@@ -371,7 +370,8 @@ def test_a_users_file_comes_after_what_is_installed(folder: Path) -> None:
     write(folder, "yaml.py", "raise AssertionError('was imported')")
     code = (
         "from pathlib import Path; from fedmx.experiment import Component\n"
-        "from fedmx.components.source import Source; from fedmx.components.build import resolve\n"
+        "from fedmx.components.component import Source\n"
+        "from fedmx.components.build import resolve\n"
         f"source = Source('f', Path({str(folder)!r}))\n"
         "try: resolve('hook', Component.of('yaml:SafeLoader', (), source), {})\n"
         "except Exception as error: print(error)"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fedmx.components.renamed import new_key, new_option, new_setting, renamed_text
+from fedmx.components.text import new_key, new_option, new_setting, renamed_text
 
 
 @pytest.mark.parametrize(

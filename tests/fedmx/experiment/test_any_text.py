@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedmx import Experiment, ExperimentError
-from fedmx.components.source import dotted
+from fedmx.components.component import dotted
 from fedmx.experiment.keys import keys_of
 from tests.fedmx.experiment.texts import LEAST, ROOT
 
