@@ -22,7 +22,7 @@ KINDS = 20  # of clients
 def measure(clients: int, values: int) -> None:
     """Cluster and select once, and print a row of the table."""
     from layers.logic import SELECT, SURVEY, Population, ServerState
-    from layers.logic.algorithms.fedsso.selector import FedSSO
+    from layers.logic.algorithms.fedsso import FedSSO
     from layers.logic.seeds import generator
 
     rng = np.random.default_rng(1)

@@ -39,7 +39,7 @@ from layers.logic import (
     Times,
     Traffic,
 )
-from layers.logic.algorithms.knapsack.offline_kp import OfflineKP
+from layers.logic.algorithms.knapsack import OfflineKP
 from layers.logic.seeds import generator
 from layers.logic.selectors.power_of_choice import PowerOfChoice
 

@@ -19,8 +19,8 @@ from functools import partial
 import numpy as np
 
 from layers.logic import Offer, PendingOffers
-from layers.logic.algorithms.knapsack.fedcs import FedCS
-from layers.logic.algorithms.knapsack.online_kp import LARGEST, OnlineKP
+from layers.logic.algorithms.fedcs import FedCS
+from layers.logic.algorithms.knapsack import LARGEST, OnlineKP
 from layers.logic.core.plan import Population
 
 CLIENTS = 20

@@ -72,9 +72,9 @@ from layers.logic import Training as Training
 from layers.logic import Update as Update
 from layers.logic import Verdict as Verdict
 from layers.logic import single_lanes as single_lanes
-from layers.logic.aggregators.buffers import BufferMean as BufferMean
-from layers.logic.aggregators.buffers import BufferMedian as BufferMedian
-from layers.logic.algorithms.knapsack.reported_times import ReportedTimes as ReportedTimes
+from layers.logic.aggregators.mean import BufferMean as BufferMean
+from layers.logic.aggregators.median import BufferMedian as BufferMedian
+from layers.logic.algorithms.fedcs import ReportedTimes as ReportedTimes
 from layers.logic.clock.availability import Availability as Availability
 from layers.logic.clock.availability import Presence as Presence
 from layers.logic.clock.devices import Devices as Devices
@@ -92,8 +92,8 @@ from layers.logic.core.mask import Mask as Mask
 from layers.logic.core.messages import Layout as Layout
 from layers.logic.core.messages import Slot as Slot
 from layers.logic.core.messages import Tensor as Tensor
+from layers.logic.core.preset import settings_of_parts as settings_of_parts
 from layers.logic.core.survey import QUESTIONS as QUESTIONS
 from layers.logic.core.trainer import LocalSgd as LocalSgd
 from layers.logic.core.trainer import Trainer as Trainer
-from layers.logic.presets.settings_of_parts import settings_of_parts as settings_of_parts
 from layers.logic.seeds import generator as generator

@@ -19,7 +19,7 @@ from layers.compute.engines.mxnet.engine import MXNetEngine
 from layers.compute.engines.mxnet.model_zoo import ZOOS
 from layers.logic import Logic, LogicError, Preset, Selector, Training
 from layers.logic.aggregators.mean import Mean
-from layers.logic.algorithms.fedaim.selector import FedAimSplit
+from layers.logic.algorithms.fedaim import FedAimSplit
 from layers.logic.clock import VirtualClock
 from layers.logic.clock.uploads import Parallel, Uploads
 from layers.logic.core.messages import Layout

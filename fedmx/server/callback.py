@@ -14,7 +14,7 @@ from fedmx.run import RunFolder
 from fedmx.run.ending import Ending
 from fedmx.server.round import Round
 from layers.logic import LogicError, ServerState
-from layers.logic.checks.methods import check_methods
+from layers.logic.checks.parts import check_methods
 
 log = logging.getLogger("fedmx.run")
 

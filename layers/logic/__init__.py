@@ -23,6 +23,7 @@ from layers.logic.core.messages import (
 from layers.logic.core.parts import Parts
 from layers.logic.core.peers import Peers
 from layers.logic.core.plan import Plan, Population, single_lanes
+from layers.logic.core.preset import Preset
 from layers.logic.core.report import (
     BrokenModel,
     ClientReport,
@@ -35,7 +36,6 @@ from layers.logic.core.selector import SELECT, SURVEY, Inquiry, PendingOffers, S
 from layers.logic.core.state import ClientLedger, ClientState, ServerState
 from layers.logic.core.survey import Answer, Question
 from layers.logic.errors import ClientFailed, LogicError, Rejected
-from layers.logic.presets.preset import Preset
 from layers.logic.round.logic import Logic
 from layers.logic.round.round import answer, answer_question, offer_of, run_round
 

@@ -12,11 +12,11 @@ import numpy as np
 from layers.compute.engines.mxnet.engine import Compute
 from layers.compute.scores import Scores
 from layers.logic import Hook, Logic, Question, Training
-from layers.logic.algorithms.scaffold.hook import Scaffold
+from layers.logic.algorithms.scaffold import Scaffold
 from layers.logic.core.plan import Plan
 from layers.logic.core.selector import Selector
-from layers.logic.hooks.fedavgm import FedAvgM
-from layers.logic.hooks.top_k import TopK
+from layers.logic.hooks.compressors import TopK
+from layers.logic.hooks.server_optimisers import FedAvgM
 from layers.logic.selectors.uniform import Uniform
 from tests.fedmx.scripted import Least
 from tests.logic.quadratic import Measured, Quadratic, QuadraticEngine, Tensor, layout

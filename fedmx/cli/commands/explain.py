@@ -311,7 +311,7 @@ def _with_module_text(entry: type, text: str) -> str:
 
 def _split(entry: Any) -> tuple[str, dict[str, list[str]]]:
     """Return a docstring without its sections, and the lines about each argument or attribute."""
-    from layers.logic.presets.docstrings import split_docstring
+    from layers.logic.core.preset import split_docstring
 
     text, entries = split_docstring((inspect.getdoc(entry) or "").replace("``", "`"))
     shortened = text.removeprefix("Return ")

@@ -8,8 +8,8 @@ import numpy as np
 
 from fedmx.report.records.summary import RunSummary
 from fedmx.run import RunError, RunFolder
-from layers.logic.algorithms.fedsso.clustering import Clustering
-from layers.logic.algorithms.fedsso.strata import NOISE as NOISE
+from layers.logic.algorithms.fedsso import NOISE as NOISE
+from layers.logic.algorithms.fedsso import Clustering
 from layers.logic.core.selector import SELECT
 from layers.logic.errors import LogicError
 

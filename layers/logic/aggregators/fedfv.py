@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from layers.logic.aggregators.buffers import BufferMean
-from layers.logic.aggregators.sums import stepped
+from layers.logic.aggregators.mean import BufferMean, stepped
 from layers.logic.compression.ternary_storage import pack, unpack
 from layers.logic.core.aggregator import AGGREGATE, Aggregator, Contribution
 from layers.logic.core.messages import Update

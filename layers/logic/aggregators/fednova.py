@@ -9,13 +9,12 @@ from typing import Literal
 import numpy as np
 
 from layers.arithmetic import sum_in_order
-from layers.logic.aggregators.buffers import BufferMean
-from layers.logic.aggregators.sums import add_scaled, stepped
+from layers.logic.aggregators.mean import BufferMean, add_scaled, stepped
 from layers.logic.core.aggregator import Aggregator, Contribution
 from layers.logic.core.parts import Parts
 from layers.logic.core.state import ServerState
 from layers.logic.errors import LogicError
-from layers.logic.hooks.fedprox import FedProx
+from layers.logic.hooks.local_gradients import FedProx
 from layers.logic.numeric.vectors import accumulation
 
 

@@ -14,9 +14,8 @@ from typing import Literal
 import numpy as np
 
 from layers.arithmetic import total
-from layers.logic.aggregators.median import coordinate_median
-from layers.logic.aggregators.stored_updates import StoredUpdates
-from layers.logic.aggregators.sums import add_scaled
+from layers.logic.aggregators.mean import add_scaled
+from layers.logic.aggregators.median import StoredUpdates, coordinate_median
 from layers.logic.core.aggregator import Aggregator, Contribution
 from layers.logic.core.state import ServerState
 from layers.logic.errors import LogicError

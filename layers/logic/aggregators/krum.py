@@ -1,19 +1,26 @@
-"""The updates nearest to their neighbours (Krum, multi-Krum: Blanchard et al. 2017, sec. 4)."""
+"""Robust rules on norms and distances: Krum, multi-Krum, and norm clipping."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
-from layers.logic.aggregators.median import coordinate_median
-from layers.logic.aggregators.stored_updates import StoredUpdates, blocks
-from layers.logic.aggregators.sums import add_scaled
+from layers.logic.aggregators.mean import add_scaled, stepped
+from layers.logic.aggregators.median import (
+    BufferMedian,
+    StoredUpdates,
+    blocks,
+    coordinate_median,
+)
 from layers.logic.core.aggregator import Aggregator, Contribution
 from layers.logic.core.parts import Parts
 from layers.logic.core.state import ServerState
 from layers.logic.errors import LogicError
+from layers.logic.numeric.vectors import norm
 from layers.logic.storage import Vector
 
 
@@ -129,3 +136,60 @@ def _check_round(rule: Aggregator, byzantine: int, logic: Parts) -> None:
             f"(2 f + 3), and min_updates lets a round count with {logic.min_updates}; set "
             f"logic.min_updates to {need} or more"
         )
+
+
+@dataclass
+class _Sum:
+    delta: np.ndarray
+    buffers: BufferMedian
+    weight: float = 0.0
+
+
+@dataclass(frozen=True)
+class NormClip(Aggregator):
+    """w + sum_k (n_k / n) delta_k min(1, norm / ||delta_k||): no client moves the model far.
+
+    A client of weight a moves the model by at most a times `norm`. Buffers, of which no norm is
+    known beforehand, are the coordinate-wise median of all, with equal weights. Memory is that of
+    one update, the sum and all buffers.
+
+    Attributes:
+        norm: the largest norm of an update, over all trainable parameters.
+        weights: ``"samples"`` weighs clients by n_k, which a client may invent, ``"uniform"`` all
+            alike.
+    """
+
+    norm: float = 1.0
+    weights: Literal["samples", "uniform"] = "samples"
+
+    each_client = True
+    by_slices = True
+    robust = True
+
+    def __post_init__(self) -> None:
+        if not 0 < self.norm < math.inf:
+            raise LogicError(f"norm must be greater than 0, not {self.norm}")
+
+    @property
+    def by_samples(self) -> bool:
+        """Whether `weights` is ``"samples"``."""
+        return self.weights == "samples"
+
+    def init(self, state: ServerState) -> _Sum:
+        """Start with nothing."""
+        return _Sum(np.zeros(state.weights.size), BufferMedian())
+
+    def add(self, total: _Sum, contribution: Contribution) -> _Sum:
+        """Add one clipped update."""
+        weight = float(contribution.samples) if self.weights == "samples" else 1.0
+        length = norm(contribution.delta)
+        clip = self.norm / length if length > self.norm else 1.0
+        add_scaled(total.delta, contribution.delta, weight * clip)
+        total.weight += weight
+        total.buffers.add(contribution)
+        return total
+
+    def finish(self, total: _Sum, state: ServerState) -> ServerState:
+        """Return the state with the mean applied."""
+        total.delta /= total.weight
+        return stepped(state, total.delta, total.buffers.median())

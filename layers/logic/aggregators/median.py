@@ -1,18 +1,74 @@
-"""The median of each coordinate (Yin et al. 2018, definition 1)."""
+"""The median and the trimmed mean of each coordinate (Yin et al. 2018, definitions 1 and 2)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
 
 import numpy as np
 
-from layers.logic.aggregators.stored_updates import StoredUpdates, blocks
+from layers.logic.aggregators.mean import stepped
 from layers.logic.core.aggregator import Aggregator, Contribution
 from layers.logic.core.parts import Parts
 from layers.logic.core.state import ServerState
 from layers.logic.errors import LogicError
-from layers.logic.storage import Vector
+from layers.logic.storage import StoredVector, Vector
+
+VALUES = 1 << 12  # values of each update at a time, so that some dozens stay in the cache
+WORK_BYTES = 24 * VALUES  # what a rule takes for each update while it works on a block, at most
+
+
+@dataclass
+class StoredUpdates:
+    """The fold of a rule that cannot work on a sum: it holds all updates, in memory or on disk.
+
+    Attributes:
+        deltas: float32 (d,) each, in the order of the plan.
+        buffers: float32 (b,) each, in memory.
+        samples: of each.
+    """
+
+    deltas: list[Vector] = field(default_factory=list)
+    buffers: list[np.ndarray] = field(default_factory=list)
+    samples: list[int] = field(default_factory=list)
+
+    def add(self, contribution: Contribution) -> StoredUpdates:
+        """Keep one more update."""
+        self.deltas.append(contribution.delta)
+        # A view of the message, however small, would keep all of its memory.
+        self.buffers.append(contribution.buffers.copy())
+        self.samples.append(contribution.samples)
+        return self
+
+    def applied(self, delta: np.ndarray, buffers: np.ndarray, state: ServerState) -> ServerState:
+        """Return the state moved by `delta` (d,), with the `buffers` (b,) in float32."""
+        return stepped(state, delta, buffers.astype(np.float32))
+
+
+def blocks(vectors: Sequence[Vector]) -> Iterator[tuple[slice, np.ndarray]]:
+    """Yield parts of the vectors side by side, float32 (m, at most VALUES), each after its place.
+
+    The parts are the same whether the vectors are in memory or on disk, and so are sums over them.
+    """
+    values = _values_at_once(vectors)
+    for start in range(0, vectors[0].size, values):
+        slices = [vector[start : start + values] for vector in vectors]
+        for inner in range(0, slices[0].size, VALUES):
+            part = slice(start + inner, start + inner + VALUES)
+            yield part, np.stack([one[inner : inner + VALUES] for one in slices])
+        del slices  # before the next ones are read
+
+
+def _values_at_once(vectors: Sequence[Vector]) -> int:
+    """Return how many values of each vector are read at a time, a multiple of VALUES."""
+    stored = next((one for one in vectors if isinstance(one, StoredVector)), None)
+    if stored is None:
+        return max(vectors[0].size, 1)
+    left = stored.memory_bytes // len(vectors) - WORK_BYTES
+    fitting = left // stored.dtype.itemsize
+    return max(fitting // VALUES, 1) * VALUES
 
 
 @dataclass(frozen=True)
@@ -84,3 +140,91 @@ def mean_of_sorted(vectors: Sequence[Vector], cut: int) -> np.ndarray:
         block.sort(axis=0)  # so the sum does not depend on the order of the clients either
         mean[part] = np.mean(block[cut : len(vectors) - cut], axis=0, dtype=np.float64)
     return mean
+
+
+ROUNDING = 1e-9  # added to trim m, since 0.29 * 100 is 28.999...
+
+
+@dataclass(frozen=True)
+class TrimmedMean(Aggregator):
+    """w + the mean of each coordinate without the share `trim` of lowest and of highest values.
+
+    Of m updates floor(trim m) are left out at each end. While no more clients than that are
+    arbitrary, every coordinate lies between those of two honest clients. This holds for buffers,
+    too. All updates are held, in memory or on disk, and buffers in memory. Numbers of samples,
+    which a client may invent, do not count.
+
+    Attributes:
+        trim: beta, at least 0 (the plain mean) and below 0.5; unless it is 0,
+            `logic.min_updates` must be so large that one update is left out at each end.
+        sparse: whether hooks that send less than half of an update's values are meant, as in
+            `median`.
+    """
+
+    trim: float = 0.1
+    sparse: bool = False
+
+    each_client = True
+    by_slices = True
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.trim < 0.5:
+            raise LogicError(f"trim must be at least 0 and below 0.5, not {self.trim}")
+
+    def check(self, logic: Parts) -> None:
+        """Refuse rounds that may have so few updates that none is left out, and sparse updates."""
+        if not self.trim:
+            return
+        if not self.sparse:
+            check_values_sent("TrimmedMean", logic)
+        if self._cut(logic.min_updates) >= 1:
+            return
+        need = max(3, math.ceil((1 - Fraction(ROUNDING)) / Fraction(self.trim)))
+        raise LogicError(
+            f"TrimmedMean with trim: {self.trim} leaves none out of {logic.min_updates} updates, "
+            "with which min_updates lets a round count, and would be the plain mean; set "
+            f"logic.min_updates to {need} or more, or trim to 0 if the plain mean is meant"
+        )
+
+    @property
+    def robust(self) -> bool:  # type: ignore[override]
+        """Whether it leaves any update out."""
+        return self.trim > 0
+
+    def init(self, state: ServerState) -> StoredUpdates:
+        """Start with nothing."""
+        return StoredUpdates()
+
+    def add(self, total: StoredUpdates, contribution: Contribution) -> StoredUpdates:
+        """Keep one update."""
+        return total.add(contribution)
+
+    def finish(self, total: StoredUpdates, state: ServerState) -> ServerState:
+        """Return the state with the trimmed mean applied."""
+        cut = self._cut(len(total.deltas))
+        delta = mean_of_sorted(total.deltas, cut)
+        return total.applied(delta, mean_of_sorted(total.buffers, cut), state)
+
+    def _cut(self, number: int) -> int:
+        """Return how many of so many updates are left out at each end."""
+        return min(int(self.trim * number + ROUNDING), (number - 1) // 2)
+
+
+class BufferMedian:
+    """A fold: the median of each coordinate of the buffers; numbers of samples do not count.
+
+    While fewer than half of the clients are arbitrary, every coordinate lies between those of two
+    honest clients. The buffers of all clients are held in memory.
+    """
+
+    def __init__(self) -> None:
+        self._buffers: list[np.ndarray] = []
+
+    def add(self, contribution: Contribution) -> None:
+        """Add one contribution."""
+        # A view of the message, however small, would keep all of its memory.
+        self._buffers.append(contribution.buffers.copy())
+
+    def median(self) -> np.ndarray:
+        """Return the median, float32 (b,); there must be one contribution or more."""
+        return coordinate_median(self._buffers).astype(np.float32)

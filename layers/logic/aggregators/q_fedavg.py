@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from layers.logic.aggregators.buffers import BufferMean
-from layers.logic.aggregators.sums import add_scaled, stepped
+from layers.logic.aggregators.mean import BufferMean, add_scaled, stepped
 from layers.logic.core.aggregator import Aggregator, Contribution
 from layers.logic.core.messages import Update
 from layers.logic.core.state import ServerState

@@ -1,4 +1,4 @@
-"""The algorithms of several parts: a folder for each, with its parts, its preset, what they share.
+"""Algorithms of several parts: one module each, with its parts and its preset.
 
-An algorithm of one file belongs in `selectors`, `aggregators` or `hooks`.
+An algorithm of a single part belongs in `selectors`, `aggregators` or `hooks`.
 """

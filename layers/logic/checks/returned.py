@@ -12,7 +12,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from layers.logic.checks.code_place import at_place, place_of_code
+from layers.logic.checks.parts import at_place, place_of_code
+from layers.logic.core.aggregator import Aggregator, Contribution
 from layers.logic.core.engine import Data
 from layers.logic.core.hook import ClientSide, Context, ServerSide
 from layers.logic.core.messages import Layout, Task, Update
@@ -220,3 +221,32 @@ def _shown(value: object) -> str:
     if isinstance(value, np.ndarray):
         return f"an array of {value.dtype} and shape {value.shape}"
     return f"a {type(value).__name__}"
+
+
+def added(aggregator: Aggregator, total: Any, contribution: Contribution, round: int) -> Any:
+    """Return the value of the fold with one more contribution.
+
+    Raises:
+        PartFailed: `add` failed, or it returned None although there was a value before.
+    """
+    lane = contribution.updates
+    client = lane[0].client if len(lane) == 1 else None
+    after = guarded(aggregator.add, total, contribution, round=round, client=client)
+    if after is None and total is not None:
+        what = "returned None; it must return the value of the fold, as return total"
+        raise failure(aggregator.add, what, round, client)
+    return after
+
+
+def finished(aggregator: Aggregator, total: Any, state: ServerState, layout: Layout) -> ServerState:
+    """Return the state after aggregation.
+
+    Raises:
+        PartFailed: `finish` failed, or it returned no state, or vectors of a wrong type or length.
+    """
+    round = state.round + 1
+    after = guarded(aggregator.finish, total, state, round=round)
+    problem = wrong_form(state, after, layout)
+    if problem is not None:
+        raise failure(aggregator.finish, f"returned {problem}", round)
+    return after

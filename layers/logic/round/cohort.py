@@ -19,7 +19,7 @@ from layers.logic.core.survey import ABOUT_MODEL, Question
 from layers.logic.errors import LogicError
 from layers.logic.round.logic import Logic
 from layers.logic.seeds import derive, generator
-from layers.logic.selectors.replacement import replaced
+from layers.logic.selectors.draws import replaced
 
 
 @dataclass(frozen=True)

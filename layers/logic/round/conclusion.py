@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from layers.logic.checks.code_place import at_place
+from layers.logic.checks.parts import at_place
 from layers.logic.checks.returned import failure, guarded
 from layers.logic.core.messages import CANNOT_TRAIN
 from layers.logic.core.peers import Peers

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 from typing import Any
 
-from layers.logic.checks.aggregation import added, finished
-from layers.logic.checks.returned import guarded
+from layers.logic.checks.returned import added, finished, guarded
 from layers.logic.core.aggregator import Aggregator
 from layers.logic.core.messages import Training
 from layers.logic.core.state import ServerState

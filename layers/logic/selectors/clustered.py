@@ -14,8 +14,7 @@ from layers.logic.core.parts import Parts
 from layers.logic.core.plan import Plan, Population
 from layers.logic.core.selector import Selector
 from layers.logic.errors import LogicError
-from layers.logic.selectors.plain_mean import check_plain_mean
-from layers.logic.selectors.uniform import check_size, cohort_size
+from layers.logic.selectors.uniform import check_plain_mean, check_size, cohort_size
 
 MOST = 1 << 62
 

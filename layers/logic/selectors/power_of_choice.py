@@ -11,13 +11,11 @@ import numpy as np
 
 from layers.logic.core.parts import Parts
 from layers.logic.core.plan import Plan, Population, single_lanes
-from layers.logic.core.selector import Inquiry, Selector
+from layers.logic.core.selector import Inquiry, Selector, column, with_numbers
 from layers.logic.core.survey import Question
 from layers.logic.errors import LogicError
-from layers.logic.selectors.client_values import column, with_numbers
-from layers.logic.selectors.plain_mean import check_plain_mean
-from layers.logic.selectors.uniform import check_size, cohort_size
-from layers.logic.selectors.weighted import SMALL, draw_by_size, draw_weighted
+from layers.logic.selectors.draws import SMALL, draw_by_size, draw_weighted
+from layers.logic.selectors.uniform import check_plain_mean, check_size, cohort_size
 
 if TYPE_CHECKING:
     from layers.logic.core.report import RoundReport

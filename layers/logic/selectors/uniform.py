@@ -1,4 +1,4 @@
-"""Uniform selection without replacement (McMahan et al. 2017, algorithm 1: a random set S_t)."""
+"""Cohorts drawn uniformly, in turn, or in proportion to the clients' sizes."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from layers.logic.core.parts import Parts
 from layers.logic.core.plan import Plan, Population, single_lanes
 from layers.logic.core.selector import Selector
 from layers.logic.errors import LogicError
-from layers.logic.selectors.weighted import draw_uniform
+from layers.logic.selectors.draws import draw_by_size, draw_uniform
 
 
 @dataclass(frozen=True)
@@ -57,3 +58,91 @@ def cohort_size(fraction: float, count: int | None, clients: int) -> int:
     """Return m = max(round(C K), 1), or `count` if given; at most the number of clients."""
     wanted = count if count is not None else max(int(np.floor(fraction * clients + 0.5)), 1)
     return min(wanted, clients)
+
+
+@dataclass(frozen=True)
+class RoundRobin(Selector):
+    """The next m clients in ascending order; after the last client comes the first one again.
+
+    Attributes:
+        fraction: C, the share of the population in a round; m = max(round(C K), 1) clients.
+        count: m itself, instead of a fraction.
+    """
+
+    fraction: float = 0.0
+    count: int | None = None
+
+    by_number = True
+
+    def __post_init__(self) -> None:
+        check_size(self.fraction, self.count)
+
+    def select(
+        self,
+        population: Population,
+        memory: Mapping[str, Any],
+        round: int,
+        rng: np.random.Generator,
+    ) -> Plan:
+        """Take the next clients."""
+        clients = population.clients
+        m = cohort_size(self.fraction, self.count, len(clients))
+        first = (round - 1) * m
+        asked = population.asked(m)
+        taken = tuple(clients[(first + step) % len(clients)] for step in range(asked))
+        return Plan(single_lanes(taken), enough=max(m, 1))
+
+
+@dataclass(frozen=True)
+class BySize(Selector):
+    """Draws clients with a probability in proportion to n_k, without replacement.
+
+    With `aggregator: {name: mean, weights: uniform}` the expected update is that of FedAvg over all
+    clients: exactly if one client is drawn, and nearly if the cohort is small compared with the
+    population. An aggregator with `weights: samples` is refused: it would count sizes twice.
+
+    Attributes:
+        fraction: C, the share of the population in a round; m = max(round(C K), 1) clients.
+        count: m itself, instead of a fraction.
+    """
+
+    fraction: float = 0.1
+    count: int | None = None
+
+    def __post_init__(self) -> None:
+        check_size(self.fraction, self.count)
+
+    def check(self, logic: Parts) -> None:
+        """Refuse a mean that would weigh by size what was drawn by size."""
+        check_plain_mean("by-size", logic)
+
+    def select(
+        self,
+        population: Population,
+        memory: Mapping[str, Any],
+        round: int,
+        rng: np.random.Generator,
+    ) -> Plan:
+        """Draw a cohort."""
+        clients = population.clients
+        if not clients:
+            return Plan(())
+        m = cohort_size(self.fraction, self.count, len(clients))
+        asked = population.asked(m)
+        drawn = draw_by_size(rng, population.sizes, asked)
+        return Plan(single_lanes(clients[place] for place in drawn), enough=m)
+
+
+def check_plain_mean(name: str, logic: Parts) -> None:
+    """Check that the aggregator does not weigh by samples what was drawn by samples.
+
+    Raises:
+        LogicError: it does, so that a client with twice the samples would count four times.
+    """
+    if logic.aggregator.by_samples:
+        rule = type(logic.aggregator).__name__
+        raise LogicError(
+            f"{name} draws clients by their size, and {rule} would count it twice, since it weighs "
+            "by samples; set logic.aggregator to one that does not, as in "
+            "{name: mean, weights: uniform}"
+        )

@@ -9,7 +9,7 @@ import pytest
 
 from fedmx import Assembly, Experiment, ExperimentError
 from layers.compute.data.partitions.biased import Biased
-from layers.logic.algorithms.fedaim.selector import FedAimSplit
+from layers.logic.algorithms.fedaim import FedAimSplit
 from layers.logic.numeric.distances import DISTANCES, uniform, usual_threshold
 
 

@@ -11,7 +11,7 @@ import pytest
 from fedmx import RunFolder, recorded
 from layers.logic import Hook, Task, Update
 from layers.logic.core.messages import CANNOT_TRAIN, no_update
-from layers.logic.hooks.fedavgm import FedAvgM
+from layers.logic.hooks.server_optimisers import FedAvgM
 from tests.fedmx.scripted import Scripted, fleet, honest, listening, update_of
 from tests.network.conftest import Certificates
 

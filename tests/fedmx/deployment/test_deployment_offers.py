@@ -7,7 +7,7 @@ import pytest
 
 from fedmx.course.recorded_peers import RecordedPeers
 from layers.logic import Offer, Verdict
-from layers.logic.algorithms.knapsack.offline_kp import OfflineKP
+from layers.logic.algorithms.knapsack import OfflineKP
 from layers.logic.core.messages import Event
 from tests.fedmx.scripted import (
     Least,

@@ -31,7 +31,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from layers.logic import ClientSide, Hook
-from layers.logic.algorithms.knapsack.online_kp import OnlineKP
+from layers.logic.algorithms.knapsack import OnlineKP
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,10 @@ from fedmx.run.checkpoint import read_checkpoint
 from layers.logic import Hook, Preset
 from layers.logic.aggregators.fedfv import FedFV
 from layers.logic.aggregators.mean import Mean
-from layers.logic.algorithms.oort.selector import Oort
-from layers.logic.hooks.clip import Clip
-from layers.logic.hooks.fedavgm import FedAvgM
-from layers.logic.hooks.stc import Stc
+from layers.logic.algorithms.oort import Oort
+from layers.logic.hooks.compressors import Stc
+from layers.logic.hooks.local_gradients import Clip
+from layers.logic.hooks.server_optimisers import FedAvgM
 from layers.logic.selectors.uniform import Uniform
 from tests.fedmx.fork.parents import TREE
 from tests.fedmx.recorded_runs import record

@@ -15,9 +15,8 @@ from fedmx.fork.removal import first_rounds
 from fedmx.run import RunError
 from layers.logic import LogicError, Plan, single_lanes
 from layers.logic.seeds import generator
-from layers.logic.selectors.by_size import BySize
-from layers.logic.selectors.replacement import replaced
-from layers.logic.selectors.weighted import draw_uniform
+from layers.logic.selectors.draws import draw_uniform, replaced
+from layers.logic.selectors.uniform import BySize
 from tests.fedmx.fork.parents import TREE, chain, cohorts, ended, models
 from tests.fedmx.recorded_runs import record
 

@@ -17,7 +17,7 @@ from fedmx.report.figures.svg import PANEL, QUIET, RUN
 from fedmx.report.records.label_shares import NoLabels, label_shares
 from fedmx.report.records.strata import Strata, strata_of
 from fedmx.report.records.summary import summarise
-from layers.logic.algorithms.fedsso.clustering import Clustering, Stratum
+from layers.logic.algorithms.fedsso import Clustering, Stratum
 
 EXPERIMENT = """
 name: strata

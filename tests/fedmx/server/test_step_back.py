@@ -28,7 +28,7 @@ from layers.logic import (
     Training,
     Update,
 )
-from layers.logic.hooks.fedavgm import FedAvgM
+from layers.logic.hooks.server_optimisers import FedAvgM
 from layers.logic.selectors.uniform import Uniform
 from tests.fedmx.deployment.test_deployment_by_hand import samples_of
 from tests.fedmx.deployment.test_deployment_resume import PullThePlug, Residual, folder

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from layers.logic import PRESETS, LogicError, Training, run_round
 from layers.logic.aggregators.fednova import FedNova
-from layers.logic.hooks.fedprox import FedProx
+from layers.logic.hooks.local_gradients import FedProx
 from layers.logic.numeric.vectors import accumulation
 from tests.logic.memory_peers import MemoryPeers, a_logic, a_state, alone, run_rounds, same_bits
 from tests.logic.quadratic import bowl, bowls

@@ -15,12 +15,10 @@ from hypothesis.extra.numpy import arrays
 
 from layers.logic import AGGREGATORS, Contribution, LogicError, ServerState, Training, run_round
 from layers.logic.aggregators.geometric_median import GeometricMedian, geometric_median
-from layers.logic.aggregators.krum import Krum, MultiKrum
+from layers.logic.aggregators.krum import Krum, MultiKrum, NormClip
 from layers.logic.aggregators.majority_vote import MajorityVote
 from layers.logic.aggregators.mean import Mean
-from layers.logic.aggregators.median import Median
-from layers.logic.aggregators.norm_clip import NormClip
-from layers.logic.aggregators.trimmed_mean import TrimmedMean
+from layers.logic.aggregators.median import Median, TrimmedMean
 from tests.logic.memory_peers import Fixed, MemoryPeers, a_logic, a_state, alone, same_bits
 from tests.logic.quadratic import QuadraticEngine, bowl
 from tests.logic.vector_files import vectors

@@ -12,9 +12,8 @@ from layers.logic import (
     ServerState,
     run_round,
 )
-from layers.logic.algorithms.knapsack.fedcs import FedCS
-from layers.logic.algorithms.knapsack.offline_kp import OfflineKP
-from layers.logic.algorithms.knapsack.online_kp import OnlineKP
+from layers.logic.algorithms.fedcs import FedCS
+from layers.logic.algorithms.knapsack import OfflineKP, OnlineKP
 from tests.logic.memory_peers import a_logic, a_state
 from tests.logic.quadratic import bowls
 from tests.logic.timed_peers import TimedPeers

@@ -10,10 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from layers.logic import Context, LogicError, Rejected, Training, run_round
-from layers.logic.algorithms.astraea.ratios import ratios
-from layers.logic.algorithms.astraea.rebalance import Rebalance
-from layers.logic.algorithms.astraea.selector import Astraea
-from layers.logic.algorithms.mediators.schedule import (
+from layers.logic.algorithms.astraea import Astraea, Rebalance, ratios
+from layers.logic.algorithms.mediators import (
     at_random,
     balanced,
     even,

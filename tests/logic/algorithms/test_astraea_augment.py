@@ -10,8 +10,7 @@ import pytest
 from scipy.ndimage import affine_transform
 
 from layers.logic import Context, LogicError, Training
-from layers.logic.algorithms.astraea.augment import Augmentation
-from layers.logic.algorithms.astraea.rebalance import Rebalance
+from layers.logic.algorithms.astraea import Augmentation, Rebalance
 from layers.logic.core.engine import ArrayData
 
 RAMP = np.arange(2 * 9 * 7, dtype=np.float32).reshape(1, 2, 9, 7)
@@ -79,7 +78,7 @@ def test_the_bits_are_these_on_every_machine() -> None:
 
 def test_how_many_images_are_made_at_once_changes_nothing(monkeypatch) -> None:
     whole = Augmentation().new_images(images(9), np.random.default_rng(1))
-    monkeypatch.setattr("layers.logic.algorithms.astraea.augment.AT_ONCE", 1)
+    monkeypatch.setattr("layers.logic.algorithms.astraea.AT_ONCE", 1)
     one_by_one = Augmentation().new_images(images(9), np.random.default_rng(1))
     assert whole.tobytes() == one_by_one.tobytes()
     assert Augmentation().new_images(images(0), np.random.default_rng(1)).shape == (0, 2, 9, 7)

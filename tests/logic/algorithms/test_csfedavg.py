@@ -10,11 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from layers.logic import LogicError, Training, run_round
-from layers.logic.algorithms.csfedavg.divergence import Divergence
-from layers.logic.algorithms.csfedavg.selector import CsFedAvg
+from layers.logic.algorithms.csfedavg import CsFedAvg, Divergence
 from layers.logic.core.plan import Population
 from layers.logic.core.state import ServerState
-from layers.logic.hooks.stc import Stc
+from layers.logic.hooks.compressors import Stc
 from layers.logic.hooks.stragglers import Stragglers
 from tests.logic.memory_peers import (
     MemoryPeers,

@@ -11,13 +11,10 @@ from hypothesis import strategies as st
 
 from layers.logic import LogicError, Plan, Training, run_round
 from layers.logic.aggregators.mean import Mean
-from layers.logic.algorithms.fedaim.aggregator import FedAim
-from layers.logic.algorithms.fedaim.entropy import entropy, share
-from layers.logic.algorithms.fedaim.selector import FedAimSplit
-from layers.logic.algorithms.fedaim.split import EBS, NEBS, Split
+from layers.logic.algorithms.fedaim import EBS, NEBS, FedAim, FedAimSplit, Split, entropy, share
 from layers.logic.core.plan import Population
 from layers.logic.core.state import ServerState
-from layers.logic.hooks.stc import Stc
+from layers.logic.hooks.compressors import Stc
 from tests.logic.label_counts import EVEN, ONE_CLASS, counted, labels_of
 from tests.logic.memory_peers import (
     Fixed,

@@ -11,7 +11,7 @@ from layers.logic import (
     Population,
     run_round,
 )
-from layers.logic.algorithms.knapsack.fedcs import FedCS
+from layers.logic.algorithms.fedcs import FedCS
 from tests.logic.algorithms.knapsack_cases import KNAPSACKS, cases, peers_of, played
 from tests.logic.memory_peers import a_state
 

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from layers.logic import Asset, ClientState, LogicError, Task, Training, answer, run_round
-from layers.logic.algorithms.fedshare.hook import FedShare
-from layers.logic.algorithms.fedshare.preset import fedshare
+from layers.logic.algorithms.fedshare import FedShare, fedshare
 from layers.logic.core.messages import EMPTY
 from tests.logic.memory_peers import MemoryPeers, a_logic, a_state, alone, run_rounds, same_bits
 from tests.logic.points import Points, PointsEngine

@@ -10,9 +10,7 @@ import numpy as np
 import pytest
 
 from layers.logic import LogicError, Population, ServerState, Training, run_round
-from layers.logic.algorithms.fedsso.clustering import Clustering, Stratum
-from layers.logic.algorithms.fedsso.preset import fedsso
-from layers.logic.algorithms.fedsso.selector import FedSSO
+from layers.logic.algorithms.fedsso import Clustering, FedSSO, Stratum, fedsso
 from layers.logic.seeds import generator
 from tests.logic.memory_peers import MemoryPeers, a_logic, a_state, run_rounds, same_bits
 from tests.logic.quadratic import bowl

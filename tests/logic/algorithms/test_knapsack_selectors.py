@@ -9,9 +9,8 @@ from layers.logic import (
     LogicError,
     Population,
 )
-from layers.logic.algorithms.knapsack.fedcs import FedCS
-from layers.logic.algorithms.knapsack.offline_kp import OfflineKP
-from layers.logic.algorithms.knapsack.online_kp import OnlineKP
+from layers.logic.algorithms.fedcs import FedCS
+from layers.logic.algorithms.knapsack import OfflineKP, OnlineKP
 from tests.logic.algorithms.knapsack_cases import KNAPSACKS, played
 from tests.logic.memory_peers import a_logic
 

@@ -17,7 +17,7 @@ from layers.logic import (
     Population,
     run_round,
 )
-from layers.logic.algorithms.knapsack.offline_kp import OfflineKP
+from layers.logic.algorithms.knapsack import OfflineKP
 from layers.logic.numeric.knapsack import solve_exact
 from tests.logic.algorithms.knapsack_cases import cases, peers_of, played
 from tests.logic.memory_peers import a_state

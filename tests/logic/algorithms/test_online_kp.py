@@ -12,7 +12,7 @@ from layers.logic import (
     PRESETS,
     run_round,
 )
-from layers.logic.algorithms.knapsack.online_kp import OnlineKP, threshold
+from layers.logic.algorithms.knapsack import OnlineKP, threshold
 from tests.logic.algorithms.knapsack_cases import cases, peers_of, played
 from tests.logic.memory_peers import a_state
 from tests.logic.vector_files import vectors

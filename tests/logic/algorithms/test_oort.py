@@ -22,14 +22,19 @@ from layers.logic import (
     Update,
     run_round,
 )
-from layers.logic.algorithms.oort.pacer import Pacer, preferred_s
-from layers.logic.algorithms.oort.preset import oort
-from layers.logic.algorithms.oort.selector import Oort
-from layers.logic.algorithms.oort.utility import Scale, candidates_for, slowed, uncertainty
+from layers.logic.algorithms.oort import (
+    Oort,
+    Pacer,
+    Scale,
+    candidates_for,
+    oort,
+    preferred_s,
+    slowed,
+    uncertainty,
+)
 from layers.logic.core.report import Times
-from layers.logic.core.selector import SELECT, SURVEY
+from layers.logic.core.selector import SELECT, SURVEY, column, with_numbers
 from layers.logic.seeds import generator
-from layers.logic.selectors.client_values import column, with_numbers
 from layers.logic.selectors.uniform import Uniform
 from tests.logic.memory_peers import MemoryPeers, a_logic, a_state, run_rounds
 from tests.logic.quadratic import bowl, bowls

@@ -15,12 +15,10 @@ import numpy as np
 import pytest
 
 from layers.logic import ClientReport, Population, RoundReport, Traffic
-from layers.logic.algorithms.oort.records import TOLD
-from layers.logic.algorithms.oort.selector import Oort, Standing
-from layers.logic.algorithms.oort.utility import best, candidates_for
+from layers.logic.algorithms.oort import TOLD, Oort, Standing, best, candidates_for
 from layers.logic.core.report import Times
+from layers.logic.core.selector import with_numbers
 from layers.logic.seeds import generator
-from layers.logic.selectors.client_values import with_numbers
 
 GIVEN = json.loads((Path(__file__).parent / "oort_reference.json").read_text())
 SAMPLES, TOOK_S, ASKED = GIVEN["samples"], GIVEN["took_s"], GIVEN["asked"]

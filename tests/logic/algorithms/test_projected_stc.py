@@ -8,7 +8,7 @@ from layers.logic import PRESETS, Training, run_round
 from layers.logic.aggregators.fedfv import FedFV
 from layers.logic.compression.ternary_storage import unpack
 from layers.logic.core.aggregator import AGGREGATE
-from layers.logic.hooks.stc import Stc
+from layers.logic.hooks.compressors import Stc
 from tests.logic.memory_peers import MemoryPeers, a_logic, a_state, alone, run_rounds, same_bits
 from tests.logic.quadratic import Quadratic, bowls
 from tests.logic.vector_files import CLOSE, vectors

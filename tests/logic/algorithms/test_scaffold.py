@@ -23,16 +23,13 @@ from layers.logic import (
 from layers.logic.aggregators.fedfv import FedFV
 from layers.logic.aggregators.fednova import FedNova
 from layers.logic.aggregators.geometric_median import GeometricMedian
-from layers.logic.aggregators.krum import Krum, MultiKrum
+from layers.logic.aggregators.krum import Krum, MultiKrum, NormClip
 from layers.logic.aggregators.majority_vote import MajorityVote
 from layers.logic.aggregators.mean import Mean
-from layers.logic.aggregators.median import Median
-from layers.logic.aggregators.norm_clip import NormClip
+from layers.logic.aggregators.median import Median, TrimmedMean
 from layers.logic.aggregators.q_fedavg import QFedAvg
-from layers.logic.aggregators.trimmed_mean import TrimmedMean
-from layers.logic.algorithms.scaffold.hook import Scaffold
-from layers.logic.hooks.clip import Clip
-from layers.logic.hooks.gradient_reply import GradientReply
+from layers.logic.algorithms.scaffold import Scaffold
+from layers.logic.hooks.local_gradients import Clip, GradientReply
 from layers.logic.selectors.uniform import Uniform
 from tests.logic.memory_peers import (
     MemoryPeers,

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layers.logic.algorithms.fedsso import strata
-from layers.logic.algorithms.fedsso.strata import (
+from layers.logic.algorithms.fedsso import (
     allocation,
     clusters,
     drawn,
@@ -37,8 +36,8 @@ def test_many_clients_are_clustered_row_by_row_into_the_same_strata(monkeypatch)
     origin = np.zeros(vectors[0].size, np.float32)
     inner = products(vectors, origin)
     expected, points = clusters(inner, 2, 0.25), projection(inner)
-    monkeypatch.setattr(strata, "WHOLE", 100)
-    monkeypatch.setattr(strata, "ROWS", 16)
+    monkeypatch.setattr("layers.logic.algorithms.fedsso.WHOLE", 100)
+    monkeypatch.setattr("layers.logic.algorithms.fedsso.ROWS", 16)
     by_rows = products(vectors, origin)
     np.testing.assert_allclose(by_rows, inner, rtol=1e-9, atol=1e-9)
     # An axis of a projection has no sign.

@@ -9,10 +9,8 @@ import numpy as np
 import pytest
 
 from layers.logic import LogicError, Plan, Selector, ServerState, run_round
-from layers.logic.algorithms.fedaim.split import Split
-from layers.logic.algorithms.fedsso.aggregator import Stratified
-from layers.logic.algorithms.fedsso.clustering import Clustering, Stratum
-from layers.logic.algorithms.fedsso.preset import fedsso
+from layers.logic.algorithms.fedaim import Split
+from layers.logic.algorithms.fedsso import Clustering, Stratified, Stratum, fedsso
 from tests.logic.given_updates import Given
 from tests.logic.memory_peers import MemoryPeers, a_logic
 from tests.logic.quadratic import Quadratic

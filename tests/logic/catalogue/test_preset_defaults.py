@@ -7,7 +7,7 @@ from dataclasses import fields
 import pytest
 
 from layers.logic import PRESETS
-from layers.logic.presets.settings_of_parts import parts_of
+from layers.logic.core.preset import parts_of
 
 COHORT = {"fraction": 0.1, "count": None}
 UNIFORM = ("Uniform", COHORT)

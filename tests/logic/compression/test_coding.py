@@ -11,14 +11,10 @@ from hypothesis import strategies as st
 
 from layers.logic import Hook, LogicError, Training, run_round
 from layers.logic.catalogue import HOOKS, PRESETS
-from layers.logic.hooks.clip import Clip
+from layers.logic.hooks.compressors import Quantise, SignSgd, Stc, TopK
 from layers.logic.hooks.dgc import Dgc
-from layers.logic.hooks.gradient_reply import GradientReply
-from layers.logic.hooks.quantise import Quantise
+from layers.logic.hooks.local_gradients import Clip, GradientReply
 from layers.logic.hooks.selective_sgd import SelectiveSgd
-from layers.logic.hooks.sign_sgd import SignSgd
-from layers.logic.hooks.stc import Stc
-from layers.logic.hooks.top_k import TopK
 from tests.logic.given_updates import Given, peers_of
 from tests.logic.memory_peers import MemoryPeers, a_logic, a_state, alone, of_client, run_rounds
 from tests.logic.quadratic import bowl, bowls

@@ -23,12 +23,9 @@ from layers.logic import (
 )
 from layers.logic.catalogue import HOOKS
 from layers.logic.core.aggregator import Aggregator
-from layers.logic.hooks.clip import Clip
+from layers.logic.hooks.compressors import Quantise, SignSgd, Stc, TopK
 from layers.logic.hooks.dgc import Dgc
-from layers.logic.hooks.quantise import Quantise
-from layers.logic.hooks.sign_sgd import SignSgd
-from layers.logic.hooks.stc import Stc
-from layers.logic.hooks.top_k import TopK
+from layers.logic.hooks.local_gradients import Clip
 from tests.logic.given_updates import Witness
 from tests.logic.memory_peers import MemoryPeers, a_logic, a_state, alone, run_rounds, same_bits
 from tests.logic.quadratic import bowls

@@ -12,14 +12,13 @@ import pytest
 
 from layers.logic import PRESETS, LogicError, Preset
 from layers.logic.aggregators.mean import Mean
-from layers.logic.algorithms.astraea.rebalance import Rebalance
-from layers.logic.algorithms.fedsso.aggregator import Stratified
-from layers.logic.hooks.fedavgm import FedAvgM
-from layers.logic.hooks.fedprox import FedProx
-from layers.logic.hooks.stc import Stc
-from layers.logic.presets.settings_of_parts import parts_of, settings_of_parts
-from layers.logic.selectors.round_robin import RoundRobin
-from layers.logic.selectors.uniform import Uniform
+from layers.logic.algorithms.astraea import Rebalance
+from layers.logic.algorithms.fedsso import Stratified
+from layers.logic.core.preset import parts_of, settings_of_parts
+from layers.logic.hooks.compressors import Stc
+from layers.logic.hooks.local_gradients import FedProx
+from layers.logic.hooks.server_optimisers import FedAvgM
+from layers.logic.selectors.uniform import RoundRobin, Uniform
 
 FIXED = {
     "astraea": {"above"},

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from layers.logic import HOOKS, LogicError, Training, run_round
-from layers.logic.hooks.clip import Clip
+from layers.logic.hooks.local_gradients import Clip
 from tests.logic.memory_peers import MemoryPeers, a_logic, a_state, alone, same_bits
 from tests.logic.quadratic import bowl
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from layers.logic import HOOKS, PRESETS, LogicError, Training, run_round
 from layers.logic.aggregators.mean import Mean
-from layers.logic.hooks.fedprox import FedProx
+from layers.logic.hooks.local_gradients import FedProx
 from tests.logic.memory_peers import MemoryPeers, a_logic, a_state, alone, run_rounds, same_bits
 from tests.logic.quadratic import bowls
 from tests.logic.vector_files import CLOSE, quadratics, vectors

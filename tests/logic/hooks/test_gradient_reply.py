@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from layers.logic import ClientSide, Hook, LogicError, Training, run_round
 from layers.logic.catalogue import PRESETS
 from layers.logic.core.trainer import Trainer
-from layers.logic.hooks.clip import Clip
-from layers.logic.hooks.gradient_reply import GradientReply
+from layers.logic.hooks.local_gradients import Clip, GradientReply
 from tests.logic.memory_peers import (
     MemoryPeers,
     a_logic,

@@ -11,7 +11,7 @@ from layers.logic import LogicError, Selector, run_round
 from layers.logic.compression.codecs import decode_sparse
 from layers.logic.core.plan import Plan
 from layers.logic.hooks.selective_sgd import SelectiveSgd, most_updated
-from layers.logic.selectors.round_robin import RoundRobin
+from layers.logic.selectors.uniform import RoundRobin
 from tests.logic.given_updates import kept, peers_of
 from tests.logic.memory_peers import a_state, alone, run_rounds
 from tests.logic.vector_files import CLOSE, vectors

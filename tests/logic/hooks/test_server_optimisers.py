@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from layers.logic import HOOKS, PRESETS, LogicError, ServerState, Training, run_round
 from layers.logic.aggregators.median import Median
-from layers.logic.hooks.fedavgm import FedAvgM
-from layers.logic.hooks.fedopt import FedAdagrad, FedAdam, FedYogi
+from layers.logic.hooks.server_optimisers import FedAdagrad, FedAdam, FedAvgM, FedYogi
 from tests.logic.memory_peers import MemoryPeers, a_logic, a_state, alone, run_rounds, same_bits
 from tests.logic.quadratic import bowl, bowls
 

@@ -11,7 +11,7 @@ from layers.logic import Contribution, LogicError, ServerState
 from layers.logic.aggregators.majority_vote import MajorityVote
 from layers.logic.catalogue import PRESETS
 from layers.logic.core.messages import EMPTY
-from layers.logic.hooks.sign_sgd import SignSgd
+from layers.logic.hooks.compressors import SignSgd
 from tests.logic.given_updates import kept, peers_of
 from tests.logic.memory_peers import a_state, run_rounds, same_bits
 

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from layers.logic import LogicError, Training, run_round
 from layers.logic.aggregators.mean import Mean
 from layers.logic.compression.codecs import TernaryCodec
-from layers.logic.hooks.stc import Stc
-from layers.logic.hooks.top_k import TopK
+from layers.logic.hooks.compressors import Stc, TopK
 from tests.logic.compression.compression_ratio import compression_ratio
 from tests.logic.given_updates import Given, Identity, Witness, kept, peers_of, tensors
 from tests.logic.memory_peers import (

@@ -9,8 +9,7 @@ import pytest
 
 from layers.logic import LogicError, TooFewUpdates, Training, run_round
 from layers.logic.aggregators.fednova import FedNova
-from layers.logic.hooks.clip import Clip
-from layers.logic.hooks.fedprox import FedProx
+from layers.logic.hooks.local_gradients import Clip, FedProx
 from layers.logic.hooks.stragglers import Stragglers
 from layers.logic.selectors.uniform import Uniform
 from tests.logic.memory_peers import MemoryPeers, a_logic, a_state, alone, run_rounds, same_bits

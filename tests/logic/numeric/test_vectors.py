@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from layers.logic import Training, run_round
-from layers.logic.catalogue.averaging import fedsgd
+from layers.logic.catalogue.presets import fedsgd
 from tests.logic.memory_peers import MemoryPeers, a_logic, a_state, alone, run_rounds
 from tests.logic.quadratic import Quadratic
 

@@ -13,8 +13,8 @@ from hypothesis.extra.numpy import arrays
 
 from layers.logic import Contribution, Training, Update, run_round
 from layers.logic.aggregators.fednova import FedNova
+from layers.logic.aggregators.krum import NormClip
 from layers.logic.aggregators.mean import Mean
-from layers.logic.aggregators.norm_clip import NormClip
 from layers.logic.aggregators.q_fedavg import QFedAvg
 from layers.logic.core.messages import EMPTY
 from tests.logic.memory_peers import (

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from layers.logic import ClientSide, ClientState, Hook, ServerSide, Task, Training, run_round
 from layers.logic.aggregators.fednova import FedNova
-from layers.logic.algorithms.fedshare.hook import FedShare
+from layers.logic.algorithms.fedshare import FedShare
 from layers.logic.core.engine import ArrayData
 from tests.logic.memory_peers import MemoryPeers, a_logic, a_state, alone, lying, same_bits
 from tests.logic.quadratic import bowls

@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 
 from layers.logic import ClientState, Population, Question, Task, Training, answer
-from layers.logic.algorithms.astraea.rebalance import Rebalance
-from layers.logic.algorithms.astraea.selector import Astraea
-from layers.logic.algorithms.fedaim.selector import FedAimSplit
-from layers.logic.algorithms.fedshare.hook import FedShare
-from layers.logic.algorithms.fedsso.selector import FedSSO
+from layers.logic.algorithms.astraea import Astraea, Rebalance
+from layers.logic.algorithms.fedaim import FedAimSplit
+from layers.logic.algorithms.fedshare import FedShare
+from layers.logic.algorithms.fedsso import FedSSO
 from layers.logic.core.messages import EMPTY
 from layers.logic.core.selector import SURVEY
 from layers.logic.core.state import ServerState

@@ -11,10 +11,9 @@ from layers.logic import Hook, LogicError, Selector, ServerSide, ServerState, Tr
 from layers.logic.aggregators.fednova import FedNova
 from layers.logic.aggregators.mean import Mean
 from layers.logic.aggregators.q_fedavg import QFedAvg
-from layers.logic.algorithms.scaffold.hook import Scaffold
+from layers.logic.algorithms.scaffold import Scaffold
 from layers.logic.core.plan import Plan, single_lanes
-from layers.logic.hooks.fedprox import FedProx
-from layers.logic.hooks.gradient_reply import GradientReply
+from layers.logic.hooks.local_gradients import FedProx, GradientReply
 from tests.logic.memory_peers import (
     Buffered,
     MemoryPeers,

@@ -19,18 +19,13 @@ from layers.logic import (
     Stage,
     Training,
 )
-from layers.logic.algorithms.csfedavg.divergence import Divergence
-from layers.logic.algorithms.scaffold.hook import Scaffold
-from layers.logic.hooks.clip import Clip
+from layers.logic.algorithms.csfedavg import Divergence
+from layers.logic.algorithms.scaffold import Scaffold
+from layers.logic.hooks.compressors import Quantise, Stc, TopK
 from layers.logic.hooks.dgc import Dgc
-from layers.logic.hooks.fedavgm import FedAvgM
-from layers.logic.hooks.fedopt import FedAdagrad, FedAdam, FedYogi
-from layers.logic.hooks.fedprox import FedProx
-from layers.logic.hooks.gradient_reply import GradientReply
-from layers.logic.hooks.quantise import Quantise
+from layers.logic.hooks.local_gradients import Clip, FedProx, GradientReply
 from layers.logic.hooks.selective_sgd import SelectiveSgd
-from layers.logic.hooks.stc import Stc
-from layers.logic.hooks.top_k import TopK
+from layers.logic.hooks.server_optimisers import FedAdagrad, FedAdam, FedAvgM, FedYogi
 from tests.logic.memory_peers import MemoryPeers, a_logic, a_state, alone, run_rounds
 from tests.logic.quadratic import bowls
 

@@ -6,9 +6,8 @@ import pytest
 
 from layers.logic import Answer, run_round
 from layers.logic.aggregators.mean import Mean
-from layers.logic.algorithms.knapsack.fedcs import FedCS
-from layers.logic.algorithms.knapsack.offline_kp import OfflineKP
-from layers.logic.algorithms.knapsack.online_kp import OnlineKP
+from layers.logic.algorithms.fedcs import FedCS
+from layers.logic.algorithms.knapsack import OfflineKP, OnlineKP
 from layers.logic.selectors.power_of_choice import PowerOfChoice
 from tests.logic.memory_peers import MemoryPeers, a_logic, a_state
 from tests.logic.quadratic import bowls

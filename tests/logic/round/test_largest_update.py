@@ -12,14 +12,11 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from layers.logic import BrokenModel, TooFewUpdates, run_round
-from layers.logic.algorithms.scaffold.hook import Scaffold
+from layers.logic.algorithms.scaffold import Scaffold
 from layers.logic.errors import LogicError
-from layers.logic.hooks.fedavgm import FedAvgM
-from layers.logic.hooks.fedopt import FedAdagrad, FedAdam, FedYogi
-from layers.logic.hooks.gradient_reply import GradientReply
-from layers.logic.hooks.quantise import Quantise
-from layers.logic.hooks.stc import Stc
-from layers.logic.hooks.top_k import TopK
+from layers.logic.hooks.compressors import Quantise, Stc, TopK
+from layers.logic.hooks.local_gradients import GradientReply
+from layers.logic.hooks.server_optimisers import FedAdagrad, FedAdam, FedAvgM, FedYogi
 from layers.logic.numeric.vectors import distance, excess, norm
 from tests.logic.memory_peers import MemoryPeers, a_logic, a_state, alone, lying, same_bits
 from tests.logic.quadratic import bowls

@@ -9,13 +9,11 @@ import pytest
 
 from layers.logic import ClientSide, Hook, LogicError, Selector, ServerSide, Training, run_round
 from layers.logic.aggregators.mean import Mean
-from layers.logic.algorithms.scaffold.hook import Scaffold
+from layers.logic.algorithms.scaffold import Scaffold
 from layers.logic.core.mask import Mask
 from layers.logic.core.plan import Plan
-from layers.logic.hooks.fedprox import FedProx
-from layers.logic.hooks.gradient_reply import GradientReply
-from layers.logic.hooks.sign_sgd import SignSgd
-from layers.logic.hooks.stc import Stc
+from layers.logic.hooks.compressors import SignSgd, Stc
+from layers.logic.hooks.local_gradients import FedProx, GradientReply
 from layers.logic.selectors.power_of_choice import PowerOfChoice
 from tests.logic.memory_peers import MemoryPeers, a_logic, a_state, alone, run_rounds
 from tests.logic.quadratic import THREE_BOWLS, Tensor

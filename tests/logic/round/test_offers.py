@@ -21,7 +21,7 @@ from layers.logic import (
     Verdict,
     run_round,
 )
-from layers.logic.hooks.gradient_reply import GradientReply
+from layers.logic.hooks.local_gradients import GradientReply
 from tests.logic.memory_peers import MemoryPeers, a_logic, a_state, alone, same_bits
 from tests.logic.quadratic import bowls
 

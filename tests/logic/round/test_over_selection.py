@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from layers.logic import LogicError, run_round
-from layers.logic.selectors.round_robin import RoundRobin
-from layers.logic.selectors.uniform import Uniform
+from layers.logic.selectors.uniform import RoundRobin, Uniform
 from tests.logic.memory_peers import MemoryPeers, a_logic, a_state, alone
 from tests.logic.quadratic import bowls
 

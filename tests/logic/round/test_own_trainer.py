@@ -8,7 +8,7 @@ import numpy as np
 
 from layers.logic import Training, run_round
 from layers.logic.core.trainer import LocalSgd
-from layers.logic.hooks.stc import Stc
+from layers.logic.hooks.compressors import Stc
 from tests.logic.memory_peers import (
     Buffered,
     MemoryPeers,

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from layers.logic import ClientLost, run_round
-from layers.logic.algorithms.knapsack.offline_kp import OfflineKP
-from layers.logic.algorithms.knapsack.online_kp import OnlineKP
-from layers.logic.algorithms.oort.selector import Oort
+from layers.logic.algorithms.knapsack import OfflineKP, OnlineKP
+from layers.logic.algorithms.oort import Oort
 from tests.logic.memory_peers import MemoryPeers, a_logic, a_state, run_rounds
 from tests.logic.quadratic import bowls
 

@@ -11,14 +11,12 @@ from hypothesis import strategies as st
 
 from layers.logic import SELECTORS, LogicError, Population, run_round
 from layers.logic.aggregators.geometric_median import GeometricMedian
+from layers.logic.aggregators.krum import NormClip
 from layers.logic.aggregators.mean import Mean
-from layers.logic.aggregators.norm_clip import NormClip
 from layers.logic.aggregators.q_fedavg import QFedAvg
 from layers.logic.seeds import generator
-from layers.logic.selectors.by_size import BySize
 from layers.logic.selectors.power_of_choice import PowerOfChoice
-from layers.logic.selectors.round_robin import RoundRobin
-from layers.logic.selectors.uniform import Uniform
+from layers.logic.selectors.uniform import BySize, RoundRobin, Uniform
 from tests.logic.memory_peers import MemoryPeers, a_logic, a_state, run_rounds
 from tests.logic.quadratic import bowl
 

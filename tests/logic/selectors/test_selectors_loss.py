@@ -16,11 +16,11 @@ from layers.logic import (
     run_round,
 )
 from layers.logic.aggregators.mean import Mean
+from layers.logic.core.selector import column, with_numbers
 from layers.logic.core.survey import answer_survey
 from layers.logic.seeds import generator
-from layers.logic.selectors.client_values import column, with_numbers
+from layers.logic.selectors.draws import draw_weighted
 from layers.logic.selectors.power_of_choice import PowerOfChoice
-from layers.logic.selectors.weighted import draw_weighted
 from tests.logic.memory_peers import MemoryPeers, a_logic, a_state, run_rounds
 from tests.logic.quadratic import Measured, QuadraticEngine, bowl
 

@@ -10,17 +10,15 @@ import pytest
 
 from layers.logic import SELECTORS, LogicError, Population
 from layers.logic.aggregators.mean import Mean
-from layers.logic.algorithms.astraea.selector import Astraea
-from layers.logic.algorithms.fedaim.selector import FedAimSplit
-from layers.logic.algorithms.fedsso.selector import STEPS_BYTES, FedSSO
+from layers.logic.algorithms.astraea import Astraea
+from layers.logic.algorithms.fedaim import FedAimSplit
+from layers.logic.algorithms.fedsso import STEPS_BYTES, FedSSO
 from layers.logic.client_sizes import ClientSizes
 from layers.logic.seeds import generator
-from layers.logic.selectors.by_size import BySize
 from layers.logic.selectors.clustered import Clustered
+from layers.logic.selectors.draws import SMALL, draw_by_size, draw_uniform
 from layers.logic.selectors.power_of_choice import PowerOfChoice
-from layers.logic.selectors.round_robin import RoundRobin
-from layers.logic.selectors.uniform import Uniform
-from layers.logic.selectors.weighted import SMALL, draw_by_size, draw_uniform
+from layers.logic.selectors.uniform import BySize, RoundRobin, Uniform
 from tests.logic.memory_peers import a_logic
 
 MANY = 10**12  # a selector that walks them does not end

@@ -12,12 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from layers.logic import Plan, Population, Selector
-from layers.logic.algorithms.knapsack.fedcs import FedCS
-from layers.logic.algorithms.knapsack.offline_kp import OfflineKP
-from layers.logic.algorithms.knapsack.online_kp import OnlineKP
-from layers.logic.algorithms.oort.selector import Oort
+from layers.logic.algorithms.fedcs import FedCS
+from layers.logic.algorithms.knapsack import OfflineKP, OnlineKP
+from layers.logic.algorithms.oort import Oort
+from layers.logic.core.selector import with_numbers
 from layers.logic.seeds import generator
-from layers.logic.selectors.client_values import with_numbers
 from layers.logic.selectors.clustered import Clustered
 from layers.logic.selectors.power_of_choice import PowerOfChoice
 

@@ -24,7 +24,7 @@ from layers.logic import (
     Update,
     run_round,
 )
-from layers.logic.aggregators.stored_updates import BLOCK, WORK_BYTES
+from layers.logic.aggregators.median import VALUES, WORK_BYTES
 from layers.logic.round.lane import Lane
 from layers.logic.storage import UpdateStore
 from tests.logic.given_updates import peers_of
@@ -68,7 +68,7 @@ def drawn(size: int, number: int, seed: int = 0):
     size=st.one_of(
         st.integers(1, 40),
         st.builds(
-            lambda blocks, more: blocks * BLOCK + more, st.integers(1, 5), st.integers(-2, 2)
+            lambda blocks, more: blocks * VALUES + more, st.integers(1, 5), st.integers(-2, 2)
         ),
         st.sampled_from([1 << 14, (1 << 16) - 1, (1 << 16) + 1]),
     ),
@@ -171,7 +171,7 @@ def test_memory_is_that_of_the_result_and_the_slices(name) -> None:
         peak = _peak_bytes(lambda: folded(name, deltas))
     if name == "krum":  # its result is one of the updates, which above were there before
         result += equal.nbytes
-    assert peak <= result + max(memory_bytes, (WORK_BYTES + 4 * BLOCK) * number)
+    assert peak <= result + max(memory_bytes, (WORK_BYTES + 4 * VALUES) * number)
 
 
 def _peak_bytes(work) -> int:

@@ -1,0 +1,372 @@
+"""Astraea (Duan et al. 2019): mediators with balanced data, and rebalanced samples."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+
+from layers.arithmetic import cos_sin
+from layers.logic.aggregators.mean import Mean
+from layers.logic.algorithms.mediators import (
+    LABELS,
+    LabelHistograms,
+    check_classes,
+    greedy_fill,
+    kept_lines,
+    lines_of,
+    of_size,
+    present,
+    reported_histograms,
+)
+from layers.logic.core.engine import ArrayData, Data
+from layers.logic.core.hook import ClientSide, Context, Hook, ServerSide
+from layers.logic.core.messages import Task
+from layers.logic.core.parts import Parts
+from layers.logic.core.plan import Plan, Population
+from layers.logic.core.preset import Preset, settings_of_parts
+from layers.logic.core.selector import SELECT, Selector
+from layers.logic.core.state import ServerState
+from layers.logic.core.survey import Question
+from layers.logic.errors import LogicError, Rejected
+from layers.logic.numeric.distances import kullback_leibler, uniform
+
+MOST = 100.0  # without a limit one absurd histogram would let all clients train without end
+
+AT_ONCE = 1 << 18  # pixels that are computed together, so that memory stays small
+
+
+@dataclass(frozen=True)
+class Astraea(Selector):
+    """All clients in every round: gamma clients at each mediator, one after the other in its lane.
+
+    Duan et al. 2019, "Astraea: Self-balancing Federated Learning for Improving Classification
+    Accuracy of Mobile Deep Learning Applications", algorithm 3: a mediator takes
+    argmin_k KL(P_m + P_k || uniform) until it has gamma clients. In a round a mediator goes through
+    its clients E_m times in a row.
+
+    At most 10,000 clients.
+
+    The clients are asked for the histogram of their labels once, before their first round; the
+    lines are made again when a client joins later. A client that does not answer, or not with a
+    histogram, takes no part until it does. It keeps the lines.
+
+    Attributes:
+        gamma: clients of a mediator; the last mediator has the clients that are left.
+        classes: number of labels, C.
+        above: T_d of the hook `rebalance`, if there is one: the lines are then made from the
+            samples that clients will train on. None: from the samples that they have.
+        mediator_epochs: E_m.
+    """
+
+    gamma: int = 10
+    classes: int = 10
+    above: float | None = None
+    mediator_epochs: int = 1
+
+    most_clients = 10_000
+    why_limited = "every client takes part in every round, and mediators are filled from all"
+
+    def __post_init__(self) -> None:
+        check_classes(self.classes)
+        if self.gamma < 1:
+            raise LogicError(f"gamma must be 1 or more, not {self.gamma}")
+        if self.mediator_epochs < 1:
+            raise LogicError(f"mediator_epochs must be 1 or more, not {self.mediator_epochs}")
+        if self.above is not None:
+            check_above(self.above)
+
+    def surveys(self) -> tuple[Question, ...]:
+        """Ask for the histogram of the labels."""
+        return (self._question,)
+
+    @property
+    def _question(self) -> Question:
+        return Question(LABELS, classes=self.classes)
+
+    def on_survey(self, state: ServerState, population: Population, seed: int) -> ServerState:
+        """Make the lines, if other clients than before have reported their labels."""
+        reported = LabelHistograms.of_state(state, self._question)
+        state = reported.kept_in(state, self._question)
+        lined = (c for line in lines_of(state.memory.get(SELECT, {})) for c in line)
+        if reported.clients == tuple(sorted(lined)):
+            return state
+        clients, counts = reported.clients, reported.counts
+        if self.above is not None:
+            counts = counts * ratios(counts.sum(0), self.above)
+        reference = uniform(self.classes)
+        places = greedy_fill(
+            counts,
+            of_size(len(clients), self.gamma),
+            lambda pooled: kullback_leibler(pooled, reference),
+        )
+        lines = [[clients[place] for place in line] for line in places]
+        return replace(state, memory={**state.memory, SELECT: kept_lines(lines)})
+
+    def select(
+        self,
+        population: Population,
+        memory: Mapping[str, Any],
+        round: int,
+        rng: np.random.Generator,
+    ) -> Plan:
+        """Return all clients that are there, in the lanes of the mediators."""
+        lanes = present(lines_of(memory), set(population.clients))
+        return Plan(lanes, passes=self.mediator_epochs)
+
+
+def check_above(above: float) -> None:
+    """Raise `LogicError` unless `above` is a finite number greater than 0."""
+    if not 0 < above < math.inf:
+        raise LogicError(f"above must be above 0, not {above}")
+
+
+@dataclass(frozen=True)
+class Rebalance(Hook):
+    """The server sends a ratio for each class, and clients add or drop samples by it.
+
+    Duan et al. 2019 (Astraea), algorithm 2: the z-score of a class's number of samples over all
+    clients says whether the class is far too rare or too frequent, and by what ratio (see
+    `ratios`). A sample of a class with ratio r is taken floor(r) times, and once more with
+    probability r - floor(r); in every round the same samples are. With `augment`, as in the paper,
+    a sample that is taken again is a new image, made from it by a random shift, rotation, shear and
+    zoom, the same ones in every round; without, it is repeated. n_k counts the samples that are
+    trained on.
+
+    The hook needs a selector that asks for the labels. One float64 for each class goes down.
+
+    Attributes:
+        above: T_d; a class is too frequent if its z-score is above it, too rare if below -1 / T_d.
+        augment: whether further samples of a rare class are new images; the samples must be images.
+        shift: of a new image, the most in each direction, as a share of its width or height.
+        rotation: of a new image, the most to each side, in degrees, up to 180.
+        shear: of a new image, the most to each side, in degrees, below 90.
+        zoom: the most by which width and height of a new image change, below 1.
+    """
+
+    above: float = 3.0
+    augment: bool = False
+    shift: float = 0.1
+    rotation: float = 10.0
+    shear: float = 10.0
+    zoom: float = 0.1
+
+    def __post_init__(self) -> None:
+        check_above(self.above)
+        self._augmentation  # noqa: B018 (it checks the amounts)
+
+    @property
+    def _augmentation(self) -> Augmentation:
+        return Augmentation(*(getattr(self, one.name) for one in fields(Augmentation)))
+
+    def check(self, logic: Parts) -> None:
+        """Check that the selector asks the clients for their labels.
+
+        Raises:
+            LogicError: it does not.
+        """
+        if not any(question.name == LABELS for question in logic.selector.surveys()):
+            raise LogicError(
+                f"Rebalance needs the labels of all clients, and "
+                f"{type(logic.selector).__name__} does not ask for them; use a selector that "
+                "does, such as astraea"
+            )
+
+    def server(self) -> ServerSide:
+        """Return the half that sends the ratios."""
+        return _Sending(self.above)
+
+    def client(self) -> ClientSide:
+        """Return the half that adds and drops samples."""
+        return _Taking(self._augmentation if self.augment else None)
+
+
+class _Sending(ServerSide):
+    def __init__(self, above: float) -> None:
+        self._above = above
+        self._ratios: np.ndarray | None = None
+
+    def send(self, task: Task, context: Context) -> Task:
+        if (self._taken(context) != 1).any():
+            context.slot["ratios"] = self._taken(context)
+        return task
+
+    def most_samples(self, samples: int, context: Context) -> int:
+        # A sample is taken floor(r) times or once more, and a client keeps one at least.
+        most = math.ceil(float(self._taken(context).max(initial=1.0)))
+        return max(samples * most, 1)
+
+    def _taken(self, context: Context) -> np.ndarray:
+        """Return the ratio of each class, float64 (classes,)."""
+        if self._ratios is None:
+            answers = context.answers.get(LABELS, {})
+            classes = max((answer["histogram"].size for answer in answers.values()), default=0)  # type: ignore[union-attr]
+            _, counts = reported_histograms(answers, classes)
+            self._ratios = ratios(counts.sum(0), self._above)
+        return self._ratios
+
+
+class _Taking(ClientSide):
+    def __init__(self, augmentation: Augmentation | None) -> None:
+        self._augmentation = augmentation
+
+    def samples(self, data: Data, context: Context) -> Data:
+        sent = context.slot.get("ratios")
+        if sent is None:
+            return data
+        if not isinstance(sent, np.ndarray) or sent.ndim != 1 or not np.isfinite(sent).all():
+            raise Rejected("ratios that are not one finite number for each class")
+        if data.y.max(initial=-1) >= sent.size:
+            raise Rejected(
+                f"ratios of {sent.size} classes, but this client has label {data.y.max()}"
+            )
+        ratio = sent[data.y]
+        chance = context.run_rng().random(len(data))
+        times = np.floor(ratio).astype(np.int64) + (chance < ratio - np.floor(ratio))
+        if not times.any():
+            times[np.argmax(ratio)] = 1  # a client must have something to train on
+        rows = np.repeat(np.arange(len(data)), times)
+        x = data.x[rows]
+        if self._augmentation is not None:
+            check_images(x)
+            again = np.flatnonzero(rows[1:] == rows[:-1]) + 1
+            x[again] = self._augmentation.new_images(x[again], context.run_rng("augment"))
+        return ArrayData(x, data.y[rows])
+
+
+def ratios(numbers: np.ndarray, above: float = 3.0, below: float | None = None) -> np.ndarray:
+    """Return float64 (C,): the factor for the samples of each class; 1 leaves a class alone.
+
+    With mean m and standard deviation s (of C - 1 degrees of freedom) of the `numbers` (C,), and
+    z = (number - m) / s: (m - s sqrt(z T_a)) / number where z < T_a, (m + s sqrt(z T_d)) / number
+    where z > T_d; at most 100. A class without samples is left alone.
+
+    Args:
+        numbers: samples of each class over all clients.
+        above: T_d, above 0.
+        below: T_a, below 0; None: -1 / T_d.
+    """
+    numbers = np.asarray(numbers, np.float64)
+    factors = np.ones(numbers.size)
+    spread = numbers.std(ddof=1) if numbers.size > 1 else 0.0
+    if spread == 0:
+        return factors
+    below = -1 / above if below is None else below
+    mean, z = numbers.mean(), (numbers - numbers.mean()) / spread
+    few, many = (z < below) & (numbers > 0), z > above
+    factors[few] = (mean - spread * np.sqrt(z[few] * below)) / numbers[few]
+    factors[many] = (mean + spread * np.sqrt(z[many] * above)) / numbers[many]
+    return np.minimum(factors, MOST)
+
+
+@dataclass(frozen=True)
+class Augmentation:
+    """How far an image may be moved; each amount is drawn uniformly, for each image anew.
+
+    The paper names the four ways and gives no amounts. A pixel of the new image is interpolated
+    linearly between four pixels of the old one; beyond its border the nearest pixel of the border
+    counts, so that no background colour need be known.
+
+    Attributes:
+        shift: the most in each direction, as a share of the image's width or height, 0 to 1.
+        rotation: the most to each side, in degrees, 0 to 180.
+        shear: the most to each side, in degrees, from 0 to below 90.
+        zoom: width and height change by a factor of 1 - zoom to 1 + zoom each, from 0 to below 1.
+    """
+
+    shift: float = 0.1
+    rotation: float = 10.0
+    shear: float = 10.0
+    zoom: float = 0.1
+
+    def __post_init__(self) -> None:
+        for name, most in (("shift", 1), ("rotation", 180)):
+            if not 0 <= getattr(self, name) <= most:
+                raise LogicError(f"{name} must be from 0 to {most}, not {getattr(self, name)}")
+        for name, most in (("shear", 90), ("zoom", 1)):
+            if not 0 <= getattr(self, name) < most:
+                raise LogicError(
+                    f"{name} must be 0 or more and below {most}, not {getattr(self, name)}"
+                )
+
+    def new_images(self, images: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """Return as many new images, the n-th made from the n-th; the same bits on every numpy.
+
+        Args:
+            images: floating-point (n, channels, height, width).
+            rng: the generator of all draws.
+        """
+        draws = 2 * rng.random((len(images), 6)) - 1
+        made = np.empty_like(images)
+        step = max(AT_ONCE // max(images[0].size, 1), 1) if len(images) else 1
+        for start in range(0, len(images), step):
+            some = slice(start, start + step)
+            made[some] = self._moved(images[some], draws[some])
+        return made
+
+    def _moved(self, images: np.ndarray, draws: np.ndarray) -> np.ndarray:
+        """Return images (n, channels, height, width), each moved by its draws, float64 (n, 6)."""
+        height, width = images.shape[2:]
+        right, down, turn, lean, wide, high = (one[:, None, None] for one in draws.T)
+        cos, sin = cos_sin(self.rotation * turn)
+        lean_cos, lean_sin = cos_sin(self.shear * lean)
+        middle_x, middle_y = (width - 1) / 2, (height - 1) / 2
+        x = (np.arange(width) - middle_x)[None, None, :] * (1 + self.zoom * wide)
+        y = (np.arange(height) - middle_y)[None, :, None] * (1 + self.zoom * high)
+        x = x + y * (lean_sin / lean_cos)
+        x, y = cos * x - sin * y, sin * x + cos * y
+        x = np.clip(x + (middle_x + self.shift * width * right), 0, width - 1)
+        y = np.clip(y + (middle_y + self.shift * height * down), 0, height - 1)
+        return _between(images, x, y)
+
+
+def check_images(x: np.ndarray) -> None:
+    """Check that samples are images.
+
+    Raises:
+        LogicError: they are not floating-point numbers of shape (n, channels, height, width).
+    """
+    if x.ndim != 4 or not np.issubdtype(x.dtype, np.floating):
+        raise LogicError(
+            f"augment makes new images of (channels, height, width), and these samples have shape "
+            f"{x.shape[1:]} and type {x.dtype}; leave augment out, so that they are repeated"
+        )
+
+
+def _between(images: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Return the values of images (n, c, h, w) at the points x, y, each (n, h, w), linearly."""
+    number, channels, height, width = images.shape
+    left, top = np.floor(x).astype(np.int64), np.floor(y).astype(np.int64)
+    across, along = (x - left)[:, None], (y - top)[:, None]
+    right, bottom = np.minimum(left + 1, width - 1), np.minimum(top + 1, height - 1)
+    flat = images.reshape(number, channels, height * width)
+
+    def at(row: np.ndarray, column: np.ndarray) -> np.ndarray:
+        places = (row * width + column).reshape(number, 1, height * width)
+        found: np.ndarray = np.take_along_axis(flat, places, axis=2).reshape(images.shape)
+        return found.astype(np.float64)
+
+    upper, lower = at(top, left), at(bottom, left)
+    upper += across * (at(top, right) - upper)
+    lower += across * (at(bottom, right) - lower)
+    upper += along * (lower - upper)
+    return upper.astype(images.dtype)
+
+
+@settings_of_parts(fixed={"above": "`rebalance` sets it, in the selector and in the hook"})
+def astraea(rebalance: float | None = None, augment: bool = False) -> Preset:
+    """Astraea (Duan et al. 2019): all clients in line at mediators with balanced data.
+
+    Args:
+        rebalance: T_d. Clients train on fewer samples of a class whose z-score is above it, and on
+            more of a class whose z-score is below -1 / T_d. None: on the samples that they have.
+        augment: whether these further samples are new images, as in the paper, instead of
+            repetitions; it needs `rebalance`, and samples that are images.
+    """
+    if augment and rebalance is None:
+        raise LogicError("augment makes the further samples of rare classes; set rebalance, too")
+    hooks = () if rebalance is None else (Rebalance(rebalance, augment),)
+    return Preset(Astraea(above=rebalance), Mean(), hooks)

@@ -1,0 +1,185 @@
+"""CSFedAvg (Zhang et al. 2021): the clients whose models diverge least take part."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from layers.logic.aggregators.mean import Mean
+from layers.logic.core.hook import Context, Hook, ServerSide
+from layers.logic.core.messages import Task, Training, Update
+from layers.logic.core.parts import Parts
+from layers.logic.core.plan import Plan, Population, single_lanes
+from layers.logic.core.preset import Preset, settings_of_parts
+from layers.logic.core.report import RoundReport
+from layers.logic.core.selector import Selector
+from layers.logic.errors import LogicError
+from layers.logic.numeric.vectors import norm
+from layers.logic.selectors.uniform import check_size, cohort_size
+
+METRIC = "divergence"
+
+LEAST = float(np.finfo(np.float32).tiny)
+
+
+@dataclass(frozen=True)
+class CsFedAvg(Selector):
+    """Random cohorts until a set Omega of candidates is full, then cohorts from Omega.
+
+    Zhang et al. 2021, "Client Selection for Federated Learning With Non-IID Data in Mobile Edge
+    Computing" (what its abstract leaves open is decided here). After each round, ceil(rho m) of its
+    m participants become candidates: of those that are not candidates yet, the ones with the
+    smallest divergence d_k, which the hook `divergence` measures. When there are ceil(P K)
+    candidates, all participants are candidates, and a cohort may have fewer than m clients. When no
+    candidate is there, the round is a random one. It keeps the numbers of the candidates.
+
+    Attributes:
+        fraction: C, the share of the population in a round; m = max(round(C K), 1) clients.
+        count: m itself, instead of a fraction.
+        candidates: P, the size of Omega as a share of the population.
+        entering: rho, the share of a round's participants that become candidates.
+        exploring: share of a cohort that is drawn from the other clients when Omega is full.
+    """
+
+    fraction: float = 0.1
+    count: int | None = None
+    candidates: float = 0.4
+    entering: float = 0.2
+    exploring: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_size(self.fraction, self.count)
+        for name in ("candidates", "entering"):
+            if not 0 < getattr(self, name) <= 1:
+                raise LogicError(f"{name} must be above 0, at most 1, not {getattr(self, name)}")
+        if not 0 <= self.exploring <= 1:
+            raise LogicError(f"exploring must be between 0 and 1, not {self.exploring}")
+
+    def check(self, logic: Parts) -> None:
+        """Refuse a logic without the hook that measures the divergence."""
+        if not any(isinstance(hook, Divergence) for hook in logic.hooks):
+            raise LogicError(
+                "csfedavg selects by a divergence that no hook measures; add the hook divergence"
+            )
+
+    def select(
+        self,
+        population: Population,
+        memory: Mapping[str, Any],
+        round: int,
+        rng: np.random.Generator,
+    ) -> Plan:
+        """Draw from all clients, or from the candidates when there are enough of them."""
+        clients = population.sizes.ids
+        m = cohort_size(self.fraction, self.count, clients.size)
+        drawn = rng.permutation(clients)
+        places = math.ceil(self.candidates * population.number - 1e-9)
+        omega = memory.get("omega", clients[:0])[:places]
+        known = np.isin(drawn, omega)
+        if omega.size >= places and known.any():
+            others = int(np.floor(self.exploring * m + 0.5))
+            from_omega = drawn[known][: population.asked(m - others, int(known.sum()))]
+            rest = drawn[~known][: population.asked(others, int((~known).sum()))] if others else []
+            m = min(m - others, int(known.sum())) + min(others, len(rest))
+            drawn = np.concatenate([from_omega, np.array(rest, np.int64)])
+        else:
+            drawn = drawn[: population.asked(m)]
+        return Plan(single_lanes(drawn.tolist()), enough=max(m, 1))
+
+    def on_round_end(self, memory: Mapping[str, Any], report: RoundReport) -> Mapping[str, Any]:
+        """Add the participants with the smallest divergence to the candidates.
+
+        `select` knows how many candidates there may be; once there are enough, only candidates take
+        part, so that none are added.
+        """
+        omega = memory.get("omega", np.zeros(0, np.int64))
+        known = set(omega.tolist())
+        accepted = [one for one in report.clients if one.status == "accepted"]
+        away = sorted(
+            (one.metrics[METRIC], one.client)
+            for one in accepted
+            if METRIC in one.metrics and one.client not in known
+        )
+        number = math.ceil(self.entering * len(accepted) - 1e-9)
+        new = np.array([client for _, client in away[:number]], np.int64)
+        return {**memory, "omega": np.concatenate([omega, new])} if new.size else memory
+
+
+@dataclass(frozen=True)
+class Divergence(Hook):
+    """The metric d_k = ||w_k - w_aux|| / ||w_aux|| of every update, which a selector can use.
+
+    Zhang et al. 2021, "Client Selection for Federated Learning With Non-IID Data in Mobile Edge
+    Computing": in each round the server trains w_aux from the global model, as a client would, on a
+    small balanced set of its own. The set is taken out of the training samples. This costs the
+    server one client's training in each round. Neither end keeps anything, and nothing more crosses
+    the wire.
+
+    Attributes:
+        held_out: the server's set as a share of all training samples.
+    """
+
+    held_out: float = 0.01
+
+    def __post_init__(self) -> None:
+        if not 0 < self.held_out < 1:
+            raise LogicError(f"held_out must lie between 0 and 1, not {self.held_out}")
+
+    def server(self) -> ServerSide:
+        """Return the half that trains and compares."""
+        return _Comparing()
+
+
+class _Comparing(ServerSide):
+    """The server's side, for one round; it trains w_aux when the first update has come."""
+
+    def __init__(self) -> None:
+        self._training = Training()
+        self._first: tuple[np.ndarray, int] | None = None
+        self._starts: dict[int, np.ndarray] = {}  # of clients that did not get the global model
+        self._model: np.ndarray | None = None
+
+    def leave_out(self, clients: Sequence[int], context: Context) -> Mapping[int, str]:
+        """Note how the round trains, which the task of a straggler does not say; leave out none."""
+        self._training = context.training
+        return {}
+
+    def send(self, task: Task, context: Context) -> Task:
+        if context.auxiliary is None:
+            raise LogicError(
+                "divergence: this server has no samples of its own to train on; give its Logic "
+                "an auxiliary"
+            )
+        if self._first is None:
+            # Of the plan's first client, so that w_aux does not depend on who answers first.
+            self._first = (task.buffers, context.seed)
+        if task.weights.size and task.weights is not context.start:
+            self._starts[task.client] = task.weights
+        return task
+
+    def receive(self, update: Update, context: Context) -> Update:
+        auxiliary = self._trained(context)
+        if update.delta.shape != auxiliary.shape:
+            return update  # the server's next check rejects it
+        away = self._starts.get(update.client, context.start) + update.delta
+        away -= auxiliary
+        metrics = {**update.metrics, METRIC: norm(away) / max(norm(auxiliary), LEAST)}
+        return replace(update, metrics=metrics)
+
+    def _trained(self, context: Context) -> np.ndarray:
+        if self._model is None:
+            assert context.auxiliary is not None, "send has seen to that"
+            assert self._first is not None, "a task comes before its update"
+            buffers, seed = self._first
+            self._model = context.auxiliary(context.start, buffers, self._training, seed)
+        return self._model
+
+
+@settings_of_parts()
+def csfedavg() -> Preset:
+    """CSFedAvg (Zhang et al. 2021): FedAvg with the clients whose models look least biased."""
+    return Preset(CsFedAvg(), Mean(), (Divergence(),))

@@ -1,0 +1,482 @@
+"""FedAIM: extremely biased clients train at mediators, and two servers exchange their models."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+
+from layers.arithmetic import log, sum_in_order
+from layers.logic.aggregators.mean import BufferMean, add_scaled, moved
+from layers.logic.algorithms.mediators import (
+    LABELS,
+    LabelDistances,
+    LabelHistograms,
+    Lines,
+    at_random,
+    balanced,
+    check_classes,
+    even,
+    greedy_fill,
+    kept_lines,
+    lines_of,
+    present,
+)
+from layers.logic.core.aggregator import AGGREGATE, Aggregator, Contribution
+from layers.logic.core.messages import Update
+from layers.logic.core.plan import Plan, Population
+from layers.logic.core.preset import Preset, settings_of_parts
+from layers.logic.core.selector import SELECT, Selector
+from layers.logic.core.state import Memory, ServerState, frozen
+from layers.logic.core.survey import Question
+from layers.logic.errors import LogicError, Rejected
+from layers.logic.numeric.distances import (
+    DISTANCES,
+    farthest,
+    shares,
+    uniform,
+    usual_threshold,
+)
+from layers.logic.numeric.vectors import BLOCK, norm
+
+LEAST_BIAS = 1e-8  # so that a client without bias has a finite weight
+
+NEBS = "nebs"
+"""The group of the lanes of clients that are not extremely biased, and the server's name."""
+
+EBS = "ebs"
+"""The group of the mediators' lanes, and the server's name."""
+
+ALONE = " alone"
+"""The end of a group's name in a round in which no client of the other server is there."""
+
+
+@dataclass(frozen=True)
+class FedAimSplit(Selector):
+    """All clients in every round: a lane for each mediator, and one for each client without any.
+
+    FedAIM, equation 3 and algorithm 1: client k is extremely biased if EMD_k, the distance of its
+    labels' distribution from the reference, is at least theta. There are M mediators, or one for
+    each of these clients if they are fewer, with equal numbers of clients where possible. As in
+    Astraea, each takes the clients that bring its pooled distribution nearest to the reference.
+    The lanes are in the groups `nebs` and `ebs`; when no client of the other group is there, in
+    `nebs alone` or `ebs alone`.
+
+    At most 10,000 clients.
+
+    The clients are asked for their labels once, before their first round; the split is made again
+    when a client joins later. A client that does not answer, or not with a histogram, takes no part
+    until it does. It keeps a `Split`: 8 bytes for each number and each distance of a client.
+
+    Attributes:
+        mediators: M.
+        classes: number of labels, C.
+        threshold: theta; None: 3 for 10 classes and in proportion for others, 1.3 with l1.
+        distance: ``"emd"``, the earth mover's with the labels as points 0 ... C - 1,
+            sum_i |F(i) - (i + 1) / C|: at most (C - 1) / 2; ``"l1"``, sum_i |p(i) - 1 / C|: at most
+            2 (1 - 1 / C), however the labels are numbered.
+        reference: ``"uniform"`` over the classes, or ``"pooled"``: the labels of all
+            clients together.
+        schedule: how mediators are filled: ``"greedy"``, one after the other; ``"balanced"``, the
+            most biased clients first, each where it fits best; or ``"random"``.
+        shuffle: whether the clients of a mediator change places each round.
+        reveal: what a client tells: ``"histogram"``, how many samples of each label it has; or
+            ``"distance"``, only its distance, so that mediators are filled at random.
+    """
+
+    mediators: int = 3
+    classes: int = 10
+    threshold: float | None = None
+    distance: Literal["emd", "l1"] = "emd"
+    reference: Literal["uniform", "pooled"] = "uniform"
+    schedule: Literal["greedy", "balanced", "random"] = "greedy"
+    shuffle: bool = False
+    reveal: Literal["histogram", "distance"] = "histogram"
+
+    most_clients = 10_000
+    why_limited = "every client takes part in every round, and mediators are filled from all"
+
+    def __post_init__(self) -> None:
+        check_classes(self.classes)
+        if self.mediators < 1:
+            raise LogicError(f"mediators must be 1 or more, not {self.mediators}")
+        if self.threshold is not None and not 0 < self.threshold < math.inf:
+            raise LogicError(f"threshold must be above 0, not {self.threshold}")
+        for name, value, known in (
+            ("distance", self.distance, tuple(DISTANCES)),
+            ("reference", self.reference, ("uniform", "pooled")),
+            ("schedule", self.schedule, ("greedy", "balanced", "random")),
+            ("reveal", self.reveal, ("histogram", "distance")),
+        ):
+            if value not in known:
+                raise LogicError(f"{name} must be one of {', '.join(known)}, not {value!r}")
+        if self.reveal == "distance" and self.reference == "pooled":
+            raise LogicError(
+                "reference: pooled needs every client's histogram, and reveal: distance does not "
+                "ask for it; set reference to uniform or reveal to histogram"
+            )
+        most = farthest(self.distance, self.classes, self.reference)
+        if self._theta > most + 1e-9:
+            raise LogicError(
+                f"threshold: no client is {self._theta:g} away from {self.reference} labels: by "
+                f"{self.distance} and {self.classes} classes the distance is at most {most:g}; "
+                "lower the threshold"
+            )
+
+    @property
+    def _theta(self) -> float:
+        if self.threshold is not None:
+            return self.threshold
+        return usual_threshold(self.distance, self.classes)
+
+    def surveys(self) -> tuple[Question, ...]:
+        """Ask for the histogram of the labels, or for its distance from uniform alone."""
+        return (self._question,)
+
+    @property
+    def _question(self) -> Question:
+        name = LABELS if self.reveal == "histogram" else self.distance
+        return Question(name, classes=self.classes)
+
+    def on_survey(self, state: ServerState, population: Population, seed: int) -> ServerState:
+        """Split the clients, if other clients than before have reported their labels."""
+        reported: LabelHistograms | LabelDistances
+        if self.reveal == "histogram":
+            reported = LabelHistograms.of_state(state, self._question)
+        else:
+            reported = LabelDistances.of_state(state, self._question)
+        state = reported.kept_in(state, self._question)
+        if reported.clients == Split.of_state(state).clients:
+            return state
+        counts, reference = None, uniform(self.classes)
+        if isinstance(reported, LabelDistances):
+            emd = reported.distances
+        else:
+            counts = reported.counts
+            if self.reference == "pooled" and reported.clients:
+                reference = shares(counts.sum(0))
+            emd = DISTANCES[self.distance](counts, reference)
+        lines = self._lines(reported.clients, emd, counts, reference, seed)
+        return Split(reported.clients, emd, lines).kept_in(state)
+
+    def _lines(
+        self,
+        clients: Sequence[int],
+        emd: np.ndarray,
+        counts: np.ndarray | None,
+        reference: np.ndarray,
+        seed: int,
+    ) -> Lines:
+        """Return the extremely biased clients of each mediator, in the order of their training."""
+        # A little less: rounding may put a client below the threshold that it is exactly on.
+        rows = np.flatnonzero(emd >= self._theta - 1e-9)
+        if not rows.size:
+            return ()
+        sizes = even(rows.size, self.mediators)
+        if counts is None or self.schedule == "random":
+            places = at_random([clients[row] for row in rows], sizes, seed)
+        else:
+            distance = DISTANCES[self.distance]
+            fill = greedy_fill if self.schedule == "greedy" else balanced
+            places = fill(counts[rows], sizes, lambda pooled: distance(pooled, reference))
+        return tuple(tuple(clients[rows[place]] for place in line) for line in places)
+
+    def select(
+        self,
+        population: Population,
+        memory: Mapping[str, Any],
+        round: int,
+        rng: np.random.Generator,
+    ) -> Plan:
+        """Return all clients that are there, in the lanes of the split."""
+        split, there = Split.of(memory), set(population.clients)
+        alone = tuple((client,) for client in split.unbiased if client in there)
+        lines = present(split.mediators, there)
+        if self.shuffle:
+            lines = tuple(tuple(rng.permutation(line).tolist()) for line in lines)
+        end = "" if alone and lines else ALONE
+        return Plan(alone + lines, groups=(NEBS + end,) * len(alone) + (EBS + end,) * len(lines))
+
+
+class _Server:
+    """The mean of the lanes of one of the two servers."""
+
+    def __init__(self, state: ServerState, start: tuple[np.ndarray, np.ndarray]) -> None:
+        self._weights, self._buffers = start
+        self._delta = np.zeros(state.weights.size)
+        self._mean = BufferMean(state)
+        self._weight = 0.0
+
+    def add(self, contribution: Contribution, weight: float) -> None:
+        add_scaled(self._delta, contribution.delta, weight)
+        self._mean.add(contribution)
+        self._weight += weight
+
+    def model(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return weights and buffers; those from before the round if no client returned."""
+        if not self._weight:
+            return self._weights, self._buffers
+        self._delta /= self._weight
+        return moved(self._weights, self._delta), self._mean.mean()
+
+
+@dataclass
+class _Round:
+    nebs: _Server
+    ebs: _Server
+    buffers: BufferMean
+    bias: Mapping[int, float]
+    alone: str = ""  # the server that alone has clients in this round; empty: both have
+    loss: float = 0.0
+    samples: float = 0.0  # of the clients whose loss is in the sum
+
+
+@dataclass(frozen=True)
+class FedAim(Aggregator):
+    """NEBS averages single clients, EBS averages mediators; when they differ much, they are mixed.
+
+    FedAIM, algorithm 2, equations 4 to 21. w^NEBS is the mean of the clients that are not extremely
+    biased by their samples; w^EBS that of the mediators' models by B_m = sum_k n_k / EMD_k over the
+    mediator's clients that counted. loss_t is the mean over the clients of NEBS of the loss of the
+    model that they received. The servers are stable if (loss_t - loss_{t-1}) / loss_{t-1} is at
+    most `tolerance`, and in the first round. If they are, and ||w^EBS - w^C|| / ||w^C|| is at least
+    `divergence`, then w^C = alpha w^NEBS + (1 - alpha) w^EBS with alpha by the entropies of the two
+    models (see `entropy`), from which both servers continue. The global model is w^C.
+    Buffers are averaged by samples.
+
+    Without extremely biased clients w^C is w^NEBS, which is FedAvg, and so it is with a selector
+    that makes no groups. Without other clients w^C is w^EBS. In a round in which only one server
+    has clients, w^C is the model of that server. There is no exchange in a round in which NEBS has
+    clients and none of them returned. It keeps loss_{t-1}, the number of exchanges and the last
+    alpha, and between exchanges w^NEBS and w^EBS, float32 (d,) each.
+
+    Attributes:
+        divergence: theta_WD.
+        tolerance: theta_loss.
+        amplitude: A, from 0 to 1; alpha lies between 0.5 - A / 2 and 0.5 + A / 2.
+        steepness: c.
+        bins: Y, intervals of the histogram from which the entropy is computed.
+        loss_rule: ``"signed_rel"`` is the test above, ``"abs_rel"`` takes the absolute value of the
+            quotient, ``"signed_abs"`` does not divide.
+        sync_back: whether both servers continue from w^C after an exchange; else each continues
+            from its own model.
+    """
+
+    divergence: float = 0.015
+    tolerance: float = 0.1
+    amplitude: float = 0.5
+    steepness: float = 1.0
+    bins: int = 10
+    loss_rule: Literal["signed_rel", "abs_rel", "signed_abs"] = "signed_rel"
+    sync_back: bool = True
+
+    received_loss = True
+    by_samples = True
+    by_slices = True
+
+    def __post_init__(self) -> None:
+        for name in ("divergence", "tolerance", "steepness"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise LogicError(f"{name} must be 0 or more, not {getattr(self, name)}")
+        if not 0 <= self.amplitude <= 1:
+            raise LogicError(f"amplitude must be between 0 and 1, not {self.amplitude}")
+        if self.bins < 2:
+            raise LogicError(f"bins must be 2 or more, not {self.bins}")
+        if self.loss_rule not in ("signed_rel", "abs_rel", "signed_abs"):
+            raise LogicError(
+                f"loss_rule must be signed_rel, abs_rel or signed_abs, not {self.loss_rule!r}"
+            )
+
+    def inspect(self, update: Update) -> None:
+        """Reject an update without the received model's loss."""
+        if "loss" not in update.metrics:
+            raise Rejected("an update without the received model's loss, which fedaim needs")
+
+    def start(self, state: ServerState, group: str) -> tuple[np.ndarray, np.ndarray]:
+        """Return the model of the group's server."""
+        server = _server_of(group)
+        kept = state.memory.get(AGGREGATE, {})
+        if server not in kept:
+            return state.weights, state.buffers
+        return kept[server], kept[f"{server}_buffers"]
+
+    def init(self, state: ServerState) -> _Round:
+        """Start with nothing."""
+        nebs, ebs = (_Server(state, self.start(state, server)) for server in (NEBS, EBS))
+        return _Round(nebs, ebs, BufferMean(state), Split.of_state(state).bias)
+
+    def add(self, total: _Round, contribution: Contribution) -> _Round:
+        """Add a lane to its server's mean."""
+        total.buffers.add(contribution)
+        if contribution.group.endswith(ALONE):
+            total.alone = _server_of(contribution.group)
+        if _server_of(contribution.group) == EBS:
+            total.ebs.add(contribution, _weight(contribution, total.bias))
+            return total
+        total.nebs.add(contribution, float(contribution.samples))
+        for update in contribution.updates:
+            total.loss += update.samples * float(update.metrics["loss"])
+            total.samples += update.samples
+        return total
+
+    def finish(self, total: _Round, state: ServerState) -> ServerState:
+        """Return the state after both means, and the exchange if it is time for one."""
+        kept = dict(state.memory.get(AGGREGATE, {}))
+        nebs, ebs = total.nebs.model(), total.ebs.model()
+        last, stable = kept.get("last_loss"), False
+        if total.samples:
+            kept["last_loss"] = loss = total.loss / total.samples
+            stable = self._stable(loss, last)
+        split = Split.of_state(state)
+        if not split.mediators or not split.unbiased:
+            return _central(state, kept, nebs if not split.mediators else ebs)
+        if total.alone:  # the other server keeps its model until its clients return
+            return _central(state, kept, nebs if total.alone == NEBS else ebs, (total.alone,))
+        if stable and self._apart(ebs[0], state.weights):
+            h_nebs, h_ebs = (entropy(weights, self.bins) for weights, _ in (nebs, ebs))
+            alpha = share(h_nebs, h_ebs, self.amplitude, self.steepness)
+            kept |= {"alpha": alpha, "exchanges": kept.get("exchanges", 0) + 1}
+            mixed = np.multiply(nebs[0], alpha, dtype=np.float64)
+            add_scaled(mixed, ebs[0], 1 - alpha)
+            model = (mixed.astype(np.float32), total.buffers.mean())
+            if self.sync_back:
+                return _central(state, kept, model)
+            state = replace(state, weights=model[0], buffers=model[1])
+        for server, (weights, buffers) in ((NEBS, nebs), (EBS, ebs)):
+            kept |= {server: frozen(weights), f"{server}_buffers": frozen(buffers)}
+        return replace(state, memory={**state.memory, AGGREGATE: kept})
+
+    def _stable(self, loss: float, last: float | None) -> bool:
+        if last is None:
+            return True
+        if self.loss_rule == "signed_abs":
+            return loss - last <= self.tolerance
+        if last <= 0:  # a relative change is not defined
+            return loss <= last
+        change = (loss - last) / last
+        return (abs(change) if self.loss_rule == "abs_rel" else change) <= self.tolerance
+
+    def _apart(self, ebs: np.ndarray, central: np.ndarray) -> bool:
+        size = norm(central)
+        return size == 0 or norm(ebs - central) / size >= self.divergence
+
+
+def _server_of(group: str) -> str:
+    server = group.removesuffix(ALONE)
+    if server not in ("", NEBS, EBS):
+        raise LogicError(
+            f"the aggregator fedaim has the groups {NEBS} and {EBS}, and the selector made a group "
+            f"{group!r}; use the selector fedaim"
+        )
+    return server or NEBS
+
+
+def _weight(contribution: Contribution, bias: Mapping[int, float]) -> float:
+    """Return B_m, the weight of a mediator, over its clients that counted."""
+    unknown = [u.client for u in contribution.updates if u.client not in bias]
+    if unknown:
+        raise LogicError(
+            f"fedaim weighs mediators by the biases of their clients, and the selector keeps no "
+            f"bias of clients {unknown}; use the selector fedaim"
+        )
+    shares = (u.samples / max(bias[u.client], LEAST_BIAS) for u in contribution.updates)
+    return sum_in_order(shares)
+
+
+def _central(
+    state: ServerState,
+    kept: dict[str, Any],
+    model: tuple[np.ndarray, np.ndarray],
+    servers: tuple[str, ...] = (NEBS, EBS),
+) -> ServerState:
+    """Return the state with this central model, from which these servers continue."""
+    for server in servers:
+        kept.pop(server, None)
+        kept.pop(f"{server}_buffers", None)
+    memory = {**state.memory, AGGREGATE: kept}
+    return replace(state, weights=model[0], buffers=model[1], memory=memory)
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """The clients that reported their labels, in two parts.
+
+    Attributes:
+        clients: all of them, ascending.
+        emd: float64 (n,), the bias of each.
+        mediators: the extremely biased ones, mediator by mediator.
+    """
+
+    clients: tuple[int, ...] = ()
+    emd: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    mediators: Lines = ()
+
+    @cached_property
+    def bias(self) -> Mapping[int, float]:
+        """The bias by client."""
+        return dict(zip(self.clients, self.emd.tolist(), strict=True))
+
+    @cached_property
+    def unbiased(self) -> tuple[int, ...]:
+        """The clients that are not extremely biased, ascending."""
+        biased = {client for line in self.mediators for client in line}
+        return tuple(client for client in self.clients if client not in biased)
+
+    def memory(self) -> Memory:
+        """Return the split as named arrays."""
+        clients = np.array(self.clients, np.int64)
+        return {"clients": clients, "emd": self.emd, **kept_lines(self.mediators)}
+
+    @classmethod
+    def of(cls, memory: Mapping[str, Any]) -> Split:
+        """Return the split that was kept, or an empty one."""
+        if "emd" not in memory:
+            return cls()
+        return cls(tuple(memory["clients"].tolist()), memory["emd"], lines_of(memory))
+
+    @classmethod
+    def of_state(cls, state: ServerState) -> Split:
+        """Return the split that the selector kept in this state, or an empty one."""
+        return cls.of(state.memory.get(SELECT, {}))
+
+    def kept_in(self, state: ServerState) -> ServerState:
+        """Return the state in which the selector keeps this split."""
+        return replace(state, memory={**state.memory, SELECT: self.memory()})
+
+
+def entropy(vector: np.ndarray, bins: int = 10) -> float:
+    """Return H = -sum_y p_y lg p_y over `bins` equal intervals, least to greatest value.
+
+    The last interval is closed; lg is the decimal logarithm. The entropy of equal values is 0.
+    """
+    least, most = (float(vector.min()), float(vector.max())) if vector.size else (0.0, 0.0)
+    if not least < most:
+        return 0.0
+    found = np.zeros(bins, np.int64)
+    for start in range(0, vector.size, BLOCK):
+        part = vector[start : start + BLOCK].astype(np.float64)
+        found += np.histogram(part, bins, (least, most))[0]
+    p = found[found > 0] / vector.size
+    return float(-(p * log(p)).sum() / math.log(10))
+
+
+def share(first: float, second: float, amplitude: float = 0.5, steepness: float = 1.0) -> float:
+    """Return alpha = A / pi arctan(c (H_1 - H_2)) + 1/2, the share of the model with entropy H_1.
+
+    Args:
+        first: H_1.
+        second: H_2.
+        amplitude: A, from 0 to 1; alpha is between 0.5 - A / 2 and 0.5 + A / 2.
+        steepness: c.
+    """
+    return amplitude / math.pi * math.atan(steepness * (first - second)) + 0.5
+
+
+@settings_of_parts()
+def fedaim() -> Preset:
+    """FedAIM: mediators for extremely biased clients, FedAvg for the others, and an exchange."""
+    return Preset(FedAimSplit(), FedAim())

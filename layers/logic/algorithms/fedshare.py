@@ -1,0 +1,116 @@
+"""FedShare (Zhao et al. 2018): every client also trains on a small balanced set of samples."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from layers.logic.aggregators.mean import Mean
+from layers.logic.core.asset import Asset
+from layers.logic.core.engine import ArrayData, Data
+from layers.logic.core.hook import ClientSide, Context, Hook, ServerSide
+from layers.logic.core.messages import MOST_SAMPLES
+from layers.logic.core.preset import Preset, settings_of_parts
+from layers.logic.core.state import ServerState
+from layers.logic.errors import LogicError
+from layers.logic.seeds import derive
+from layers.logic.selectors.uniform import Uniform
+
+ASSET = "shared"
+
+
+def _taken(part: float, shared: int) -> int:
+    """Return how many of the shared samples a client trains on."""
+    return max(round(part * shared), 1)
+
+
+@dataclass(frozen=True)
+class FedShare(Hook):
+    """Each client trains on its own samples and on a random part of a set G that all are given.
+
+    Zhao et al. 2018, "Federated Learning with Non-IID Data", section 4: G is balanced over the
+    classes, has the share beta of all training samples, and is taken out of them, so that nothing
+    counts twice. The number of samples n_k, by which models are averaged, counts the shared ones.
+    Neither half keeps anything. G is an asset: it crosses the wire once to each client.
+
+    With `warm_up` the server first trains the initial model on the whole of G, in batches and at
+    the learning rate of a client's first round, and the rounds begin from that (section 4.2).
+
+    Attributes:
+        shared: beta, the size of G as a share of all training samples.
+        part: what part of G a client trains on, the same samples every round.
+        warm_up: epochs that the server trains on G before round 1; 0: none.
+    """
+
+    shared: float = 0.05
+    part: float = 1.0
+    warm_up: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.shared < 1:
+            raise LogicError(f"shared must lie between 0 and 1, not {self.shared}")
+        if not 0 < self.part <= 1:
+            raise LogicError(f"part must be above 0 and at most 1, not {self.part}")
+        if self.warm_up < 0:
+            raise LogicError(f"warm_up must be 0 or more, not {self.warm_up}")
+
+    @property
+    def assets(self) -> Mapping[str, Asset]:
+        """The set G."""
+        return {ASSET: Asset(self.shared)}
+
+    def server(self) -> ServerSide:
+        """Return the half that trains the initial model, and knows how many samples are added."""
+        return _Giving(self.warm_up, self.part)
+
+    def client(self) -> ClientSide:
+        """Return the half that adds the shared samples."""
+        return _Sharing(self.part)
+
+
+class _Giving(ServerSide):
+    def __init__(self, epochs: int, part: float) -> None:
+        self._epochs = epochs
+        self._part = part
+
+    def warm_up(self, state: ServerState, context: Context) -> ServerState:
+        if not self._epochs:
+            return state
+        if context.train_on_asset is None:
+            raise LogicError(
+                "fedshare: this server has no samples to warm up on; give its Logic a "
+                "train_on_asset, or set warm_up to 0"
+            )
+        training = replace(context.training, epochs=self._epochs, steps=None, loss="running")
+        seed = derive(context.seed, "warm-up")
+        weights, buffers = context.train_on_asset(
+            ASSET, state.weights, state.buffers, training, seed
+        )
+        return replace(state, weights=weights, buffers=buffers)
+
+    def most_samples(self, samples: int, context: Context) -> int:
+        if ASSET not in context.asset_sizes:  # a logic that was built by hand has no asset
+            return MOST_SAMPLES
+        return samples + _taken(self._part, context.asset_sizes[ASSET])
+
+
+class _Sharing(ClientSide):
+    def __init__(self, part: float) -> None:
+        self._part = part
+
+    def samples(self, data: Data, context: Context) -> Data:
+        shared = context.assets[ASSET]
+        number = _taken(self._part, len(shared))
+        rows = context.run_rng().permutation(len(shared))[:number]  # the same in every round
+        return ArrayData(
+            np.concatenate([data.x, shared.x[np.sort(rows)]]),
+            np.concatenate([data.y, shared.y[np.sort(rows)]]),
+        )
+
+
+@settings_of_parts()
+def fedshare() -> Preset:
+    """FedShare (Zhao et al. 2018): FedAvg, and a small balanced set that all clients train on."""
+    return Preset(Uniform(), Mean(), (FedShare(),))

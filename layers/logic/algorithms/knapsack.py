@@ -1,0 +1,469 @@
+"""OfflineKP-FL and OnlineKP-FL: trained clients offer the norms of their updates for upload."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+
+from layers.logic.aggregators.mean import Mean
+from layers.logic.algorithms.fedcs import TIMES, ReportedTimes, check_deadline, deadline_of
+from layers.logic.core.messages import Offer, Verdict
+from layers.logic.core.parts import Parts
+from layers.logic.core.plan import Plan, Population, single_lanes
+from layers.logic.core.preset import Preset, settings_of_parts
+from layers.logic.core.selector import Inquiry, PendingOffers, Selector
+from layers.logic.core.survey import Question
+from layers.logic.errors import LogicError
+from layers.logic.numeric.knapsack import Table, cells_down, cells_up, solve_exact
+
+if TYPE_CHECKING:
+    from layers.logic.core.report import ClientReport, RoundReport
+
+
+CELLS = 100_000  # of a table; more would cost seconds and gigabytes
+PATIENCE = 0.9  # share of the time that the best set can wait, for what a deployment cannot know
+
+
+@dataclass(frozen=True, eq=False)
+class _Solution:
+    """The knapsack after one more arrival, solved.
+
+    Attributes:
+        value: V.
+        at_s: when the last of the clients that it was solved for had trained.
+        room_s: from then to the deadline.
+        places: S, as places among the offers; with a table, read from it when they are needed.
+        upload_s: of all of S together; 0 with a table.
+        table: the table that V was read from, if any.
+    """
+
+    value: float = 0.0
+    at_s: float = 0.0
+    room_s: float = 0.0
+    places: tuple[int, ...] = ()
+    upload_s: float = 0.0
+    table: Table | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class _Progress:
+    """What was made of a round's offers so far.
+
+    Attributes:
+        arrived: how many of them were looked at.
+        newest: the last of these.
+        last: the solution after it.
+        best: of all solutions, the first with the highest V.
+        stopped: whether V has fallen, so that the round is decided.
+    """
+
+    arrived: int = 0
+    newest: Offer | None = None
+    last: _Solution = _Solution()
+    best: _Solution = _Solution()
+    stopped: bool = False
+
+
+@dataclass(frozen=True)
+class OfflineKP(Selector):
+    """OfflineKP-FL, algorithm 1: a knapsack is solved anew whenever a client has trained.
+
+    All clients train and offer ||delta_k||. Of those that have offered, S maximises
+    sum ||delta_k|| subject to sum t_UL <= T_round - max t_UC: uploads are serial and begin when the
+    last of these clients has trained. To wait for one more client brings a choice and costs time.
+    When the value V falls, the best S so far is granted, and all other clients are declined, also
+    those that still train. While no offer fits, and until V falls, the round waits for the clients
+    that have not offered. The selector keeps nothing from round to round. It works with at most
+    10,000 clients.
+
+    A client that never offers does not cost the round:
+
+    - Where the verdict can be dated back (``output`` is ``"best"``, in a simulation), the round
+      waits until its deadline, and the best S is granted from the moment when it was found. So the
+      wait changes no set and no time.
+    - Elsewhere the round waits for nine tenths of the time that the last S can wait and still be
+      uploaded before the deadline. V would fall at the end of that time. A simulation whose clients
+      reported their times does not need this: all of them come, or are known to be lost.
+
+    Attributes:
+        stop: V has fallen when it is below the one before (``"strict"``), or not above it
+            (``"non_increase"``, as the algorithm is printed).
+        output: in a simulation, ``"best"`` grants the best S, from the moment when it was found;
+            ``"last"`` grants the S that was solved last. In a deployment, where no upload can begin
+            in the past, both grant the best of the sets that can be uploaded from now on.
+        solver: ``"exact"``, or ``"dp"``, a table with weights rounded up to `resolution_s`.
+        resolution_s: of the table, in seconds.
+        ask_times: whether clients say before the round how long they will train and upload. Then
+            clients that will not have trained by the deadline, or do not answer, are left out.
+    """
+
+    stop: Literal["strict", "non_increase"] = "strict"
+    output: Literal["best", "last"] = "best"
+    solver: Literal["exact", "dp"] = "exact"
+    resolution_s: float = 1.0
+    ask_times: bool = True
+
+    serial_uploads = True
+    most_clients = 10_000
+    why_limited = "every client trains in every round"
+
+    def __post_init__(self) -> None:
+        if not 0 < self.resolution_s < np.inf:
+            raise LogicError(f"resolution_s must be above 0, not {self.resolution_s}")
+
+    def check(self, logic: Parts) -> None:
+        """Refuse a round without a deadline, and a table that is too large."""
+        check_deadline("offline-kp", logic)
+        cells = (logic.deadline_s or 0.0) / self.resolution_s
+        if self.solver == "dp" and cells > CELLS:
+            raise LogicError(
+                f"offline-kp with solver dp would need a table of {cells:.0f} cells, {CELLS} being "
+                f"the most; set resolution_s to {(logic.deadline_s or 0.0) / CELLS:g} or more"
+            )
+
+    def inquire(
+        self,
+        population: Population,
+        memory: Mapping[str, Any],
+        round: int,
+        rng: np.random.Generator,
+    ) -> Sequence[Inquiry]:
+        """Ask all clients how long they will take."""
+        return ask_everybody(population) if self.ask_times else ()
+
+    def select(
+        self,
+        population: Population,
+        memory: Mapping[str, Any],
+        round: int,
+        rng: np.random.Generator,
+    ) -> Plan:
+        """Let all clients train that will have trained in time."""
+        return everybody_in_time(population, self.ask_times)
+
+    def on_offers(self, pending: PendingOffers, so_far: Any) -> tuple[Sequence[Verdict], Any]:
+        """Solve the knapsack for each new offer; answer all clients once the round is decided."""
+        before = so_far or _Progress()
+        progress = self._progress(pending, before)
+        if not (progress.stopped or not pending.waiting or pending.timer_fired):
+            return [], progress
+        if pending.simulated and self.output == "best":
+            return _verdicts(self._places(progress.best), pending, progress.best.at_s), progress
+        now_s = progress.newest.at_s if progress.newest is not None else 0.0
+        if progress.newest is before.newest:  # it was not an offer that decided the round
+            now_s = max(now_s, pending.now_s)
+        solution = self._solution_at(now_s, progress, pending)
+        return _verdicts(self._places(solution), pending), progress
+
+    def wait_until(self, pending: PendingOffers, so_far: Any) -> float | None:
+        """Return the moment at which the round is decided without those that have not offered."""
+        deadline_s = deadline_of(pending.population)
+        if pending.simulated and self.output == "best":
+            return deadline_s
+        if pending.simulated and self.ask_times:
+            return None
+        last = self._progress(pending, so_far or _Progress()).last
+        places = self._places(last)
+        if not places:
+            return None  # there is nothing that could come too late
+        upload_s = math.fsum(pending.offers[place].upload_s for place in places)
+        return last.at_s + PATIENCE * max(last.room_s - upload_s, 0.0)
+
+    def _progress(self, pending: PendingOffers, progress: _Progress) -> _Progress:
+        """Return the progress after all offers that there are."""
+        offers, known = pending.offers, progress.arrived
+        if known and (len(offers) < known or offers[known - 1] is not progress.newest):
+            progress = _Progress()  # an offer is gone with its client: begin again without it
+        deadline_s = deadline_of(pending.population)
+        for place in range(progress.arrived, len(offers)):
+            if not progress.stopped:
+                progress = self._arrive(progress, offers, place, deadline_s)
+        return progress
+
+    def _arrive(
+        self, progress: _Progress, offers: Sequence[Offer], place: int, deadline_s: float
+    ) -> _Progress:
+        """Return the progress after one more arrival (one iteration of algorithm 1)."""
+        offer, last, best = offers[place], progress.last, progress.best
+        room_s = deadline_s - offer.at_s
+        if room_s <= 0:
+            return _Progress(place + 1, offer, last, best, stopped=True)
+        if self.solver == "dp":
+            solution = self._read(last, place, offer, room_s)
+        elif last.upload_s <= room_s < offer.upload_s:
+            # There is less room, and the new client does not fit: S is still the best.
+            solution = replace(last, at_s=offer.at_s, room_s=room_s)
+        else:
+            solution = _solve(offers[: place + 1], offer.at_s, room_s)
+        fell = solution.value < last.value
+        if self.stop == "non_increase":
+            fell = solution.value <= last.value
+        best = solution if solution.value > best.value else best
+        return _Progress(place + 1, offer, solution, best, stopped=fell and last.value > 0)
+
+    def _read(self, last: _Solution, place: int, offer: Offer, room_s: float) -> _Solution:
+        """Return the solution of the table with one arrival more."""
+        room = cells_down(room_s, self.resolution_s)
+        table = last.table or Table.of(room)
+        table = table.with_item(place, offer.norm, cells_up(offer.upload_s, self.resolution_s))
+        return _Solution(table.value(room), offer.at_s, room_s, table=table)
+
+    def _places(self, solution: _Solution) -> tuple[int, ...]:
+        """Return S."""
+        if solution.table is None:
+            return solution.places
+        return solution.table.choose(cells_down(solution.room_s, self.resolution_s))
+
+    def _solution_at(self, now_s: float, progress: _Progress, pending: PendingOffers) -> _Solution:
+        """Return the best set whose uploads begin now and end by the deadline."""
+        last, room_s = progress.last, deadline_of(pending.population) - now_s
+        if now_s == last.at_s or last.table is not None:
+            return replace(last, at_s=now_s, room_s=room_s)
+        if room_s <= 0:
+            return _Solution()
+        return _solve(pending.offers[: progress.arrived], now_s, room_s)
+
+
+def _verdicts(
+    places: tuple[int, ...], pending: PendingOffers, found_s: float | None = None
+) -> list[Verdict]:
+    """Return the verdicts on all clients: first the granted ones, in order of arrival.
+
+    Args:
+        places: of the granted offers.
+        pending: the offers.
+        found_s: the moment from which the verdicts count, if that is not now.
+    """
+    if not pending.offers:
+        return []
+    round = pending.offers[0].round
+    dated_s = found_s if places else None
+    granted = {pending.offers[place].client: None for place in places}
+    others = [offer.client for offer in pending.offers if offer.client not in granted]
+    return [
+        *(Verdict(round, client, granted=True, dated_s=dated_s) for client in granted),
+        *(
+            Verdict(round, client, granted=False, dated_s=dated_s)
+            for client in (*others, *sorted(pending.waiting))
+        ),
+    ]
+
+
+def _solve(offers: Sequence[Offer], now_s: float, room_s: float) -> _Solution:
+    """Return the best set of these offers within `room_s` from now on."""
+    order = np.argsort([offer.client for offer in offers])  # ties go to the lowest numbers
+    norms = np.array([offer.norm for offer in offers])[order]
+    uploads_s = np.array([offer.upload_s for offer in offers])[order]
+    choice = solve_exact(norms, uploads_s, room_s)
+    places = tuple(sorted(order[list(choice.items)].tolist()))
+    return _Solution(choice.value, now_s, room_s, places, choice.weight)
+
+
+LARGEST, LOWEST, HIGHEST = "largest", "L0", "U"
+
+
+class _Clock(NamedTuple):
+    """The moments of a round that the next offer is judged by.
+
+    Attributes:
+        elapsed_s: E, when the uploads that were granted so far will have ended.
+        trained_s: when the last client had trained.
+    """
+
+    elapsed_s: float = 0.0
+    trained_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class OnlineKP(Selector):
+    """OnlineKP-FL, algorithm 2: the threshold of an online knapsack, on norm by seconds.
+
+    All clients train and offer ||delta_k||, by ascending t_UC. E is the time that is taken, and M
+    the largest norm that was offered in the last round:
+
+        z = E / T_round
+        weight = t_UC - t_UC of the client before + t_UL
+        L = L0 ||delta_k|| / M (L0 while there is no M), U at the most
+        psi(z) = L up to z = 1 / (1 + ln(U / L)), then (U e / L)^z L / e, and U from z = 1
+
+    It works with at most 10,000 clients.
+
+    A client is granted if ||delta_k|| / weight >= psi(z) and max(E, t_UC) + t_UL <= T_round. Then E
+    becomes max(E, t_UC), plus t_UL if the client is granted. An update of zero is declined.
+
+    The selector keeps M from round to round, and L0 and U if it had to find them: the first round
+    grants every client that fits, and the lowest and the highest ||delta_k|| / t_UL of all clients
+    that offered become L0 and U. In a deployment whose clients do not know t_UL yet, these are of
+    the uploads that arrived.
+
+    Attributes:
+        L0: lowest worth of a second, in norm a second, above 0; None: as the first round shows. If
+            it is too high for the model's norms, no client is granted; 0.015 suits norms of order 1
+            and uploads of 100 s.
+        U: highest worth of a second, L0 or more; None with L0.
+        value: what a client is worth: its norm (``"raw"``, as algorithm 2 prints it), or its norm
+            divided by M, with L = L0 (``"normalised"``, as section 2.3.2 says). In the first round,
+            without M, both are the norm with L = L0.
+        ask_times: whether clients say before the round how long they will train and upload. Then
+            clients that will not have trained by the deadline, or do not answer, are left out.
+    """
+
+    L0: float | None = None
+    U: float | None = None
+    value: Literal["raw", "normalised"] = "raw"
+    ask_times: bool = True
+
+    serial_uploads = True
+    most_clients = 10_000
+    why_limited = "every client trains in every round"
+
+    def __post_init__(self) -> None:
+        if (self.L0 is None) != (self.U is None):
+            raise LogicError(f"L0 and U are given together or not at all: {self.L0} and {self.U}")
+        if self.L0 is not None and self.U is not None and not 0 < self.L0 <= self.U < math.inf:
+            raise LogicError(f"L0 must be above 0 and U not below it, not {self.L0} and {self.U}")
+
+    def check(self, logic: Parts) -> None:
+        """Refuse a round without a deadline."""
+        check_deadline("online-kp", logic)
+
+    def inquire(
+        self,
+        population: Population,
+        memory: Mapping[str, Any],
+        round: int,
+        rng: np.random.Generator,
+    ) -> Sequence[Inquiry]:
+        """Ask all clients how long they will take."""
+        return ask_everybody(population) if self.ask_times else ()
+
+    def select(
+        self,
+        population: Population,
+        memory: Mapping[str, Any],
+        round: int,
+        rng: np.random.Generator,
+    ) -> Plan:
+        """Let all clients train that will have trained in time."""
+        return everybody_in_time(population, self.ask_times)
+
+    def on_offers(self, pending: PendingOffers, so_far: Any) -> tuple[Sequence[Verdict], Any]:
+        """Answer each offer, in order of arrival."""
+        clock: _Clock = so_far or _Clock()
+        deadline_s = deadline_of(pending.population)
+        verdicts = []
+        for offer in sorted(pending.offers, key=lambda offer: (offer.at_s, offer.client)):
+            ready_s = max(clock.elapsed_s, offer.at_s)
+            granted = (
+                offer.norm > 0
+                and ready_s + offer.upload_s <= deadline_s
+                and self._is_worth_it(offer, clock, deadline_s, pending.memory)
+            )
+            verdicts.append(Verdict(offer.round, offer.client, granted))
+            clock = _Clock(ready_s + (offer.upload_s if granted else 0.0), offer.at_s)
+        return verdicts, clock
+
+    def on_round_end(self, memory: Mapping[str, Any], report: RoundReport) -> Mapping[str, Any]:
+        """Keep the largest norm that was offered, and find L0 and U if they are not known."""
+        clients = [client for client in report.clients if client.status != "rejected"]
+        norms = [client.offer.norm for client in clients if client.offer is not None]
+        if not norms:
+            return memory
+        learned = {**memory, LARGEST: max(norms)}
+        if self.L0 is None and LOWEST not in memory:
+            worths = [worth for worth in map(_worth_of, clients) if worth is not None]
+            if worths:
+                unit = learned[LARGEST] if self.value == "normalised" else 1.0
+                learned |= {LOWEST: min(worths) / unit, HIGHEST: max(worths) / unit}
+        return learned
+
+    def _is_worth_it(
+        self, offer: Offer, clock: _Clock, deadline_s: float, memory: Mapping[str, Any]
+    ) -> bool:
+        """Return whether an offer is worth its time."""
+        lowest, highest = memory.get(LOWEST, self.L0), memory.get(HIGHEST, self.U)
+        if lowest is None or highest is None:  # the first round, which finds them
+            return True
+        largest = memory.get(LARGEST, 0.0)
+        value = offer.norm
+        if largest > 0 and self.value == "raw":
+            lowest *= offer.norm / largest
+        elif largest > 0:
+            value = offer.norm / largest
+        weight = offer.at_s - clock.trained_s + offer.upload_s
+        if weight <= 0:  # it takes no time
+            return True
+        return value / weight >= threshold(clock.elapsed_s / deadline_s, lowest, highest)
+
+
+def threshold(z: float, lowest: float, highest: float) -> float:
+    """Return psi(z), the least worth of a second at which a client is granted.
+
+    Args:
+        z: share of the round's time that is taken, 0 or more.
+        lowest: L; if it is above `highest`, it counts as `highest`.
+        highest: U.
+    """
+    if z >= 1:
+        return highest
+    lowest = min(lowest, highest)
+    if lowest <= 0:  # by underflow, where a norm is almost 0
+        return 0.0
+    growth = 1 + math.log(highest) - math.log(lowest)  # of ln psi, from z = 0 to 1
+    if z <= 1 / growth:
+        return lowest
+    return math.exp(z * growth + math.log(lowest) - 1)
+
+
+def _worth_of(client: ClientReport) -> float | None:
+    """Return a client's norm by second of upload; None if the norm is 0 or the time not known."""
+    offer, times = client.offer, client.times
+    if offer is None or offer.norm <= 0:
+        return None
+    upload_s = offer.upload_s
+    if upload_s <= 0 and client.status == "accepted" and times is not None:
+        upload_s = (times.ended_s or 0.0) - (times.sending_s or 0.0)
+    worth = offer.norm / upload_s if upload_s > 0 else math.inf
+    return worth if 0 < worth < math.inf else None
+
+
+def ask_everybody(population: Population) -> Sequence[Inquiry]:
+    """Return the inquiry of all clients how long they will train and upload."""
+    return [(Question(TIMES), population.clients)]
+
+
+def everybody_in_time(population: Population, asked: bool) -> Plan:
+    """Return the plan of all clients or, if they were asked, of those that will train in time.
+
+    Args:
+        population: with the clients' answers, if they were asked.
+        asked: whether clients were asked for their times.
+    """
+    clients: Sequence[int] = population.clients
+    if asked:
+        clients = ReportedTimes.of(population).trained_before(deadline_of(population))
+    return Plan(single_lanes(clients), offers=True)
+
+
+@settings_of_parts()
+def offline_kp() -> Preset:
+    """OfflineKP-FL: everybody trains, and a knapsack says whose updates are worth their upload.
+
+    Needs `clock.deadline_s`. With `logic.min_updates: 0` a round in which no client fits keeps the
+    model.
+    """
+    return Preset(OfflineKP(), Mean())
+
+
+@settings_of_parts()
+def online_kp() -> Preset:
+    """OnlineKP-FL: everybody trains; an update is taken at once if it is worth its upload.
+
+    Needs `clock.deadline_s`. With `logic.min_updates: 0` a round in which no update is taken keeps
+    the model.
+    """
+    return Preset(OnlineKP(), Mean())

@@ -1,4 +1,0 @@
-"""Selection by time and value: FedCS, OfflineKP-FL and OnlineKP-FL.
-
-The knapsack solvers live in `numeric.knapsack`.
-"""

@@ -1,0 +1,305 @@
+"""SCAFFOLD (Karimireddy et al. 2020, algorithm 1): control variates against client drift."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from layers.logic.aggregators.mean import Mean
+from layers.logic.core.hook import ClientSide, Context, Hook, ServerSide
+from layers.logic.core.messages import Task, Update
+from layers.logic.core.parts import Parts
+from layers.logic.core.preset import Preset, settings_of_parts
+from layers.logic.core.state import ServerState
+from layers.logic.errors import LogicError, Rejected
+from layers.logic.hooks.local_gradients import GradientReply
+from layers.logic.numeric.vectors import accumulation, excess
+from layers.logic.selectors.uniform import Uniform
+
+VARIATE = "variate"  # c, on its way down
+
+CHANGE = "change"  # c_i+ - c_i, on its way up
+
+SUM = "sum"  # of all c_i, on the server: N c
+
+OWN = "own"  # c_i, on the client
+
+SINCE = "since"  # the round at whose end all variates began anew with zero; missing: never
+
+SENDERS = "senders"  # int64, ascending: the clients whose c_i are in the sum
+
+
+@dataclass(frozen=True)
+class Scaffold(Hook):
+    """Each local step follows g - c_i + c; c_i estimates the client's gradient, c the mean of all.
+
+    After training (equation 4): option I takes c_i+ = the client's gradient at the received model
+    w, at the cost of one more pass over its samples; option II takes
+    c_i+ = c_i - c + (w - y) / (eta a), where y is the trained model. a is the number of local steps
+    K_i. With momentum rho it is ||a_i||_1; with K_i the variate c_i would be too large by nearly
+    1 / (1 - rho). The server sets c += (1/N) sum_i (c_i+ - c_i), where N is the number of all
+    clients, and moves the model by `server_learning_rate` times what aggregation would add to it.
+    All variates start at zero.
+
+    The paper has no momentum. With momentum rho there are two ways; without it they are the same,
+    bit for bit:
+
+    - ``correct="gradient"`` adds c - c_i to the gradient, so that momentum accumulates it:
+      v = rho v + g + c - c_i, y -= eta v. c_i estimates a gradient.
+    - ``correct="step"`` adds c - c_i outside of the momentum: v = rho v + g,
+      y -= eta (v + c - c_i). In option II a is K_i here, so that c_i estimates the mean v, which is
+      nearly g / (1 - rho). NIID-Bench (Li et al. 2022) and Flower's niid_bench do this.
+
+    The client keeps c_i, the server N c. In float32 c travels down and c_i+ - c_i up, so that each
+    way has twice the bytes of FedAvg.
+
+    A client that has lost its memory begins again with c_i = 0, while its old c_i would stay in the
+    server's sum for ever, and the model would go to a wrong point. So when the server has asked
+    such a client, all variates begin anew with zero at the end of the round, and the round's record
+    has the number of these clients, `lost_variates`.
+
+    Attributes:
+        option: how c_i+ is found.
+        server_learning_rate: eta_g, the server's learning rate.
+        dense: whether the variates may travel uncompressed beside an update that a codec makes
+            smaller; if not, the two are refused together.
+        correct: where c - c_i is added; with ``"step"`` option I, whose c_i is a gradient, corrects
+            less than momentum moves.
+    """
+
+    option: Literal["I", "II"] = "II"
+    server_learning_rate: float = 1.0
+    dense: bool = False
+    correct: Literal["gradient", "step"] = "gradient"
+
+    memory_outlives_settings = True
+
+    def __post_init__(self) -> None:
+        if self.option not in ("I", "II"):
+            raise LogicError(f"option must be I or II, not {self.option!r}")
+        if self.correct not in ("gradient", "step"):
+            raise LogicError(f"correct must be 'gradient' or 'step', not {self.correct!r}")
+        if not 0 < self.server_learning_rate < math.inf:
+            raise LogicError(
+                f"server_learning_rate must be greater than 0, not {self.server_learning_rate}"
+            )
+
+    @property
+    def received_gradient(self) -> bool:  # type: ignore[override]
+        """Whether option I is set, which needs the received model's gradient."""
+        return self.option == "I"
+
+    @property
+    def changes_update(self) -> bool:
+        """Always false: the client's side makes its variate of the update, and leaves it alone."""
+        return False
+
+    def check(self, logic: Parts) -> None:
+        """Check that no codec makes the update smaller, unless `dense` says that this is meant.
+
+        Raises:
+            LogicError: a codec does, or the aggregator is robust, which the sum of the variates
+                is not.
+        """
+        if logic.aggregator.robust:
+            raise LogicError(
+                f"Scaffold sums every client's control variate as it is sent, and so undoes what "
+                f"{type(logic.aggregator).__name__} does against arbitrary clients; use scaffold "
+                "with an aggregator that is not robust, such as mean, or leave scaffold out"
+            )
+        codecs = [hook for hook in logic.hooks if hook.encodes_update]
+        lossy = [type(hook).__name__ for hook in codecs if not isinstance(hook, GradientReply)]
+        if lossy and not self.dense:
+            raise LogicError(
+                f"{lossy[0]} makes the update smaller, but not Scaffold's control variates, which "
+                "travel as float32 and follow what the client did, not what the server was sent; "
+                "set dense: true in scaffold if that is meant"
+            )
+
+    def server(self) -> ServerSide:
+        """Return the half that keeps c."""
+        return _Server(self.server_learning_rate)
+
+    def client(self) -> ClientSide:
+        """Return the half that keeps c_i."""
+        return _Client(self.option, self.correct)
+
+
+class _Server(ServerSide):
+    def __init__(self, rate: float) -> None:
+        self._rate = np.float32(rate)
+        self._changes: np.ndarray | None = None
+        self._accepted = False
+        self._senders: set[int] = set()
+        self._zero: set[int] = set()  # clients without memory: they begin with c_i = 0
+        self._lost: set[int] = set()
+
+    def send(self, task: Task, context: Context) -> Task:
+        if not task.last_accepted_round:
+            # In a later pass it has sent a variate already: the one of the pass before.
+            (self._zero if task.pass_number == 1 else self._lost).add(task.client)
+        since = _since(context.memory)
+        if since:
+            context.slot[SINCE] = since
+        total = context.memory.get(SUM)
+        if total is not None:
+            context.slot[VARIATE] = total / np.float32(_clients(context))
+        return task
+
+    def receive(self, update: Update, context: Context) -> Update:
+        change, most = _checked(context.slot.get(CHANGE), context), context.max_update
+        _since(context.slot)
+        rate = context.training.learning_rate  # a variate is a gradient, and an update is eta of it
+        above = excess(change, context.start, None if most is None else most / rate)
+        if above is not None:
+            raise Rejected(
+                f"a control variate that moved by {above.norm:.3g}; it may by {above.bound:.3g}"
+            )
+        return update
+
+    def on_accepted(self, update: Update, context: Context) -> None:
+        self._accepted = True
+        if _since(context.slot) != _since(context.memory):
+            return  # late: the variate that has changed is void by now, on the client as well
+        self._senders.add(update.client)
+        # Applied at the end of the round: what is sent must not depend on who has answered so far.
+        if self._changes is None:
+            self._changes = np.zeros(context.start.size)
+        self._changes += _checked(context.slot[CHANGE], context)
+
+    def conclude(self, state: ServerState, context: Context) -> ServerState:
+        senders = _senders(state, context)
+        lost = self._lost.union(np.intersect1d(list(self._zero), senders).tolist())
+        if lost:
+            self._begin_anew(lost, context)
+        elif self._changes is not None:
+            # The sum, not c: it stays right when clients join later.
+            total = self._changes + context.memory.get(SUM, 0.0)
+            senders = np.union1d(senders, np.array(sorted(self._senders), np.int64))
+            clients = _clients(context)
+            context.keep(**{SUM: total.astype(np.float32), SENDERS: senders, "clients": clients})
+        if self._rate == 1 or not self._accepted:
+            return state
+        change = self._rate * (state.weights - context.start)
+        return replace(state, weights=context.start + change, change=change)
+
+    def _begin_anew(self, lost: set[int], context: Context) -> None:
+        """Set all variates to zero: nobody knows the part in the sum of a client that lost its."""
+        nothing = np.zeros(context.start.size, np.float32)
+        context.keep(
+            **{SUM: nothing, SINCE: context.round, SENDERS: np.zeros(0, np.int64)},
+            clients=_clients(context),
+        )
+        context.record(lost_variates=len(lost))
+
+
+def _senders(state: ServerState, context: Context) -> np.ndarray:
+    """Return the clients whose variates are in the sum, int64, ascending."""
+    senders: np.ndarray | None = context.memory.get(SENDERS)
+    if senders is not None:
+        return senders
+    # Checkpoints of earlier versions have the sum alone.
+    clients = sorted(state.last_accepted) if SUM in context.memory else []
+    return np.array(clients, np.int64)
+
+
+def _since(memory: Mapping[str, Any]) -> int:
+    """Return the round at whose end the variates of a memory or a slot began with zero.
+
+    Raises:
+        Rejected: it is no round.
+    """
+    since = memory.get(SINCE, 0)
+    if not isinstance(since, int) or since < 0:
+        raise Rejected("a control variate whose `since` is not the number of a round")
+    return since
+
+
+def _checked(variate: Any, context: Context) -> np.ndarray:
+    size = context.layout[-1].stop
+    if (
+        not isinstance(variate, np.ndarray)
+        or variate.dtype != np.float32
+        or variate.shape != (size,)
+        or not np.isfinite(variate).all()
+    ):
+        raise Rejected(f"no control variate of {size} finite float32 values, which Scaffold needs")
+    return variate
+
+
+def _clients(context: Context) -> int:
+    """Return N: the largest number of clients so far, because some may be away for a while."""
+    return max(context.clients, int(context.memory.get("clients", 0)))
+
+
+class _Client(ClientSide):
+    def __init__(self, option: str, correct: str) -> None:
+        self._option = option
+        self._corrects_step = correct == "step"
+        self._first = True  # whether no local step was taken yet
+        self._since = 0
+        self._own: np.ndarray | None = None  # None: zero
+        self._variate: np.ndarray | None = None
+        self._correction: np.ndarray | None = None
+
+    def receive(self, task: Task, context: Context) -> Task:
+        self._since = _since(context.slot)
+        if self._since == _since(context.memory):
+            self._own = context.memory.get(OWN)
+        own = np.float32(0) if self._own is None else self._own
+        if VARIATE in context.slot:  # missing until the first round has ended: c is zero
+            self._variate = _checked(context.slot[VARIATE], context)
+            self._correction = self._variate - own
+        elif self._own is not None:
+            self._correction = -self._own
+        return task
+
+    def gradient(self, gradient: np.ndarray, weights: np.ndarray, context: Context) -> None:
+        if self._correction is None:
+            return
+        gradient += self._correction
+        if self._corrects_step and self._first:
+            # The velocity holds the correction now; later steps add again what momentum takes off.
+            self._correction = self._correction * np.float32(1 - context.training.momentum)
+        self._first = False
+
+    def send(self, update: Update, context: Context) -> Update:
+        own = np.zeros_like(update.delta) if self._own is None else self._own
+        change = self._change(own, update, context)
+        context.slot[CHANGE] = change
+        if self._since:
+            context.slot[SINCE] = self._since
+        if self._since != _since(context.memory):
+            context.keep(**{SINCE: self._since})
+        # What the server adds up is what is kept here, rounding included.
+        context.keep(**{OWN: own + change})
+        return update
+
+    def _change(self, own: np.ndarray, update: Update, context: Context) -> np.ndarray:
+        """Return c_i+ - c_i, float32 (d,)."""
+        change: np.ndarray
+        if self._option == "I":
+            change = context.gradient - own
+            return change
+        training = context.training
+        momentum = 0.0 if self._corrects_step else training.momentum
+        weight = accumulation(update.steps, training.learning_rate, momentum)
+        if not weight:  # no local step: nothing is known about the gradient
+            return np.zeros_like(own)
+        change = update.delta / np.float32(-training.learning_rate * weight)
+        if self._variate is not None:
+            change -= self._variate
+        return change
+
+
+@settings_of_parts()
+def scaffold() -> Preset:
+    """SCAFFOLD (Karimireddy et al. 2020): control variates at both ends against client drift.
+
+    As in the paper, all clients have the same weight in the mean.
+    """
+    return Preset(Uniform(), Mean("uniform"), (Scaffold(),))

@@ -1,0 +1,212 @@
+"""Hooks that encode updates, and changes of the model, with a codec.
+
+Both ends have error feedback: a client keeps its residual over rounds in which it is not selected,
+and the server has a residual of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from layers.logic.compression.codecs import (
+    Codec,
+    QuantisedCodec,
+    SignCodec,
+    SparseCodec,
+    TernaryCodec,
+    check_share,
+)
+from layers.logic.compression.sides import CodecClientSide, CodecServerSide
+from layers.logic.core.hook import ClientSide, Hook, ServerSide
+from layers.logic.errors import LogicError
+
+
+@dataclass(frozen=True)
+class Quantise(Hook):
+    """8 or 16 bits a value, rounded at random so that the mean is right (Alistarh et al. 2017).
+
+    Attributes:
+        bits: 8 or 16.
+        up: whether updates go up quantised; if not, they go up dense.
+        down: whether the changes of the model go down quantised; if not, the model goes down
+            dense.
+        feedback: whether what rounding left out is added to the next update, or change.
+    """
+
+    bits: Literal[8, 16] = 8
+    up: bool = True
+    down: bool = False
+    feedback: bool = False
+
+    def __post_init__(self) -> None:
+        if not (self.up or self.down):
+            raise LogicError("quantise with neither up nor down does nothing; set one to true")
+        QuantisedCodec(self.bits)
+
+    @property
+    def encodes_update(self) -> bool:
+        """Whether updates go up encoded."""
+        return self.up
+
+    @property
+    def encodes_model(self) -> bool:
+        """Whether the model goes down encoded."""
+        return self.down
+
+    def server(self) -> ServerSide:
+        """Return the half that decodes updates and encodes the changes of the model."""
+        return CodecServerSide(*self._codecs(), feedback=self.feedback)
+
+    def client(self) -> ClientSide:
+        """Return the half that encodes updates and decodes the changes of the model."""
+        return CodecClientSide(*self._codecs(), feedback=self.feedback)
+
+    def _codecs(self) -> tuple[Codec | None, Codec | None]:
+        codec = QuantisedCodec(self.bits)
+        return codec if self.up else None, codec if self.down else None
+
+
+@dataclass(frozen=True)
+class SignSgd(Hook):
+    """Signs, and the mean absolute value of each tensor (Karimireddy et al. 2019, algorithm 2).
+
+    With the aggregator `majority-vote` this is signSGD with majority vote (Bernstein et al. 2018).
+
+    Attributes:
+        down: whether the changes of the model go down as signs; if not, the model goes down dense.
+        feedback: whether what the signs left out is added to the next update, or change.
+    """
+
+    down: bool = True
+    feedback: bool = True
+
+    @property
+    def encodes_update(self) -> bool:
+        """Always true: updates go up encoded."""
+        return True
+
+    @property
+    def encodes_model(self) -> bool:
+        """Whether the model goes down encoded."""
+        return self.down
+
+    def server(self) -> ServerSide:
+        """Return the half that decodes updates and encodes the changes of the model."""
+        down = SignCodec() if self.down else None
+        return CodecServerSide(SignCodec(), down, feedback=self.feedback)
+
+    def client(self) -> ClientSide:
+        """Return the half that encodes updates, and keeps the residual and the model."""
+        down = SignCodec() if self.down else None
+        return CodecClientSide(SignCodec(), down, feedback=self.feedback)
+
+
+@dataclass(frozen=True)
+class Stc(Hook):
+    """Sparse ternary compression with error feedback (Sattler et al. 2019).
+
+    Attributes:
+        p_up: share of the values that go up; None sends updates dense.
+        p_down: share of the values that go down; None sends the model dense.
+        flat: whether the whole vector counts as one tensor, with one threshold and one mu.
+        exact_k: whether exactly k values are kept: of those equal to the threshold the first ones.
+        literal: whether mu is what algorithm 1 says when it is read literally (see `ternarise`).
+        ternary: whether mu takes the place of the values; if not, the values themselves travel,
+            and with p 1.0 nothing is compressed.
+    """
+
+    p_up: float | None = 0.1
+    p_down: float | None = 0.1
+    flat: bool = False
+    exact_k: bool = False
+    literal: bool = False
+    ternary: bool = True
+
+    def __post_init__(self) -> None:
+        if self.p_up is None and self.p_down is None:
+            raise LogicError("stc with neither p_up nor p_down compresses nothing; set one of them")
+        if not self.ternary and self.literal:
+            raise LogicError("literal is about mu, and ternary: false has no mu; leave out one")
+        for name, share in (("p_up", self.p_up), ("p_down", self.p_down)):
+            if share is not None:
+                check_share(name, share)
+
+    @property
+    def encodes_update(self) -> bool:
+        """Whether updates go up encoded."""
+        return self.p_up is not None
+
+    @property
+    def share_sent(self) -> float:
+        """`p_up`; 1 where updates go up dense."""
+        return 1.0 if self.p_up is None else self.p_up
+
+    @property
+    def encodes_model(self) -> bool:
+        """Whether the model goes down encoded."""
+        return self.p_down is not None
+
+    def server(self) -> ServerSide:
+        """Return the half that decodes updates and encodes the changes of the model."""
+        return CodecServerSide(*self._codecs(), flat=self.flat)
+
+    def client(self) -> ClientSide:
+        """Return the half that encodes updates, and keeps the residual and the model."""
+        return CodecClientSide(*self._codecs(), flat=self.flat)
+
+    def _codecs(self) -> tuple[Codec | None, Codec | None]:
+        return self._codec(self.p_up), self._codec(self.p_down)
+
+    def _codec(self, p: float | None) -> Codec | None:
+        if p is None:
+            return None
+        if self.ternary:
+            return TernaryCodec(p, self.exact_k, self.literal)
+        return SparseCodec(p)
+
+
+@dataclass(frozen=True)
+class TopK(Hook):
+    """The share p of largest values of each tensor; the rest is fed back (Aji and Heafield 2017).
+
+    Attributes:
+        p: share of the values of an update that go up.
+        p_down: share of the values of the model's change that go down; None sends the model dense.
+        flat: whether the whole vector counts as one tensor.
+    """
+
+    p: float = 0.01
+    p_down: float | None = None
+    flat: bool = False
+
+    def __post_init__(self) -> None:
+        check_share("p", self.p)
+        if self.p_down is not None:
+            check_share("p_down", self.p_down)
+
+    @property
+    def encodes_update(self) -> bool:
+        """Always true: updates go up encoded."""
+        return True
+
+    @property
+    def encodes_model(self) -> bool:
+        """Whether the model goes down encoded."""
+        return self.p_down is not None
+
+    @property
+    def share_sent(self) -> float:
+        """`p`."""
+        return self.p
+
+    def server(self) -> ServerSide:
+        """Return the half that decodes updates and encodes the changes of the model."""
+        return CodecServerSide(*self._codecs(), flat=self.flat)
+
+    def client(self) -> ClientSide:
+        """Return the half that encodes updates, and keeps the residual and the model."""
+        return CodecClientSide(*self._codecs(), flat=self.flat)
+
+    def _codecs(self) -> tuple[Codec, Codec | None]:
+        return SparseCodec(self.p), None if self.p_down is None else SparseCodec(self.p_down)

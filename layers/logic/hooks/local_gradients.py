@@ -1,0 +1,166 @@
+"""Hooks on the gradients of local steps: clipping, FedProx, and replies with gradients."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from layers.logic.core.hook import ClientSide, Context, Hook, ServerSide, Stage
+from layers.logic.core.messages import EMPTY, Update
+from layers.logic.core.parts import Parts
+from layers.logic.core.trainer import LocalSgd
+from layers.logic.errors import LogicError, Rejected
+from layers.logic.numeric.vectors import norm
+
+
+@dataclass(frozen=True)
+class Clip(Hook):
+    """Each gradient g that is longer than `norm` is scaled down to that length.
+
+    Attributes:
+        norm: the largest Euclidean norm of a gradient, over all trainable parameters.
+    """
+
+    norm: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not self.norm > 0:
+            raise LogicError(f"norm must be greater than 0, not {self.norm}")
+
+    def client(self) -> ClientSide:
+        """Return the half that clips each gradient; the server has nothing to undo."""
+        return _ClipClient(self.norm)
+
+
+class _ClipClient(ClientSide):
+    def __init__(self, norm: float) -> None:
+        self._norm = norm
+
+    def gradient(self, gradient: np.ndarray, weights: np.ndarray, context: Context) -> None:
+        length = norm(gradient)
+        if length > self._norm:
+            gradient *= np.float32(self._norm / length)
+
+
+@dataclass(frozen=True)
+class FedProx(Hook):
+    """Each local step follows g + mu (w - w_t), the gradient of f_k(w) + mu/2 ||w - w_t||^2.
+
+    The term is a part of the gradient, so momentum applies to it, too. The server has nothing to
+    do, neither end keeps anything, and nothing more crosses the wire.
+
+    Attributes:
+        mu: weight of the proximal term; with 0 the result is FedAvg's, bit for bit.
+    """
+
+    mu: float = 0.01
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.mu < math.inf:
+            raise LogicError(f"mu must be 0 or more, not {self.mu}")
+
+    def check(self, logic: Parts) -> None:
+        """Check that no step goes beyond the received model, near which it holds the client.
+
+        Raises:
+            LogicError: learning rate times mu is 1 or more.
+        """
+        if logic.training.learning_rate * self.mu >= 1:
+            raise LogicError(
+                f"FedProx: learning_rate {logic.training.learning_rate} times mu {self.mu} is 1 or "
+                "more: each step would overshoot the received model; lower one of them"
+            )
+
+    def client(self) -> ClientSide:
+        """Return the half that adds the term to each gradient."""
+        return _Proximal(self.mu) if self.mu else ClientSide()
+
+
+class _Proximal(ClientSide):
+    def __init__(self, mu: float) -> None:
+        self._mu = np.float32(mu)
+        self._term: np.ndarray | None = None
+
+    def gradient(self, gradient: np.ndarray, weights: np.ndarray, context: Context) -> None:
+        if self._term is None:
+            self._term = np.empty_like(gradient)
+        np.subtract(weights, context.start, out=self._term)
+        self._term *= self._mu
+        gradient += self._term
+
+
+GRADIENT = "gradient"
+
+
+@dataclass(frozen=True)
+class GradientReply(Hook):
+    """The sum G of the gradients of all local steps goes up; the server takes w - eta G.
+
+    With plain SGD and the same learning rate at both ends this is the model that the client has.
+    Every hook that works on gradients stands before it, so that the sum is of the corrected ones.
+    Hooks that change the update are refused: the update itself does not travel.
+    """
+
+    @property
+    def encodes_update(self) -> bool:
+        """Always true: the gradient travels in place of the update."""
+        return True
+
+    def check(self, logic: Parts) -> None:
+        """Check that w - eta G is the client's model.
+
+        Raises:
+            LogicError: the clients train with momentum or weight decay, or not by `LocalSgd`, or
+                another hook changes the update, of which nothing would be sent.
+        """
+        if logic.training.momentum or logic.training.weight_decay:
+            raise LogicError(
+                "returning the gradient equals returning the model for plain SGD only; set "
+                "momentum and weight_decay to 0, or return the model"
+            )
+        if not isinstance(logic.trainer, LocalSgd):
+            raise LogicError(
+                "returning the gradient equals returning the model for LocalSgd only, not for "
+                f"{type(logic.trainer).__name__}; return the model"
+            )
+        for hook in logic.hooks:
+            if hook.stage is Stage.PLAIN and hook.changes_update:
+                name = type(hook).__name__
+                raise LogicError(
+                    f"{name} changes the update, and GradientReply sends the gradients in place of "
+                    "it, so that the change would be lost; return the model (in fedsgd with "
+                    f"reply: model), or leave {name} out"
+                )
+
+    def server(self) -> ServerSide:
+        """Return the half that makes the step w - eta G."""
+        return _Step()
+
+    def client(self) -> ClientSide:
+        """Return the half that adds up the gradients."""
+        return _Sum()
+
+
+class _Sum(ClientSide):
+    def __init__(self) -> None:
+        self._sum: np.ndarray | None = None
+
+    def gradient(self, gradient: np.ndarray, weights: np.ndarray, context: Context) -> None:
+        if self._sum is None:
+            self._sum = np.zeros_like(gradient)
+        self._sum += gradient
+
+    def send(self, update: Update, context: Context) -> Update:
+        total = np.zeros_like(update.delta) if self._sum is None else self._sum
+        context.slot[GRADIENT] = total
+        return replace(update, delta=EMPTY)
+
+
+class _Step(ServerSide):
+    def receive(self, update: Update, context: Context) -> Update:
+        gradient = context.slot.get(GRADIENT)
+        if not isinstance(gradient, np.ndarray) or gradient.dtype != np.float32:
+            raise Rejected("an update without the float32 gradient that was asked for")
+        return replace(update, delta=np.float32(-context.training.learning_rate) * gradient)
