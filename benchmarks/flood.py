@@ -50,8 +50,8 @@ from layers.network import (
     make_client_certificate,
     make_server_certificate,
 )
-from layers.network.protocol.frames import SIZE, Kind, frame
-from layers.network.protocol.handshake import CONTROL, FileOffer, Hello
+from layers.network.control import CONTROL, FileOffer, Hello
+from layers.network.frames import SIZE, Kind, frame
 
 MIB = 1 << 20
 FLOODER = 99

@@ -23,9 +23,8 @@ from typing import Any
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from fedmx import Experiment, Server, serve
-from layers.network import make_ca, make_client_certificate, make_server_certificate
-from layers.network.transport import endpoint
-from layers.network.transport.connection import Connection
+from layers.network import endpoint, make_ca, make_client_certificate, make_server_certificate
+from layers.network.connection import Connection
 
 MIB = 2**20
 

@@ -17,7 +17,7 @@ from fedmx.errors import FedmxError
 from fedmx.protocol.messages import AnnouncedAsset, Setup
 from layers.logic.core.asset import NAME
 from layers.network import ExpectedFile
-from layers.network.files.folders import PART, remove_unfinished
+from layers.network.files import PART, remove_unfinished
 
 SHA256 = re.compile(r"[0-9a-f]{64}")
 

@@ -4,8 +4,17 @@ Nothing of the other layers or of fedmx comes in, and no model: a message is byt
 From outside it imports numpy, msgpack and cryptography.
 """
 
-from layers.network.encoding.codec import MessageCodec
-from layers.network.encoding.payload import Payload
+from layers.network.address import Address
+from layers.network.certificates import (
+    make_ca,
+    make_client_certificate,
+    make_crl,
+    make_server_certificate,
+    revoke,
+)
+from layers.network.codec import MessageCodec
+from layers.network.connector import Backoff, Connector
+from layers.network.control import file_wire_size
 from layers.network.errors import (
     AddressError,
     AuthenticationFailed,
@@ -22,15 +31,7 @@ from layers.network.errors import (
     UnexpectedFile,
     VersionMismatch,
 )
-from layers.network.files.expected import ExpectedFile
-from layers.network.files.file_size import file_wire_size
-from layers.network.protocol.frames import CHUNK_BYTES, wire_size
-from layers.network.protocol.limits import Limits
-from layers.network.protocol.traffic import ConnectionTraffic
-from layers.network.transport.address import Address
-from layers.network.transport.backoff import Backoff
-from layers.network.transport.connector import Connector
-from layers.network.transport.events import (
+from layers.network.events import (
     CertificatesRefused,
     CertificatesRenewed,
     Connected,
@@ -50,14 +51,12 @@ from layers.network.transport.events import (
     RoomAgain,
     Sent,
 )
-from layers.network.transport.listener import Listener
-from layers.network.trust.certificates import (
-    make_ca,
-    make_client_certificate,
-    make_server_certificate,
-)
-from layers.network.trust.revocation import make_crl, revoke
-from layers.network.trust.tls import ClientTLS, ServerTLS
+from layers.network.frames import CHUNK_BYTES, ConnectionTraffic, wire_size
+from layers.network.limits import Limits
+from layers.network.listener import Listener
+from layers.network.payload import Payload
+from layers.network.tls import ClientTLS, ServerTLS
+from layers.network.transfers import ExpectedFile
 
 __all__ = [
     "Address",

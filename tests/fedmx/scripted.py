@@ -26,8 +26,8 @@ from layers.logic.core.plan import Plan, single_lanes
 from layers.logic.core.selector import Selector
 from layers.logic.selectors.uniform import Uniform
 from layers.network import ClientTLS, Listener, MessageCodec
-from layers.network.session.roles import ClientSession
-from layers.network.session.session_events import Arrived, Ended, Opened
+from layers.network.events import Arrived, Ended, Opened
+from layers.network.handshake import ClientSession
 from tests.network.conftest import Certificates
 
 PATIENCE_S = 60.0

@@ -16,8 +16,8 @@ from fedmx.protocol.messages import CODEC
 from fedmx.run.checkpoint import write_checkpoint
 from fedmx.run.checksum import write_document
 from fedmx.run.json_lines import JsonLines
-from layers.network.protocol.frames import SIZE, Kind, frame
-from layers.network.protocol.handshake import CONTROL, Goodbye, Greeting, Hello, Welcome
+from layers.network.control import CONTROL, Goodbye, Greeting, Hello, Welcome
+from layers.network.frames import SIZE, Kind, frame
 from tests.fedmx.golden.values import (
     CHECKPOINT,
     CONTROL_WORDS,

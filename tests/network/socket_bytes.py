@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 
 import pytest
 
-from layers.network.transport.connection import Connection
+from layers.network.connection import Connection
 
 _SENT: WeakKeyDictionary[object, int] = WeakKeyDictionary()
 _RECEIVED: WeakKeyDictionary[object, int] = WeakKeyDictionary()
@@ -48,7 +48,7 @@ class _CountedTransport:
 
 def count_sockets(monkeypatch: pytest.MonkeyPatch) -> None:
     """Count the bytes of all connections that listeners and connectors make from now on."""
-    monkeypatch.setattr("layers.network.transport.endpoint.Connection", CountedConnection)
+    monkeypatch.setattr("layers.network.endpoint.Connection", CountedConnection)
 
 
 def socket_bytes(owner: object) -> tuple[int, int]:

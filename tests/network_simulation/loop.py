@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
-from layers.network.transport.loop_thread import LoopThread
+from layers.network.endpoint import LoopThread
 from tests.network_simulation.scheduler import Process, Scheduler
 
 if TYPE_CHECKING:

@@ -19,9 +19,9 @@ from unittest.mock import patch
 
 import fedmx.server.recorder
 import fedmx.server.server
-import layers.network.transport.endpoint
-import layers.network.transport.event_queue
-from layers.network.transport.connection import Connection
+import layers.network.endpoint
+import layers.network.event_queue
+from layers.network.connection import Connection
 from tests.network_simulation import loop as loops
 from tests.network_simulation.loop import Numbered, SimulatedLoopThread
 from tests.network_simulation.scheduler import Scheduler
@@ -48,7 +48,6 @@ def installed(world: World) -> Iterator[None]:
         make(connection, *args, **settings)
 
     make = Connection.__init__
-    transport = layers.network.transport
     queue_threads = SimpleNamespace(Condition=lambda: Condition(scheduler), Lock=threading.Lock)
     handler = _Warnings(world.warnings, scheduler)
     loggers = [logging.getLogger(name) for name in ("fedmx", "asyncio")]
@@ -68,11 +67,11 @@ def installed(world: World) -> Iterator[None]:
                 ),
             ),
             (
-                transport.endpoint,
+                layers.network.endpoint,
                 "LoopThread",
                 lambda name: SimulatedLoopThread(scheduler, network),
             ),
-            (transport.event_queue, "threading", queue_threads),
+            (layers.network.event_queue, "threading", queue_threads),
             (Connection, "__hash__", Numbered.__hash__),
             (Connection, "__init__", made),
             (fedmx.server.recorder, "write_report", lambda folders, path: None),

@@ -16,7 +16,7 @@ from fedmx.protocol.messages import CODEC, Ready, Setup, Update
 from fedmx.run import RunError
 from layers.logic import TooFewUpdates
 from layers.network import Backoff, Connector, Listener
-from layers.network.transport.connection import Connection
+from layers.network.connection import Connection
 from tests.network_simulation.disk import Disk
 from tests.network_simulation.experiment import compute
 from tests.network_simulation.machine import installed

@@ -76,7 +76,7 @@ def client(
     ] = None,
 ) -> None:
     """Take part in a run as one client; its data stay on this machine."""
-    from layers.network.transport.address import Address
+    from layers.network.address import Address
 
     number, part = _number_and_part(id_, partition, own_data=data is not None)
     tls = _tls(ca, cert, key)

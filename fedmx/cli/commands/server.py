@@ -139,7 +139,7 @@ def check_network(network: NetworkSection) -> None:
     """
     from fedmx.monitoring.prometheus import check_prometheus
     from layers.network import ServerTLS
-    from layers.network.transport.address import Address
+    from layers.network.address import Address
 
     tls = network.tls
     Address.parse(network.address).check_safe(tls=tls is not None, insecure=network.insecure)

@@ -15,7 +15,7 @@ from fedmx.cli.terminal.options import executor_override
 from fedmx.experiment import ExecutorSection
 from tests.fedmx.command_line import ROOT, environment, fedmx
 from tests.network.conftest import Certificates
-from tests.network.transport.test_certificates import expired
+from tests.network.test_certificates import expired
 
 EXPERIMENT = """
 name: small

@@ -14,8 +14,8 @@ from fedmx.deployment import client_log
 from fedmx.deployment.client_log import MOST_NAMES, OTHERS, WINDOW_S, ClientLog
 from fedmx.protocol.messages import CODEC, CannotTakePart, MissingAssets, Ready, Setup
 from layers.logic import Offer
-from layers.network.protocol.frames import SIZE, Kind, frame
-from layers.network.protocol.handshake import CONTROL, FileOffer
+from layers.network.control import CONTROL, FileOffer
+from layers.network.frames import SIZE, Kind, frame
 from tests.fedmx.scripted import Scripted, fleet, honest, listening
 from tests.network.conftest import Certificates
 

@@ -16,7 +16,7 @@ from fedmx.protocol.messages import CannotTakePart, Failed, Finished, Ready, Set
 from fedmx.run.json_lines import JsonLines
 from layers.logic import Offer, Task, TooFewUpdates, Verdict
 from layers.network import MessageCodec
-from layers.network.protocol.frames import SIZE, Kind, frame
+from layers.network.frames import SIZE, Kind, frame
 from tests.fedmx.scripted import (
     Scripted,
     after_one_round,

@@ -12,10 +12,10 @@ import pytest
 from fedmx.protocol.messages import CODEC, MOST_VALUES, SMALL_BYTES, SMALL_VALUES, Ready, Setup
 from layers.logic import Answer, Offer, Question, Task, Update, Verdict
 from layers.network import LimitExceeded, MalformedMessage, MessageCodec
-from layers.network.protocol.frames import HEADER, SIZE, Kind, frame
-from layers.network.session.roles import ClientSession, ServerSession
-from layers.network.session.session_events import Ended
-from tests.network.protocol.wire_messages import exchange
+from layers.network.events import Ended
+from layers.network.frames import HEADER, SIZE, Kind, frame
+from layers.network.handshake import ClientSession, ServerSession
+from tests.network.wire_messages import exchange
 
 ROOT = Path(__file__).resolve().parents[3]
 WITH_MODELS = {Question, Answer, Task, Update}

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from fedmx.protocol.messages import CODEC
-from layers.network.protocol.handshake import CONTROL
+from layers.network.control import CONTROL
 from tests.fedmx.golden.values import CONTROL_WORDS, MESSAGES
 
 WIDTH = 118

@@ -9,8 +9,8 @@ import pytest
 
 from fedmx.protocol.messages import CODEC, SMALL_BYTES
 from layers.network import Limits, MessageCodec
-from layers.network.protocol.frames import CHUNK_BYTES, MAX_CONTROL_BYTES, Kind, wire_size
-from layers.network.protocol.handshake import CONTROL
+from layers.network.control import CONTROL
+from layers.network.frames import CHUNK_BYTES, MAX_CONTROL_BYTES, Kind, wire_size
 from tests.fedmx.golden.examples import shown
 from tests.fedmx.golden.values import CONTROL_WORDS, MESSAGES
 

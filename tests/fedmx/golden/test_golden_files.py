@@ -15,8 +15,8 @@ from fedmx.protocol.messages import CODEC
 from fedmx.run import RunFolder
 from fedmx.run.checkpoint import read_checkpoint
 from layers.logic import ServerState
-from layers.network.protocol.frames import ChunkStart, Frame, FrameReader, Kind, Piece
-from layers.network.protocol.handshake import CONTROL
+from layers.network.control import CONTROL
+from layers.network.frames import ChunkStart, Frame, FrameReader, Kind, Piece
 from tests.fedmx.golden.values import (
     CHECKPOINT,
     CONTROL_WORDS,

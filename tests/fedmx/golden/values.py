@@ -31,7 +31,7 @@ from layers.logic import (
     Verdict,
 )
 from layers.logic.core.report import ClientReport
-from layers.network.protocol.handshake import (
+from layers.network.control import (
     FileAccept,
     FileOffer,
     FileReason,

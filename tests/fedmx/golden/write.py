@@ -17,8 +17,8 @@ from fedmx.client.memory import ClientMemory
 from fedmx.protocol.messages import CODEC
 from fedmx.run import RunFolder
 from fedmx.run.checkpoint import write_checkpoint
-from layers.network.protocol.frames import Kind, frame
-from layers.network.protocol.handshake import CONTROL
+from layers.network.control import CONTROL
+from layers.network.frames import Kind, frame
 from tests.fedmx.golden.values import (
     CHECKPOINT,
     CONTROL_WORDS,

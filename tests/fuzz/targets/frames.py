@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from layers.network.errors import MalformedFrame
-from layers.network.protocol.frames import (
+from layers.network.frames import (
     CHUNK_BYTES,
     HEADER_BYTES,
     MAX_CONTROL_BYTES,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from fedmx.protocol.messages import CODEC
 from layers.network import MessageCodec
+from layers.network.control import CONTROL
 from layers.network.errors import MalformedMessage
-from layers.network.protocol.handshake import CONTROL
 from tests.fuzz.target import Target
 
 

@@ -9,13 +9,7 @@ from __future__ import annotations
 
 from fedmx.protocol.messages import CODEC, Finished
 from layers.network.errors import TransferError
-from layers.network.protocol.frames import HEADER_BYTES, FrameReader
-from layers.network.protocol.limits import Limits
-from layers.network.protocol.outgoing import OutgoingFile
-from layers.network.protocol.partial_messages import FEATURE, PartialMessage
-from layers.network.session.roles import ClientSession, ServerSession
-from layers.network.session.session import Session
-from layers.network.session.session_events import (
+from layers.network.events import (
     Arrived,
     Ended,
     FileAccepted,
@@ -23,7 +17,12 @@ from layers.network.session.session_events import (
     SessionEvent,
     Verified,
 )
-from layers.network.session.states import State
+from layers.network.frames import HEADER_BYTES, FrameReader
+from layers.network.handshake import ClientSession, ServerSession
+from layers.network.inbox import FEATURE, PartialMessage
+from layers.network.limits import Limits
+from layers.network.outbox import OutgoingFile
+from layers.network.session import Session, State
 from tests.fuzz.target import MIB, Target
 
 AT_ONCE, IN_PLACE = 64, 128

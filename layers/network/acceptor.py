@@ -1,0 +1,335 @@
+"""Who may stay in the handshake: a state machine that knows neither sockets nor clocks.
+
+A handshake has up to three steps, and each is due in its time: the first byte, the end of TLS, the
+end of the handshake. Bytes that complete no step do not count, so dribbling them gains nothing.
+
+=================  =====================================  ========================================
+handshakes         a step is due within                   a new connection
+=================  =====================================  ========================================
+below 3/4          `handshake_s`                          comes in
+from 3/4 on        `PRESSED_S`, at most `handshake_s`     comes in
+as many as may be  the same                               comes in when another one makes way
+=================  =====================================  ========================================
+
+Handshakes count by party: by the address they come from (IPv6: its /64 network), and after TLS by
+the identity in their certificate. The party with the most handshakes makes way first, by the one
+whose last step is longest ago, unless that was only just, within `GRACE_S`. So strangers and one
+client's stolen certificate crowd out themselves, and many honest clients at one address do not
+crowd out each other: they take their steps. A session that is open does not count.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import math
+import socket
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from layers.network.address import (
+    KEPT_FOR_HANDSHAKES,
+    Address,
+    file_limit,
+    free_descriptors,
+)
+from layers.network.connection import Connection, peer_certificate
+from layers.network.errors import BOTH_OR_NEITHER, ProtocolError
+from layers.network.events import ConnectionRejected, Crowded, RoomAgain
+from layers.network.limits import Limits
+from layers.network.tls import FAILURES, common_name, explain
+
+K = TypeVar("K")
+PRESSED_S = 1.0
+GRACE_S = 0.25
+
+
+@dataclass(frozen=True)
+class _Handshake:
+    party: str
+    stepped_at: float
+
+
+class Admission(Generic[K]):
+    """The unfinished handshakes of a listener, each under a key of the caller's.
+
+    `now` is a monotonic time in seconds; it never goes back from one call to the next.
+    """
+
+    def __init__(self, limits: Limits) -> None:
+        self._most = limits.max_handshakes
+        self._relaxed_s = limits.handshake_s
+        self._all: dict[K, _Handshake] = {}  # by the time of the last step
+        self._parties: dict[str, dict[K, _Handshake]] = {}  # the same, by party
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def arrive(self, key: K, address: str, now: float) -> None:
+        """Take note of a new connection from an IP address."""
+        self._put(key, _Handshake(_network(address), now))
+
+    def step(self, key: K, now: float, identity: str | None = None) -> None:
+        """Take note of a step of a handshake; `identity`: that of its certificate, now verified.
+
+        A handshake that has left is not taken in again.
+        """
+        before = self._pop(key)
+        if before is not None:
+            party = before.party if identity is None else f"identity {identity}"
+            self._put(key, _Handshake(party, now))
+
+    def leave(self, key: K) -> None:
+        """Forget a handshake that has succeeded or failed, or do nothing if it has left before."""
+        self._pop(key)
+
+    @property
+    def full(self) -> bool:
+        """Whether another handshake must make way before a connection is accepted."""
+        return len(self._all) >= self._most
+
+    def make_way(self, now: float) -> K | None:
+        """Take out a handshake that makes way for a new one, and return it.
+
+        None: the party with the most handshakes is busy; no other one makes way in its place.
+        """
+        chosen: K | None = None
+        most = (0, 0.0)
+        for party in self._parties.values():
+            key, oldest = next(iter(party.items()))
+            if (len(party), now - oldest.stepped_at) > most:
+                chosen, most = key, (len(party), now - oldest.stepped_at)
+        if chosen is None or most[1] < GRACE_S:
+            return None
+        self._pop(chosen)
+        return chosen
+
+    def expire(self, now: float, *, pressed: bool = False) -> list[K]:
+        """Take out the handshakes whose next step is overdue, and return them, the oldest first.
+
+        `pressed`: room is scarce for a reason of the caller's own.
+        """
+        late: list[K] = []
+        while self._all:
+            key, oldest = next(iter(self._all.items()))
+            if now - oldest.stepped_at < self.patience_s(pressed=pressed):
+                break
+            self._pop(key)
+            late.append(key)
+        return late
+
+    def patience_s(self, *, pressed: bool = False) -> float:
+        """Return how long a step may take now."""
+        if pressed or len(self._all) >= math.ceil(0.75 * self._most):
+            return min(PRESSED_S, self._relaxed_s)
+        return self._relaxed_s
+
+    def _put(self, key: K, handshake: _Handshake) -> None:
+        self._all[key] = handshake
+        self._parties.setdefault(handshake.party, {})[key] = handshake
+
+    def _pop(self, key: K) -> _Handshake | None:
+        handshake = self._all.pop(key, None)
+        if handshake is not None:
+            party = self._parties[handshake.party]
+            del party[key]
+            if not party:
+                del self._parties[handshake.party]
+        return handshake
+
+
+def _network(address: str) -> str:
+    """Return what one stranger can have of addresses: an IPv4 address, or a /64 of IPv6."""
+    try:
+        found = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if found.version == 4:
+        return address
+    if found.ipv4_mapped is not None:
+        return str(found.ipv4_mapped)
+    return str(ipaddress.ip_network((found, 64), strict=False))
+
+
+WATCH_S = 0.25  # how often overdue handshakes are looked for
+ACCEPTS_A_TURN = 32
+
+
+@dataclass(eq=False)
+class _Meeting:
+    """One connection on its way through the handshake."""
+
+    address: Address
+    task: asyncio.Task[None] | None = None
+    connection: Connection | None = None  # since TLS is done
+    silent: bool = False  # TLS is to begin, and nothing was received
+
+
+class Acceptor:
+    """Accepts from a listening socket, in the loop's thread, until `close`.
+
+    Args:
+        listening: the socket.
+        limits: how many handshakes there may be, and how long they may take.
+        tls: returns what makes a new connection secure; it returns None for plain TCP.
+        make_connection: returns asyncio's protocol for an accepted connection.
+        report: takes the rejections of connections that have no session yet, and whether there is
+            room for clients.
+    """
+
+    def __init__(
+        self,
+        listening: socket.socket,
+        limits: Limits,
+        tls: Callable[[], ssl.SSLContext | None],
+        make_connection: Callable[[], Connection],
+        report: Callable[[ConnectionRejected | Crowded | RoomAgain], None],
+    ) -> None:
+        self._listening = listening
+        self._limits = limits
+        self._tls = tls
+        self._make_connection = make_connection
+        self._report = report
+        self._loop = asyncio.get_running_loop()
+        self._admission: Admission[_Meeting] = Admission(limits)
+        # Counted once: handshakes that are silent make way, so what they hold is not lost.
+        self._room = max(free_descriptors() - KEPT_FOR_HANDSHAKES, 1)
+        self._crowded = False
+        self._some = asyncio.Event()  # set while there are handshakes
+        self._tasks = {self._loop.create_task(work) for work in (self._accept(), self._watch())}
+
+    def crowd(self, clients: int) -> str | None:
+        """Return why no client fits beside so many others, or None; report when that changes."""
+        reason = None
+        if clients >= self._limits.max_connections:
+            reason = f"the server has {clients} clients, which is its limit"
+        elif clients >= self._room:
+            reason = (
+                f"the server has {clients} clients, as many as fit into its limit of "
+                f"{file_limit()} open files; raise it for more (ulimit -n, LimitNOFILE)"
+            )
+        if (reason is not None) is not self._crowded:
+            self._crowded = reason is not None
+            self._report(RoomAgain() if reason is None else Crowded(reason))
+        return reason
+
+    def close(self) -> None:
+        """Accept nothing more, and end all handshakes."""
+        for task in list(self._tasks):
+            task.cancel()
+        if self._listening.fileno() >= 0:
+            # A client may have knocked already: asyncio would accept it for a task that has ended.
+            self._loop.remove_reader(self._listening)
+        self._listening.close()
+
+    async def _accept(self) -> None:
+        accepts = 0
+        while True:
+            await self._make_room()
+            try:
+                # Nothing here keeps what was accepted: a connection that is over leaves no memory.
+                self._begin(*await self._loop.sock_accept(self._listening))
+            except OSError:
+                # The client has gone, or the whole system is out of descriptors: both pass.
+                await asyncio.sleep(0.05)
+                continue
+            accepts += 1
+            if accepts % ACCEPTS_A_TURN == 0:
+                await asyncio.sleep(0)  # `sock_accept` does not wait while others knock
+
+    def _begin(self, accepted: socket.socket, where: tuple[Any, ...]) -> None:
+        meeting = _Meeting(Address(where[0], where[1]))
+        self._admission.arrive(meeting, where[0], self._loop.time())
+        self._some.set()
+        meeting.task = self._loop.create_task(self._meet(meeting, accepted))
+        self._tasks.add(meeting.task)
+        meeting.task.add_done_callback(self._tasks.discard)
+
+    async def _make_room(self) -> None:
+        """Wait until a connection can be accepted; handshakes that are silent make way for it."""
+        while (tight := free_descriptors() < 1) or self._admission.full:
+            silent = self._admission.make_way(self._loop.time())
+            if silent is not None:
+                self._end(silent, "the handshake was silent, and made way for others")
+            if silent is None:
+                await asyncio.sleep(GRACE_S / 2)
+            elif tight:
+                await asyncio.sleep(0.001)  # its socket is closed in one of the loop's next turns
+
+    async def _watch(self) -> None:
+        """End the handshakes whose next step is overdue."""
+        while True:
+            await self._some.wait()
+            await asyncio.sleep(min(WATCH_S, self._limits.handshake_s / 4))
+            self._expire()
+
+    def _expire(self) -> None:
+        pressed = free_descriptors() < KEPT_FOR_HANDSHAKES
+        patience_s = self._admission.patience_s(pressed=pressed)
+        for late in self._admission.expire(self._loop.time(), pressed=pressed):
+            self._end(late, f"no step of the handshake within {patience_s:g} s")
+        if not len(self._admission):
+            self._some.clear()
+
+    async def _meet(self, meeting: _Meeting, accepted: socket.socket) -> None:
+        """Wait for the first byte, then do TLS and the handshake."""
+        accepted.setblocking(False)
+        accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        failures: list[ssl.SSLError] = []
+        FAILURES.set(failures)
+        try:
+            if self._tls() is not None:  # then the client speaks first; TLS takes memory
+                meeting.silent = True
+                await self._first_byte(accepted)
+                meeting.silent = False
+                self._admission.step(meeting, self._loop.time())
+            context = self._tls()
+            transport, meeting.connection = await self._loop.connect_accepted_socket(
+                self._make_connection,
+                accepted,
+                ssl=context,
+                ssl_handshake_timeout=self._limits.handshake_s if context else None,
+            )
+            identity = common_name(peer_certificate(transport))
+            self._admission.step(meeting, self._loop.time(), identity)
+            await meeting.connection.settled.wait()
+        except OSError as error:
+            reason = _reason(failures[0] if failures else error, meeting.address)
+            self._report(ConnectionRejected(str(meeting.address), None, reason))
+            for one in (error, *failures):  # a traceback holds the connection, and what it received
+                one.with_traceback(None)
+        finally:
+            failures.clear()
+            self._admission.leave(meeting)
+            meeting.connection = meeting.task = None  # nothing may outlive its connection
+
+    async def _first_byte(self, accepted: socket.socket) -> None:
+        """Wait until there is something to read, or the peer has closed."""
+        readable = asyncio.Event()
+        self._loop.add_reader(accepted, readable.set)
+        try:
+            await readable.wait()
+        except BaseException:
+            self._loop.remove_reader(accepted)
+            accepted.close()
+            raise
+        self._loop.remove_reader(accepted)
+
+    def _end(self, meeting: _Meeting, reason: str) -> None:
+        if meeting.connection is not None:  # its session is told, and reports it
+            if not meeting.connection.settled.is_set():
+                meeting.connection.refuse(ProtocolError(reason))
+                meeting.connection.abort()
+        elif meeting.task is not None and meeting.task.cancel():
+            if meeting.silent:  # as a client without TLS is, which waits for the server
+                reason += f"; this server has TLS, and the client began none: {BOTH_OR_NEITHER}"
+            self._report(ConnectionRejected(str(meeting.address), None, reason))
+
+
+def _reason(failure: OSError, address: Address) -> str:
+    """Return why there is no connection with a client."""
+    if isinstance(failure, ssl.SSLError):
+        return explain(failure, str(address))
+    return f"no TLS handshake ({failure})"

@@ -1,0 +1,375 @@
+"""A private certificate authority, and certificates of servers and clients signed by it."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import fcntl
+import ipaddress
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from layers.network.errors import AuthenticationFailed, CertificateError
+from layers.network.limits import check_identity
+
+CA_NAME = "ca"
+SERVER_NAME = "server"
+BACKDATE = datetime.timedelta(minutes=10)  # for clocks that run a little behind
+
+
+@dataclass(frozen=True)
+class CertificateFiles:
+    """Where a certificate and its private key (mode 0600) were written, as PEM."""
+
+    certificate: Path
+    key: Path
+
+
+def make_ca(folder: Path, *, days: int = 3650) -> CertificateFiles:
+    """Make a certificate authority: FOLDER/ca.pem and FOLDER/ca.key.
+
+    Raises:
+        CertificateError: one of the files exists already, or cannot be written.
+    """
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = _name("fedmx private CA")
+    builder = _builder(name, name, key.public_key(), days)
+    builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+    builder = builder.add_extension(_usage(signs_certificates=True), critical=True)
+    return _write(Path(folder), CA_NAME, builder.sign(key, hashes.SHA256()), key)
+
+
+def make_server_certificate(
+    folder: Path,
+    names: Sequence[str] = ("localhost", "127.0.0.1", "::1"),
+    *,
+    days: int = 825,
+    file_name: str = SERVER_NAME,
+) -> CertificateFiles:
+    """Make a server certificate for DNS names and IP addresses: FOLDER/server.pem and .key.
+
+    Raises:
+        CertificateError: no CA in the folder, no or bad names, or one of the files exists already.
+    """
+    if not names:
+        raise CertificateError("a server certificate needs at least one name or IP address")
+    alternatives = x509.SubjectAlternativeName([_general_name(name) for name in names])
+    usage = ExtendedKeyUsageOID.SERVER_AUTH
+    return _sign(Path(folder), file_name, names[0][:64], usage, alternatives, days)
+
+
+def make_client_certificate(folder: Path, identity: str, *, days: int = 825) -> CertificateFiles:
+    """Make a client certificate whose common name is `identity`: FOLDER/IDENTITY.pem and .key.
+
+    Raises:
+        CertificateError: no CA in the folder, a bad identity, or one of the files exists already.
+    """
+    try:
+        check_identity(identity)
+    except AuthenticationFailed as error:
+        raise CertificateError(str(error)) from None
+    return _sign(Path(folder), identity, identity, ExtendedKeyUsageOID.CLIENT_AUTH, None, days)
+
+
+def _sign(
+    folder: Path,
+    file_name: str,
+    common_name: str,
+    usage: x509.ObjectIdentifier,
+    alternatives: x509.SubjectAlternativeName | None,
+    days: int,
+) -> CertificateFiles:
+    authority, authority_key = authority_of(folder)
+    key = ec.generate_private_key(ec.SECP256R1())
+    builder = _builder(_name(common_name), authority.subject, key.public_key(), days)
+    builder = builder.add_extension(
+        x509.BasicConstraints(ca=False, path_length=None), critical=True
+    )
+    builder = builder.add_extension(_usage(signs_certificates=False), critical=True)
+    builder = builder.add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
+    if alternatives is not None:
+        builder = builder.add_extension(alternatives, critical=False)
+    issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key())
+    builder = builder.add_extension(issuer, critical=False)
+    return _write(folder, file_name, builder.sign(authority_key, hashes.SHA256()), key)
+
+
+def authority_of(folder: Path) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
+    """Return the certificate and the key of the authority in a folder.
+
+    Raises:
+        CertificateError: there is none, or it is damaged.
+    """
+    try:
+        certificate = x509.load_pem_x509_certificate((folder / f"{CA_NAME}.pem").read_bytes())
+        key = load_pem_private_key((folder / f"{CA_NAME}.key").read_bytes(), password=None)
+    except OSError as error:
+        raise CertificateError(
+            f"{folder} has no usable CA ({error.strerror}: {error.filename}): make one first"
+        ) from None
+    except (ValueError, TypeError):
+        raise CertificateError(f"{folder}: ca.pem or ca.key is damaged") from None
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise CertificateError(f"{folder}/ca.key is not an elliptic-curve key")
+    return certificate, key
+
+
+def _builder(
+    subject: x509.Name, issuer: x509.Name, public_key: ec.EllipticCurvePublicKey, days: int
+) -> x509.CertificateBuilder:
+    if days < 1:
+        raise CertificateError(f"a certificate must be valid for at least 1 day, not {days}")
+    now = datetime.datetime.now(datetime.timezone.utc)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(public_key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - BACKDATE)
+        .not_valid_after(now + datetime.timedelta(days=days))
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(public_key), critical=False)
+    )
+
+
+def _name(common_name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
+
+
+def _usage(signs_certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not signs_certificates,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=signs_certificates,
+        crl_sign=signs_certificates,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _general_name(name: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(name))
+    except ValueError:
+        pass
+    try:
+        return x509.DNSName(name.encode("idna").decode("ascii"))
+    except (UnicodeError, ValueError):
+        raise CertificateError(f"{name!r} is neither a host name nor an IP address") from None
+
+
+def _write(
+    folder: Path, name: str, certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey
+) -> CertificateFiles:
+    files = CertificateFiles(folder / f"{name}.pem", folder / f"{name}.key")
+    for path in (files.certificate, files.key):
+        if path.exists():
+            raise CertificateError(
+                f"{path} exists already: move it away first, or take another name"
+            )
+    secret = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        _create(files.key, secret, 0o600)
+        _create(files.certificate, certificate.public_bytes(Encoding.PEM), 0o644)
+    except OSError as error:
+        raise CertificateError(f"{error.filename} cannot be written: {error.strerror}") from None
+    return files
+
+
+def _create(path: Path, content: bytes, mode: int) -> None:
+    """Create a file that has this mode from the start; never replace a file."""
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+        file.write(content)
+
+
+T = TypeVar("T")
+CRL_NAME = "crl.pem"
+
+
+def make_crl(folder: Path) -> Path:
+    """Make an empty list, FOLDER/crl.pem, signed by the authority in the folder.
+
+    Raises:
+        CertificateError: no authority in the folder, or the list is there already.
+    """
+    path = Path(folder) / CRL_NAME
+    with _locked(path.parent):
+        if path.exists():
+            raise CertificateError(f"{path} exists already and stays as it is")
+        _replace(path, [], 1)
+    return path
+
+
+def revoke(folder: Path, certificates: Sequence[Path]) -> Path:
+    """Add client certificates (PEM) to FOLDER/crl.pem, which is made if it is missing.
+
+    The list is replaced as a whole, so a server that watches it never reads half of it.
+
+    Raises:
+        CertificateError: no authority in the folder; a file that is not a client's certificate of
+            this authority; or a list that is damaged. The list is unchanged then.
+    """
+    path = Path(folder) / CRL_NAME
+    with _locked(path.parent):
+        authority, _ = authority_of(path.parent)
+        serials = [_serial_of(file, authority) for file in certificates]
+        entries, number = [], 1
+        if path.exists():
+            lists = _verified(path, [authority])
+            if len(lists) > 1:
+                raise CertificateError(f"{path} has {len(lists)} lists: revoke in a file with one")
+            entries, number = list(lists[0]), 1 + _number_of(lists[0])
+        known = {entry.serial_number for entry in entries}
+        now = datetime.datetime.now(datetime.timezone.utc)
+        for serial in dict.fromkeys(serials):
+            if serial not in known:
+                entry = x509.RevokedCertificateBuilder().serial_number(serial).revocation_date(now)
+                entries.append(entry.build())
+        _replace(path, entries, number)
+    return path
+
+
+def read_crl(path: Path, authorities: Sequence[x509.Certificate]) -> frozenset[int]:
+    """Return the serial numbers in a file's lists, each signed by one of the authorities.
+
+    The date of the next list (`nextUpdate`) is not looked at: a list that is old is better than
+    none, and must not lock out everybody.
+
+    Raises:
+        CertificateError: the file cannot be read, or no authority has signed one of its lists.
+    """
+    lists = _verified(path, authorities)
+    return frozenset(entry.serial_number for crl in lists for entry in crl)
+
+
+def _verified(
+    path: Path, authorities: Sequence[x509.Certificate]
+) -> list[x509.CertificateRevocationList]:
+    """Return the lists in a file; all of them count, as with two authorities."""
+    kind, what_to_do = "a revocation list (CRL)", "make it with fedmx certs crl"
+    lists = _loaded(path, _lists_in, kind, what_to_do)
+    for crl in lists:
+        if not any(_has_signed(authority, crl) for authority in authorities):
+            which = "" if len(lists) == 1 else f", list {lists.index(crl) + 1} of {len(lists)},"
+            raise CertificateError(
+                f"{path}{which} was not signed by the CA: make it with that CA's key"
+            )
+    return lists
+
+
+def _lists_in(content: bytes) -> list[x509.CertificateRevocationList]:
+    """Return the lists that PEM text holds; text between them is a comment.
+
+    Raises:
+        ValueError: there is none, one is damaged, or there is another block than lists.
+    """
+    begin = b"-----BEGIN X509 CRL-----"
+    first, *rest = content.split(begin)
+    if not rest or any(b"-----BEGIN" in one for one in (first, *rest)):
+        raise ValueError("no list, or another block")
+    return [x509.load_pem_x509_crl(begin + one) for one in rest]
+
+
+def _has_signed(authority: x509.Certificate, crl: x509.CertificateRevocationList) -> bool:
+    with contextlib.suppress(TypeError, ValueError, InvalidSignature):
+        if crl.issuer == authority.subject:
+            return crl.is_signature_valid(authority.public_key())  # type: ignore[arg-type]
+    return False
+
+
+def _number_of(crl: x509.CertificateRevocationList) -> int:
+    """Return the number of a list; 0 for one of another program that has none."""
+    try:
+        return crl.extensions.get_extension_for_class(x509.CRLNumber).value.crl_number
+    except x509.ExtensionNotFound:
+        return 0
+
+
+def _loaded(path: Path, load: Callable[[bytes], T], kind: str, what_to_do: str) -> T:
+    try:
+        return load(path.read_bytes())
+    except OSError as error:
+        raise CertificateError(f"{path} cannot be read ({error.strerror}): {what_to_do}") from None
+    except ValueError:
+        raise CertificateError(f"{path} is not {kind} in PEM format") from None
+
+
+def _serial_of(path: Path, authority: x509.Certificate) -> int:
+    kind, what_to_do = "a certificate", "give the certificate that is to be revoked"
+    certificate = _loaded(path, x509.load_pem_x509_certificate, kind, what_to_do)
+    try:
+        certificate.verify_directly_issued_by(authority)
+    except (ValueError, TypeError, InvalidSignature):
+        raise CertificateError(
+            f"{path} was not signed by this CA, which cannot revoke it"
+        ) from None
+    with contextlib.suppress(x509.ExtensionNotFound):
+        usage = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+        if ExtendedKeyUsageOID.CLIENT_AUTH not in usage:
+            raise CertificateError(
+                f"{path} is not a client's certificate: only servers read the list, so make a new "
+                "authority to exclude a server"
+            )
+    return certificate.serial_number
+
+
+def _replace(path: Path, entries: Sequence[x509.RevokedCertificate], number: int) -> None:
+    authority, key = authority_of(path.parent)
+    now = datetime.datetime.now(datetime.timezone.utc)
+    issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(key.public_key())
+    builder = (
+        x509.CertificateRevocationListBuilder()
+        .issuer_name(authority.subject)
+        .last_update(now - BACKDATE)
+        .next_update(max(authority.not_valid_after_utc, now + datetime.timedelta(days=1)))
+        .add_extension(x509.CRLNumber(number), critical=False)
+        .add_extension(issuer, critical=False)
+    )
+    for entry in entries:
+        builder = builder.add_revoked_certificate(entry)
+    content = builder.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM)
+    temporary = path.with_name(f".writing-{os.getpid()}-{path.name}")
+    try:
+        with open(temporary, "xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise CertificateError(f"{path} cannot be written: {error.strerror}") from None
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Hold the folder while its list changes, so that of two changes at once none is lost."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError as error:
+        raise CertificateError(
+            f"{folder} has no usable CA ({error.strerror}): make one first"
+        ) from None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)

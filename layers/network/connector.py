@@ -1,0 +1,304 @@
+"""How long to wait before the next attempt to connect: exponential, with jitter from a seed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import socket
+import ssl
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from layers.network.address import NO_NAME, Address
+from layers.network.codec import MessageCodec
+from layers.network.connection import Connection
+from layers.network.endpoint import Endpoint
+from layers.network.errors import (
+    BOTH_OR_NEITHER,
+    AddressError,
+    CertificateError,
+    NetworkError,
+    NotConnected,
+)
+from layers.network.events import (
+    Arrived,
+    CertificatesRefused,
+    CertificatesRenewed,
+    Connected,
+    Disconnected,
+    Ended,
+    Event,
+    GaveUp,
+    Opened,
+    Received,
+    Retrying,
+    SessionEvent,
+)
+from layers.network.files import Outgoing
+from layers.network.handshake import ClientSession
+from layers.network.inbox import FEATURE
+from layers.network.limits import CLIENT_PATIENCE, Limits, check_identity
+from layers.network.tls import ClientTLS, ClientTrust, explain, is_final
+from layers.network.transfers import Desk, ExpectedFile
+
+
+@dataclass(frozen=True)
+class Backoff:
+    """Delays of `first_s`, growing by `factor` up to `longest_s`, each shortened at random.
+
+    A delay d becomes uniform in [(1 - jitter) d, d], so that clients that lost their server
+    together do not come back together; give each its own `seed`.
+    """
+
+    first_s: float = 0.2
+    factor: float = 2.0
+    longest_s: float = 10.0
+    jitter: float = 0.5
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not (0 < self.first_s <= self.longest_s and self.factor >= 1 and 0 <= self.jitter <= 1):
+            raise NetworkError(
+                f"backoff {self}: first_s must be in (0, longest_s], factor at least 1, jitter in "
+                "[0, 1]"
+            )
+
+    def delays_s(self) -> Iterator[float]:
+        """Yield the delays of one series of attempts, without end."""
+        draw = random.Random(self.seed)
+        delay_s = self.first_s
+        while True:
+            yield delay_s * (1 - self.jitter * draw.random())
+            delay_s = min(delay_s * self.factor, self.longest_s)
+
+
+class Connector(Endpoint):
+    """Connects to HOST:PORT as `identity`, and again with `backoff` when the connection is lost.
+
+    Every method may be called from any thread; only `next_event` and `close` wait. It gives up when
+    the server tells it to, when the certificates do not fit, or when it has not been connected for
+    `give_up_s` (None: never). Without `tls` it connects only to loopback, unless `insecure`. Files
+    that it expects (`expect`) are received into `files`; if that is None, all are refused. Each
+    attempt uses the files of `tls` as they are then.
+
+    Raises:
+        AddressError: an address that cannot be read or used safely.
+        AuthenticationFailed: an identity that no server would accept.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        identity: str,
+        codec: MessageCodec,
+        *,
+        tls: ClientTLS | None = None,
+        token: bytes | None = None,
+        insecure: bool = False,
+        backoff: Backoff | None = None,
+        limits: Limits | None = None,
+        features: frozenset[str] = frozenset(),
+        give_up_s: float | None = None,
+        files: Path | None = None,
+    ) -> None:
+        super().__init__(codec, limits, token, files)
+        self._address = Address.parse(address)
+        self._address.check_safe(tls=tls is not None, insecure=insecure)
+        check_identity(identity)
+        self._identity = identity
+        self._tls = tls
+        self._trust: ClientTrust | None = None
+        self._backoff = backoff or Backoff()
+        self._features = features
+        self._give_up_s = give_up_s
+        self._open: Connection | None = None
+        self._was_open = False  # whether a session was open, of this object
+        self._ended: Ended | None = None
+        self._seeking: asyncio.Task[None] | None = None
+
+    # The caller's side
+
+    @property
+    def address(self) -> str:
+        """The server's address."""
+        return str(self._address)
+
+    def start(self) -> None:
+        """Connect in the background; a `Connected` event follows.
+
+        Raises:
+            CertificateError: something is wrong with the certificates.
+        """
+        self._trust = ClientTrust(self._tls) if self._tls else None
+        self._begin(f"fedmx-connector-{self._identity}").run(self._seek_in_background())
+
+    def send(self, message: object) -> int:
+        """Queue a message, or a `Payload` of the codec; return its bytes on the wire.
+
+        Arrays are not copied: they must not change until the `Sent` event. What is queued is
+        dropped when the connection is lost.
+
+        Raises:
+            NotConnected: there is no open session; wait for `Connected`.
+            MessageTypeError: the message cannot be encoded.
+            LimitExceeded: it is larger than the server allows.
+        """
+        connection = self._open
+        if connection is None:
+            raise NotConnected(f"{self._identity} is not connected to {self.address} now")
+        return self._send(connection, message)
+
+    def expect(self, files: Iterable[ExpectedFile]) -> None:
+        """Say which files the server may send; offers wait until then.
+
+        A server that offers any other file breaks a rule: the connection ends, and is not opened
+        again. A second call replaces the files of the first.
+        """
+        self._soon(self._transfers.expect, tuple(files))
+
+    def send_file(self, path: Path, name: str | None = None) -> None:
+        """Send a file; it is resumed on the next connection, until the `FileSent` event.
+
+        The file is read once, for its SHA-256, before this returns.
+
+        Raises:
+            TransferError: the file cannot be read, or its name is not allowed.
+        """
+        self._soon(self._transfers.queue, self.address, Outgoing.measure(Path(path), name))
+
+    def close(self, drain_s: float = 5.0) -> None:
+        """Send what is queued, for at most `drain_s`, say goodbye, and release everything."""
+        if self._thread is not None:
+            self._thread.run(self._end(drain_s))
+        self._stop()
+
+    # The loop's side
+
+    async def _seek_in_background(self) -> None:
+        self._seeking = self._loop.create_task(self._seek())
+        self._seeking.add_done_callback(self._sought)
+
+    async def _end(self, drain_s: float) -> None:
+        if self._seeking is not None:
+            self._seeking.cancel()
+        await self._drain(drain_s, "the client closes", False)
+
+    async def _seek(self) -> None:
+        """Connect, stay until the connection ends, and begin again."""
+        delays_s = self._backoff.delays_s()
+        connected_at = self._loop.time()
+        while True:
+            ended = await self._attempt()
+            was_open, self._open = self._open is not None, None
+            if was_open:
+                delays_s = self._backoff.delays_s()
+                connected_at = self._loop.time()
+                self._report(Disconnected(ended.reason))
+            if ended.final:
+                return self._give_up(GaveUp(ended.reason, True))
+            delay_s = next(delays_s)
+            waited_s = self._loop.time() - connected_at
+            if self._give_up_s is not None and waited_s + delay_s > self._give_up_s:
+                return self._give_up(GaveUp(f"{self.address}: {ended.reason}", False))
+            if not was_open:
+                self._report(Retrying(f"{self.address}: {ended.reason}", delay_s))
+            await asyncio.sleep(delay_s)
+
+    def _sought(self, seeking: asyncio.Task[None]) -> None:
+        """Tell the caller if the seeking broke: no other event would come."""
+        error = None if seeking.cancelled() else seeking.exception()
+        if error is not None:
+            what = "a client cannot go on to connect"
+            self._loop.call_exception_handler(
+                {"message": what, "exception": error, "task": seeking}
+            )
+            self._give_up(GaveUp(f"{self.address}: {type(error).__name__}: {error}", True))
+
+    def _give_up(self, event: GaveUp) -> None:
+        """Put the last event; a caller that waits for another one gets None."""
+        self._report(event)
+        self._events.close()
+
+    async def _attempt(self) -> Ended:
+        """Connect once and return how it ended."""
+        self._ended = None
+        host = self._address.host
+        context = None if self._trust is None else self._renewed(self._trust)
+        patience_s = CLIENT_PATIENCE * self._limits.handshake_s
+        try:
+            connecting = self._loop.create_connection(
+                lambda: self._connection(self._session),
+                host,
+                self._address.port,
+                ssl=context,
+                ssl_handshake_timeout=patience_s if context else None,
+            )
+            _, connection = await asyncio.wait_for(connecting, 2 * patience_s)
+        except ssl.SSLError as error:
+            # Who has been connected is at the right server: another answer may be anybody's.
+            final = is_final(error) and not self._was_open
+            return Ended(explain(error, self.address), CertificateError.code, final)
+        except asyncio.TimeoutError:
+            return Ended("no answer", "lost", final=False)
+        except socket.gaierror as error:
+            return Ended(f"unknown host ({error.strerror})", "lost", final=False)
+        except UnicodeError:
+            unknown = f"{self.address}: unknown host ({NO_NAME}): check the name"
+            return Ended(unknown, AddressError.code, final=True)
+        except OSError as error:
+            return Ended(
+                os.strerror(error.errno) if error.errno else str(error), "lost", final=False
+            )
+        # Shielded: when this task is cancelled, others still wait for the connection's end.
+        await asyncio.shield(connection.closed)
+        ended = self._ended or Ended("this end closed the connection", "goodbye", final=False)
+        if self._trust is None and not connection.session.meter.read().received_bytes:
+            hint = "a server with TLS says nothing to a client without"
+            return replace(ended, reason=f"{ended.reason}; {hint}: {BOTH_OR_NEITHER}")
+        return ended
+
+    def _renewed(self, trust: ClientTrust) -> ssl.SSLContext:
+        """Return the TLS context for an attempt, from the files as they are now if they changed."""
+        new, problems = trust.check()
+        for what in new:
+            self._report(CertificatesRenewed(what))
+        for reason in problems:
+            self._report(CertificatesRefused(reason))
+        return trust.context
+
+    def _session(self, transport: asyncio.Transport) -> ClientSession:
+        return ClientSession(
+            self._identity,
+            self._codec,
+            self._loop.time(),
+            limits=self._limits,
+            features=self._features | {FEATURE},
+            token=self._token,
+            certified=self._trust is not None,
+        )
+
+    def _take(self, connection: Connection, event: SessionEvent) -> None:
+        match event:
+            case Opened(terms):
+                self._open, self._was_open = connection, True
+                self._report(Connected(self.address, terms.features, terms.authenticated))
+                self._transfers.opened(connection, Desk(self.address, self._files))
+            case Arrived(message, wire_bytes, reserved, values):
+                received = Received(self.address, message, wire_bytes)
+                self._events.put(received, self.address, reserved, values)
+            case Ended():
+                self._ended = event
+
+    def _peer_of(self, connection: Connection) -> str | None:
+        return self.address
+
+    def _connection_of(self, peer: str) -> Connection | None:
+        return self._open
+
+    def _report(self, event: Event) -> None:
+        self._events.put(event, self.address)
+
+    def _closed(self, connection: Connection) -> None:
+        pass

@@ -1,0 +1,316 @@
+"""The server's end: accepts clients and keeps a session with each, all in one thread."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from pathlib import Path
+
+from layers.network.acceptor import Acceptor
+from layers.network.address import Address, listen, raise_file_limit
+from layers.network.codec import MessageCodec
+from layers.network.connection import Connection, peer_certificate
+from layers.network.endpoint import Endpoint
+from layers.network.errors import (
+    AuthenticationFailed,
+    IdentityTaken,
+    LimitExceeded,
+    NetworkError,
+    NotConnected,
+)
+from layers.network.event_queue import NOBODY
+from layers.network.events import (
+    Arrived,
+    CertificatesRefused,
+    CertificatesRenewed,
+    ConnectionRejected,
+    Ended,
+    Event,
+    Joined,
+    Left,
+    Opened,
+    Received,
+    SessionEvent,
+    Terms,
+    Verified,
+)
+from layers.network.files import Measured
+from layers.network.handshake import ServerSession
+from layers.network.inbox import FEATURE
+from layers.network.limits import HEARTBEAT_S, Limits
+from layers.network.tls import ServerTLS, ServerTrust, common_name
+from layers.network.transfers import Desk
+
+HEARTBEATS_TO_TIMEOUT = 4
+CERTIFICATE_CHECK_S = 0.25  # between two looks at the files of certificates
+
+
+class Listener(Endpoint):
+    """Listens at HOST:PORT (port 0 takes a free one) and answers with events.
+
+    Every method may be called from any thread; only `start`, `next_event` and `close` wait.
+    Without `tls` it listens only on loopback, unless `insecure`. `token` is shared with the clients
+    and never sent. With mutual TLS, or a token, a client that comes back takes over from its older
+    connection; otherwise the newer one is refused while the older is alive. Files of a client are
+    received into `files`/CLIENT, and refused if that is None. The files of `tls` may change at any
+    time: new connections use what is in them, and a client whose certificate is in the revocation
+    list is out.
+
+    Raises:
+        AddressError: an address that cannot be read or used safely.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        codec: MessageCodec,
+        *,
+        tls: ServerTLS | None = None,
+        token: bytes | None = None,
+        insecure: bool = False,
+        heartbeat_s: float = 5.0,
+        limits: Limits | None = None,
+        features: frozenset[str] = frozenset(),
+        files: Path | None = None,
+    ) -> None:
+        super().__init__(codec, limits, token, files)
+        self._address = Address.parse(address)
+        self._address.check_safe(tls=tls is not None, insecure=insecure)
+        least, most = HEARTBEAT_S
+        if not least <= heartbeat_s <= most:
+            raise NetworkError(f"heartbeat_s must be {least:g} to {most:g}, not {heartbeat_s!r}")
+        self._tls = tls
+        self._trust: ServerTrust | None = None
+        self._heartbeat_s = heartbeat_s
+        self._features = features
+        self._acceptor: Acceptor
+        self._watching: asyncio.Task[None] | None = None
+        self._peers: dict[str, Connection] = {}
+        self._measured = Measured()
+
+    # The caller's side
+
+    @property
+    def address(self) -> str:
+        """Where it listens, with the real port after `start`."""
+        return str(self._address)
+
+    @property
+    def peers(self) -> frozenset[str]:
+        """The clients that are connected now."""
+        return frozenset(self._peers.copy())
+
+    def start(self) -> None:
+        """Listen, and accept in the background.
+
+        Raises:
+            AddressError: the port is in use, or the address is not this machine's.
+            CertificateError: something is wrong with the certificates.
+        """
+        self._trust = ServerTrust(self._tls) if self._tls else None
+        listening = listen(self._address)
+        self._address = Address(self._address.host, listening.getsockname()[1])
+        raise_file_limit()
+        self._begin("fedmx-listener").run(self._open(listening))
+
+    def send(
+        self, peer: str, message: object, address: str | None = None, replace: bool = False
+    ) -> int:
+        """Queue a message, or a `Payload` of the codec; return its bytes on the wire.
+
+        Arrays are not copied: they must not change until the `Sent` event. What is queued is
+        dropped when the client leaves. With `address`, the message is only for the connection from
+        there (`Joined.address`), not for one that the client has opened since. With `replace`, it
+        takes the place of the messages of its type that wait, of which nothing was sent (event
+        `Replaced`): so what waits for a client that reads nothing does not grow.
+
+        Raises:
+            NotConnected: there is no such client, or it has another connection.
+            MessageTypeError: the message cannot be encoded.
+            LimitExceeded: it is larger than the client allows.
+        """
+        connection = self._peers.get(peer)
+        if connection is None or address not in (None, connection.address):
+            raise NotConnected(f"{peer!r} is not connected to {self.address}")
+        return self._send(connection, message, replace)
+
+    def send_file(self, peer: str, path: Path, name: str | None = None) -> None:
+        """Send a file; it is resumed on the client's next connection, until the `FileSent` event.
+
+        The file is read once, for its SHA-256, before this returns; it is not read again for the
+        next client while it stays the same.
+
+        Raises:
+            NotConnected: there is no such client.
+            TransferError: the file cannot be read, or its name is not allowed.
+        """
+        if peer not in self._peers:
+            raise NotConnected(f"{peer!r} is not connected to {self.address}")
+        self._soon(self._transfers.queue, peer, self._measured.measure(Path(path), name))
+
+    def disconnect(self, peer: str, reason: str, final: bool = False) -> None:
+        """Say goodbye to a client, and drop what is queued for it; `final`: do not come back."""
+        connection = self._peers.get(peer)
+        if connection is not None:
+            self._soon(connection.leave, reason, final)
+
+    def renew_certificates(self) -> None:
+        """Look at the files of `tls` now; they are looked at often anyway."""
+        if self._trust is not None and self._thread is not None:
+            self._soon(self._renew, self._trust, False)
+
+    def close(
+        self, drain_s: float = 5.0, reason: str = "the server closes", final: bool = False
+    ) -> None:
+        """Send what is queued, for at most `drain_s`, say goodbye, and release everything.
+
+        `final` tells the clients not to come back.
+        """
+        if self._thread is not None:
+            self._thread.run(self._end(drain_s, reason, final))
+        self._stop()
+
+    # The loop's side
+
+    async def _open(self, listening: socket.socket) -> None:
+        self._acceptor = Acceptor(
+            listening,
+            self._limits,
+            lambda: None if self._trust is None else self._trust.context,
+            lambda: self._connection(self._session),
+            self._events.put,
+        )
+        if self._trust is not None:
+            self._watching = self._loop.create_task(self._watch(self._trust))
+
+    async def _watch(self, trust: ServerTrust) -> None:
+        while True:
+            await asyncio.sleep(CERTIFICATE_CHECK_S)
+            self._renew(trust, True)
+
+    def _renew(self, trust: ServerTrust, patient: bool) -> None:
+        """Use what has changed in the files, and end the sessions of revoked certificates."""
+        new, problems = trust.check(patient)
+        for what in new:
+            self._events.put(CertificatesRenewed(what))
+        for reason in problems:
+            self._events.put(CertificatesRefused(reason))
+        if new:
+            for connection in list(self._connections):
+                if trust.is_revoked(connection.certificate):
+                    self._revoke(connection)
+
+    def _revoke(self, connection: Connection) -> None:
+        """End a session whose certificate was revoked; what the caller has not taken is dropped."""
+        peer = self._peer_of(connection)
+        if peer is not None and self._is_current(connection):
+            self._events.drop(peer)
+        connection.refuse(_revoked(), blamed=True)
+
+    def _session(self, transport: asyncio.Transport) -> ServerSession:
+        certified = None
+        if self._tls is not None and self._tls.mutual:
+            # A certificate without exactly one common name proves no identity.
+            certified = common_name(peer_certificate(transport)) or ""
+        return ServerSession(
+            self._codec,
+            self._loop.time(),
+            limits=self._limits,
+            features=self._features | {FEATURE},
+            token=self._token,
+            certified=certified,
+            heartbeat_s=self._heartbeat_s,
+            heartbeat_timeout_s=self._heartbeat_s * HEARTBEATS_TO_TIMEOUT,
+        )
+
+    async def _end(self, drain_s: float, reason: str, final: bool) -> None:
+        if self._watching is not None:
+            self._watching.cancel()
+        self._acceptor.close()
+        await self._drain(drain_s, reason, final)
+
+    def _take(self, connection: Connection, event: SessionEvent) -> None:
+        match event:
+            case Verified(terms):
+                older = self._peers.get(terms.identity)
+                if older is None or not terms.authenticated:
+                    self._decide(connection, terms)
+                else:
+                    # What has come on the older connection is kept, also if it was not read yet.
+                    older.catch_up(lambda: self._decide(connection, terms))
+            case Opened(terms):
+                peer = terms.identity
+                self._peers[peer] = connection
+                joined = Joined(peer, connection.address, terms.features, terms.authenticated)
+                self._report(joined)
+                folder = self._files / peer if self._files else None
+                self._transfers.opened(connection, Desk(peer, folder, any_file=True))
+            case Arrived(message, wire_bytes, reserved, values):
+                if self._is_current(connection):
+                    peer = self._peer_of(connection) or ""
+                    self._events.put(Received(peer, message, wire_bytes), peer, reserved, values)
+                else:
+                    self._memory.budget.release(reserved)
+            case Ended(reason=reason):
+                peer_known = self._peer_of(connection)
+                if event.blamed or peer_known is None:
+                    claimed = getattr(connection.session, "claimed", None)
+                    told = not event.blamed and not connection.session.peer_left
+                    crowded = told and event.code == LimitExceeded.code
+                    # Who only claims a name gets none of that name's turns.
+                    self._events.put(
+                        ConnectionRejected(
+                            connection.address, peer_known or claimed, reason, event.final, crowded
+                        ),
+                        peer_known or NOBODY,
+                    )
+                self._forget(connection, reason)
+
+    def _decide(self, connection: Connection, terms: Terms) -> None:
+        """Admit a verified client, unless its identity is taken or there are too many clients."""
+        older = self._peers.get(terms.identity)
+        session = connection.session
+        assert isinstance(session, ServerSession)
+        if session.ended:  # it did not wait for the decision
+            return
+        if self._trust is not None and self._trust.is_revoked(connection.certificate):
+            connection.refuse(_revoked())
+        elif older is not None and not terms.authenticated:
+            error: NetworkError = IdentityTaken(
+                f"{terms.identity!r} is connected already, from {older.address}: choose another "
+                "identity, or wait until that connection has ended"
+            )
+            connection.refuse(error)
+        elif older is None and (crowd := self._acceptor.crowd(len(self._peers))):
+            connection.refuse(LimitExceeded(crowd))
+        else:
+            if older is not None:
+                reason = f"superseded by a newer connection, from {connection.address}"
+                older.leave(reason, True, "superseded")
+            connection.handle(session.admit())
+
+    def _peer_of(self, connection: Connection) -> str | None:
+        terms = connection.session.terms
+        return None if terms is None else terms.identity
+
+    def _connection_of(self, peer: str) -> Connection | None:
+        return self._peers.get(peer)
+
+    def _report(self, event: Event) -> None:
+        self._events.put(event, getattr(event, "peer", None) or NOBODY)
+
+    def _is_current(self, connection: Connection) -> bool:
+        return self._peers.get(self._peer_of(connection) or "") is connection
+
+    def _forget(self, connection: Connection, reason: str) -> None:
+        peer = self._peer_of(connection)
+        if peer is not None and self._is_current(connection):
+            del self._peers[peer]
+            self._report(Left(peer, reason))
+
+    def _closed(self, connection: Connection) -> None:
+        self._forget(connection, "this end closed the connection")
+
+
+def _revoked() -> AuthenticationFailed:
+    return AuthenticationFailed("the client's certificate was revoked: ask for a new one")

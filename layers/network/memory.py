@@ -1,0 +1,352 @@
+"""Memory of incoming messages: how much the machine has, who may hold it, and who waits."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import select
+import threading
+from collections import deque
+from collections.abc import Callable, Collection
+from pathlib import Path
+from typing import Protocol
+
+from layers.network.errors import LimitExceeded, NetworkError
+from layers.network.frames import CHUNK_BYTES
+from layers.network.limits import Limits
+
+GROUPS = Path("/sys/fs/cgroup")
+OWN_GROUP = Path("/proc/self/cgroup")
+
+
+def usable_memory_bytes(groups: Path = GROUPS, own_group: Path = OWN_GROUP) -> int:
+    """Return the memory of this machine, or the limit of a control group of this process."""
+    limits = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
+    for file in _limit_files(groups, own_group):
+        with contextlib.suppress(OSError, ValueError):  # no such file, or "max"
+            limits.append(int(file.read_text()))
+    return min(limits)
+
+
+def _limit_files(groups: Path, own_group: Path) -> list[Path]:
+    """Return where limits of this process's groups may be: of its own one, and of those around."""
+    try:
+        lines = own_group.read_text().splitlines()
+    except OSError:  # no control groups
+        return []
+    files = []
+    for line in lines:
+        _, kinds, path = line.split(":", 2)
+        if kinds == "":  # version 2
+            top, name = groups, "memory.max"
+        elif "memory" in kinds.split(","):
+            top, name = groups / "memory", "memory.limit_in_bytes"
+        else:
+            continue
+        inner = top / path.lstrip("/")
+        files += [folder / name for folder in (inner, *inner.parents) if folder.is_relative_to(top)]
+    return files
+
+
+SMALL_BYTES = 16 * 1024  # a message up to this size never waits, and is not counted
+
+
+class Account:
+    """What one connection takes of a budget; `granted` is called when it need not wait any more.
+
+    Attributes:
+        held: bytes of its unfinished messages.
+        waits: size of the message that waits for memory, 0 if none does.
+    """
+
+    def __init__(self, budget: MemoryBudget, granted: Callable[[], None]) -> None:
+        self.held = 0
+        self.waits = 0
+        self.granted = granted
+        self._budget = budget
+
+    def reserve(self, size: int) -> bool:
+        """Reserve memory for a whole message that was announced; return whether it may come now."""
+        return size <= SMALL_BYTES or self._budget.reserve(self, size)
+
+    def complete(self, size: int) -> int:
+        """Take note that a message is complete; return the bytes to release when it is taken."""
+        if size <= SMALL_BYTES:
+            return 0
+        self._budget.complete(self, size)
+        return size
+
+    def close(self) -> None:
+        """Give back what unfinished messages hold."""
+        self._budget.close(self)
+
+
+class MemoryBudget:
+    """Reserves memory for whole messages, in the order in which they are announced.
+
+    A message that has its memory can always be completed, since nothing else is waited for. A
+    message larger than the budget passes alone. A connection that has a part of one message and
+    announces another cannot wait for ever, since the rest of the first comes behind the second: one
+    such connection at a time may go beyond the budget, until none of its messages is unfinished.
+
+    Args:
+        most: the budget in bytes, at the most.
+        on_room: called, in any thread, when `grant` should be called in the connections' thread.
+        on_wait: called when a message begins to wait.
+        first: the budget until `grow` doubles it, and again when so much suffices; None: `most`.
+    """
+
+    def __init__(
+        self,
+        most: int,
+        on_room: Callable[[], None],
+        on_wait: Callable[[], None],
+        first: int | None = None,
+    ) -> None:
+        self.most = most
+        self._first = self._now = most if first is None else first
+        self._unfinished = 0  # of what is used
+        self._on_room = on_room
+        self._on_wait = on_wait
+        self._used = 0
+        self._waiting: deque[Account] = deque()
+        self._beyond: Account | None = None  # who may go beyond the budget
+        self._lock = threading.Lock()
+
+    @property
+    def used(self) -> int:
+        """Bytes that are reserved now: of unfinished messages, and of those not yet taken."""
+        return self._used
+
+    @property
+    def budget(self) -> int:
+        """The budget now, in bytes."""
+        return self._now
+
+    @property
+    def waiting(self) -> int:
+        """Number of connections that wait."""
+        return len(self._waiting)
+
+    def account(self, granted: Callable[[], None]) -> Account:
+        """Return the account of a new connection."""
+        return Account(self, granted)
+
+    def reserve(self, account: Account, size: int) -> bool:
+        """Reserve memory for a message; if there is none, the account waits."""
+        with self._lock:
+            if not self._waiting and self._used + size <= self._first:
+                self._now = self._first
+            in_turn = account.held > 0 or not self._waiting
+            if in_turn and (self._fits(size) or self._may_go_beyond(account)):
+                self._give(account, size)
+                return True
+            account.waits = size
+            self._waiting.append(account)
+        self._on_wait()
+        return False
+
+    def complete(self, account: Account, size: int) -> None:
+        """Take note that a message is complete; its memory is released when it is taken."""
+        with self._lock:
+            account.held -= size
+            self._unfinished -= size
+            self._stay_within(account)
+            room = self._next() is not None
+        if room:
+            self._on_room()
+
+    def release(self, size: int) -> None:
+        """Give back the memory of a message that was taken; any thread may call this."""
+        with self._lock:
+            self._used -= size
+            room = self._next() is not None
+        if room:
+            self._on_room()
+
+    def close(self, account: Account) -> None:
+        """Give back what an account holds, and forget that it waits."""
+        with self._lock:
+            self._used -= account.held
+            self._unfinished -= account.held
+            account.held = 0
+            if account.waits:
+                account.waits = 0
+                self._waiting.remove(account)
+            self._stay_within(account)
+            room = self._next() is not None
+        if room:
+            self._on_room()
+
+    def grant(self) -> None:
+        """Let those go on for whom there is memory now."""
+        while True:
+            with self._lock:
+                account = self._next()
+                if account is None:
+                    return
+                self._waiting.remove(account)
+                self._give(account, account.waits)
+                account.waits = 0
+            account.granted()
+
+    def grow(self) -> None:
+        """Double the budget, if messages wait and most of it is of messages that are still coming.
+
+        Otherwise the caller is behind, and a larger budget would only hold more.
+        """
+        with self._lock:
+            if not self._waiting or self._unfinished * 2 <= self._now:
+                return
+            self._now = min(2 * self._now, self.most)
+        self.grant()
+
+    def _next(self) -> Account | None:
+        """Return whose turn it is, None if there is no memory for it."""
+        if self._waiting and self._fits(self._waiting[0].waits):
+            return self._waiting[0]
+        return next((one for one in self._waiting if self._may_go_beyond(one)), None)
+
+    def _fits(self, size: int) -> bool:
+        return not self._used or self._used + size <= self._now
+
+    def _may_go_beyond(self, account: Account) -> bool:
+        return account.held > 0 and self._beyond in (None, account)
+
+    def _give(self, account: Account, size: int) -> None:
+        if not self._fits(size):
+            self._beyond = account
+        self._used += size
+        self._unfinished += size
+        account.held += size
+
+    def _stay_within(self, account: Account) -> None:
+        if account is self._beyond and not account.held:
+            self._beyond = None
+
+
+FIRST_BYTES = 64 << 20  # of the budget, while as much comes as this end takes
+LOOK_S = 1.0  # between two looks whether it does
+SLOW_RATE = 32 << 20  # bytes a second that this end takes whatever it has to do beside it
+LEAST_PROGRESS_BYTES = CHUNK_BYTES // 4  # of a message in `stall_s`, while others wait for memory
+WINDOWS_A_MESSAGE = 60  # the most times `stall_s` that a message may take then
+
+
+class Receiver(Protocol):
+    """What `IncomingMemory` asks of a connection."""
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes reserved for its unfinished messages."""
+
+    @property
+    def message_bytes_received(self) -> int:
+        """Bytes of messages received so far."""
+
+    @property
+    def waits(self) -> bool:
+        """Whether this end has paused reading."""
+
+    @property
+    def fileno(self) -> int | None:
+        """The descriptor of its socket; None: it is closed."""
+
+    def refuse(self, error: NetworkError) -> None:
+        """End the connection because of `error`."""
+
+
+class IncomingMemory:
+    """A budget that grows while the senders are what is slow, and takes back what does not go on.
+
+    Whoever has more to take than fits waits by back-pressure. A thousand fast clients need no more
+    than a few at a time have, since this end is what is slow; many slow ones should all send at the
+    same time. So while messages wait, and those that have memory send little and less than this end
+    would read, the budget is doubled, up to `max_incoming_bytes`.
+
+    Args:
+        limits: of this end.
+        connections: the open connections; used in the loop only.
+        soon: calls something in the loop, from any thread.
+    """
+
+    def __init__(
+        self,
+        limits: Limits,
+        connections: Collection[Receiver],
+        soon: Callable[[Callable[[], None]], None],
+    ) -> None:
+        self._connections = connections
+        self._stall_s = limits.stall_s
+        self._looks: asyncio.TimerHandle | None = None
+        self._seen: dict[Receiver, int] = {}  # bytes received until the last look
+        self._seen_at = 0.0
+        self._progress: dict[Receiver, int] = {}  # and until stalled ones were looked for
+        self._progress_at = 0.0
+        most = limits.max_incoming_bytes or usable_memory_bytes() // 4
+        first = limits.max_incoming_bytes or min(FIRST_BYTES, most)
+        self.budget = MemoryBudget(most, lambda: soon(self.budget.grant), self._watch, first)
+
+    def forget(self, connection: Receiver) -> None:
+        """Forget a closed connection."""
+        self._seen.pop(connection, None)
+        self._progress.pop(connection, None)
+
+    def _watch(self) -> None:
+        """Look, while messages wait for memory, how those go on that have it."""
+        if self._looks is None:
+            now = asyncio.get_running_loop().time()
+            self._note(now)
+            self._progress, self._progress_at = self._unfinished(), now
+
+    def _note(self, now: float) -> None:
+        """Note what has been received until now, and look again later."""
+        self._seen, self._seen_at = self._received(), now
+        loop = asyncio.get_running_loop()
+        self._looks = loop.call_later(min(LOOK_S, self._stall_s), self._look)
+
+    def _received(self) -> dict[Receiver, int]:
+        """Return the bytes of messages received so far."""
+        return {one: one.message_bytes_received for one in self._connections}
+
+    def _unfinished(self) -> dict[Receiver, int]:
+        """Return the same of the connections that are read and hold memory."""
+        received = self._received()
+        return {one: received[one] for one in received if one.held_bytes and not one.waits}
+
+    def _look(self) -> None:
+        self._looks = None
+        now = asyncio.get_running_loop().time()
+        seconds = max(now - self._seen_at, LOOK_S / 100)
+        came = sum(size - self._seen.get(one, 0) for one, size in self._received().items())
+        if came / seconds < SLOW_RATE and self._starved():
+            self.budget.grow()
+        if now - self._progress_at >= self._stall_s:
+            self._end_stalled()
+            self._progress, self._progress_at = self._unfinished(), now
+        if self.budget.waiting:
+            self._note(now)
+        else:
+            self._seen, self._progress = {}, {}
+
+    def _starved(self) -> bool:
+        """Return whether of most that have memory nothing has come that waits to be read."""
+        reading, poll = 0, select.poll()
+        for connection in self._connections:
+            if connection.held_bytes and not connection.waits:
+                reading += 1
+                if (fileno := connection.fileno) is not None:
+                    poll.register(fileno, select.POLLIN)
+        return 2 * len(poll.poll(0)) < reading
+
+    def _end_stalled(self) -> None:
+        for connection, received in self._unfinished().items():
+            before = self._progress.get(connection)
+            needed = max(LEAST_PROGRESS_BYTES, connection.held_bytes // WINDOWS_A_MESSAGE)
+            if before is not None and received - before < needed:
+                connection.refuse(
+                    LimitExceeded(
+                        "others wait for the memory of a message that comes too slowly: less than "
+                        f"{needed} bytes in {self._stall_s:g} s"
+                    )
+                )

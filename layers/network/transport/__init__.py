@@ -1,4 +1,0 @@
-"""Sockets, TLS and threads: the listener of a server and the connector of a client.
-
-Nothing about the meaning of bytes comes in: the protocol knows that.
-"""

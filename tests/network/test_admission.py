@@ -1,0 +1,228 @@
+"""Who may stay in the handshake: nobody is crowded out by strangers who say nothing."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from layers.network import Limits
+from layers.network.acceptor import GRACE_S, PRESSED_S, Admission
+
+HERE, THERE = "127.0.0.1", "192.0.2.7"
+
+
+def filled(number: int, address: str = HERE, now: float = 0.0, most: int = 0) -> Admission[int]:
+    admission: Admission[int] = Admission(Limits(max_handshakes=most or number))
+    for key in range(number):
+        admission.arrive(key, address, now)
+    return admission
+
+
+def test_the_one_that_has_been_silent_longest_makes_way() -> None:
+    admission = filled(4)
+    assert admission.full
+    admission.step(0, 0.5)  # it goes on, so it is not the first one any more
+    assert admission.make_way(1.0) == 1
+    assert not admission.full
+    admission.arrive(9, HERE, 1.0)
+    assert [admission.make_way(2.0) for _ in range(5)] == [2, 3, 0, 9, None]
+
+
+def test_who_is_slow_does_not_make_way_for_an_address_whose_strangers_are_all_new() -> None:
+    admission: Admission[str] = Admission(Limits(max_handshakes=4))
+    admission.arrive("honest", THERE, 0.0)
+    for number in range(3):
+        admission.arrive(f"stranger {number}", HERE, 0.9)
+    assert admission.make_way(1.0) is None
+    assert admission.make_way(0.9 + 2 * GRACE_S) == "stranger 0"
+
+
+def test_nobody_makes_way_whose_last_step_was_only_just() -> None:
+    admission = filled(4)
+    assert admission.make_way(0.99 * GRACE_S) is None
+    assert len(admission) == 4
+    assert admission.make_way(GRACE_S) == 0
+
+
+def test_the_address_with_the_most_handshakes_makes_way_first() -> None:
+    admission: Admission[str] = Admission(Limits(max_handshakes=6))
+    admission.arrive("honest", THERE, 0.0)  # it is the oldest
+    for number in range(5):
+        admission.arrive(f"stranger {number}", HERE, 1.0)
+    assert [admission.make_way(9.0) for _ in range(4)] == [f"stranger {n}" for n in range(4)]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("192.0.2.7", "192.0.2.8", False),
+        ("2001:db8::1", "2001:db8::ffff:1", True),
+        ("2001:db8:0:1::1", "2001:db8:0:2::1", False),
+        ("::ffff:192.0.2.7", "192.0.2.7", True),
+        ("fe80::1%eth0", "fe80::2%eth1", True),
+        ("no address", "192.0.2.7", False),
+    ],
+)
+def test_what_one_stranger_can_have_of_addresses_counts_as_one(
+    one: str, other: str, same: bool
+) -> None:
+    admission: Admission[str] = Admission(Limits())
+    admission.arrive("alone", THERE.replace("7", "99"), 0.0)
+    admission.arrive("one", one, 1.0)
+    admission.arrive("other", other, 2.0)
+    assert admission.make_way(9.0) == ("one" if same else "alone")
+
+
+def test_a_certificate_that_is_silent_crowds_out_itself_and_not_its_address() -> None:
+    admission: Admission[str] = Admission(Limits(max_handshakes=8))
+    admission.arrive("honest", HERE, 0.0)
+    admission.step("honest", 0.1, "client-1")
+    for number in range(7):
+        admission.arrive(f"copy {number}", HERE, 0.2)
+        admission.step(f"copy {number}", 0.3, "client-2")
+    assert [admission.make_way(9.0) for _ in range(6)] == [f"copy {n}" for n in range(6)]
+    assert admission.make_way(9.0) == "honest"  # of one each, it has been silent longest
+
+
+def test_there_is_little_patience_only_when_three_quarters_are_taken() -> None:
+    limits = Limits(max_handshakes=100)
+    relaxed, pressed = filled(74, most=100), filled(75, most=100)
+    assert relaxed.patience_s() == limits.handshake_s == 15
+    assert relaxed.patience_s(pressed=True) == pressed.patience_s() == PRESSED_S == 1
+    assert relaxed.expire(14.9) == []
+    assert relaxed.expire(15.0) == list(range(74))
+    # As soon as there is room again, there is patience again.
+    assert pressed.expire(0.99) == []
+    assert pressed.expire(1.0) == [0]
+    assert Admission(Limits(handshake_s=0.2)).patience_s(pressed=True) == 0.2
+
+
+def test_each_step_has_its_own_time() -> None:
+    admission = filled(1, most=10)
+    admission.step(0, 14.0)
+    admission.step(0, 28.0, "client-1")
+    assert admission.expire(42.9) == []
+    assert admission.expire(43.0) == [0]
+    admission.step(0, 43.0)  # it has left already
+    assert len(admission) == 0
+
+
+class AnyCourse(RuleBasedStateMachine):
+    """Whatever happens in whatever order, against a plain list of (key, party, time)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.limits = Limits(max_handshakes=8)
+        self.admission: Admission[int] = Admission(self.limits)
+        self.plain: list[tuple[int, str, float]] = []
+        self.now = 0.0
+        self.keys = 0
+
+    def take(self, key: int) -> tuple[int, str, float]:
+        (found,) = [one for one in self.plain if one[0] == key]
+        self.plain.remove(found)
+        return found
+
+    @rule(seconds=st.sampled_from([0.0, 0.1, 0.5, 3.0, 20.0]))
+    def pass_time(self, seconds: float) -> None:
+        self.now += seconds
+
+    @rule(address=st.sampled_from([HERE, THERE]))
+    def arrive(self, address: str) -> None:
+        while self.admission.full:
+            key = self.admission.make_way(self.now)
+            sizes = Counter(party for _, party, _ in self.plain)
+            most, silent_s = max((sizes[one[1]], self.now - one[2]) for one in self.plain)
+            if key is None:
+                assert silent_s < GRACE_S
+                return
+            _, party, at = self.take(key)
+            assert (sizes[party], self.now - at) == (most, silent_s)
+            assert silent_s >= GRACE_S
+        self.keys += 1
+        self.admission.arrive(self.keys, address, self.now)
+        self.plain.append((self.keys, address, self.now))
+
+    @rule(data=st.data(), identity=st.sampled_from([None, "client-1", "client-2"]))
+    def step(self, data: st.DataObject, identity: str | None) -> None:
+        key = data.draw(st.integers(0, self.keys))
+        self.admission.step(key, self.now, identity)
+        if any(one[0] == key for one in self.plain):
+            _, party, _ = self.take(key)
+            self.plain.append((key, f"identity {identity}" if identity else party, self.now))
+
+    @rule(data=st.data())
+    def leave(self, data: st.DataObject) -> None:
+        key = data.draw(st.integers(0, self.keys))
+        self.admission.leave(key)
+        self.plain = [one for one in self.plain if one[0] != key]
+
+    @rule(pressed=st.booleans())
+    def expire(self, pressed: bool) -> None:
+        for key in self.admission.expire(self.now, pressed=pressed):
+            busy = pressed or len(self.plain) >= 6
+            _, _, at = self.plain[0]
+            assert key == self.take(key)[0]
+            assert self.now - at >= (PRESSED_S if busy else self.limits.handshake_s)
+
+    @invariant()
+    def nothing_is_kept_of_who_has_left(self) -> None:
+        assert list(self.admission._all) == [key for key, _, _ in self.plain]
+        kept = {party: list(keys) for party, keys in self.admission._parties.items()}
+        wanted: dict[str, list[int]] = {}
+        for key, party, _ in self.plain:
+            wanted.setdefault(party, []).append(key)
+        assert kept == wanted
+        assert len(self.admission) <= self.limits.max_handshakes
+
+
+TestAnyCourse = AnyCourse.TestCase
+TestAnyCourse.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+
+
+@given(
+    strangers=st.integers(1, 600),
+    slots=st.integers(4, 128),
+    share=st.floats(0.01, 1.0),
+    byte=st.booleans(),
+    elsewhere=st.booleans(),
+)
+@settings(max_examples=40, deadline=None)
+def test_an_honest_client_is_in_at_once_beside_strangers_who_come_back_at_once(
+    strangers: int, slots: int, share: float, byte: bool, elsewhere: bool
+) -> None:
+    """Simulated: strangers queue again whenever they are sent away; accepting takes no time."""
+    admission: Admission[int] = Admission(Limits(max_handshakes=slots))
+    # Beside them at one address it must take its steps in less than a grace.
+    round_trip_s = share * (0.9 * PRESSED_S if elsewhere else 0.8 * GRACE_S)
+    queue = [*range(1, strangers + 1), 0]  # the honest client is 0 and comes last
+    now, steps, due = 0.0, 0, math.inf
+    while steps < 3:
+        while queue:
+            if admission.full:
+                silent = admission.make_way(now)
+                if silent is None:
+                    break
+                assert silent != 0
+                queue.append(silent)
+            key = queue.pop(0)
+            admission.arrive(key, THERE if elsewhere and key == 0 else HERE, now)
+            if key == 0:
+                due = now + round_trip_s
+            elif byte:
+                admission.step(key, now)
+        now += 0.01
+        if now >= due:
+            admission.step(0, now)
+            steps, due = steps + 1, now + round_trip_s
+        late = admission.expire(now)
+        assert 0 not in late
+        queue += late
+        assert now < 60
+    turns = strangers / slots + 1
+    assert now <= turns * (GRACE_S + 0.02) + 3 * (round_trip_s + 0.01) + 0.1

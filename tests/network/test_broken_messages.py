@@ -1,0 +1,281 @@
+"""A large message that breaks off goes on where it stopped, over real sockets."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from layers.network import (
+    Backoff,
+    Connected,
+    Connector,
+    Disconnected,
+    Joined,
+    Left,
+    Limits,
+    Listener,
+    Received,
+    wire_size,
+)
+from layers.network.connection import MOST_BYTES
+from layers.network.events import Arrived, SessionEvent
+from layers.network.handshake import ClientSession
+from layers.network.inbox import FEATURE, LEAST_FILLED_BYTES
+from tests.network.conftest import Certificates
+from tests.network.cutting_proxy import CuttingProxy
+from tests.network.wire_messages import CODEC, QUICK, Note, Task, await_event, drained
+
+SLOW = Backoff(first_s=60, longest_s=60)
+WEIGHTS = np.random.default_rng(1).standard_normal(1_500_000).astype(np.float32)
+WHOLE = wire_size(CODEC.encode(Task(1, WEIGHTS)).size)
+REST = 4096  # at most, of a connection's bytes besides the message: handshake, PARTIAL, headers
+
+
+class Ends:
+    """A listener and a connector with a proxy between them; `send` goes the way that is tested."""
+
+    def __init__(self, way: str, proxy: CuttingProxy, connector: Connector) -> None:
+        self.way, self.proxy = way, proxy
+        self.listener, self.connector = proxy.listener, connector
+        self.receiver = self.listener if way == "up" else connector
+
+    def opened(self) -> None:
+        """Wait until both ends are there; the client speaks first, as one of `fedmx` does."""
+        await_event(self.listener, Joined)
+        await_event(self.connector, Connected)
+        if self.way == "down":
+            self.connector.send(Note("ready"))
+            await_event(self.listener, Received)
+
+    def cut(self) -> None:
+        await_event(self.connector, Disconnected)
+        if not self.proxy.silent:
+            await_event(self.listener, Left)
+
+    def send(self, message: object) -> None:
+        if self.way == "up":
+            self.connector.send(message)
+        else:
+            self.listener.send("client-1", message)
+
+    def break_off(self) -> None:
+        """Send a message that is cut, and connect again."""
+        self.opened()
+        self.send(Task(1, WEIGHTS))
+        self.cut()
+        self.opened()
+
+    def passed(self, connection: int) -> int:
+        return int(getattr(self.proxy.connections[connection], self.way))
+
+
+def run(
+    way: str,
+    cuts: list[int],
+    test: Callable[[Ends], None],
+    *,
+    token: bytes | None = b"secret",
+    silent: bool = False,
+    limits: Limits | None = None,
+) -> None:
+    with Listener("127.0.0.1:0", CODEC, token=token, limits=limits) as listener:
+        places = [(way, cut) for cut in cuts]
+        with (
+            CuttingProxy(listener, places, silent) as proxy,
+            Connector(
+                proxy.address, "client-1", CODEC, token=token, backoff=QUICK, limits=limits
+            ) as connector,
+        ):
+            test(Ends(way, proxy, connector))
+
+
+@pytest.mark.parametrize("way", ["up", "down"])
+@pytest.mark.parametrize(
+    "cut", [LEAST_FILLED_BYTES + REST, 1_000_000, 2_500_001, WHOLE - 300_000, WHOLE]
+)
+def test_only_the_rest_of_it_is_sent_again(way: str, cut: int) -> None:
+    def test(ends: Ends) -> None:
+        ends.break_off()
+        ends.send(Task(1, WEIGHTS))
+        arrived = await_event(ends.receiver, Received)
+        assert np.array_equal(arrived.message.weights, WEIGHTS)
+        assert arrived.wire_bytes == WHOLE
+        assert ends.passed(0) == cut
+        ends.send(Note("and nothing twice"))
+        assert await_event(ends.receiver, Received).message == Note("and nothing twice")
+        assert ends.passed(1) <= WHOLE - cut + REST
+
+    run(way, [cut], test)
+
+
+@pytest.mark.parametrize("way", ["up", "down"])
+def test_it_goes_on_after_each_of_several_cuts(way: str) -> None:
+    cuts = [1_000_000, 900_000, REST // 2, 2_000_000]
+
+    def test(ends: Ends) -> None:
+        for _ in range(len(cuts)):
+            ends.opened()
+            ends.send(Task(1, WEIGHTS))
+            ends.cut()
+        ends.opened()
+        ends.send(Task(1, WEIGHTS))
+        assert np.array_equal(await_event(ends.receiver, Received).message.weights, WEIGHTS)
+        ends.send(Note("the end"))
+        await_event(ends.receiver, Received)
+        sent = sum(ends.passed(connection) for connection in range(len(cuts) + 1))
+        assert sent <= WHOLE + REST * (len(cuts) + 1)
+
+    run(way, cuts, test)
+
+
+def test_it_goes_on_if_the_server_has_not_seen_the_cut() -> None:
+    """The newer connection takes over from the older, with what came on it."""
+
+    def test(ends: Ends) -> None:
+        ends.opened()
+        ends.send(Task(1, WEIGHTS))
+        await_event(ends.connector, Disconnected)
+        ends.opened()
+        ends.send(Task(1, WEIGHTS))
+        assert np.array_equal(await_event(ends.listener, Received).message.weights, WEIGHTS)
+        ends.send(Note("the end"))
+        await_event(ends.listener, Received)
+        assert ends.passed(1) <= WHOLE - 3_000_000 + REST
+
+    run("up", [3_000_000], test, silent=True)
+
+
+def raw_session(listener: Listener) -> tuple[socket.socket, ClientSession]:
+    """A bare socket, and the session of a client that is about to say who it is."""
+    session = ClientSession("client-1", CODEC, 0.0, token=b"secret", features=frozenset({FEATURE}))
+    host, port = listener.address.rsplit(":", 1)
+    raw = socket.create_connection((host, int(port)), timeout=20)
+    session.receive_data(raw.recv(1 << 16), 0.0)
+    return raw, session
+
+
+def test_what_came_on_the_older_connection_counts_even_if_it_was_not_read_yet() -> None:
+    """A busy server sees the newer connection before it has read all of the older one."""
+    with contextlib.ExitStack() as stack:
+        listener = stack.enter_context(Listener("127.0.0.1:0", CODEC, token=b"secret"))
+        older, session = raw_session(listener)
+        stack.callback(older.close)
+        older.sendall(drained(session))
+        session.receive_data(older.recv(1 << 16), 0.0)
+        await_event(listener, Joined)
+        newer, next_session = raw_session(listener)
+        stack.callback(newer.close)
+        busy, over = threading.Event(), threading.Event()
+        stack.callback(over.set)
+        listener._soon(lambda: (busy.set(), over.wait(20)))
+        assert busy.wait(20)
+        session.send_message(CODEC.encode(Task(1, WEIGHTS)))
+        older.setblocking(False)
+        sent = older.send(drained(session)[:1_500_000])
+        assert sent > 2 * MOST_BYTES  # more than is read of it at a time
+        newer.sendall(drained(next_session))
+        over.set()
+        await_event(listener, Joined)
+        listener.send("client-1", Note("go on"))
+        events: list[SessionEvent] = []
+        while not any(isinstance(event, Arrived) for event in events):
+            events = next_session.receive_data(newer.recv(1 << 16), 0.0)
+        next_session.send_message(CODEC.encode(Task(1, WEIGHTS)))
+        rest = drained(next_session)
+        assert len(rest) <= WHOLE - sent + REST
+        newer.sendall(rest)
+        assert np.array_equal(await_event(listener, Received).message.weights, WEIGHTS)
+
+
+@pytest.mark.parametrize("way", ["up", "down"])
+def test_another_message_of_the_same_size_begins_anew(way: str) -> None:
+    other = WEIGHTS.copy()
+    other[1000] += 1
+
+    def test(ends: Ends) -> None:
+        ends.break_off()
+        ends.send(Task(1, other))
+        assert np.array_equal(await_event(ends.receiver, Received).message.weights, other)
+        ends.send(Task(1, WEIGHTS))
+        assert np.array_equal(await_event(ends.receiver, Received).message.weights, WEIGHTS)
+
+    run(way, [3_000_000], test)
+
+
+def test_a_server_that_does_not_wait_for_its_client_begins_anew() -> None:
+    """What the client has comes too late then, and is not heeded for later messages either."""
+
+    def test(ends: Ends) -> None:
+        ends.opened()
+        ends.send(Task(1, WEIGHTS))
+        ends.cut()
+        await_event(ends.listener, Joined)
+        for _ in range(2):
+            ends.send(Task(1, WEIGHTS))
+            assert np.array_equal(await_event(ends.connector, Received).message.weights, WEIGHTS)
+
+    run("down", [3_000_000], test)
+
+
+def test_a_small_message_in_between_changes_nothing() -> None:
+    def test(ends: Ends) -> None:
+        ends.break_off()
+        ends.send(Note("I am back"))
+        ends.send(Task(1, WEIGHTS))
+        assert await_event(ends.receiver, Received).message == Note("I am back")
+        assert np.array_equal(await_event(ends.receiver, Received).message.weights, WEIGHTS)
+        ends.send(Note("the end"))
+        await_event(ends.receiver, Received)
+        assert ends.passed(1) <= WHOLE - 3_000_000 + REST
+
+    run("up", [3_000_000], test)
+
+
+def test_it_goes_on_over_tls(certificates: Certificates) -> None:
+    with Listener("127.0.0.1:0", CODEC, tls=certificates.server) as listener:
+        tls = certificates.client("client-1")
+        with (
+            CuttingProxy(listener, [("up", 3_000_000)]) as proxy,
+            Connector(proxy.address, "client-1", CODEC, tls=tls, backoff=QUICK) as connector,
+        ):
+            ends = Ends("up", proxy, connector)
+            ends.break_off()
+            ends.send(Task(1, WEIGHTS))
+            assert np.array_equal(await_event(listener, Received).message.weights, WEIGHTS)
+            ends.send(Note("the end"))
+            await_event(listener, Received)
+            # TLS adds some bytes to each record, and drops the record that was cut.
+            assert ends.passed(1) <= (WHOLE - 3_000_000) * 1.01 + 16 * 1024 + REST
+
+
+def test_what_waits_too_long_is_dropped_and_all_is_sent_again() -> None:
+    def test(ends: Ends) -> None:
+        ends.break_off()
+        ends.send(Task(1, WEIGHTS))
+        assert np.array_equal(await_event(ends.receiver, Received).message.weights, WEIGHTS)
+        assert ends.passed(1) >= WHOLE
+
+    run("up", [3_000_000], test, limits=Limits(keep_s=1e-9))
+
+
+def test_what_is_not_continued_gives_its_memory_back() -> None:
+    with Listener("127.0.0.1:0", CODEC, limits=Limits(keep_s=0.2)) as listener:
+        with (
+            CuttingProxy(listener, [("up", 3_000_000)]) as proxy,
+            Connector(
+                proxy.address, "client-1", CODEC, backoff=Backoff(first_s=60, longest_s=60)
+            ) as connector,
+        ):
+            await_event(connector, Connected)
+            connector.send(Task(1, WEIGHTS))
+            await_event(listener, Left)
+        ends = time.monotonic() + 20
+        while listener._partials.kept_bytes and time.monotonic() < ends:
+            time.sleep(0.01)
+        assert listener._partials.kept_bytes == 0

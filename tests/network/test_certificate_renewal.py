@@ -1,0 +1,382 @@
+"""Certificates that change while they are in use, and clients whose certificate is revoked."""
+
+from __future__ import annotations
+
+import datetime
+import shutil
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
+
+from layers.network import (
+    CertificateError,
+    CertificatesRefused,
+    CertificatesRenewed,
+    ClientTLS,
+    Connected,
+    ConnectionRejected,
+    Connector,
+    Disconnected,
+    GaveUp,
+    Joined,
+    Left,
+    Limits,
+    Listener,
+    Received,
+    ServerTLS,
+    make_ca,
+    make_client_certificate,
+    make_crl,
+    make_server_certificate,
+    revoke,
+)
+from layers.network.errors import NotConnected
+from layers.network.event_queue import EVERYBODY, EventQueue
+from layers.network.tls import Renewed, serial_number
+from tests.network.conftest import Authority, Certificates
+from tests.network.wire_messages import CODEC, QUICK, Note, await_event
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path / "pki")
+
+
+def serial(path: Path) -> int:
+    return x509.load_pem_x509_certificate(path.read_bytes()).serial_number
+
+
+def shown_by(connector: Connector) -> int | None:
+    """The serial number of the certificate that the server has shown."""
+    return serial_number(connector._open.certificate)  # type: ignore[union-attr]
+
+
+def another_certificate(authority: Authority, folder: Path) -> Path:
+    """A folder with another certificate of the same authority for the server."""
+    folder.mkdir()
+    for name in ("ca.pem", "ca.key"):
+        shutil.copy(authority.folder / name, folder / name)
+    make_server_certificate(folder)
+    return folder
+
+
+def test_new_connections_see_a_new_certificate_and_old_sessions_go_on(
+    authority: Authority, tmp_path: Path
+) -> None:
+    fresh = another_certificate(authority, tmp_path / "fresh")
+    with Listener("127.0.0.1:0", CODEC, tls=authority.server) as listener:
+        first = Connector(listener.address, "client-1", CODEC, tls=authority.client("client-1"))
+        with first:
+            await_event(first, Connected)
+            before = serial(authority.folder / "server.pem")
+            assert shown_by(first) == before
+            authority.put("server", fresh)
+            assert await_event(listener, CertificatesRenewed).what == "certificate"
+            second = Connector(
+                listener.address, "client-2", CODEC, tls=authority.client("client-2")
+            )
+            with second:
+                await_event(second, Connected)
+                assert shown_by(second) == serial(fresh / "server.pem") != before
+                first.send(Note("still here"))
+                assert await_event(listener, Received).message == Note("still here")
+
+
+@pytest.mark.parametrize("kind", ["garbage", "missing", "another CA's", "another key"])
+def test_a_bad_new_certificate_is_refused_once_and_the_old_one_stays(
+    kind: str, authority: Authority, strangers: Certificates
+) -> None:
+    path = authority.folder / "server.pem"
+    before = serial(path)
+    with Listener("127.0.0.1:0", CODEC, tls=authority.server) as listener:
+        if kind == "garbage":
+            path.write_text("no certificate")
+        elif kind == "missing":
+            path.unlink()
+        elif kind == "another CA's":
+            authority.put("server", strangers.folder)
+        else:
+            make_server_certificate(authority.folder, file_name="other")
+            shutil.copy(authority.folder / "other.key", authority.folder / "server.key")
+        reason = await_event(listener, CertificatesRefused).reason
+        assert str(authority.folder / "server.") in reason
+        assert "\n" not in reason
+        listener.renew_certificates()  # nothing has changed since, so nothing more is said
+        with Connector(
+            listener.address, "client-1", CODEC, tls=authority.client("client-1")
+        ) as connector:
+            await_event(connector, Connected)
+            assert shown_by(connector) == before
+            event = listener.next_event(20.0)
+            assert isinstance(event, Joined), event
+
+
+def test_files_that_are_replaced_one_after_the_other_are_not_reported() -> None:
+    content = {"good": True}
+
+    def make() -> int:
+        if not content["good"]:
+            raise CertificateError("they do not fit")
+        return content["version"]
+
+    content |= {"version": 1}
+    stamps = {"now": 1}
+    value = Renewed[int]((), make)
+    value._used = 1  # type: ignore[assignment]
+    value._stamps = lambda: stamps["now"]  # type: ignore[method-assign,assignment,return-value]
+    assert not value.check()
+    stamps["now"], content["good"] = 2, False  # the certificate is new, the key is not yet
+    assert not value.check()
+    stamps["now"], content["good"], content["version"] = 3, True, 2
+    assert value.check()
+    assert value.value == 2
+    stamps["now"], content["good"] = 4, False
+    assert not value.check()
+    with pytest.raises(CertificateError, match="do not fit"):
+        value.check()
+    assert not value.check()  # it was said
+    assert value.value == 2
+
+
+def test_a_client_comes_back_with_its_new_certificate(authority: Authority, tmp_path: Path) -> None:
+    tls = authority.client("client-1")
+    folder = tmp_path / "fresh"
+    folder.mkdir()
+    for name in ("ca.pem", "ca.key"):
+        shutil.copy(authority.folder / name, folder / name)
+    make_client_certificate(folder, "client-1")
+    with (
+        Listener("127.0.0.1:0", CODEC, tls=authority.server) as listener,
+        Connector(listener.address, "client-1", CODEC, tls=tls, backoff=QUICK) as connector,
+    ):
+        await_event(listener, Joined)
+        authority.put("client-1", folder)
+        listener.disconnect("client-1", "come back", final=False)
+        await_event(connector, Disconnected)
+        assert await_event(connector, CertificatesRenewed).what == "certificate"
+        await_event(listener, Joined)
+        (connection,) = [one for one in listener._connections if not one.session.ended]
+        assert serial_number(connection.certificate) == serial(folder / "client-1.pem")
+
+
+def test_a_client_keeps_its_certificate_when_the_new_one_is_bad(authority: Authority) -> None:
+    tls = authority.client("client-1")
+    with (
+        Listener("127.0.0.1:0", CODEC, tls=authority.server) as listener,
+        Connector(listener.address, "client-1", CODEC, tls=tls, backoff=QUICK) as connector,
+    ):
+        await_event(listener, Joined)
+        (authority.folder / "client-1.pem").write_text("")
+        listener.disconnect("client-1", "come back", final=False)
+        assert "client-1.pem" in await_event(connector, CertificatesRefused).reason
+        await_event(listener, Joined)
+
+
+def test_two_authorities_in_one_file_are_both_trusted_while_one_follows_the_other(
+    authority: Authority, strangers: Certificates
+) -> None:
+    both = authority.folder / "both.pem"
+    authorities = [one.folder / "ca.pem" for one in (strangers, authority)]
+    both.write_bytes(b"".join(path.read_bytes() for path in authorities))
+    own = authority.server
+    tls = ServerTLS(own.certificate, own.key, both, crl=own.crl)
+    with Listener("127.0.0.1:0", CODEC, tls=tls) as listener:
+        for one, name in ((authority, "client-1"), (strangers, "client-2")):
+            client = one.client(name)
+            trusting = ClientTLS(client.certificate, client.key, both)
+            with Connector(listener.address, name, CODEC, tls=trusting):
+                assert await_event(listener, Joined).peer == name
+
+
+def test_a_revoked_client_is_out_and_stays_out_and_the_others_go_on(authority: Authority) -> None:
+    good, bad = (authority.client(f"client-{number}") for number in (1, 2))
+    with Listener("127.0.0.1:0", CODEC, tls=authority.server) as listener:
+        other = Connector(listener.address, "client-1", CODEC, tls=good)
+        thief = Connector(listener.address, "client-2", CODEC, tls=bad, backoff=QUICK)
+        with other, thief:
+            assert {await_event(listener, Joined).peer for _ in "12"} == {"client-1", "client-2"}
+            began = time.monotonic()
+            assert bad.certificate is not None
+            revoke(authority.folder, [bad.certificate])
+            rejected = await_event(listener, ConnectionRejected)
+            seen_s = time.monotonic() - began
+            print(f"out after {seen_s:.3f} s")
+            assert (rejected.peer, rejected.final) == ("client-2", True)
+            assert "revoked" in rejected.reason
+            assert await_event(listener, Left) == Left("client-2", rejected.reason)
+            gave_up = await_event(thief, GaveUp)
+            assert (gave_up.final, "revoked" in gave_up.reason) == (True, True)
+            with pytest.raises(NotConnected):
+                listener.send("client-2", Note("a task"))
+            other.send(Note("still here"))
+            assert await_event(listener, Received).message == Note("still here")
+        with Connector(listener.address, "client-2", CODEC, tls=bad) as again:
+            assert "revoked" in await_event(again, GaveUp).reason
+            rejected = await_event(listener, ConnectionRejected)
+            assert (rejected.peer, "revoked" in rejected.reason) == ("client-2", True)
+
+
+def test_what_a_revoked_client_has_sent_and_nobody_has_taken_is_dropped(
+    authority: Authority,
+) -> None:
+    tls = authority.client("client-2")
+    with (
+        Listener("127.0.0.1:0", CODEC, tls=authority.server) as listener,
+        Connector(listener.address, "client-2", CODEC, tls=tls) as thief,
+    ):
+        await_event(thief, Connected)
+        thief.send(Note("an update"))
+        waiting = threading.Event()
+        for _ in range(400):  # until the note waits in the listener's queue
+            if len(listener._events) == 2:  # the client has joined, and the note
+                break
+            waiting.wait(0.05)
+        assert tls.certificate is not None
+        revoke(authority.folder, [tls.certificate])
+        await_event(thief, GaveUp)
+        seen = list(iter(lambda: listener.next_event(0.0), None))
+        assert [type(event) for event in seen if isinstance(event, Received)] == []
+        assert Joined in {type(event) for event in seen}
+        assert ConnectionRejected in {type(event) for event in seen}
+
+
+def test_dropping_messages_makes_room_for_those_of_others() -> None:
+    resumed: list[str] = []
+    released: list[int] = []
+    queue = EventQueue(Limits(max_queued_bytes=3000), resumed.append, released.append)
+    queue.put(Received("client-2", None, 3000), "client-2", reserved=3000)
+    queue.put(Left("client-2", "gone"), "client-2")
+    queue.put(Received("client-1", None, 10), "client-1")
+    assert queue.full("client-1")
+    queue.drop("client-2")
+    assert EVERYBODY in resumed
+    assert released == [3000]
+    assert not queue.full("client-3")
+    seen = [queue.get(0.0) for _ in range(3)]
+    assert [getattr(event, "peer", None) for event in seen] == ["client-2", "client-1", None]
+    assert isinstance(seen[0], Left)
+
+
+def test_a_list_of_another_authority_does_not_replace_the_one_in_use(
+    authority: Authority, strangers: Certificates
+) -> None:
+    tls = authority.client("client-2")
+    assert tls.certificate is not None
+    revoke(authority.folder, [tls.certificate])
+    with Listener("127.0.0.1:0", CODEC, tls=authority.server) as listener:
+        (strangers.folder / "crl.pem").unlink(missing_ok=True)
+        shutil.copy(make_crl(strangers.folder), authority.folder / "crl.pem")
+        assert "not signed by the CA" in await_event(listener, CertificatesRefused).reason
+        with Connector(listener.address, "client-2", CODEC, tls=tls) as thief:
+            assert "revoked" in await_event(thief, GaveUp).reason
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_the_lists_of_two_authorities_in_one_file_both_count(
+    authority: Authority, tmp_path: Path, order: int
+) -> None:
+    other = Authority(tmp_path / "other")
+    theirs = (authority, "client-1"), (other, "client-2")
+    clients = {one: one.client(name) for one, name in theirs}
+    for one, name in theirs:
+        revoke(one.folder, [one.folder / f"{name}.pem"])
+
+    def joined(name: str) -> Path:
+        path = tmp_path / name
+        path.write_bytes(b"".join((one.folder / name).read_bytes() for one, _ in theirs[::order]))
+        return path
+
+    own, both = authority.server, joined("ca.pem")
+    tls = ServerTLS(own.certificate, own.key, both, crl=joined("crl.pem"))
+    with Listener("127.0.0.1:0", CODEC, tls=tls) as listener:
+        for one, name in theirs:
+            mine = ClientTLS(clients[one].certificate, clients[one].key, both)
+            with Connector(listener.address, name, CODEC, tls=mine) as thief:
+                assert "revoked" in await_event(thief, GaveUp).reason
+    with pytest.raises(CertificateError, match=r"crl\.pem, list \d of 2, was not signed by the CA"):
+        ServerTLS(own.certificate, own.key, own.ca, crl=tmp_path / "crl.pem").revoked()
+    whole, wrong = (tmp_path / "crl.pem").read_bytes(), tmp_path / "wrong.pem"
+    for content in (whole[:-60], whole + both.read_bytes(), both.read_bytes() + whole, b""):
+        wrong.write_bytes(content)
+        with pytest.raises(CertificateError, match="is not a revocation list"):
+            ServerTLS(own.certificate, own.key, both, crl=wrong).revoked()
+
+
+def test_a_list_without_a_number_can_be_added_to(authority: Authority) -> None:
+    key = load_pem_private_key((authority.folder / "ca.key").read_bytes(), None)
+    issuer = x509.load_pem_x509_certificate((authority.folder / "ca.pem").read_bytes()).subject
+    now = datetime.datetime.now(datetime.timezone.utc)
+    builder = x509.CertificateRevocationListBuilder().issuer_name(issuer)
+    builder = builder.last_update(now).next_update(now + datetime.timedelta(days=1))
+    made = builder.sign(key, hashes.SHA256())  # type: ignore[arg-type]
+    (authority.folder / "crl.pem").write_bytes(made.public_bytes(Encoding.PEM))
+    certificate = authority.client("client-1").certificate
+    assert certificate is not None
+    revoke(authority.folder, [certificate])
+    assert authority.server.revoked() == {serial(certificate)}
+
+
+def test_a_new_certificate_of_a_revoked_client_is_welcome(authority: Authority) -> None:
+    old = authority.client("client-2")
+    assert old.certificate is not None
+    revoke(authority.folder, [old.certificate])
+    for kind in ("pem", "key"):
+        (authority.folder / f"client-2.{kind}").rename(authority.folder / f"old.{kind}")
+    with (
+        Listener("127.0.0.1:0", CODEC, tls=authority.server) as listener,
+        Connector(listener.address, "client-2", CODEC, tls=authority.client("client-2")),
+    ):
+        assert await_event(listener, Joined).peer == "client-2"
+
+
+def test_revocations_add_up_and_nothing_that_is_wrong_changes_the_list(
+    authority: Authority, strangers: Certificates
+) -> None:
+    paths = []
+    for number in (1, 2, 3):
+        certificate = authority.client(f"client-{number}").certificate
+        assert certificate is not None
+        paths.append(certificate)
+    revoke(authority.folder, paths[:1])
+    revoke(authority.folder, paths)
+    assert authority.server.revoked() == {serial(path) for path in paths}
+    crl = x509.load_pem_x509_crl((authority.folder / "crl.pem").read_bytes())
+    assert crl.extensions.get_extension_for_class(x509.CRLNumber).value.crl_number == 3
+    before = (authority.folder / "crl.pem").read_bytes()
+    foreign = strangers.client("client-1").certificate
+    for wrong in (foreign, authority.folder / "server.pem", authority.folder / "none.pem"):
+        assert wrong is not None
+        with pytest.raises(CertificateError, match=r"\.pem"):
+            revoke(authority.folder, [paths[0], wrong])
+    assert (authority.folder / "crl.pem").read_bytes() == before
+    with pytest.raises(CertificateError, match="exists already"):
+        make_crl(authority.folder)
+
+
+def test_two_who_revoke_at_once_lose_nothing(authority: Authority) -> None:
+    paths = []
+    for number in range(6):
+        certificate = authority.client(f"client-{number}").certificate
+        assert certificate is not None
+        paths.append(certificate)
+    threads = [threading.Thread(target=revoke, args=(authority.folder, [one])) for one in paths]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert authority.server.revoked() == {serial(path) for path in paths}
+
+
+def test_a_server_without_its_list_does_not_start(authority: Authority, tmp_path: Path) -> None:
+    (authority.folder / "crl.pem").unlink()
+    with pytest.raises(CertificateError, match=r"crl\.pem cannot be read"):
+        Listener("127.0.0.1:0", CODEC, tls=authority.server).start()
+    make_ca(tmp_path / "others")
+    shutil.copy(make_crl(tmp_path / "others"), authority.folder / "crl.pem")
+    with pytest.raises(CertificateError, match="not signed by the CA"):
+        Listener("127.0.0.1:0", CODEC, tls=authority.server).start()

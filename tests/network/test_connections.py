@@ -1,0 +1,355 @@
+"""Real sockets and real TLS on loopback: joining, being refused, coming back, being counted."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+
+import numpy as np
+import pytest
+
+from layers.network import (
+    AuthenticationFailed,
+    Backoff,
+    Connected,
+    ConnectionRejected,
+    Connector,
+    Disconnected,
+    GaveUp,
+    Joined,
+    Left,
+    LimitExceeded,
+    Limits,
+    Listener,
+    NetworkError,
+    NotConnected,
+    Received,
+    Retrying,
+    Sent,
+    wire_size,
+)
+from layers.network.control import CONTROL, Goodbye, Hello
+from layers.network.frames import SIZE, FrameReader, Kind, frame
+from tests.network.conftest import Certificates
+from tests.network.socket_bytes import count_sockets, socket_bytes
+from tests.network.wire_messages import (
+    CODEC,
+    QUICK,
+    Note,
+    Task,
+    Update,
+    await_event,
+    raw_connection,
+    read_to_end,
+)
+
+
+def last_words(data: bytes) -> str:
+    """The text of the refusal or goodbye that a connection ended with."""
+    *_, last = FrameReader().feed(data)
+    words = CONTROL.decode(last.payload)  # type: ignore[union-attr]
+    return str(getattr(words, "text", None) or words.reason)
+
+
+def raw_session(listener: Listener, identity: str = "raw") -> socket.socket:
+    """A bare socket with an open session."""
+    raw = raw_connection(listener)
+    hello = Hello(1, identity, [], bytes(32), 1 << 30, 8, b"")
+    raw.sendall(frame(Kind.HELLO, 0, bytes(CONTROL.encode(hello))))
+    assert raw.recv(1 << 16)
+    await_event(listener, Joined)
+    return raw
+
+
+@pytest.mark.parametrize("secure", [False, True], ids=["plain", "tls"])
+def test_messages_cross_and_every_byte_is_counted(
+    certificates: Certificates, secure: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count_sockets(monkeypatch)
+    server_tls = certificates.server if secure else None
+    client_tls = certificates.client("client-1") if secure else None
+    weights = np.random.default_rng(1).standard_normal(700_000).astype(np.float32)
+    with Listener("127.0.0.1:0", CODEC, tls=server_tls) as listener:
+        connector = Connector(listener.address, "client-1", CODEC, tls=client_tls)
+        connector.start()
+        joined = await_event(listener, Joined)
+        assert (joined.peer, joined.authenticated) == ("client-1", secure)
+        sent_bytes = listener.send("client-1", Task(1, weights))
+        task = await_event(connector, Received)
+        assert np.array_equal(task.message.weights, weights)
+        assert sent_bytes == task.wire_bytes == wire_size(CODEC.encode(task.message).size)
+        assert await_event(listener, Sent) == Sent("client-1", "Task", sent_bytes)
+        back_bytes = connector.send(Update("client-1", True, deltas=[weights[:5]]))
+        update = await_event(listener, Received)
+        assert (update.peer, update.wire_bytes) == ("client-1", back_bytes)
+        connector.close()
+        assert await_event(listener, Left).reason == "the client closes"
+        down, up = listener.traffic("client-1"), connector.traffic()
+        assert down.message_bytes_sent == up.message_bytes_received == sent_bytes
+        assert up.message_bytes_sent == down.message_bytes_received == back_bytes
+        assert (down.sent_bytes, down.received_bytes) == (up.received_bytes, up.sent_bytes)
+        assert (down.sent_bytes, down.received_bytes) == socket_bytes(listener)
+        assert (up.sent_bytes, up.received_bytes) == socket_bytes(connector)
+        assert listener.traffic() == down
+
+
+def test_a_payload_is_encoded_once_for_many() -> None:
+    payload = CODEC.encode(Note("to all"))
+    with (
+        Listener("127.0.0.1:0", CODEC) as listener,
+        Connector(listener.address, "a", CODEC) as one,
+        Connector(listener.address, "b", CODEC) as other,
+    ):
+        await_event(listener, Joined)
+        await_event(listener, Joined)
+        for peer in sorted(listener.peers):
+            assert listener.send(peer, payload) == wire_size(payload.size)
+        assert await_event(one, Received).message == await_event(other, Received).message
+
+
+def test_garbage_is_refused_and_the_others_stay() -> None:
+    with (
+        Listener("127.0.0.1:0", CODEC) as listener,
+        Connector(listener.address, "good", CODEC) as good,
+    ):
+        await_event(listener, Joined)
+        raw = raw_connection(listener)
+        raw.sendall(b"GET / HTTP/1.1\r\n\r\n")
+        assert "no frame of this protocol" in last_words(read_to_end(raw))
+        refused = await_event(listener, ConnectionRejected)
+        assert "no frame of this protocol" in refused.reason
+        assert refused.address == "{}:{}".format(*raw.getsockname())
+        raw.close()
+        good.send(Note("still here"))
+        assert await_event(listener, Received).message == Note("still here")
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        (frame(Kind.PING), "a PING frame while deciding on the client"),
+        (frame(Kind.MESSAGE, 1, SIZE.pack(4)), "a MESSAGE frame while deciding on the client"),
+        (b"\xff" * 10, "no frame of this protocol"),
+    ],
+    ids=["ping", "message", "garbage"],
+)
+def test_what_comes_in_one_segment_with_a_hello_is_refused_as_at_any_time(
+    more: bytes, words: str
+) -> None:
+    with Listener("127.0.0.1:0", CODEC) as listener:
+        raw = raw_connection(listener)
+        hello = Hello(1, "hasty", [], bytes(32), 1 << 30, 8, b"")
+        raw.sendall(frame(Kind.HELLO, 0, bytes(CONTROL.encode(hello))) + more)
+        assert words in last_words(read_to_end(raw))
+        raw.close()
+        refused = listener.next_event(20)
+        assert isinstance(refused, ConnectionRejected)
+        assert refused.peer == "hasty"
+        assert words in refused.reason
+
+
+def test_half_a_frame_and_then_nothing_is_reported() -> None:
+    with Listener("127.0.0.1:0", CODEC) as listener:
+        raw = raw_session(listener)
+        raw.sendall(frame(Kind.MESSAGE, 1, SIZE.pack(100)) + frame(Kind.DATA, 1, bytes(100))[:50])
+        raw.close()
+        left = await_event(listener, Left)
+        assert left.peer == "raw"
+        assert "in the middle of a frame" in left.reason
+
+
+def test_a_length_beyond_the_limit_is_refused_by_name() -> None:
+    with Listener("127.0.0.1:0", CODEC, limits=Limits(max_message_bytes=1000)) as listener:
+        raw = raw_session(listener)
+        raw.sendall(frame(Kind.MESSAGE, 1, SIZE.pack(2**62)))
+        assert "max_message_bytes is 1000" in last_words(read_to_end(raw))
+        raw.close()
+        refused = await_event(listener, ConnectionRejected)
+        assert (refused.peer, await_event(listener, Left).peer) == ("raw", "raw")
+        assert "max_message_bytes is 1000" in refused.reason
+
+
+def test_a_malformed_message_never_reaches_the_caller() -> None:
+    with Listener("127.0.0.1:0", CODEC) as listener:
+        raw = raw_session(listener)
+        data = struct.pack("<I", 4) + b"\x03\x81\xc0\xc0"
+        raw.sendall(frame(Kind.MESSAGE, 1, SIZE.pack(len(data))) + frame(Kind.DATA, 1, data))
+        assert "must be of type str, not nil" in last_words(read_to_end(raw))
+        raw.close()
+        assert await_event(listener, ConnectionRejected).peer == "raw"
+        assert isinstance(listener.next_event(20), Left)
+
+
+def test_a_handshake_that_never_ends_is_dropped_and_blocks_nobody(
+    certificates: Certificates,
+) -> None:
+    limits = Limits(handshake_s=0.3, max_handshakes=4)
+    for tls, client_tls in ((None, None), (certificates.server, certificates.client("good"))):
+        with Listener("127.0.0.1:0", CODEC, tls=tls, limits=limits) as listener:
+            host, port = listener.address.split(":")
+            slow = [socket.create_connection((host, int(port))) for _ in range(6)]
+            with Connector(listener.address, "good", CODEC, tls=client_tls, backoff=QUICK):
+                refused = 0
+                joined = False
+                while not (joined and refused == 6):
+                    match listener.next_event(20):
+                        case ConnectionRejected(reason=reason):
+                            refused += 1
+                            assert "handshake" in reason
+                        case Joined(peer="good"):
+                            joined = True
+                        case event:
+                            assert event is not None
+            for raw in slow:
+                raw.close()
+
+
+def test_a_client_beyond_the_limit_is_told_so_and_the_others_stay() -> None:
+    limits = Limits(max_connections=1)
+    with (
+        Listener("127.0.0.1:0", CODEC, limits=limits) as listener,
+        Connector(listener.address, "client-1", CODEC, backoff=QUICK) as first,
+    ):
+        await_event(listener, Joined)
+        with Connector(listener.address, "client-2", CODEC, backoff=QUICK) as second:
+            reason = "the server has 1 clients, which is its limit"
+            assert reason in await_event(second, Retrying).reason
+            refused = await_event(listener, ConnectionRejected)
+            assert refused.peer == "client-2"
+            assert reason in refused.reason
+        first.send(Note("still here"))
+        assert await_event(listener, Received).message == Note("still here")
+
+
+def test_an_end_that_has_said_goodbye_is_closed_without_waiting_for_it() -> None:
+    with Listener("127.0.0.1:0", CODEC, limits=Limits(linger_s=3600)) as listener:
+        raw = raw_session(listener)
+        raw.sendall(frame(Kind.GOODBYE, 0, bytes(CONTROL.encode(Goodbye("enough", False)))))
+        assert await_event(listener, Left).reason == "enough"
+        while raw.recv(4096):  # what was sent before; then the end, though this end stays open
+            pass
+        raw.close()
+
+
+def test_a_name_without_proof_is_not_taken_from_who_has_it() -> None:
+    with (
+        Listener("127.0.0.1:0", CODEC) as listener,
+        Connector(listener.address, "client-1", CODEC) as first,
+    ):
+        await_event(listener, Joined)
+        with Connector(listener.address, "client-1", CODEC, backoff=QUICK) as second:
+            assert "is connected already" in await_event(second, Retrying).reason
+            refused = await_event(listener, ConnectionRejected)
+            assert refused.peer == "client-1"
+            first.send(Note("still me"))
+            assert await_event(listener, Received).message == Note("still me")
+
+
+def test_a_name_with_proof_takes_over_from_the_older_connection() -> None:
+    with (
+        Listener("127.0.0.1:0", CODEC, token=b"secret") as listener,
+        Connector(listener.address, "client-1", CODEC, token=b"secret") as first,
+    ):
+        await_event(listener, Joined)
+        with Connector(listener.address, "client-1", CODEC, token=b"secret") as second:
+            assert "superseded" in await_event(listener, Left).reason
+            await_event(listener, Joined)
+            await_event(first, Connected)
+            assert await_event(first, GaveUp).final
+            await_event(second, Connected)
+            listener.send("client-1", Note("hello"))
+            assert await_event(second, Received).message == Note("hello")
+
+
+def test_a_message_for_one_connection_does_not_go_to_the_next_one() -> None:
+    with Listener("127.0.0.1:0", CODEC, token=b"secret") as listener:
+        with Connector(listener.address, "client-1", CODEC, token=b"secret") as first:
+            await_event(first, Connected)
+            older = await_event(listener, Joined)
+        with Connector(listener.address, "client-1", CODEC, token=b"secret") as second:
+            await_event(second, Connected)
+            newer = await_event(listener, Joined)
+            with pytest.raises(NotConnected):
+                listener.send("client-1", Note("late"), older.address)
+            listener.send("client-1", Note("in time"), newer.address)
+            assert await_event(second, Received).message == Note("in time")
+
+
+def test_closing_sends_what_is_queued() -> None:
+    weights = np.ones(3_000_000, np.float32)
+    with Listener("127.0.0.1:0", CODEC) as listener:
+        connector = Connector(listener.address, "client-1", CODEC)
+        connector.start()
+        await_event(listener, Joined)
+        listener.send("client-1", Task(1, weights))
+        listener.send("client-1", Note("last"))
+        listener.close(drain_s=20)
+    received = [await_event(connector, Received).message for _ in range(2)]
+    assert {type(message) for message in received} == {Task, Note}
+    assert await_event(connector, Disconnected).reason == "the server closes"
+    connector.close()
+
+
+def test_a_flood_stops_at_the_limit_and_goes_on_when_there_is_room() -> None:
+    limits = Limits(max_queued_bytes=3_000_000)
+    array = np.ones(250_000, np.float32)
+    with (
+        Listener("127.0.0.1:0", CODEC, limits=limits) as listener,
+        Connector(listener.address, "client-1", CODEC) as connector,
+    ):
+        await_event(listener, Joined)
+        await_event(connector, Connected)
+        for number in range(40):
+            connector.send(Task(number, array))
+        # The sender cannot have sent everything while nobody takes anything.
+        while isinstance(event := connector.next_event(0.5), Sent):
+            pass
+        assert event is None
+        assert len(listener._events) <= 5
+        rounds = [await_event(listener, Received).message.round for _ in range(40)]
+        assert sorted(rounds) == list(range(40))
+
+
+def test_what_cannot_be_sent_is_said_at_once() -> None:
+    with (
+        Listener("127.0.0.1:0", CODEC) as listener,
+        Connector(
+            listener.address, "client-1", CODEC, limits=Limits(max_message_bytes=2000)
+        ) as connector,
+    ):
+        await_event(listener, Joined)
+        await_event(connector, Connected)
+        with pytest.raises(LimitExceeded, match="raise max_message_bytes"):
+            listener.send("client-1", Task(1, np.zeros(1000)))
+        with pytest.raises(NotConnected, match="'client-2' is not connected"):
+            listener.send("client-2", Note("x"))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Listener("127.0.0.1:0", CODEC, token=b""),
+        lambda: Listener("127.0.0.1:0", CODEC, heartbeat_s=0),
+        lambda: Listener("127.0.0.1:0", CODEC, heartbeat_s=0.09),
+        lambda: Listener("127.0.0.1:0", CODEC, heartbeat_s=3601),
+        lambda: Listener("127.0.0.1:0", CODEC, heartbeat_s=float("nan")),
+        lambda: Connector("127.0.0.1:1", "no good", CODEC),
+        lambda: Limits(max_streams=0),
+        lambda: Backoff(first_s=0),
+    ],
+)
+def test_wrong_settings_are_refused(make) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises((NetworkError, AuthenticationFailed)):
+        make()
+
+
+def test_an_endpoint_leaves_no_thread_behind(certificates: Certificates) -> None:
+    before = threading.active_count()
+    with (
+        Listener("127.0.0.1:0", CODEC, tls=certificates.server) as listener,
+        Connector(listener.address, "client-1", CODEC, tls=certificates.client("client-1")),
+    ):
+        await_event(listener, Joined)
+        assert threading.active_count() == before + 2
+    assert threading.active_count() == before

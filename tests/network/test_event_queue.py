@@ -1,0 +1,122 @@
+"""The queue of events: peers take turns, each keeps its order, and each is bounded by itself."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from layers.network import ConnectionRejected, Limits, Received
+from layers.network.event_queue import (
+    EVERYBODY,
+    MAX_REJECTED,
+    NOBODY,
+    PEER_SHARE,
+    EventQueue,
+)
+
+
+def queue(**limits: int) -> tuple[EventQueue, list[str]]:
+    """A queue, and whom it has said there is room for."""
+    resumed: list[str] = []
+    return EventQueue(Limits(**limits), resumed.append), resumed
+
+
+def message(peer: str, number: int, size: int = 10) -> Received:
+    return Received(peer, number, size)
+
+
+def drain(events: EventQueue, last: int | None = None) -> list[tuple[str, int]]:
+    taken = []
+    while (event := events.get(0.0, last)) is not None:
+        assert isinstance(event, Received)
+        taken.append((event.peer, event.message))
+    return taken
+
+
+def test_a_peer_with_a_thousand_events_delays_another_by_one() -> None:
+    events, _ = queue()
+    for number in range(1000):
+        events.put(message("loud", number), "loud")
+    events.put(message("quiet", 0), "quiet")
+    assert [events.get(0.0).peer for _ in range(3)] == ["loud", "quiet", "loud"]  # type: ignore[union-attr]
+
+
+@given(st.lists(st.sampled_from("abc")), st.integers(0, 30))
+def test_each_peer_keeps_its_order_and_nobody_waits_longer_than_for_one_of_each_other(
+    order: list[str], mark: int
+) -> None:
+    events, _ = queue()
+    for number, peer in enumerate(order):
+        events.put(message(peer, number), peer)
+    mark = min(mark, len(order))
+    before = drain(events, mark)
+    assert sorted(number for _, number in before) == list(range(mark))
+    assert events.last() == len(order)
+    taken = before + drain(events)
+    assert len(events) == 0
+    for peer in "abc":
+        mine = [place for place, (who, _) in enumerate(before) if who == peer]
+        assert all(later - one <= 3 for one, later in pairwise(mine))
+        numbers = [number for who, number in taken if who == peer]
+        assert numbers == sorted(numbers)
+    assert len(taken) == len(order)
+
+
+def test_what_comes_after_the_number_that_was_given_is_left_for_later() -> None:
+    events, _ = queue()
+    events.put(message("a", 1), "a")
+    last = events.last()
+    events.put(message("a", 2), "a")
+    events.put(message("b", 3), "b")
+    assert drain(events, last) == [("a", 1)]
+    assert sorted(drain(events)) == [("a", 2), ("b", 3)]
+
+
+def test_a_peer_above_its_number_of_events_is_stopped_alone_and_goes_on_at_half() -> None:
+    events, resumed = queue(max_queued_events=4)
+    for number in range(4):
+        events.put(message("loud", number), "loud")
+    assert not events.full("loud")
+    events.put(message("loud", 4), "loud")
+    events.put(message("quiet", 0), "quiet")
+    assert events.full("loud")
+    assert not events.full("quiet")
+    assert not events.full(NOBODY)
+    while not resumed:
+        assert events.full("loud")
+        assert events.get(0.0) is not None
+    assert resumed == ["loud"]
+    assert len(events) == 2
+    assert not events.full("loud")
+
+
+def test_a_peer_above_its_share_of_the_bytes_is_stopped_alone() -> None:
+    events, resumed = queue(max_queued_bytes=PEER_SHARE * 10_000)
+    events.put(message("loud", 0, 10_000), "loud")
+    assert events.full("loud")
+    assert not events.full("quiet")
+    assert drain(events) == [("loud", 0)]
+    assert resumed == ["loud"]
+
+
+def test_beyond_the_bytes_of_all_everybody_is_stopped() -> None:
+    events, resumed = queue(max_queued_bytes=1000)
+    events.put(message("a", 0, 2000), "a")
+    assert events.full("b")
+    assert events.full(NOBODY)
+    assert drain(events) == [("a", 0)]
+    assert sorted(resumed) == [EVERYBODY]
+    assert not events.full("b")
+
+
+def test_a_flood_of_rejected_connections_takes_no_turn_from_a_peer_and_is_bounded() -> None:
+    events, _ = queue()
+    for number in range(MAX_REJECTED + 5):
+        events.put(ConnectionRejected(f"10.0.0.1:{number}", "client-1", "no TLS"))
+    events.put(message("client-1", 7), "client-1")
+    assert len(events) == MAX_REJECTED + 1
+    assert not events.full("client-1")
+    assert isinstance(events.get(0.0), ConnectionRejected)
+    assert isinstance(events.get(0.0), Received)

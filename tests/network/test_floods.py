@@ -1,0 +1,215 @@
+"""What one connection can take from the others: its share, and no more."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from layers.network import Connector, FileFailed, Joined, Left, Limits, Listener, Received
+from layers.network.connection import (
+    LINGER_BYTES,
+    SLICE_BYTES,
+    UNREAD_BYTES,
+    Connection,
+    Hold,
+)
+from layers.network.control import CONTROL, FileAccept, FileOffer, Hello
+from layers.network.event_queue import VALUE_BYTES
+from layers.network.files import Outgoing
+from layers.network.frames import HEADER_BYTES, SIZE, Kind, frame
+from tests.network.wire_messages import CODEC, Note, Task, await_event
+
+DEADLINE_S = 60.0  # only to fail
+
+
+def raw_session(listener: Listener, identity: str = "raw", buffer: int = 0) -> socket.socket:
+    """A bare socket with an open session; `buffer`: of bytes that it has not read."""
+    host, port = listener.address.rsplit(":", 1)
+    raw = socket.socket()
+    if buffer:
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
+    raw.settimeout(DEADLINE_S)
+    raw.connect((host, int(port)))
+    assert raw.recv(1 << 16)
+    hello = Hello(1, identity, [], bytes(32), 1 << 30, 8, b"")
+    raw.sendall(frame(Kind.HELLO, 0, bytes(CONTROL.encode(hello))))
+    assert raw.recv(1 << 16)
+    await_event(listener, Joined)
+    return raw
+
+
+def notes(number: int, first: int = 1) -> bytes:
+    """As many small messages as frames."""
+    data = bytes(CODEC.encode(Note("x")))
+    return b"".join(
+        frame(Kind.MESSAGE, stream, SIZE.pack(len(data))) + frame(Kind.DATA, stream, data)
+        for stream in range(first, first + number)
+    )
+
+
+def until(happened: Callable[[], object]) -> None:
+    ends = time.monotonic() + DEADLINE_S
+    while not happened():
+        assert time.monotonic() < ends
+        time.sleep(0.005)
+
+
+def connection(listener: Listener, peer: str) -> Connection:
+    return listener._peers[peer]
+
+
+def sending(raw: socket.socket, data: bytes) -> threading.Thread:
+    thread = threading.Thread(target=raw.sendall, args=(data,))
+    thread.start()
+    return thread
+
+
+def test_a_peer_whose_messages_nobody_takes_is_not_read_and_loses_none() -> None:
+    limits = Limits(max_queued_events=8)
+    with (
+        Listener("127.0.0.1:0", CODEC, limits=limits) as listener,
+        Connector(listener.address, "quiet", CODEC) as quiet,
+    ):
+        await_event(listener, Joined)
+        raw = raw_session(listener)
+        thread = sending(raw, notes(5000))
+        until(lambda: Hold.CALLER in connection(listener, "raw")._holds)
+        a_slice = SLICE_BYTES // (2 * HEADER_BYTES)
+        assert len(listener._events) <= 8 + a_slice
+        # Another client's message comes next, however much of the first waits.
+        until(lambda: "quiet" in listener.peers and quiet._open)
+        quiet.send(Note("heard"))
+        until(lambda: len(listener._events._peers) == 2)
+        assert "quiet" in [listener.next_event(20).peer for _ in range(2)]  # type: ignore[union-attr]
+        taken = 2 - 1
+        while taken < 5000:
+            assert await_event(listener, Received).peer == "raw"
+            taken += 1
+        thread.join(DEADLINE_S)
+        raw.close()
+        assert await_event(listener, Left).peer == "raw"
+
+
+def test_a_message_of_many_small_values_counts_with_the_memory_that_it_takes() -> None:
+    values = 65_000
+    task = Task(1, np.zeros(0, np.float32), slots={"x": {f"{n:04x}": None for n in range(32_000)}})
+    wire = CODEC.encode(task).size
+    assert wire < 8 * values
+    limits = Limits(max_queued_bytes=16 * 32 * values * VALUE_BYTES)  # of one peer: 32 of these
+    with (
+        Listener("127.0.0.1:0", CODEC, limits=limits) as listener,
+        Connector(listener.address, "many", CODEC) as many,
+    ):
+        await_event(listener, Joined)
+        until(lambda: many._open)
+        for _ in range(100):
+            many.send(task)
+        until(lambda: Hold.CALLER in connection(listener, "many")._holds)
+        assert 30 <= len(listener._events) <= 34
+        for _ in range(100):
+            assert len(await_event(listener, Received).message.slots["x"]) == 32_000
+
+
+def test_a_peer_that_does_not_read_its_answers_is_not_read_and_gets_every_one() -> None:
+    pings = 600_000
+    with Listener("127.0.0.1:0", CODEC) as listener:
+        raw = raw_session(listener, buffer=4096)
+        thread = sending(raw, frame(Kind.PING) * pings)
+        until(lambda: Hold.ANSWERS in connection(listener, "raw")._holds)
+        assert connection(listener, "raw").session.answers_bytes <= UNREAD_BYTES + SLICE_BYTES
+        data = bytearray()
+        while len(data) < pings * HEADER_BYTES:
+            part = raw.recv(1 << 16)
+            assert part
+            data += part
+            held = connection(listener, "raw").session.answers_bytes
+            assert held <= UNREAD_BYTES + SLICE_BYTES
+        assert data == frame(Kind.PONG) * pings
+        thread.join(DEADLINE_S)
+        raw.close()
+
+
+def test_a_peer_that_never_reads_its_answers_is_given_up() -> None:
+    with Listener("127.0.0.1:0", CODEC, heartbeat_s=0.1) as listener:
+        raw = raw_session(listener, buffer=4096)
+
+        def flood() -> None:
+            try:
+                while True:
+                    raw.sendall(frame(Kind.PING) * 10_000)
+            except OSError:
+                pass  # it was closed, as it should be
+
+        thread = threading.Thread(target=flood)
+        thread.start()
+        assert "no sign of life" in await_event(listener, Left, DEADLINE_S).reason
+        thread.join(DEADLINE_S)
+        assert not thread.is_alive()
+        raw.close()
+
+
+def test_offers_of_files_that_nobody_takes_are_as_bounded_as_messages() -> None:
+    limits = Limits(max_queued_events=8)
+    words = bytes(CONTROL.encode(FileOffer("a.bin", 1, bytes(32))))
+    with Listener("127.0.0.1:0", CODEC, limits=limits) as listener:
+        raw = raw_session(listener)
+        thread = sending(
+            raw, b"".join(frame(Kind.FILE_OFFER, stream, words) for stream in range(1, 2001))
+        )
+        until(lambda: Hold.CALLER in connection(listener, "raw")._holds)
+        assert len(listener._events) <= 8 + SLICE_BYTES // len(words)
+        for _ in range(2000):
+            assert await_event(listener, FileFailed).peer == "raw"
+        thread.join(DEADLINE_S)
+        raw.close()
+
+
+def test_a_file_that_is_accepted_again_and_again_is_read_twice_at_most(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[int] = []
+    start = Outgoing.start
+
+    def counted(outgoing: Outgoing, offset: int, sha256: bytes, wanted: Callable[[], bool]) -> int:
+        read.append(offset)
+        return start(outgoing, offset, sha256, wanted)
+
+    monkeypatch.setattr(Outgoing, "start", counted)
+    path = tmp_path / "large.bin"
+    path.write_bytes(bytes(1 << 20))
+    with Listener("127.0.0.1:0", CODEC) as listener, raw_session(listener) as raw:
+        listener.send_file("raw", path)
+        accept = CONTROL.encode(FileAccept((1 << 20) - 1, bytes(32)))
+        reading = threading.Thread(target=drained, args=(raw,))
+        reading.start()
+        raw.sendall(frame(Kind.FILE_ACCEPT, 1, bytes(accept)) * 1000)
+        failed = await_event(listener, FileFailed)
+        assert "accepted too often" in failed.reason
+        raw.shutdown(socket.SHUT_WR)
+        await_event(listener, Left)
+        reading.join()
+    assert len(read) <= 2
+
+
+def drained(raw: socket.socket) -> None:
+    while raw.recv(1 << 16):
+        pass
+
+
+def test_a_peer_that_was_sent_away_and_goes_on_sending_is_cut_off() -> None:
+    limits = Limits(linger_s=3600)
+    with Listener("127.0.0.1:0", CODEC, limits=limits) as listener:
+        raw = raw_session(listener)
+        listener.disconnect("raw", "enough", final=True)
+        assert await_event(listener, Left).reason == "enough"
+        with pytest.raises(OSError, match=r"reset|[Bb]roken pipe"):
+            raw.sendall(bytes(16 * LINGER_BYTES))
+        raw.close()
+        until(lambda: not listener._connections)
+        assert listener.traffic("raw").received_bytes > LINGER_BYTES

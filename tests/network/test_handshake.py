@@ -1,0 +1,182 @@
+"""The handshake without sockets: terms, proofs, and whoever does not keep to it."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from layers.network.control import CONTROL, Greeting, Hello, Welcome
+from layers.network.events import Ended, Opened, Verified
+from layers.network.frames import FrameReader, Kind, frame
+from layers.network.handshake import ClientSession, ServerSession
+from layers.network.session import State
+from tests.network.wire_messages import CODEC, drained, exchange, only_end
+
+
+def test_a_client_and_a_server_agree_on_terms() -> None:
+    client = ClientSession("client-7", CODEC, 0.0, features=frozenset({"a", "b"}), token=b"secret")
+    server = ServerSession(CODEC, 0.0, features=frozenset({"b", "c"}), token=b"secret")
+    seen_by_client, seen_by_server = exchange(client, server)
+    assert [type(event) for event in seen_by_client] == [Opened]
+    assert [type(event) for event in seen_by_server] == [Verified, Opened]
+    for session in (client, server):
+        assert session.terms is not None
+        assert session.terms.identity == "client-7"
+        assert session.terms.features == {"b"}
+        assert session.terms.authenticated
+
+
+def test_the_token_is_never_on_the_wire() -> None:
+    client = ClientSession("client-7", CODEC, 0.0, token=b"a very secret token")
+    server = ServerSession(CODEC, 0.0, token=b"a very secret token")
+    wire = drained(server)
+    client.receive_data(wire, 0.0)
+    answer = drained(client)
+    server.receive_data(answer, 0.0)
+    server.admit()
+    wire += answer + drained(server)
+    assert len(wire) > 200
+    assert b"a very secret token" not in wire
+
+
+@pytest.mark.parametrize(
+    ("client_token", "server_token", "words"),
+    [
+        (b"wrong", b"right", "does not have this server's token"),
+        (None, b"right", "was given none"),
+        (b"right", None, "asks for none"),
+    ],
+)
+def test_a_token_that_does_not_match_is_refused_on_both_ends_and_for_good(
+    client_token: bytes | None, server_token: bytes | None, words: str
+) -> None:
+    client = ClientSession("client-7", CODEC, 0.0, token=client_token)
+    server = ServerSession(CODEC, 0.0, token=server_token)
+    for ended in map(only_end, exchange(client, server)):
+        assert words in ended.reason
+        assert ended.code == "authentication-failed"
+        assert ended.final
+
+
+def test_a_server_that_only_repeats_what_it_heard_does_not_convince_a_client() -> None:
+    client = ClientSession("client-7", CODEC, 0.0, token=b"secret")
+    client.receive_data(drained(ServerSession(CODEC, 0.0, token=b"secret")), 0.0)
+    (hello,) = FrameReader().feed(drained(client))
+    proof = CONTROL.decode(hello.payload).proof  # type: ignore[union-attr]
+    words = Welcome([], 5.0, 20.0, 1 << 20, 4, proof)
+    data = frame(Kind.WELCOME, 0, bytes(CONTROL.encode(words)))
+    ended = only_end(client.receive_data(data, 0.0))
+    assert "the server does not have this client's token" in ended.reason
+
+
+@pytest.mark.parametrize(
+    ("heartbeat_s", "timeout_s", "sensible"),
+    [
+        (0.0, 20.0, False),
+        (-1.0, 20.0, False),
+        (1e-9, 4e-9, False),
+        (0.099, 0.4, False),
+        (3600.1, 4 * 3600.1, False),
+        (5.0, 5.0, False),
+        (5.0, 4.9, False),
+        (5.0, 0.0, False),
+        (5.0, 500.1, False),
+        (5.0, float("inf"), False),
+        (float("nan"), 20.0, False),
+        (5.0, float("nan"), False),
+        (0.1, 0.11, True),
+        (5.0, 5.1, True),
+        (5.0, 500.0, True),
+        (3600.0, 4 * 3600.0, True),
+    ],
+)
+def test_a_client_takes_a_heartbeat_only_within_the_limits_that_both_ends_know(
+    heartbeat_s: float, timeout_s: float, sensible: bool
+) -> None:
+    client = ClientSession("client-7", CODEC, 0.0)
+    client.receive_data(drained(ServerSession(CODEC, 0.0)), 0.0)
+    words = Welcome([], heartbeat_s, timeout_s, 1 << 20, 4, b"")
+    events = client.receive_data(frame(Kind.WELCOME, 0, bytes(CONTROL.encode(words))), 0.0)
+    if sensible:
+        assert [type(event) for event in events] == [Opened]
+    else:
+        assert "the server's heartbeat" in only_end(events).reason
+        assert only_end(events).final
+        assert client.deadline() is None  # no timer of it ever runs
+
+
+@pytest.mark.parametrize(("max_bytes", "streams"), [(0, 8), (-1, 8), (1 << 20, 0), (1 << 20, -1)])
+def test_an_end_that_takes_no_messages_at_all_is_refused(max_bytes: int, streams: int) -> None:
+    server = ServerSession(CODEC, 0.0)
+    hello = CONTROL.encode(Hello(1, "client-7", [], bytes(32), max_bytes, streams, b""))
+    events = server.receive_data(frame(Kind.HELLO, 0, bytes(hello)), 0.0)
+    assert only_end(events).code == "limit-exceeded"
+    client = ClientSession("client-7", CODEC, 0.0)
+    client.receive_data(drained(ServerSession(CODEC, 0.0)), 0.0)
+    words = CONTROL.encode(Welcome([], 5.0, 20.0, max_bytes, streams, b""))
+    events = client.receive_data(frame(Kind.WELCOME, 0, bytes(words)), 0.0)
+    assert only_end(events).code == "limit-exceeded"
+
+
+def test_a_recorded_hello_does_not_open_another_session() -> None:
+    first = ServerSession(CODEC, 0.0, token=b"secret")
+    client = ClientSession("client-7", CODEC, 0.0, token=b"secret")
+    client.receive_data(drained(first), 0.0)
+    recorded = drained(client)
+    second = ServerSession(CODEC, 0.0, token=b"secret")
+    ended = only_end(second.receive_data(recorded, 0.0))
+    assert ended.code == "authentication-failed"
+    assert ended.blamed
+
+
+def test_versions_that_do_not_meet_are_both_named() -> None:
+    client = ClientSession("client-7", CODEC, 0.0)
+    greeting = CONTROL.encode(Greeting(3, 5, bytes(32), False))
+    ended = only_end(client.receive_data(frame(Kind.GREETING, 0, bytes(greeting)), 0.0))
+    assert "versions 3 to 5, this client 1 to 1" in ended.reason
+    assert ended.final
+    server = ServerSession(CODEC, 0.0)
+    hello = CONTROL.encode(Hello(9, "client-7", [], bytes(32), 1 << 20, 4, b""))
+    ended = only_end(server.receive_data(frame(Kind.HELLO, 0, bytes(hello)), 0.0))
+    assert "version 9, this server speaks 1 to 1" in ended.reason
+    assert ended.final
+
+
+def test_a_certificate_of_somebody_else_is_refused() -> None:
+    client = ClientSession("client-7", CODEC, 0.0)
+    server = ServerSession(CODEC, 0.0, certified="client-8")
+    for ended in map(only_end, exchange(client, server)):
+        assert "it is 'client-7', its certificate is for 'client-8'" in ended.reason
+        assert ended.final
+
+
+@pytest.mark.parametrize("identity", ["", ".hidden", "a/b", "a b", "x" * 65, "-v", "é", "a\n"])
+def test_an_identity_that_is_no_name_is_refused(identity: str) -> None:
+    server = ServerSession(CODEC, 0.0)
+    hello = CONTROL.encode(Hello(1, identity, [], bytes(32), 1 << 20, 4, b""))
+    ended = only_end(server.receive_data(frame(Kind.HELLO, 0, bytes(hello)), 0.0))
+    assert "identity" in ended.reason
+    assert ended.final
+
+
+@given(st.binary(min_size=1, max_size=40) | st.sampled_from([frame(Kind.PING), frame(Kind.DATA)]))
+def test_a_client_that_does_not_wait_for_its_welcome_is_not_to_be_decided_on(more: bytes) -> None:
+    client, server = ClientSession("client-7", CODEC, 0.0), ServerSession(CODEC, 0.0)
+    client.receive_data(drained(server), 0.0)
+    events = server.receive_data(drained(client) + more, 0.0)
+    # Bytes that are no whole frame yet may still be one.
+    assert any(isinstance(event, Verified) for event in events) is (server.state is State.DECIDING)
+    if server.state is not State.DECIDING:
+        assert only_end(events).blamed
+
+
+def test_a_client_that_gives_up_before_it_is_decided_on_is_not_blamed() -> None:
+    client, server = ClientSession("client-7", CODEC, 0.0), ServerSession(CODEC, 0.0)
+    client.receive_data(drained(server), 0.0)
+    hello = drained(client)
+    client.tick(1e9)  # it has no more patience
+    (ended,) = server.receive_data(hello + drained(client), 0.0)
+    assert isinstance(ended, Ended)
+    assert "no complete handshake" in ended.reason
+    assert not ended.blamed

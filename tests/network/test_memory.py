@@ -1,0 +1,365 @@
+"""Memory of incoming messages: one budget for all, and nothing is left of a closed connection."""
+
+from __future__ import annotations
+
+import gc
+import os
+import socket
+import ssl
+import threading
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from layers.network import (
+    ClientTLS,
+    Connected,
+    Connector,
+    Joined,
+    Left,
+    Limits,
+    Listener,
+    Received,
+    Replaced,
+    memory,
+)
+from layers.network import connection as connections
+from layers.network.connection import MOST_BYTES, WRITE_BUFFER_BYTES, Hold, bytes_at_a_time
+from layers.network.control import CONTROL, Hello
+from layers.network.frames import CHUNK_BYTES, SIZE, Kind, frame
+from layers.network.memory import usable_memory_bytes
+from tests.network.conftest import Certificates
+from tests.network.test_floods import raw_session, until
+from tests.network.wire_messages import CODEC, Note, Task, await_event
+
+MIB = 1 << 20
+
+
+def announced(size: int, chunks: int, stream: int = 1) -> bytes:
+    """The beginning of a message of `size` bytes."""
+    chunk = frame(Kind.DATA, stream, bytes(CHUNK_BYTES))
+    return frame(Kind.MESSAGE, stream, SIZE.pack(size)) + chunk * chunks
+
+
+def test_ten_clients_at_once_take_no_more_than_the_budget_and_all_arrive() -> None:
+    limits = Limits(max_incoming_bytes=10 * MIB)
+    weights = np.random.default_rng(3).standard_normal(MIB).astype(np.float32)  # 4 MiB
+    with Listener("127.0.0.1:0", CODEC, limits=limits) as listener:
+        connectors = [Connector(listener.address, f"client-{n}", CODEC) for n in range(10)]
+        for connector in connectors:
+            connector.start()
+            await_event(connector, Connected)
+        for number, connector in enumerate(connectors):
+            connector.send(Task(number, weights))
+        most = 0
+        seen = set()
+        while len(seen) < 10:
+            event = listener.next_event(60)
+            assert event is not None
+            most = max(most, listener._memory.budget.used)
+            if isinstance(event, Received):
+                assert np.array_equal(event.message.weights, weights)
+                seen.add(event.message.round)
+        assert most <= 10 * MIB
+        assert (listener._memory.budget.used, listener._memory.budget.waiting) == (0, 0)
+        for connector in connectors:
+            connector.close()
+
+
+def test_a_message_above_the_budget_passes_and_two_halves_do_not_wait_for_each_other() -> None:
+    limits = Limits(max_incoming_bytes=MIB)
+    weights = np.ones(MIB, np.float32)  # 4 MiB
+    with (
+        Listener("127.0.0.1:0", CODEC, limits=limits) as listener,
+        Connector(listener.address, "one", CODEC) as one,
+        Connector(listener.address, "two", CODEC) as two,
+    ):
+        for connector in (one, two):
+            await_event(connector, Connected)
+            for number in range(3):  # in turn, chunk by chunk
+                connector.send(Task(number, weights))
+        rounds = sorted(await_event(listener, Received).message.round for _ in range(6))
+        assert rounds == [0, 0, 1, 1, 2, 2]
+        assert listener._memory.budget.used == 0
+
+
+def test_who_holds_memory_and_stalls_is_disconnected_when_others_wait_and_not_before() -> None:
+    limits = Limits(max_incoming_bytes=2 * MIB, stall_s=0.3)
+    weights = np.ones(MIB // 2, np.float32)  # 2 MiB
+    with Listener("127.0.0.1:0", CODEC, limits=limits, heartbeat_s=60) as listener:
+        raw = raw_session(listener)
+        raw.sendall(announced(2 * MIB, chunks=2))
+        until(lambda: listener._memory.budget.used == 2 * MIB)
+        assert listener.next_event(1.0) is None  # it may take its time
+        with Connector(listener.address, "honest", CODEC) as honest:
+            await_event(honest, Connected)
+            honest.send(Task(1, weights))
+            left = await_event(listener, Left)
+            assert left.peer == "raw"
+            assert "comes too slowly" in left.reason
+            assert await_event(listener, Received).peer == "honest"
+            until(lambda: not listener._memory._progress)  # nothing keeps a connection that is gone
+        raw.close()
+
+
+def test_a_slow_message_that_goes_on_is_not_disconnected_though_others_wait() -> None:
+    limits = Limits(max_incoming_bytes=2 * MIB, stall_s=0.2)
+    weights = np.ones(MIB // 2, np.float32)
+    task = bytes(CODEC.encode(Task(7, np.ones(MIB // 2 - 16, np.float32))))
+    pieces = [task[at : at + CHUNK_BYTES] for at in range(0, len(task), CHUNK_BYTES)]
+    with Listener("127.0.0.1:0", CODEC, limits=limits, heartbeat_s=60) as listener:
+        raw = raw_session(listener)
+        raw.sendall(frame(Kind.MESSAGE, 1, SIZE.pack(len(task))))
+        until(lambda: listener._memory.budget.used)
+        checks, budget = _count_checks(listener), listener._memory.budget
+        with Connector(listener.address, "honest", CODEC) as honest:
+            await_event(honest, Connected)
+            honest.send(Task(1, weights))
+            until(lambda: listener._memory.budget.waiting)
+            for piece in pieces:  # one for each time that is looked at it
+                raw.sendall(frame(Kind.DATA, 1, piece))
+                before = len(checks)
+                until(lambda before=before: len(checks) > before or not budget.waiting)
+            received = [await_event(listener, Received) for _ in range(2)]
+            assert [event.peer for event in received] == ["raw", "honest"]
+        raw.close()
+    assert len(checks) >= 3
+
+
+def test_slow_senders_all_send_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The budget is for as many as this end can take; when they are slow, that is more of them."""
+    monkeypatch.setattr(memory, "FIRST_BYTES", 2 * MIB)
+    monkeypatch.setattr(memory, "LOOK_S", 0.02)
+    with Listener("127.0.0.1:0", CODEC, heartbeat_s=60) as listener:
+        slow = [raw_session(listener, f"raw-{number}") for number in range(6)]
+        for raw in slow:
+            raw.sendall(announced(2 * MIB, chunks=1))
+        until(lambda: listener._memory.budget.used == 12 * MIB)
+        until(lambda: not listener._memory.budget.waiting)
+        for raw in slow:
+            raw.close()
+        until(lambda: listener._memory.budget.used == 0)
+
+
+def _count_checks(listener: Listener) -> list[None]:
+    """Note each time that a listener looks for stalled messages."""
+    checks: list[None] = []
+    end_stalled = listener._memory._end_stalled
+
+    def counted() -> None:
+        end_stalled()
+        checks.append(None)
+
+    listener._memory._end_stalled = counted  # type: ignore[method-assign]
+    return checks
+
+
+@pytest.fixture
+def without_collector() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def tls_session(listener: Listener, tls: ClientTLS, identity: str) -> ssl.SSLSocket:
+    host, _, port = listener.address.rpartition(":")
+    bare = socket.create_connection((host, int(port)), 20)
+    raw = tls.context().wrap_socket(bare, server_hostname=host)
+    assert raw.recv(1 << 16)
+    hello = Hello(1, identity, [], bytes(32), 1 << 30, 8, b"")
+    raw.sendall(frame(Kind.HELLO, 0, bytes(CONTROL.encode(hello))))
+    assert raw.recv(1 << 16)
+    await_event(listener, Joined)
+    return raw
+
+
+def what_is_held(listener: Listener) -> list[weakref.ref[object]]:
+    """The listener's only connection, with its session, its TLS and its message's memory."""
+    (connection,) = listener._connections
+    until(lambda: connection.session._inbox._open)
+    (buffer,) = [room.obj for room, _ in connection.session._inbox._open.values()]
+    held = [weakref.ref(one) for one in (connection, connection.session, buffer)]
+    if (tls := getattr(connection._transport, "_ssl_protocol", None)) is not None:
+        held.append(weakref.ref(tls))  # asyncio's plain transport is a small cycle of its own
+    assert all(one() is not None for one in held)
+    return held
+
+
+@pytest.mark.usefixtures("without_collector")
+@pytest.mark.parametrize("how", ["closes", "breaks off", "is refused", "is sent away", "stalls"])
+@pytest.mark.parametrize("secure", [False, True], ids=["plain", "tls"])
+def test_nothing_of_a_closed_connection_waits_for_the_collector_of_cycles(
+    certificates: Certificates, secure: bool, how: str
+) -> None:
+    server_tls = certificates.server if secure else None
+    limits = Limits(linger_s=0.05)
+    heartbeat_s = 0.1 if how == "stalls" else 60.0
+    with Listener(
+        "127.0.0.1:0", CODEC, tls=server_tls, limits=limits, heartbeat_s=heartbeat_s
+    ) as listener:
+        if secure:
+            raw: socket.socket = tls_session(listener, certificates.client("client-1"), "client-1")
+        else:
+            raw = raw_session(listener, "client-1")
+        raw.sendall(announced(32 * MIB, chunks=2))
+        remains = what_is_held(listener)
+        match how:
+            case "closes":
+                raw.close()
+            case "breaks off":
+                os.close(raw.detach())
+            case "is refused":
+                raw.sendall(b"\xff" * 300_000)
+            case "is sent away":
+                listener.disconnect("client-1", "enough")
+        await_event(listener, Left)
+        until(lambda: not any(one() for one in remains))
+        assert (listener._memory.budget.used, listener._memory.budget.waiting) == (0, 0)
+        raw.close()
+
+
+@pytest.mark.usefixtures("without_collector")
+def test_a_message_that_was_taken_is_gone_when_its_receiver_drops_it() -> None:
+    with (
+        Listener("127.0.0.1:0", CODEC) as listener,
+        Connector(listener.address, "client-1", CODEC) as connector,
+    ):
+        await_event(connector, Connected)
+        connector.send(Task(1, np.ones(MIB, np.float32)))
+        received = await_event(listener, Received)
+        array = weakref.ref(received.message.weights)
+        assert array() is not None
+        del received
+        assert array() is None
+
+
+def test_a_connection_that_waits_for_memory_is_held_and_its_silence_excused() -> None:
+    limits = Limits(max_incoming_bytes=MIB)
+    with Listener("127.0.0.1:0", CODEC, limits=limits, heartbeat_s=0.1) as listener:
+        holder, waiter = raw_session(listener, "holder"), raw_session(listener, "waiter")
+        holder.sendall(announced(MIB, chunks=1))
+        until(lambda: listener._memory.budget.used)
+        waiter.sendall(announced(MIB, chunks=1))
+        until(lambda: Hold.MEMORY in listener._peers["waiter"]._holds)
+        stop = threading.Event()
+
+        def alive() -> None:
+            while not stop.wait(0.05):
+                holder.sendall(frame(Kind.PING))
+
+        thread = threading.Thread(target=alive)
+        thread.start()
+        assert listener.next_event(1.0) is None  # more than twice the time of the heartbeat
+        stop.set()
+        thread.join()
+        holder.close()
+        assert await_event(listener, Left).peer == "holder"
+        until(lambda: listener._peers["waiter"].held_bytes == MIB)
+        waiter.close()
+
+
+def test_the_memory_that_may_be_used_is_the_least_of_machine_and_control_groups(
+    tmp_path: Path,
+) -> None:
+    machine = usable_memory_bytes(tmp_path / "none", tmp_path / "none")
+    assert machine > 64 * MIB
+    own = tmp_path / "own"
+    own.write_text("0::/system.slice/fedmx.service\n")
+    group = tmp_path / "groups" / "system.slice" / "fedmx.service"
+    group.mkdir(parents=True)
+    (group / "memory.max").write_text("max\n")
+    assert usable_memory_bytes(tmp_path / "groups", own) == machine
+    (group.parent / "memory.max").write_text(f"{64 * MIB}\n")
+    assert usable_memory_bytes(tmp_path / "groups", own) == 64 * MIB
+    (group / "memory.max").write_text(f"{32 * MIB}\n")
+    assert usable_memory_bytes(tmp_path / "groups", own) == 32 * MIB
+    own.write_text("12:pids:/x\n5:cpu,memory:/user\n")
+    old = tmp_path / "groups" / "memory" / "user"
+    old.mkdir(parents=True)
+    (old / "memory.limit_in_bytes").write_text(f"{16 * MIB}\n")
+    assert usable_memory_bytes(tmp_path / "groups", own) == 16 * MIB
+
+
+@pytest.mark.parametrize("secure", [False, True], ids=["plain", "tls"])
+def test_little_of_a_message_waits_for_a_peer_that_does_not_read(
+    certificates: Certificates, secure: bool
+) -> None:
+    server_tls = certificates.server if secure else None
+    with Listener("127.0.0.1:0", CODEC, tls=server_tls, heartbeat_s=60) as listener:
+        if secure:
+            raw: socket.socket = tls_session(listener, certificates.client("client-1"), "client-1")
+        else:
+            raw = raw_session(listener, "client-1")
+        (connection,) = listener._connections
+        listener.send("client-1", Task(1, np.ones(16 * MIB, np.float32)))
+        until(lambda: connection._writing_paused)
+        assert connection._taken
+        assert connection._transport.get_write_buffer_size() <= WRITE_BUFFER_BYTES + MOST_BYTES
+        raw.close()
+
+
+def test_of_the_messages_for_a_peer_that_does_not_read_the_newest_waits_alone() -> None:
+    with Listener("127.0.0.1:0", CODEC, heartbeat_s=60) as listener:
+        raw = raw_session(listener)
+        (connection,) = listener._connections
+        listener.send("raw", Task(0, np.ones(4 * MIB, np.float32)))
+        until(lambda: connection._writing_paused)  # in the middle of the first one
+        kept = []
+        for round in range(1, 21):
+            weights = np.ones(MIB, np.float32)
+            kept.append(weakref.ref(weights))
+            size = listener.send("raw", Task(round, weights), replace=True)
+            listener.send("raw", Note(f"of round {round}"))  # another type: it stays
+            del weights
+        for _ in range(19):
+            assert await_event(listener, Replaced) == Replaced("raw", "Task", size)
+        gc.collect()
+        assert [one() is None for one in kept] == [True] * 19 + [False]
+        raw.close()
+
+
+def test_few_connections_have_large_buffers_and_many_have_small_ones() -> None:
+    sizes = [bytes_at_a_time(number) for number in range(1, 20_000)]
+    assert sizes == sorted(sizes, reverse=True)
+    assert (sizes[0], sizes[127]) == (MOST_BYTES, MOST_BYTES)
+    assert all(number * size <= 32 * MIB for number, size in enumerate(sizes[:2000], 1))
+    assert sizes[-1] == 16 * 1024
+
+
+def test_connections_with_tls_receive_into_one_buffer_of_the_size_that_fits_all(
+    certificates: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "ALL_BYTES", 4 * MOST_BYTES)
+    weights = np.random.default_rng(3).standard_normal(MIB // 2).astype(np.float32)
+    with Listener("127.0.0.1:0", CODEC, tls=certificates.server) as listener:
+        connectors = [
+            Connector(
+                listener.address, f"client-{n}", CODEC, tls=certificates.client(f"client-{n}")
+            )
+            for n in range(6)
+        ]
+        sizes = []
+        for connector in connectors:
+            connector.start()
+            await_event(listener, Joined)
+            await_event(connector, Connected)
+            sizes.append({one._at_a_time for one in listener._connections})
+        assert sizes == [{MOST_BYTES}] * 4 + [{MOST_BYTES // 2}] * 2
+        for number, connector in enumerate(connectors):
+            connector.send(Task(number, weights))
+        for _ in connectors:
+            assert np.array_equal(await_event(listener, Received).message.weights, weights)
+        (buffer,) = {
+            id(one._transport._ssl_protocol._ssl_buffer.obj) for one in listener._connections
+        }
+        assert buffer == id(listener._scratch.obj)
+        for connector in connectors[2:]:
+            connector.close()
+            await_event(listener, Left)
+        until(lambda: {one._at_a_time for one in listener._connections} == {MOST_BYTES})
+        for connector in connectors:
+            connector.close()

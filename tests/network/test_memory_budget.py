@@ -1,0 +1,171 @@
+"""The budget of incoming messages: nobody is refused, nobody waits for ever, the sum is bounded."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from layers.network.memory import SMALL_BYTES, Account, MemoryBudget
+
+K = SMALL_BYTES + 1  # the least that is counted
+
+
+class Parties:
+    """A budget with accounts, whose `grant` is called at once where it should be."""
+
+    def __init__(self, most: int, number: int, first: int | None = None) -> None:
+        self.granted: list[Account] = []
+        self.waits = 0
+        self.room = False
+        self.budget = MemoryBudget(most, self._has_room, self._has_to_wait, first)
+        self.accounts = [self._account() for _ in range(number)]
+
+    def _has_room(self) -> None:
+        self.room = True
+
+    def _has_to_wait(self) -> None:
+        self.waits += 1
+
+    def _account(self) -> Account:
+        account = self.budget.account(lambda: self.granted.append(account))
+        return account
+
+    def settle(self) -> list[Account]:
+        """Grant what the budget said that it can, and return to whom."""
+        if self.room:
+            self.room = False
+            self.budget.grant()
+        granted, self.granted = self.granted, []
+        return granted
+
+
+def test_who_is_above_the_budget_waits_and_goes_on_in_the_order_of_announcements() -> None:
+    parties = Parties(10 * K, 4)
+    one, two, three, four = parties.accounts
+    assert one.reserve(8 * K)
+    assert not two.reserve(4 * K)
+    assert not three.reserve(K)  # it would fit, but it came later
+    assert not four.reserve(K)
+    assert (parties.budget.used, parties.budget.waiting, parties.waits) == (8 * K, 3, 3)
+    assert one.complete(8 * K) == 8 * K
+    assert parties.settle() == []  # nobody has taken it yet
+    parties.budget.release(8 * K)
+    assert parties.settle() == [two, three, four]
+    assert parties.budget.used == 6 * K
+
+
+def test_a_message_larger_than_the_budget_passes_alone() -> None:
+    parties = Parties(10 * K, 3)
+    one, giant, three = parties.accounts
+    assert one.reserve(K)
+    assert not giant.reserve(100 * K)
+    assert not three.reserve(K)
+    one.close()
+    assert parties.settle() == [giant]
+    parties.budget.release(giant.complete(100 * K))
+    assert parties.settle() == [three]
+
+
+def test_small_messages_never_wait_and_are_not_counted() -> None:
+    parties = Parties(K, 2)
+    one, two = parties.accounts
+    assert one.reserve(K)
+    assert all(two.reserve(SMALL_BYTES) for _ in range(100))
+    assert two.complete(SMALL_BYTES) == 0
+    assert parties.budget.used == K
+
+
+def test_connections_with_half_a_message_each_do_not_wait_for_each_other() -> None:
+    parties = Parties(4 * K, 4)
+    for account in parties.accounts:
+        assert account.reserve(K)
+    one, two, three, _ = parties.accounts
+    assert two.reserve(3 * K)  # beyond the budget: its first message cannot be completed before
+    assert not one.reserve(3 * K)
+    assert not three.reserve(K)
+    assert two.reserve(K)
+    parties.budget.release(two.complete(K))
+    parties.budget.release(two.complete(3 * K))
+    assert parties.settle() == []
+    parties.budget.release(two.complete(K))
+    assert parties.settle() == [one]
+    one.close()
+    assert parties.settle() == [three]
+
+
+def test_a_connection_that_ends_gives_back_what_it_held_and_its_place() -> None:
+    parties = Parties(2 * K, 3)
+    one, two, three = parties.accounts
+    assert one.reserve(2 * K)
+    assert not two.reserve(K)
+    assert not three.reserve(K)
+    two.close()
+    assert (two.waits, parties.budget.waiting) == (0, 1)
+    one.close()
+    assert parties.settle() == [three]
+    three.close()
+    assert parties.budget.used == 0
+
+
+def test_a_budget_that_slow_senders_fill_is_doubled_until_nobody_waits_and_then_is_as_before() -> (
+    None
+):
+    parties = Parties(16 * K, 6, first=4 * K)
+    assert all(one.reserve(2 * K) for one in parties.accounts[:2])
+    assert not any(one.reserve(2 * K) for one in parties.accounts[2:])
+    parties.budget.grow()
+    assert (parties.budget.budget, parties.settle()) == (8 * K, parties.accounts[2:4])
+    parties.budget.grow()
+    assert (parties.budget.budget, parties.settle()) == (16 * K, parties.accounts[4:])
+    parties.budget.grow()  # nobody waits
+    assert parties.budget.budget == 16 * K
+    for account in parties.accounts:
+        parties.budget.release(account.complete(2 * K))
+    assert parties.accounts[0].reserve(2 * K)
+    assert parties.budget.budget == 4 * K
+
+
+def test_a_budget_is_not_doubled_when_it_is_the_caller_who_is_behind() -> None:
+    parties = Parties(16 * K, 3, first=4 * K)
+    one, two, three = parties.accounts
+    assert one.reserve(3 * K)
+    assert two.reserve(K)
+    assert not three.reserve(2 * K)
+    one.complete(3 * K)  # and nobody takes it
+    parties.budget.grow()
+    assert (parties.budget.budget, parties.settle()) == (4 * K, [])
+
+
+@given(
+    st.lists(st.lists(st.integers(1, 25), min_size=1, max_size=4), min_size=1, max_size=6),
+    st.integers(1, 20),
+    st.randoms(use_true_random=False),
+)
+def test_whatever_comes_is_complete_in_the_end_and_the_sum_is_bounded(
+    plans: list[list[int]], most: int, random: object
+) -> None:
+    """Each connection announces its messages, ends them in order, and has up to two at a time."""
+    parties = Parties(most * K, len(plans))
+    left = {account: list(plan) for account, plan in zip(parties.accounts, plans, strict=True)}
+    held: dict[Account, list[int]] = {account: [] for account in parties.accounts}
+    largest_pair = 2 * 25 * K
+    while any(left.values()) or any(held.values()):
+        moves = []
+        for account in parties.accounts:
+            if account.waits:
+                continue
+            if left[account] and len(held[account]) < 2:
+                moves.append(("announce", account))
+            if held[account]:
+                moves.append(("end", account))
+        assert moves, "everybody waits"
+        what, account = random.choice(moves)  # type: ignore[attr-defined]
+        if what == "announce":
+            size = left[account].pop(0) * K
+            held[account].append(size)
+            account.reserve(size)
+        else:
+            parties.budget.release(account.complete(held[account].pop(0)))
+        parties.settle()
+        assert parties.budget.used <= max(most * K, 25 * K) + largest_pair
+    assert (parties.budget.used, parties.budget.waiting) == (0, 0)

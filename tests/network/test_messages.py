@@ -1,0 +1,388 @@
+"""Messages: what was encoded is what is decoded, and nothing else is ever decoded."""
+
+from __future__ import annotations
+
+import struct
+import typing
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgpack
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from layers.network import MalformedMessage, MessageCodec, MessageTypeError
+from layers.network.schema import DTYPES
+from tests.network.wire_messages import CODEC, Inner, Note, Task, Update
+
+shapes = st.lists(st.integers(0, 3), max_size=3).map(tuple)
+arrays = st.builds(
+    lambda dtype, shape, seed: np.random.default_rng(seed).integers(0, 2, size=shape).astype(dtype),
+    st.sampled_from(list(DTYPES.values())),
+    shapes,
+    st.integers(0, 9),
+)
+scalars = (
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**64 - 1)
+    | st.floats(allow_nan=True)
+    | st.text(max_size=8)
+    | st.binary(max_size=8)
+)
+values = st.recursive(
+    scalars | arrays, lambda inner: st.dictionaries(st.text(max_size=4), inner, max_size=3)
+)
+tasks = st.builds(
+    Task,
+    round=st.integers(0, 2**40),
+    weights=arrays,
+    inner=st.builds(Inner, st.floats(), st.lists(st.text(max_size=3)).map(tuple)),
+    slots=st.dictionaries(st.text(max_size=4), st.dictionaries(st.text(max_size=4), values)),
+)
+updates = st.builds(
+    Update,
+    client=st.text(max_size=9),
+    accepted=st.booleans(),
+    loss=st.none() | st.floats(),
+    counts=st.dictionaries(st.integers(-9, 9), st.integers(-9, 9)),
+    deltas=st.lists(arrays, max_size=3),
+    note=st.binary(max_size=40),
+)
+
+
+def same(one: Any, other: Any) -> bool:
+    if isinstance(one, np.ndarray):
+        return (
+            isinstance(other, np.ndarray)
+            and one.dtype == other.dtype
+            and one.shape == other.shape
+            and one.tobytes() == other.tobytes()
+        )
+    if type(one) is not type(other):
+        return False
+    if hasattr(one, "__dataclass_fields__"):
+        return all(same(getattr(one, n), getattr(other, n)) for n in one.__dataclass_fields__)
+    if isinstance(one, dict):
+        return list(one) == list(other) and all(same(one[key], other[key]) for key in one)
+    if isinstance(one, (list, tuple)):
+        return len(one) == len(other) and all(map(same, one, other))
+    return bool(one == other) or (one != one and other != other)
+
+
+def encoded(header: Any, bodies: bytes = b"", number: int = 1) -> bytes:
+    packed = msgpack.packb(number) + msgpack.packb(header)
+    start = struct.pack("<I", len(packed)) + packed
+    return start + (bytes(-len(start) % 64) + bodies if bodies else b"")
+
+
+@given(tasks | updates)
+def test_a_message_comes_back_as_it_was(message: Task | Update) -> None:
+    payload = CODEC.encode(message)
+    data = bytes(payload)
+    assert len(data) == payload.size
+    assert same(message, CODEC.decode(data))
+    assert bytes(CODEC.encode(CODEC.decode(data))) == data
+
+
+@given(tasks | updates, st.data())
+def test_a_damaged_message_is_a_message_or_is_refused(message: Any, data: st.DataObject) -> None:
+    damaged = bytearray(bytes(CODEC.encode(message)))
+    for _ in range(data.draw(st.integers(1, 3))):
+        damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(st.integers(0, 255))
+    damaged = damaged[: data.draw(st.integers(0, len(damaged)))]
+    assert isinstance(decoded_or_none(damaged), (Task, Update, Note, type(None)))
+
+
+def decoded_or_none(data: bytes | bytearray) -> Any:
+    try:
+        return CODEC.decode(data)
+    except MalformedMessage:
+        return None
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_a_message_or_are_refused(data: bytes) -> None:
+    header = struct.pack("<I", max(len(data) - 4, 0)) + data
+    for attempt in (data, header):
+        assert isinstance(decoded_or_none(attempt), (Task, Update, Note, type(None)))
+
+
+@given(tasks)
+def test_every_shorter_and_every_longer_message_is_refused(message: Task) -> None:
+    data = bytes(CODEC.encode(message))
+    for end in range(0, len(data), max(1, len(data) // 20)):
+        with pytest.raises(MalformedMessage):
+            CODEC.decode(data[:end])
+    with pytest.raises(MalformedMessage):
+        CODEC.decode(data + b"\0")
+
+
+def test_an_array_is_not_copied_on_either_end() -> None:
+    weights = np.arange(1000, dtype=np.float32)
+    payload = CODEC.encode(Task(1, weights))
+    shared = np.frombuffer(payload.buffers[-1], dtype=np.float32)
+    assert np.shares_memory(shared, weights)
+    received = bytearray(bytes(payload))
+    task = CODEC.decode(received)
+    assert np.shares_memory(task.weights, np.frombuffer(received, dtype=np.uint8))
+    assert not task.weights.flags.writeable
+
+
+def test_arrays_begin_at_multiples_of_64_bytes() -> None:
+    payload = CODEC.encode(Update("c", True, deltas=[np.ones(3), np.ones(5, "i1"), np.ones(2)]))
+    data = bytes(payload)
+    update = CODEC.decode(data)
+    base = np.frombuffer(data, dtype=np.uint8).ctypes.data
+    assert [(array.ctypes.data - base) % 64 for array in update.deltas] == [0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.arange(6, dtype=">f4").reshape(2, 3),
+        np.asfortranarray(np.arange(6.0).reshape(2, 3)),
+        np.arange(12, dtype=np.int16)[::2],
+        np.array(2.5),
+        np.zeros((0, 4), np.uint8),
+    ],
+    ids=["big-endian", "fortran", "strided", "scalar", "empty"],
+)
+def test_an_array_of_any_layout_arrives_with_its_values_and_shape(array: np.ndarray) -> None:
+    received = CODEC.decode(bytes(CODEC.encode(Task(1, array)))).weights
+    assert received.shape == array.shape
+    assert np.array_equal(received, array)
+
+
+def test_not_a_number_passes_and_is_left_to_later_gates() -> None:
+    update = CODEC.decode(bytes(CODEC.encode(Update("c", True, loss=float("nan")))))
+    assert np.isnan(update.loss)
+
+
+@pytest.mark.parametrize(
+    ("message", "words"),
+    [
+        (Inner(0.1), "Inner is not a message"),
+        (Task(True, np.ones(1)), "Task.round must be int, not bool"),
+        (Task(1, np.array(["a"])), "cannot travel"),
+        (Task(1, np.array([object()])), "cannot travel"),
+        (Task(1, np.ones(1, complex)), "cannot travel"),
+        (Task(1, None), "Task.weights must be ndarray"),
+        (Task(2**64, np.ones(1)), "Task.round"),
+        (Update(3, True), "Update.client must be str, not int"),
+        (Update("\ud800", True), "Update.client"),
+        (Update("c", 1), "Update.accepted must be bool"),
+        (Update("c", True, counts={"a": 1}), "key 'a' must be int"),
+        (Task(1, np.ones(1), slots={"h": {"x": [1]}}), "Task.slots['h']['x']"),
+    ],
+)
+def test_a_value_that_does_not_fit_its_field_is_not_sent(message: Any, words: str) -> None:
+    with pytest.raises(MessageTypeError) as caught:
+        CODEC.encode(message)
+    assert words in str(caught.value)
+
+
+def test_a_message_that_contains_itself_is_not_sent() -> None:
+    slot: dict[str, Any] = {}
+    slot["again"] = slot
+    with pytest.raises(MessageTypeError, match="deep"):
+        CODEC.encode(Task(1, np.ones(1), slots={"h": slot}))
+
+
+NOTE = {"text": "x"}
+
+
+def ext(code: int, ndim: int, offset: int, *shape: int) -> msgpack.ExtType:
+    return msgpack.ExtType(1, struct.pack(f"<BBQ{len(shape)}Q", code, ndim, offset, *shape))
+
+
+def task(weights: Any, **changes: Any) -> dict[str, Any]:
+    return {
+        "round": 1,
+        "weights": weights,
+        "inner": {"rate": 0.5, "names": []},
+        "slots": {},
+        **changes,
+    }
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (encoded(NOTE, number=9), "unknown message number 9"),
+        (encoded({}, number=3), "lacks the field text"),
+        (encoded({**NOTE, "more": 1}, number=3), "unknown or repeated field 'more'"),
+        (encoded({"text": b"x"}, number=3), "Note.text must be str, not bytes"),
+        (encoded({"text": True}, number=3), "must be str, not bool"),
+        (encoded([1], number=3), "must be a map"),
+        (encoded(task(ext(1, 1, 0, 4))), "longer than its bytes"),
+        (encoded(task(ext(1, 1, 0, 1)), bytes(8)), "left over"),
+        (encoded(task(ext(1, 1, 64, 1)), bytes(68)), "out of place"),
+        (encoded(task(ext(1, 1, 0, 2**61)), bytes(4)), "longer than its bytes"),
+        (encoded(task(ext(1, 2, 0, 0, 2**63))), "impossible shape"),
+        (encoded(task(ext(99, 1, 0, 1)), bytes(4)), "must be an array"),
+        (encoded(task(ext(1, 200, 0, 1)), bytes(4)), "dimensions"),
+        (encoded(task(ext(12, 1, 0, 1)), b"\x02"), "neither 0 nor 1"),
+        (encoded(task(msgpack.ExtType(7, b""))), "extension type"),
+        (encoded(task(msgpack.Timestamp(1))), "extension type"),
+        (encoded(task(ext(1, 1, 0, 0), round=True)), "Task.round must be int, not bool"),
+        (encoded(task(ext(1, 1, 0, 0), round=1.0)), "Task.round must be int, not float"),
+        (encoded(task(ext(1, 1, 0, 0), slots={"a": {"b": [1]}})), "not list"),
+        (encoded(task(ext(1, 1, 0, 0), inner={"rate": 1, "names": []})), "inner.rate"),
+        (encoded(NOTE, number=3)[:-1] + b"\xff", "invalid"),
+        (struct.pack("<I", 7) + b"\x03\x81\xa4text\xdd", "header ends too early"),
+        (struct.pack("<I", 5) + b"\x03\xdf\xff\xff\xff\xff", "header of 5"),
+        (struct.pack("<I", 6) + b"\x03\xdf\xff\xff\xff\xff", "more than there are bytes"),
+        (struct.pack("<I", 2**31) + b"\x03", "a header of"),
+        (b"\0\0\0\0", "a header of 0"),
+        (b"", "no header"),
+    ],
+)
+def test_a_malformed_message_is_refused_with_what_is_wrong(data: bytes, words: str) -> None:
+    if words in ("invalid", "header of 5", "header ends too early"):
+        with pytest.raises(MalformedMessage):
+            CODEC.decode(data)
+        return
+    with pytest.raises(MalformedMessage) as caught:
+        CODEC.decode(data)
+    assert words in str(caught.value)
+
+
+def test_a_key_that_comes_twice_is_refused() -> None:
+    packed = b"\x03\x82" + 2 * (msgpack.packb("text") + msgpack.packb("x"))
+    with pytest.raises(MalformedMessage, match="repeated field"):
+        CODEC.decode(struct.pack("<I", len(packed)) + packed)
+
+
+def test_nesting_beyond_the_limit_is_refused() -> None:
+    slot: Any = 1
+    for _ in range(200):
+        slot = {"s": slot}
+    with pytest.raises(MalformedMessage, match="deep"):
+        CODEC.decode(encoded(task(ext(1, 1, 0, 0), slots={"h": slot})))
+
+
+def test_more_values_than_the_limit_are_refused_before_they_are_built() -> None:
+    many = {"counts": dict.fromkeys(range(600_000), 0)}
+    header = {"client": "c", "accepted": True, "loss": None, **many, "deltas": [], "note": b""}
+    with pytest.raises(MalformedMessage, match="more than 1048576 values"):
+        CODEC.decode(encoded(header, number=2))
+
+
+@dataclass(frozen=True)
+class Checked:
+    share: float
+    vector: npt.NDArray[np.float32] | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.share <= 1:
+            raise ValueError("share must be between 0 and 1")
+
+
+def test_what_a_type_checks_about_itself_is_checked_on_arrival() -> None:
+    codec = MessageCodec({1: Checked})
+    data = bytearray(bytes(codec.encode(Checked(0.5))))
+    position = data.index(struct.pack(">d", 0.5))
+    data[position : position + 8] = struct.pack(">d", 7.0)
+    with pytest.raises(MalformedMessage, match="share must be between 0 and 1"):
+        codec.decode(data)
+
+
+Item = typing.TypeVar("Item")
+
+
+def named(name: str, meaning: Any, *parameters: Any) -> Any:
+    """What `type Name[...] = ...` makes; before Python 3.12 only the meaning itself."""
+    make = getattr(typing, "TypeAliasType", None)
+    return make(name, meaning, type_params=parameters) if make else meaning
+
+
+Numbers = named("Numbers", tuple[int, ...])
+Pair = named("Pair", tuple[Item, Item], Item)
+
+
+@dataclass(frozen=True)
+class Named:
+    numbers: Numbers
+    pair: Pair[str]
+
+
+def test_a_type_with_a_name_of_its_own_is_what_it_stands_for() -> None:
+    codec, value = MessageCodec({1: Named}), Named((1, 2, 3), ("a", "b"))
+    assert codec.decode(bytes(codec.encode(value))) == value
+    with pytest.raises(MessageTypeError):
+        codec.encode(Named((1, "2"), ("a", "b")))
+
+
+def test_an_array_of_another_dtype_than_annotated_is_refused_on_both_ends() -> None:
+    codec = MessageCodec({1: Checked})
+    with pytest.raises(MessageTypeError, match="must be an array of float32, not of float64"):
+        codec.encode(Checked(0.5, np.ones(2)))
+    good = bytearray(bytes(codec.encode(Checked(0.5, np.ones(2, np.float32)))))
+    position = good.index(struct.pack("<BBQ", 1, 1, 0))
+    good[position] = 10  # uint32: as many bytes, another meaning
+    with pytest.raises(MalformedMessage, match="must be an array of float32"):
+        codec.decode(good)
+
+
+@dataclass(frozen=True)
+class Loose:
+    anything: Any
+
+
+@dataclass
+class Mutable:
+    round: int
+
+
+@dataclass(frozen=True)
+class Ambiguous:
+    either: list[int] | tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Derived:
+    round: int
+    twice: int = field(init=False, default=0)
+
+
+@pytest.mark.parametrize("cls", [Loose, Mutable, Ambiguous, Derived, dict])
+def test_a_type_that_could_not_be_checked_on_arrival_is_not_in_a_table(cls: type) -> None:
+    with pytest.raises(MessageTypeError):
+        MessageCodec({1: cls})
+
+
+@pytest.mark.parametrize(
+    ("scalar", "value"),
+    [
+        (np.float32(0.5), 0.5),
+        (np.float64(1e300), 1e300),
+        (np.float16(2.0), 2.0),
+        (np.int64(-3), -3.0),
+        (np.uint8(7), 7.0),
+    ],
+)
+def test_a_number_of_numpy_travels_as_pythons(scalar, value) -> None:
+    sent = Update("c", True, loss=scalar, counts={1: np.int64(9)})
+    assert bytes(CODEC.encode(sent)) == bytes(CODEC.encode(Update("c", True, value, {1: 9})))
+    back = CODEC.decode(memoryview(bytes(CODEC.encode(sent))))
+    assert type(back.loss) is float
+    assert back.loss == value
+    assert type(back.counts[1]) is int
+
+
+@pytest.mark.parametrize("scalar", [np.bool_(True), np.str_("x"), np.float32(1.5), np.int32(4)])
+def test_a_scalar_of_numpy_travels_in_a_slot_as_the_value_that_it_is(scalar) -> None:
+    sent = Task(1, np.zeros(1, np.float32), slots={"hook": {"value": scalar}})
+    value = CODEC.decode(memoryview(bytes(CODEC.encode(sent)))).slots["hook"]["value"]
+    assert type(value) is type(scalar.item())
+    assert value == scalar.item()
+
+
+def test_a_scalar_of_numpy_that_is_no_number_is_refused_where_a_number_must_be() -> None:
+    for scalar in (np.bool_(True), np.str_("3"), np.datetime64("2020-01-01")):
+        with pytest.raises(MessageTypeError, match="loss"):
+            CODEC.encode(Update("c", True, loss=scalar))

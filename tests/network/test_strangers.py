@@ -1,0 +1,317 @@
+"""Strangers who keep connections open and say nothing, on real sockets: nobody waits for them."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import socket
+import ssl
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from layers.network import (
+    Connected,
+    ConnectionRejected,
+    Connector,
+    Crowded,
+    Joined,
+    Left,
+    Limits,
+    Listener,
+    Retrying,
+    RoomAgain,
+    ServerTLS,
+    acceptor,
+    address,
+)
+from layers.network.address import KEPT_FOR_HANDSHAKES, free_descriptors
+from layers.network.handshake import ClientSession, ServerSession
+from layers.network.limits import CLIENT_PATIENCE
+from layers.network.tls import AlertingSSLObject
+from tests.network.conftest import Certificates
+from tests.network.wire_messages import CODEC, QUICK, await_event
+
+# As long as a handshake may last, nobody is let go for the time alone.
+FEW = Limits(max_handshakes=8, handshake_s=3600.0)
+STRANGERS = 40
+TLS_ALERT = 21
+
+Way = Callable[[socket.socket], socket.socket]
+
+
+@contextlib.contextmanager
+def strangers(address: str, way: Way) -> Iterator[None]:
+    """Connections that are opened again as soon as they are closed, until this is over."""
+    host, port = address.split(":")
+    over, there = threading.Event(), threading.Barrier(STRANGERS + 1)
+
+    def one() -> None:
+        first = True
+        while not over.is_set():
+            with (
+                contextlib.suppress(OSError),
+                socket.create_connection((host, int(port)), timeout=0.2) as bare,
+            ):
+                if first:
+                    first = False
+                    there.wait(30)
+                with way(bare) as raw:
+                    while not over.is_set():
+                        with contextlib.suppress(TimeoutError):
+                            if not raw.recv(4096):
+                                break
+
+    threads = [threading.Thread(target=one) for _ in range(STRANGERS)]
+    for thread in threads:
+        thread.start()
+    there.wait(30)
+    try:
+        yield
+    finally:
+        over.set()
+        for thread in threads:
+            thread.join(30)
+
+
+def silent(raw: socket.socket) -> socket.socket:
+    return raw
+
+
+def one_byte(raw: socket.socket) -> socket.socket:
+    raw.sendall(b"\x16")
+    return raw
+
+
+def silent_after_tls(certificates: Certificates) -> Way:
+    tls = certificates.client("client-2")
+    context = ssl.create_default_context(cafile=str(tls.ca))
+    context.load_cert_chain(str(tls.certificate), tls.key)
+    return lambda raw: context.wrap_socket(raw, server_hostname="127.0.0.1")
+
+
+@pytest.mark.parametrize("way", [silent, one_byte], ids=["silent", "one byte"])
+@pytest.mark.parametrize("secure", [False, True], ids=["plain", "tls"])
+def test_a_client_is_in_beside_strangers_who_come_back_whenever_they_are_sent_away(
+    certificates: Certificates, secure: bool, way: Way
+) -> None:
+    tls = certificates.server if secure else None
+    with (
+        Listener("127.0.0.1:0", CODEC, tls=tls, limits=FEW) as listener,
+        strangers(listener.address, way),
+    ):
+        await_in(listener, certificates, secure)
+
+
+def test_a_client_is_in_beside_a_certificate_that_is_silent_after_tls(
+    certificates: Certificates,
+) -> None:
+    with (
+        Listener("127.0.0.1:0", CODEC, tls=certificates.server, limits=FEW) as listener,
+        strangers(listener.address, silent_after_tls(certificates)),
+    ):
+        await_in(listener, certificates, True)
+
+
+def await_in(listener: Listener, certificates: Certificates, secure: bool) -> None:
+    tls = certificates.client("client-1") if secure else None
+    with Connector(listener.address, "client-1", CODEC, tls=tls, backoff=QUICK) as connector:
+        await_event(connector, Connected, 60)
+        assert listener.peers == {"client-1"}
+
+
+def test_a_silent_connection_that_makes_way_is_reported(certificates: Certificates) -> None:
+    limits = Limits(max_handshakes=1, handshake_s=3600)
+    for tls in (None, certificates.server):
+        with Listener("127.0.0.1:0", CODEC, tls=tls, limits=limits) as listener:
+            host, port = listener.address.split(":")
+            with socket.create_connection((host, int(port)), timeout=20) as first:
+                with socket.create_connection((host, int(port)), timeout=20):
+                    rejected = await_event(listener, ConnectionRejected)
+                assert rejected.address == "{}:{}".format(*first.getsockname())
+                assert "made way for others" in rejected.reason
+                assert not rejected.crowded
+                with contextlib.suppress(ConnectionResetError):
+                    while first.recv(4096):  # what was said, and then the end
+                        pass
+
+
+def test_after_a_failed_tls_handshake_nothing_more_is_taken(certificates: Certificates) -> None:
+    patient = Limits(handshake_s=3600)
+    with Listener("127.0.0.1:0", CODEC, tls=certificates.server, limits=patient) as listener:
+        host, port = listener.address.split(":")
+        with socket.create_connection((host, int(port)), timeout=20) as raw:
+            raw.sendall(b"\x16\x03\x01\x00\x05hello")  # begins as TLS does, and is no ClientHello
+            assert raw.recv(4096)[0] == TLS_ALERT
+            with pytest.raises(ConnectionError):
+                raw.sendall(bytes(64 << 20))  # more than sockets hold
+        rejected = await_event(listener, ConnectionRejected)
+        assert "TLS failed" in rejected.reason
+        assert "SYSCALL" not in rejected.reason.upper()
+
+
+BEGUN: list[weakref.ref[ssl.SSLObject]] = []  # the handshakes that were tried
+
+
+class Watched(AlertingSSLObject):
+    def do_handshake(self) -> None:
+        BEGUN.append(weakref.ref(self))
+        super().do_handshake()
+
+
+class WatchedTLS(ServerTLS):
+    def context(self) -> ssl.SSLContext:
+        context = super().context()
+        context.sslobject_class = Watched
+        return context
+
+
+@pytest.mark.parametrize("more", [0, 64 << 20], ids=["leaves", "goes on"])
+def test_a_failed_tls_handshake_is_gone_before_a_collector_of_cycles_comes(
+    certificates: Certificates, more: int
+) -> None:
+    tls = certificates.server
+    watched = WatchedTLS(tls.certificate, tls.key, tls.ca)
+    patient = Limits(handshake_s=3600)
+    BEGUN.clear()
+    with Listener("127.0.0.1:0", CODEC, tls=watched, limits=patient) as listener:
+        host, port = listener.address.split(":")
+        gc.disable()
+        try:
+            with socket.create_connection((host, int(port)), timeout=20) as raw:
+                raw.sendall(b"\x16\x03\x01\x00\x05hello")
+                assert raw.recv(4096)[0] == TLS_ALERT
+                with contextlib.suppress(ConnectionError):
+                    raw.sendall(bytes(more))
+            await_event(listener, ConnectionRejected)
+            ends = time.monotonic() + 20
+            while BEGUN[0]() is not None:
+                assert time.monotonic() < ends
+                time.sleep(0.01)
+        finally:
+            gc.enable()
+
+
+def test_closing_while_clients_knock_is_no_fault(caplog: pytest.LogCaptureFixture) -> None:
+    def knock(address: str, over: threading.Event) -> None:
+        host, port = address.split(":")
+        while not over.is_set():
+            with contextlib.suppress(OSError):
+                socket.create_connection((host, int(port)), timeout=20).close()
+
+    for _ in range(6):
+        over = threading.Event()
+        with Listener("127.0.0.1:0", CODEC) as listener:
+            thread = threading.Thread(target=knock, args=(listener.address, over))
+            thread.start()
+            await_event(listener, ConnectionRejected)
+        over.set()
+        thread.join(30)
+    assert caplog.records == []
+
+
+def test_under_pressure_there_is_little_patience_with_each_step() -> None:
+    limits = Limits(max_handshakes=4, handshake_s=3600)
+    with Listener("127.0.0.1:0", CODEC, limits=limits) as listener:
+        host, port = listener.address.split(":")
+        with contextlib.ExitStack() as stack:
+            for _ in range(3):  # three of four
+                stack.enter_context(socket.create_connection((host, int(port)), timeout=20))
+            rejected = await_event(listener, ConnectionRejected)
+            assert rejected.reason == "no step of the handshake within 1 s"
+
+
+def test_a_client_has_more_patience_than_its_server() -> None:
+    limits = Limits(handshake_s=15)
+    server = ServerSession(CODEC, 0.0, limits=limits)
+    client = ClientSession("client-1", CODEC, 0.0, limits=limits)
+    assert server.deadline() == 15
+    assert client.deadline() == 15 * CLIENT_PATIENCE
+    assert CLIENT_PATIENCE > 3  # a server gives each of three steps as much
+
+
+def room_for(monkeypatch: pytest.MonkeyPatch, more: int) -> None:
+    """Give this process a limit of open files into which so many more connections fit."""
+    limit = 1
+    monkeypatch.setattr(address, "file_limit", lambda: limit)
+    while free_descriptors() < more:
+        limit += 1
+
+
+def test_a_client_for_whom_no_descriptor_is_left_is_told_so_and_the_others_stay(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with contextlib.ExitStack() as stack:
+        with monkeypatch.context() as few:
+            few.setattr(acceptor, "free_descriptors", lambda: KEPT_FOR_HANDSHAKES + 3)
+            listener = stack.enter_context(Listener("127.0.0.1:0", CODEC))
+
+        def client(number: int) -> Connector:
+            name = f"client-{number}"
+            return stack.enter_context(Connector(listener.address, name, CODEC, backoff=QUICK))
+
+        inside = [client(number) for number in range(3)]
+        for connector in inside:
+            await_event(connector, Connected)
+            await_event(listener, Joined)
+        late = client(3)
+        reason = await_event(late, Retrying).reason
+        assert "has 3 clients, as many as fit into its limit of" in reason
+        crowded = listener.next_event(20)
+        assert isinstance(crowded, Crowded)
+        assert crowded.reason in reason
+        for _ in range(3):  # it says so once, however often the client comes
+            rejected = listener.next_event(20)
+            assert isinstance(rejected, ConnectionRejected)
+            assert rejected.crowded
+        assert listener.peers == {"client-0", "client-1", "client-2"}
+        inside[0].close()
+        await_event(listener, Left)
+        await_event(listener, RoomAgain)
+        assert await_event(listener, Joined).peer == "client-3"
+
+
+def test_strangers_hold_no_descriptors_that_a_client_needs(
+    certificates: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tls: ServerTLS = certificates.server
+    limits = Limits(handshake_s=3600)
+    with (
+        Listener("127.0.0.1:0", CODEC, tls=tls, limits=limits) as listener,
+        contextlib.ExitStack() as stack,
+    ):
+        host, port = listener.address.split(":")
+        for _ in range(20):
+            stack.enter_context(socket.create_connection((host, int(port)), timeout=20))
+        ends = time.monotonic() + 20
+        while len(listener._acceptor._admission) < 20:
+            assert time.monotonic() < ends
+            time.sleep(0.01)
+        room_for(monkeypatch, 0)  # they hold the last descriptors that there are
+        await_in(listener, certificates, True)
+
+
+def test_a_limit_of_open_files_keeps_some_for_the_rest_of_the_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with socket.socket() as probe:
+        used = probe.fileno()
+    for limit, kept in ((256, 64), (1024, 64), (100, 25)):
+        monkeypatch.setattr(address, "file_limit", lambda limit=limit: limit)
+        assert free_descriptors() == limit - kept - used
+
+
+def test_a_connection_that_is_over_leaves_nothing_with_who_accepted_it() -> None:
+    with Listener("127.0.0.1:0", CODEC) as listener:
+        with Connector(listener.address, "client-1", CODEC):
+            await_event(listener, Joined)
+            (kept,) = map(weakref.ref, listener._connections)
+        await_event(listener, Left)
+        ends = time.monotonic() + 20
+        while kept() is not None:  # though no other connection comes
+            assert time.monotonic() < ends
+            gc.collect()
+            time.sleep(0.01)

@@ -1,0 +1,113 @@
+"""The messages that the tests of the network send, and small machinery to see them arrive."""
+
+from __future__ import annotations
+
+import socket
+import time
+from dataclasses import dataclass, field
+from typing import TypeVar, Union
+
+import numpy as np
+
+from layers.network import Backoff, Connector, Event, Listener, MessageCodec
+from layers.network.events import Ended, SessionEvent, Verified
+from layers.network.handshake import ClientSession, ServerSession
+from layers.network.session import Session
+
+Value = Union[None, bool, int, float, str, bytes, np.ndarray, "dict[str, Value]"]
+
+
+@dataclass(frozen=True)
+class Inner:
+    rate: float
+    names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    round: int
+    weights: np.ndarray
+    inner: Inner = field(default_factory=lambda: Inner(0.5))
+    slots: dict[str, dict[str, Value]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class Update:
+    client: str
+    accepted: bool
+    loss: float | None = None
+    counts: dict[int, int] = field(default_factory=dict)
+    deltas: list[np.ndarray] = field(default_factory=list)
+    note: bytes = b""
+
+
+@dataclass(frozen=True)
+class Note:
+    text: str
+
+
+CODEC = MessageCodec({1: Task, 2: Update, 3: Note})
+QUICK = Backoff(first_s=0.01, longest_s=0.05)  # for clients that come back
+E = TypeVar("E")
+
+
+def await_event(end: Listener | Connector, kind: type[E], timeout_s: float = 20.0) -> E:
+    """Take events until one of `kind` comes."""
+    ends = time.monotonic() + timeout_s
+    seen: list[Event] = []
+    while (left := ends - time.monotonic()) > 0:
+        event = end.next_event(left)
+        if isinstance(event, kind):
+            return event
+        if event is not None:
+            seen.append(event)
+    raise AssertionError(f"no {kind.__name__}, but {seen}")
+
+
+def exchange(
+    client: ClientSession, server: ServerSession, *, now: float = 0.0, admit: bool = True
+) -> tuple[list[SessionEvent], list[SessionEvent]]:
+    """Carry bytes between two sessions until both are silent; return what each has seen."""
+    seen: tuple[list[SessionEvent], list[SessionEvent]] = ([], [])
+    busy = True
+    while busy:
+        busy = False
+        for source, target, events in ((client, server, seen[1]), (server, client, seen[0])):
+            data = drained(source, now)
+            busy = busy or bool(data)
+            for event in target.receive_data(data, now) if data else ():
+                events.append(event)
+                if isinstance(event, Verified) and admit:
+                    events += server.admit()
+    return seen
+
+
+def drained(session: Session, now: float = 0.0) -> bytes:
+    """Return everything that a session has to send now."""
+    return b"".join(
+        b"".join(pieces) for pieces in iter(lambda: session.data_to_send(1 << 20, now), [])
+    )
+
+
+def raw_connection(listener: Listener) -> socket.socket:
+    """Connect with a bare socket that has read the greeting."""
+    host, port = listener.address.rsplit(":", 1)
+    raw = socket.create_connection((host, int(port)), timeout=20)
+    assert raw.recv(1 << 16)
+    return raw
+
+
+def read_to_end(raw: socket.socket) -> bytes:
+    """Read until the other end closes."""
+    data = b""
+    try:
+        while part := raw.recv(1 << 16):
+            data += part
+    except ConnectionResetError:
+        pass
+    return data
+
+
+def only_end(events: list) -> Ended:
+    (ended,) = [event for event in events if isinstance(event, Ended)]
+    return ended
