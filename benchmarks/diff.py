@@ -24,8 +24,8 @@ import numpy as np
 
 from fedmx import (
     Assembly,
+    ClientContext,
     ClientSide,
-    Context,
     Experiment,
     Hook,
     RunFolder,
@@ -53,7 +53,7 @@ class Flipping(ClientSide):
     def __init__(self, hook: Flip) -> None:
         self.hook = hook
 
-    def send(self, update: Update, context: Context) -> Update:
+    def send(self, update: Update, context: ClientContext) -> Update:
         if (context.round, context.client) != (self.hook.round, self.hook.victim):
             return update
         delta = update.delta.copy()

@@ -6,7 +6,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedmx import ClientSide, Context, Hook, ServerSide, ServerState, Update
+from fedmx import (
+    ClientContext,
+    ClientSide,
+    Hook,
+    ServerContext,
+    ServerSide,
+    ServerState,
+    Update,
+)
 
 ZERO = np.float32(0)
 
@@ -26,19 +34,19 @@ class Dynamic(ClientSide):  # g - h_k + alpha (w' - w), then h_k <- h_k - alpha 
     def __init__(self, alpha: np.float32) -> None:
         self.alpha = alpha
 
-    def gradient(self, gradient: np.ndarray, weights: np.ndarray, context: Context) -> None:
+    def gradient(self, gradient: np.ndarray, weights: np.ndarray, context: ClientContext) -> None:
         gradient += self.alpha * (weights - context.start) - context.memory.get("h", ZERO)
 
-    def send(self, update: Update, context: Context) -> Update:
+    def send(self, update: Update, context: ClientContext) -> Update:
         context.keep(h=context.memory.get("h", ZERO) - self.alpha * update.delta)
         return update
 
 
 class Drift(ServerSide):  # s <- s + (m / N) mean_k delta_k, then w <- w + mean_k delta_k + s
-    def on_accepted(self, update: Update, context: Context) -> None:
+    def on_accepted(self, update: Update, context: ServerContext) -> None:
         context.keep(m=context.memory.get("m", 0) + 1)
 
-    def conclude(self, state: ServerState, context: Context) -> ServerState:
+    def conclude(self, state: ServerState, context: ServerContext) -> ServerState:
         mean = state.weights - context.start
         share = np.float32(context.memory.get("m", 0) / context.clients)
         drift = context.memory.get("s", ZERO) + share * mean

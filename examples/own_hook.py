@@ -6,7 +6,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedmx import ClientSide, Context, Hook, Rejected, ServerSide, Update
+from fedmx import (
+    ClientContext,
+    ClientSide,
+    Hook,
+    Rejected,
+    ServerContext,
+    ServerSide,
+    Update,
+)
 
 
 @dataclass(frozen=True)
@@ -25,7 +33,7 @@ class Encode(ClientSide):
     def __init__(self, feedback: bool) -> None:
         self.feedback = feedback
 
-    def send(self, update: Update, context: Context) -> Update:
+    def send(self, update: Update, context: ClientContext) -> Update:
         wanted = update.delta + context.memory.get("residual", np.float32(0))
         scale = np.float32(max(np.abs(wanted).max(), 1e-12) / 127)
         codes = np.rint(wanted / scale).astype(np.int8)
@@ -36,7 +44,7 @@ class Encode(ClientSide):
 
 
 class Decode(ServerSide):
-    def receive(self, update: Update, context: Context) -> Update:
+    def receive(self, update: Update, context: ServerContext) -> Update:
         match context.slot:
             case {"codes": np.ndarray() as codes, "scale": float(scale)}:
                 return replace(update, delta=codes * np.float32(scale))

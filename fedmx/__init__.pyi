@@ -45,6 +45,7 @@ from layers.logic import SURVEY as SURVEY
 from layers.logic import Aggregator as Aggregator
 from layers.logic import Answer as Answer
 from layers.logic import Asset as Asset
+from layers.logic import ClientContext as ClientContext
 from layers.logic import ClientReport as ClientReport
 from layers.logic import ClientSide as ClientSide
 from layers.logic import Context as Context
@@ -63,6 +64,7 @@ from layers.logic import Question as Question
 from layers.logic import Rejected as Rejected
 from layers.logic import RoundReport as RoundReport
 from layers.logic import Selector as Selector
+from layers.logic import ServerContext as ServerContext
 from layers.logic import ServerSide as ServerSide
 from layers.logic import ServerState as ServerState
 from layers.logic import Stage as Stage

@@ -24,7 +24,7 @@ from layers.compute.data.dataset import Samples
 from layers.compute.data.datasets import CheckedFederatedData, Files
 from layers.compute.data.partitions.held_back import HeldBack
 from layers.compute.engines.mxnet.engine import Compute, MXNetEngine
-from layers.logic import Logic, Preset, Training
+from layers.logic import Facilities, Logic, Preset, Training
 from layers.logic.client_sizes import ClientSizes
 from layers.logic.clock import VirtualClock
 from layers.logic.watch.watcher import Watcher
@@ -110,32 +110,32 @@ class Assembly:
     @cached_property
     def server_logic(self) -> Logic:
         """The logic of the server, which can train on assets and on samples of its own."""
-        logic, engine = self.logic, self.engine
+        logic = self.logic
+        facilities = Facilities()
         if logic.assets:
-            sizes = {name: len(rows) for name, rows in self.held_back.assets.items()}
-            logic = dataclasses.replace(
-                logic, train_on_asset=self._train_on_asset, asset_sizes=sizes
+            facilities = Facilities(
+                train_on_asset=lambda name, *how: self._trained(self.asset_samples[name], *how),
+                asset_sizes={name: len(rows) for name, rows in self.held_back.assets.items()},
             )
-        if not logic.held_out:
-            return logic
-        held_out = self.data.materialise(self.data.whole.train, self.held_back.held_out)
+        if logic.held_out:
+            held_out = self.data.materialise(self.data.whole.train, self.held_back.held_out)
+            facilities = dataclasses.replace(
+                facilities, auxiliary=lambda *how: self._trained(held_out, *how)[0]
+            )
+        return dataclasses.replace(logic, facilities=facilities)
 
-        def auxiliary(
-            weights: np.ndarray, buffers: np.ndarray, training: Training, seed: int
-        ) -> np.ndarray:
-            engine.load(weights, buffers)
-            engine.train(held_out, training, seed)
-            return engine.weights.copy()
-
-        return dataclasses.replace(logic, auxiliary=auxiliary)
-
-    def _train_on_asset(
-        self, name: str, weights: np.ndarray, buffers: np.ndarray, training: Training, seed: int
+    def _trained(
+        self,
+        samples: Samples,
+        weights: np.ndarray,
+        buffers: np.ndarray,
+        training: Training,
+        seed: int,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return a model's weights and buffers after training on the samples of an asset."""
+        """Return a model's weights and buffers after training on these samples."""
         engine = self.engine
         engine.load(weights, buffers)
-        engine.train(self.asset_samples[name], training, seed)
+        engine.train(samples, training, seed)
         return engine.weights.copy(), engine.buffers.copy()
 
     def watch(self, watcher: Watcher | None) -> None:

@@ -196,7 +196,8 @@ class Server(Shown):
             self.reason = after_last(self.last_round)
         if self.reason:  # resumed after its last round: the clients may not know it
             self.finish(self.reason)
-        logic = replace(self.logic, trains=partial(trains, self.compute))
+        facilities = replace(self.logic.facilities, trains=partial(trains, self.compute))
+        logic = replace(self.logic, facilities=facilities)
         while not self.reason:
             if isinstance(self.network, FollowsCourse):
                 self.state = self.network.starts_from(self.state)

@@ -9,7 +9,16 @@ from __future__ import annotations
 from layers.logic.catalogue import AGGREGATORS, HOOKS, PRESETS, SELECTORS
 from layers.logic.core.aggregator import Aggregator, Contribution
 from layers.logic.core.asset import Asset
-from layers.logic.core.hook import ClientSide, Context, Hook, ServerSide, Stage
+from layers.logic.core.hook import (
+    ClientContext,
+    ClientSide,
+    Context,
+    Facilities,
+    Hook,
+    ServerContext,
+    ServerSide,
+    Stage,
+)
 from layers.logic.core.messages import (
     ClientLost,
     Offer,
@@ -52,6 +61,7 @@ __all__ = [
     "BrokenModel",
     "PendingOffers",
     "ClientFailed",
+    "ClientContext",
     "ClientSide",
     "ClientLedger",
     "ClientReport",
@@ -59,6 +69,7 @@ __all__ = [
     "Context",
     "Contribution",
     "StateLost",
+    "Facilities",
     "Hook",
     "Inquiry",
     "Logic",
@@ -74,6 +85,7 @@ __all__ = [
     "Rejected",
     "RoundReport",
     "Selector",
+    "ServerContext",
     "ServerSide",
     "ServerState",
     "Stage",

@@ -18,7 +18,8 @@ STUB = ast.parse((ROOT / "fedmx" / "__init__.pyi").read_text())
 IMPORTS = [node for node in STUB.body if isinstance(node, ast.ImportFrom)]
 HOMES = {alias.name: str(node.module) for node in IMPORTS for alias in node.names}
 WRITTEN_WITH = {
-    "hooks": "Hook ServerSide ClientSide Context Task Update Training Stage Asset Rejected",
+    "hooks": "Hook ServerSide ClientSide Context ServerContext ClientContext Task Update Training "
+    "Stage Asset Rejected",
     "checks": "Logic Parts LogicError",
     "codecs": "Codec CodecServerSide CodecClientSide",
     "selectors": "Selector Plan Population PendingOffers Offer Verdict Question single_lanes",

@@ -23,7 +23,13 @@ from layers.logic.algorithms.mediators import (
     reported_histograms,
 )
 from layers.logic.core.engine import ArrayData, Data
-from layers.logic.core.hook import ClientSide, Context, Hook, ServerSide
+from layers.logic.core.hook import (
+    ClientContext,
+    ClientSide,
+    Hook,
+    ServerContext,
+    ServerSide,
+)
 from layers.logic.core.messages import Task
 from layers.logic.core.parts import Parts
 from layers.logic.core.plan import Plan, Population
@@ -189,17 +195,17 @@ class _Sending(ServerSide):
         self._above = above
         self._ratios: np.ndarray | None = None
 
-    def send(self, task: Task, context: Context) -> Task:
+    def send(self, task: Task, context: ServerContext) -> Task:
         if (self._taken(context) != 1).any():
             context.slot["ratios"] = self._taken(context)
         return task
 
-    def most_samples(self, samples: int, context: Context) -> int:
+    def most_samples(self, samples: int, context: ServerContext) -> int:
         # A sample is taken floor(r) times or once more, and a client keeps one at least.
         most = math.ceil(float(self._taken(context).max(initial=1.0)))
         return max(samples * most, 1)
 
-    def _taken(self, context: Context) -> np.ndarray:
+    def _taken(self, context: ServerContext) -> np.ndarray:
         """Return the ratio of each class, float64 (classes,)."""
         if self._ratios is None:
             answers = context.answers.get(LABELS, {})
@@ -213,7 +219,7 @@ class _Taking(ClientSide):
     def __init__(self, augmentation: Augmentation | None) -> None:
         self._augmentation = augmentation
 
-    def samples(self, data: Data, context: Context) -> Data:
+    def samples(self, data: Data, context: ClientContext) -> Data:
         sent = context.slot.get("ratios")
         if sent is None:
             return data

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from layers.logic.aggregators.mean import Mean
-from layers.logic.core.hook import Context, Hook, ServerSide
+from layers.logic.core.hook import Hook, ServerContext, ServerSide
 from layers.logic.core.messages import Task, Training, Update
 from layers.logic.core.parts import Parts
 from layers.logic.core.plan import Plan, Population, single_lanes
@@ -143,12 +143,12 @@ class _Comparing(ServerSide):
         self._starts: dict[int, np.ndarray] = {}  # of clients that did not get the global model
         self._model: np.ndarray | None = None
 
-    def leave_out(self, clients: Sequence[int], context: Context) -> Mapping[int, str]:
+    def leave_out(self, clients: Sequence[int], context: ServerContext) -> Mapping[int, str]:
         """Note how the round trains, which the task of a straggler does not say; leave out none."""
         self._training = context.training
         return {}
 
-    def send(self, task: Task, context: Context) -> Task:
+    def send(self, task: Task, context: ServerContext) -> Task:
         if context.auxiliary is None:
             raise LogicError(
                 "divergence: this server has no samples of its own to train on; give its Logic "
@@ -161,7 +161,7 @@ class _Comparing(ServerSide):
             self._starts[task.client] = task.weights
         return task
 
-    def receive(self, update: Update, context: Context) -> Update:
+    def receive(self, update: Update, context: ServerContext) -> Update:
         auxiliary = self._trained(context)
         if update.delta.shape != auxiliary.shape:
             return update  # the server's next check rejects it
@@ -170,7 +170,7 @@ class _Comparing(ServerSide):
         metrics = {**update.metrics, METRIC: norm(away) / max(norm(auxiliary), LEAST)}
         return replace(update, metrics=metrics)
 
-    def _trained(self, context: Context) -> np.ndarray:
+    def _trained(self, context: ServerContext) -> np.ndarray:
         if self._model is None:
             assert context.auxiliary is not None, "send has seen to that"
             assert self._first is not None, "a task comes before its update"

@@ -10,7 +10,13 @@ import numpy as np
 from layers.logic.aggregators.mean import Mean
 from layers.logic.core.asset import Asset
 from layers.logic.core.engine import ArrayData, Data
-from layers.logic.core.hook import ClientSide, Context, Hook, ServerSide
+from layers.logic.core.hook import (
+    ClientContext,
+    ClientSide,
+    Hook,
+    ServerContext,
+    ServerSide,
+)
 from layers.logic.core.messages import MOST_SAMPLES
 from layers.logic.core.preset import Preset, settings_of_parts
 from layers.logic.core.state import ServerState
@@ -75,7 +81,7 @@ class _Giving(ServerSide):
         self._epochs = epochs
         self._part = part
 
-    def warm_up(self, state: ServerState, context: Context) -> ServerState:
+    def warm_up(self, state: ServerState, context: ServerContext) -> ServerState:
         if not self._epochs:
             return state
         if context.train_on_asset is None:
@@ -90,7 +96,7 @@ class _Giving(ServerSide):
         )
         return replace(state, weights=weights, buffers=buffers)
 
-    def most_samples(self, samples: int, context: Context) -> int:
+    def most_samples(self, samples: int, context: ServerContext) -> int:
         if ASSET not in context.asset_sizes:  # a logic that was built by hand has no asset
             return MOST_SAMPLES
         return samples + _taken(self._part, context.asset_sizes[ASSET])
@@ -100,7 +106,7 @@ class _Sharing(ClientSide):
     def __init__(self, part: float) -> None:
         self._part = part
 
-    def samples(self, data: Data, context: Context) -> Data:
+    def samples(self, data: Data, context: ClientContext) -> Data:
         shared = context.assets[ASSET]
         number = _taken(self._part, len(shared))
         rows = context.run_rng().permutation(len(shared))[:number]  # the same in every round

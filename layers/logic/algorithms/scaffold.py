@@ -10,7 +10,14 @@ from typing import Any, Literal
 import numpy as np
 
 from layers.logic.aggregators.mean import Mean
-from layers.logic.core.hook import ClientSide, Context, Hook, ServerSide
+from layers.logic.core.hook import (
+    ClientContext,
+    ClientSide,
+    Context,
+    Hook,
+    ServerContext,
+    ServerSide,
+)
 from layers.logic.core.messages import Task, Update
 from layers.logic.core.parts import Parts
 from layers.logic.core.preset import Preset, settings_of_parts
@@ -138,7 +145,7 @@ class _Server(ServerSide):
         self._zero: set[int] = set()  # clients without memory: they begin with c_i = 0
         self._lost: set[int] = set()
 
-    def send(self, task: Task, context: Context) -> Task:
+    def send(self, task: Task, context: ServerContext) -> Task:
         if not task.last_accepted_round:
             # In a later pass it has sent a variate already: the one of the pass before.
             (self._zero if task.pass_number == 1 else self._lost).add(task.client)
@@ -150,7 +157,7 @@ class _Server(ServerSide):
             context.slot[VARIATE] = total / np.float32(_clients(context))
         return task
 
-    def receive(self, update: Update, context: Context) -> Update:
+    def receive(self, update: Update, context: ServerContext) -> Update:
         change, most = _checked(context.slot.get(CHANGE), context), context.max_update
         _since(context.slot)
         rate = context.training.learning_rate  # a variate is a gradient, and an update is eta of it
@@ -161,7 +168,7 @@ class _Server(ServerSide):
             )
         return update
 
-    def on_accepted(self, update: Update, context: Context) -> None:
+    def on_accepted(self, update: Update, context: ServerContext) -> None:
         self._accepted = True
         if _since(context.slot) != _since(context.memory):
             return  # late: the variate that has changed is void by now, on the client as well
@@ -171,7 +178,7 @@ class _Server(ServerSide):
             self._changes = np.zeros(context.start.size)
         self._changes += _checked(context.slot[CHANGE], context)
 
-    def conclude(self, state: ServerState, context: Context) -> ServerState:
+    def conclude(self, state: ServerState, context: ServerContext) -> ServerState:
         senders = _senders(state, context)
         lost = self._lost.union(np.intersect1d(list(self._zero), senders).tolist())
         if lost:
@@ -187,7 +194,7 @@ class _Server(ServerSide):
         change = self._rate * (state.weights - context.start)
         return replace(state, weights=context.start + change, change=change)
 
-    def _begin_anew(self, lost: set[int], context: Context) -> None:
+    def _begin_anew(self, lost: set[int], context: ServerContext) -> None:
         """Set all variates to zero: nobody knows the part in the sum of a client that lost its."""
         nothing = np.zeros(context.start.size, np.float32)
         context.keep(
@@ -197,7 +204,7 @@ class _Server(ServerSide):
         context.record(lost_variates=len(lost))
 
 
-def _senders(state: ServerState, context: Context) -> np.ndarray:
+def _senders(state: ServerState, context: ServerContext) -> np.ndarray:
     """Return the clients whose variates are in the sum, int64, ascending."""
     senders: np.ndarray | None = context.memory.get(SENDERS)
     if senders is not None:
@@ -231,7 +238,7 @@ def _checked(variate: Any, context: Context) -> np.ndarray:
     return variate
 
 
-def _clients(context: Context) -> int:
+def _clients(context: ServerContext) -> int:
     """Return N: the largest number of clients so far, because some may be away for a while."""
     return max(context.clients, int(context.memory.get("clients", 0)))
 
@@ -246,7 +253,7 @@ class _Client(ClientSide):
         self._variate: np.ndarray | None = None
         self._correction: np.ndarray | None = None
 
-    def receive(self, task: Task, context: Context) -> Task:
+    def receive(self, task: Task, context: ClientContext) -> Task:
         self._since = _since(context.slot)
         if self._since == _since(context.memory):
             self._own = context.memory.get(OWN)
@@ -258,7 +265,7 @@ class _Client(ClientSide):
             self._correction = -self._own
         return task
 
-    def gradient(self, gradient: np.ndarray, weights: np.ndarray, context: Context) -> None:
+    def gradient(self, gradient: np.ndarray, weights: np.ndarray, context: ClientContext) -> None:
         if self._correction is None:
             return
         gradient += self._correction
@@ -267,7 +274,7 @@ class _Client(ClientSide):
             self._correction = self._correction * np.float32(1 - context.training.momentum)
         self._first = False
 
-    def send(self, update: Update, context: Context) -> Update:
+    def send(self, update: Update, context: ClientContext) -> Update:
         own = np.zeros_like(update.delta) if self._own is None else self._own
         change = self._change(own, update, context)
         context.slot[CHANGE] = change
@@ -279,7 +286,7 @@ class _Client(ClientSide):
         context.keep(**{OWN: own + change})
         return update
 
-    def _change(self, own: np.ndarray, update: Update, context: Context) -> np.ndarray:
+    def _change(self, own: np.ndarray, update: Update, context: ClientContext) -> np.ndarray:
         """Return c_i+ - c_i, float32 (d,)."""
         change: np.ndarray
         if self._option == "I":

@@ -15,7 +15,7 @@ import numpy as np
 from layers.logic.checks.parts import at_place, place_of_code
 from layers.logic.core.aggregator import Aggregator, Contribution
 from layers.logic.core.engine import Data
-from layers.logic.core.hook import ClientSide, Context, ServerSide
+from layers.logic.core.hook import ClientContext, ClientSide, Context, ServerSide
 from layers.logic.core.messages import Layout, Task, Update
 from layers.logic.core.state import ServerState
 from layers.logic.errors import LogicError, NotUsable, PartFailed
@@ -28,6 +28,7 @@ BROKEN_ADVICE = (
 
 Message = TypeVar("Message", Task, Update, ServerState)
 Returned = TypeVar("Returned")
+At = TypeVar("At", bound=Context)
 
 _DEFAULTS = {ServerSide.__module__}
 _FIELDS: dict[type, tuple[str, str, str]] = {
@@ -38,9 +39,9 @@ _FIELDS: dict[type, tuple[str, str, str]] = {
 
 
 def checked(
-    method: Callable[[Message, Context], Message],
+    method: Callable[[Message, At], Message],
     given: Message,
-    at: Context,
+    at: At,
     *,
     server: bool = False,
 ) -> Message:
@@ -123,7 +124,7 @@ def _is_finite(vector: np.ndarray) -> bool:
 
 
 def checked_gradient(
-    half: ClientSide, gradient: np.ndarray, weights: np.ndarray, at: Context
+    half: ClientSide, gradient: np.ndarray, weights: np.ndarray, at: ClientContext
 ) -> None:
     """Let a half change the gradient of a task's first step, and check it.
 
@@ -145,7 +146,7 @@ def checked_gradient(
         raise failure(half.gradient, what, at.round, at.client)
 
 
-def checked_samples(half: ClientSide, data: Data, at: Context) -> Data:
+def checked_samples(half: ClientSide, data: Data, at: ClientContext) -> Data:
     """Return the samples to train on, as a half returned them.
 
     Raises:

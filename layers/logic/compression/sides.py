@@ -11,7 +11,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from layers.logic.compression.codecs import Codec, parts_of
-from layers.logic.core.hook import ClientSide, Context, ServerSide
+from layers.logic.core.hook import ClientContext, ClientSide, Context, ServerContext, ServerSide
 from layers.logic.core.messages import EMPTY, Slot, Task, Update
 from layers.logic.core.state import ServerState, frozen
 from layers.logic.errors import LogicError, NotUsable, Rejected
@@ -36,32 +36,32 @@ class CodecServerSide(ServerSide):
         self._feedback = feedback
         self._download: ServerDownload | None = None
 
-    def send(self, task: Task, context: Context) -> Task:
+    def send(self, task: Task, context: ServerContext) -> Task:
         """Return the task with the changes that the client has missed, or with the model."""
         download = self._downloads(context)
         return task if download is None else download.send(task, context)
 
-    def receive(self, update: Update, context: Context) -> Update:
+    def receive(self, update: Update, context: ServerContext) -> Update:
         """Return the update with its delta decoded."""
         if self._up is None:
             return update
         return receive_encoded(update, context, self._up, self._parts(context))
 
-    def on_accepted(self, update: Update, context: Context) -> None:
+    def on_accepted(self, update: Update, context: ServerContext) -> None:
         """Note which model the client keeps."""
         download = self._downloads(context)
         if download is not None:
             download.on_accepted(update, context)
 
-    def conclude(self, state: ServerState, context: Context) -> ServerState:
+    def conclude(self, state: ServerState, context: ServerContext) -> ServerState:
         """Encode the change of the model, and return the state with what the code stands for."""
         download = self._downloads(context)
         return state if download is None else download.conclude(state, context)
 
-    def _parts(self, context: Context) -> np.ndarray:
+    def _parts(self, context: ServerContext) -> np.ndarray:
         return parts_of(context.layout, self._flat)
 
-    def _downloads(self, context: Context) -> ServerDownload | None:
+    def _downloads(self, context: ServerContext) -> ServerDownload | None:
         if self._download is None and self._down is not None:
             self._download = ServerDownload(self._down, self._parts(context), self._feedback)
         return self._download
@@ -85,13 +85,13 @@ class CodecClientSide(ClientSide):
         self._flat = flat
         self._feedback = feedback
 
-    def receive(self, task: Task, context: Context) -> Task:
+    def receive(self, task: Task, context: ClientContext) -> Task:
         """Return the task with the server's model."""
         if self._down is None:
             return task
         return receive_model(task, context, self._down, parts_of(context.layout, self._flat))
 
-    def send(self, update: Update, context: Context) -> Update:
+    def send(self, update: Update, context: ClientContext) -> Update:
         """Return the update with its delta encoded."""
         if self._up is None:
             return update
@@ -175,7 +175,7 @@ class ServerDownload:
         self._strange: set[int] = set()  # clients that were not sent the global model
         self._accepted: set[int] = set()
 
-    def send(self, task: Task, context: Context) -> Task:
+    def send(self, task: Task, context: ServerContext) -> Task:
         """Return the task, with the missed changes in the slot if they are less than the model."""
         if task.weights is not context.start:
             # The client continues another client of its lane, or another hook changed the weights.
@@ -189,7 +189,7 @@ class ServerDownload:
         context.slot["checksum"] = self._checksum
         return replace(task, weights=EMPTY)
 
-    def on_accepted(self, update: Update, context: Context) -> None:
+    def on_accepted(self, update: Update, context: ServerContext) -> None:
         """Note which clients keep another model than that of their round."""
         self._accepted.add(update.client)
         strange = dict(context.memory.get("strange", {}))
@@ -203,7 +203,7 @@ class ServerDownload:
             return
         context.keep(strange=strange)
 
-    def conclude(self, state: ServerState, context: Context) -> ServerState:
+    def conclude(self, state: ServerState, context: ServerContext) -> ServerState:
         """Return the state with the model that the clients will have.
 
         Raises:
@@ -228,7 +228,7 @@ class ServerDownload:
             context.keep(residual=change)
         return self._keep(state, context, payload)
 
-    def _note_unanswered(self, state: ServerState, context: Context) -> None:
+    def _note_unanswered(self, state: ServerState, context: ServerContext) -> None:
         """Note whose task brought another model than that of its round and may be answered late."""
         before = context.memory.get("unanswered", {})
         waiting = {
@@ -241,7 +241,7 @@ class ServerDownload:
         if unanswered or before:
             context.keep(unanswered=unanswered)
 
-    def _missed(self, task: Task, context: Context) -> list[np.ndarray] | None:
+    def _missed(self, task: Task, context: ServerContext) -> list[np.ndarray] | None:
         """Return the payloads that bring the client's model up to date, or None."""
         memory = context.memory
         if (
@@ -263,7 +263,7 @@ class ServerDownload:
             return None
         return missed
 
-    def _keep(self, state: ServerState, context: Context, payload: np.ndarray) -> ServerState:
+    def _keep(self, state: ServerState, context: ServerContext, payload: np.ndarray) -> ServerState:
         payloads = {**context.memory.get("payloads", {}), context.round: payload}
         total = sum(payload.nbytes for payload in payloads.values())
         for round in sorted(payloads):
@@ -274,7 +274,7 @@ class ServerDownload:
         return state
 
 
-def _change(state: ServerState, context: Context) -> np.ndarray:
+def _change(state: ServerState, context: ServerContext) -> np.ndarray:
     """Return what was added to the model, float32 (d,): as it was added, wherever that is known."""
     if state.change.size and np.array_equal(context.start + state.change, state.weights):
         change: np.ndarray = state.change.copy()

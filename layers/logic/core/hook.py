@@ -57,37 +57,38 @@ Moment: TypeAlias = 'Literal["cohort", "returned"]'
 MOMENTS: tuple[Moment, ...] = ("cohort", "returned")
 
 
+@dataclass(frozen=True)
+class Facilities:
+    """The abilities of a server besides aggregation; a logic that was built by hand has none.
+
+    Attributes:
+        auxiliary: trains a model on the samples that the server keeps (`Hook.held_out`).
+        train_on_asset: trains a model on an asset.
+        asset_sizes: the number of samples of each asset, by name.
+        trains: says whether a model can be trained on samples of the server; None: only clients
+            can tell.
+    """
+
+    auxiliary: Auxiliary | None = None
+    train_on_asset: TrainsOnAsset | None = None
+    asset_sizes: Mapping[str, int] = field(default_factory=dict)
+    trains: Trains | None = None
+
+
 @dataclass
 class Context:
-    """The information that a hook's half has besides the task or update.
+    """The information that both sides of a hook have besides the task or update.
 
     Attributes:
         round: number of the round, from 1.
-        client: number of the client; None in the server's `conclude`.
+        client: number of the client; None in the server side's methods without a client.
         seed: seed of `rng`, different for each hook, end, round and client.
-        run_seed: on a client, seed of `run_rng`, the same in every round.
         training: how the client trains; for a late update, as its task of an earlier round said.
             Without a client, how the clients of this round train.
         layout: where each tensor lies in the flat vector.
-        memory: memory of this half; on the server it can be changed in `on_accepted` and `conclude`
-            only, which run in the order of the plan.
-        slot: the data from this hook's other half (in `receive`), or for it (in `send`).
+        memory: memory of this side.
+        slot: the data from this hook's other side (in `receive`), or for it (in `send`).
         start: float32 (d,), the weights that the round, or the local training, started from.
-        clients: on the server, N, the number of clients; 0 on a client.
-        gradient: on a client, float32 (d,), the received model's mean gradient over all of the
-            client's samples, if a hook asks for it (`Hook.received_gradient`); otherwise empty.
-        assets: on a client, the assets that this hook declares, by name (`Hook.assets`).
-        auxiliary: on a server that holds samples of its own (`Hook.held_out`), a function that
-            trains on them.
-        train_on_asset: on a server, a function that trains on the samples of an asset.
-        shared_seed: on the server, seed of `shared_rng`, the same for all hooks, different in each
-            round.
-        answers: on the server, the clients' answers to the selector's surveys, by question, then by
-            client; they are not checked.
-        numbers: the numbers that `record` has added to the round's record.
-        asset_sizes: on a server with assets, the number of samples of each, by name.
-        max_update: on the server, the largest norm of an update as a multiple of that of the model
-            plus 1; None: no bound.
     """
 
     round: int
@@ -97,43 +98,14 @@ class Context:
     layout: Layout
     memory: Mapping[str, Any]
     slot: Slot = field(default_factory=dict)
-    run_seed: int = 0
-    shared_seed: int = 0
     start: np.ndarray = field(default_factory=lambda: EMPTY)
-    clients: int = 0
-    gradient: np.ndarray = field(default_factory=lambda: EMPTY)
-    assets: Mapping[str, Data] = field(default_factory=dict)
-    auxiliary: Auxiliary | None = None
-    train_on_asset: TrainsOnAsset | None = None
-    answers: Mapping[str, Mapping[int, Slot]] = field(default_factory=dict)
-    numbers: dict[str, float] = field(default_factory=dict)
-    asset_sizes: Mapping[str, int] = field(default_factory=dict)
-    max_update: float | None = None
 
     def rng(self, purpose: str = "") -> np.random.Generator:
         """Return a generator for one purpose; each call starts the same draws again."""
         return generator(self.seed, purpose)
 
-    def run_rng(self, purpose: str = "") -> np.random.Generator:
-        """Return a generator that makes the same draws in every round of a client."""
-        return generator(self.run_seed, purpose)
-
-    def shared_rng(self, purpose: str) -> np.random.Generator:
-        """Return a generator whose draws, on the server, do not depend on what hooks there are."""
-        return generator(self.shared_seed, purpose)
-
-    def record(self, **numbers: float) -> None:
-        """Add numbers to the round's record; this has an effect in the server's `conclude` only.
-
-        Scalars of numpy, and arrays of one value, are numbers, too.
-
-        Raises:
-            TypeError: one is no number, or no float can hold it.
-        """
-        self.numbers.update({name: _recorded(name, one) for name, one in numbers.items()})
-
     def keep(self, **values: Any) -> None:
-        """Keep named arrays and numbers in this half's memory.
+        """Keep named arrays and numbers in this side's memory.
 
         Raises:
             TypeError: a server side calls this outside `on_accepted` and `conclude`.
@@ -144,6 +116,67 @@ class Context:
                 "in the order of the plan, so that the order of arrival changes nothing"
             )
         self.memory.update(values)
+
+
+@dataclass
+class ClientContext(Context):
+    """The context of a client side, and of a trainer.
+
+    Attributes:
+        run_seed: seed of `run_rng`, the same in every round.
+        gradient: float32 (d,), the received model's mean gradient over all of the client's samples,
+            if a hook asks for it (`Hook.received_gradient`); otherwise empty.
+        assets: the assets that this hook declares, by name (`Hook.assets`).
+    """
+
+    run_seed: int = 0
+    gradient: np.ndarray = field(default_factory=lambda: EMPTY)
+    assets: Mapping[str, Data] = field(default_factory=dict)
+
+    def run_rng(self, purpose: str = "") -> np.random.Generator:
+        """Return a generator that makes the same draws in every round of a client."""
+        return generator(self.run_seed, purpose)
+
+
+@dataclass
+class ServerContext(Context):
+    """The context of a server side; its memory changes in `on_accepted` and `conclude` only.
+
+    Attributes:
+        shared_seed: seed of `shared_rng`, the same for all hooks, different in each round.
+        clients: N, the number of clients.
+        answers: the clients' answers to the selector's surveys, by question, then by client; they
+            are not checked.
+        auxiliary: trains a model on the samples that the server keeps (`Facilities.auxiliary`).
+        train_on_asset: trains a model on an asset (`Facilities.train_on_asset`).
+        asset_sizes: the number of samples of each asset, by name.
+        max_update: the largest norm of an update as a multiple of that of the model plus 1; None:
+            no bound.
+        numbers: the numbers that `record` has added to the round's record.
+    """
+
+    shared_seed: int = 0
+    clients: int = 0
+    answers: Mapping[str, Mapping[int, Slot]] = field(default_factory=dict)
+    auxiliary: Auxiliary | None = None
+    train_on_asset: TrainsOnAsset | None = None
+    asset_sizes: Mapping[str, int] = field(default_factory=dict)
+    max_update: float | None = None
+    numbers: dict[str, float] = field(default_factory=dict)
+
+    def shared_rng(self, purpose: str) -> np.random.Generator:
+        """Return a generator whose draws do not depend on the hooks that the server has."""
+        return generator(self.shared_seed, purpose)
+
+    def record(self, **numbers: float) -> None:
+        """Add numbers to the round's record; this has an effect in `conclude` only.
+
+        Scalars of numpy, and arrays of one value, are numbers, too.
+
+        Raises:
+            TypeError: one is no number, or no float can hold it.
+        """
+        self.numbers.update({name: _recorded(name, one) for name, one in numbers.items()})
 
 
 def _recorded(name: str, value: object) -> float:
@@ -169,29 +202,31 @@ class ServerSide:
     asks: frozenset[Moment] = frozenset()
     """The moments at which `ask` is called; with "returned", folding waits for the answers."""
 
-    def warm_up(self, state: ServerState, context: Context) -> ServerState:
+    def warm_up(self, state: ServerState, context: ServerContext) -> ServerState:
         """Return the state before round 1, changed; if round 1 is repeated, this is, too."""
         return state
 
-    def leave_out(self, clients: Sequence[int], context: Context) -> Mapping[int, str]:
+    def leave_out(self, clients: Sequence[int], context: ServerContext) -> Mapping[int, str]:
         """Return the clients of the cohort that get no task, each with the reason.
 
         It is called once in a round, before anything is asked or sent.
         """
         return {}
 
-    def ask(self, moment: Moment, clients: Sequence[int], context: Context) -> Slot | None:
+    def ask(self, moment: Moment, clients: Sequence[int], context: ServerContext) -> Slot | None:
         """Return a question to these clients, for their `ClientSide.answer`; None: no question."""
         return None
 
-    def on_answers(self, moment: Moment, answers: Mapping[int, Slot], context: Context) -> None:
+    def on_answers(
+        self, moment: Moment, answers: Mapping[int, Slot], context: ServerContext
+    ) -> None:
         """Take the answers, by client; a client of the cohort that did not answer gets no task."""
 
-    def send(self, task: Task, context: Context) -> Task:
+    def send(self, task: Task, context: ServerContext) -> Task:
         """Return an outgoing task, changed."""
         return task
 
-    def receive(self, update: Update, context: Context) -> Update:
+    def receive(self, update: Update, context: ServerContext) -> Update:
         """Undo what the client's `send` did.
 
         Raises:
@@ -199,7 +234,7 @@ class ServerSide:
         """
         return update
 
-    def most_samples(self, samples: int, context: Context) -> int:
+    def most_samples(self, samples: int, context: ServerContext) -> int:
         """Return the most samples that the client's side can make of `samples`; by default as many.
 
         An update that claims more is rejected, so a hook whose other half adds samples says here
@@ -207,13 +242,13 @@ class ServerSide:
         """
         return samples
 
-    def on_accepted(self, update: Update, context: Context) -> None:
+    def on_accepted(self, update: Update, context: ServerContext) -> None:
         """Process an accepted update; called in the order of the plan.
 
         In a lane of several clients the update has no delta.
         """
 
-    def conclude(self, state: ServerState, context: Context) -> ServerState:
+    def conclude(self, state: ServerState, context: ServerContext) -> ServerState:
         """Return the state after aggregation, changed; `context.start` is the model before it."""
         return state
 
@@ -221,28 +256,28 @@ class ServerSide:
 class ClientSide:
     """The client's end of a hook; by default every method returns its argument unchanged."""
 
-    def answer(self, moment: Moment, question: Slot, context: Context) -> Slot:
+    def answer(self, moment: Moment, question: Slot, context: ClientContext) -> Slot:
         """Return the answer to the server side's question; this half's memory is not available."""
         return {}
 
-    def receive(self, task: Task, context: Context) -> Task:
+    def receive(self, task: Task, context: ClientContext) -> Task:
         """Undo what the server's `send` did."""
         return task
 
-    def samples(self, data: Data, context: Context) -> Data:
+    def samples(self, data: Data, context: ClientContext) -> Data:
         """Return the samples to train on; called after `receive`.
 
         If they can be more than `data`, the other half says so in `most_samples`.
         """
         return data
 
-    def gradient(self, gradient: np.ndarray, weights: np.ndarray, context: Context) -> None:
+    def gradient(self, gradient: np.ndarray, weights: np.ndarray, context: ClientContext) -> None:
         """Change the gradient of one local step in place; both are float32 (d,).
 
         It is called before weight decay and momentum, and must not change the weights.
         """
 
-    def send(self, update: Update, context: Context) -> Update:
+    def send(self, update: Update, context: ClientContext) -> Update:
         """Return an outgoing update, changed."""
         return update
 
@@ -258,7 +293,7 @@ class Hook:
     """Whether the clients must report the received model's loss (see `Training.loss`)."""
 
     received_gradient: bool = False
-    """Whether the client's side needs the received model's gradient (see `Context.gradient`)."""
+    """Whether the client's side needs the received model's gradient (`ClientContext.gradient`)."""
 
     memory_outlives_settings: bool = False
     """Whether a hook of its class with other settings can go on with its memory, in a fork."""
@@ -276,7 +311,7 @@ class Hook:
 
     @property
     def assets(self) -> Mapping[str, Asset]:
-        """The assets that the client's side needs, by name (`Context.assets`)."""
+        """The assets that the client's side needs, by name (`ClientContext.assets`)."""
         return {}
 
     @property

@@ -9,7 +9,7 @@ from typing import TypeAlias
 import numpy as np
 
 from layers.logic.core.engine import Data, Engine, TrainReport
-from layers.logic.core.hook import Context
+from layers.logic.core.hook import ClientContext
 from layers.logic.core.messages import Task
 
 TRAINER = "trainer"
@@ -27,7 +27,12 @@ class Trainer(ABC):
 
     @abstractmethod
     def train(
-        self, task: Task, engine: Engine, data: Data, correct: Correct | None, context: Context
+        self,
+        task: Task,
+        engine: Engine,
+        data: Data,
+        correct: Correct | None,
+        context: ClientContext,
     ) -> TrainReport:
         """Train on `data`; afterwards the engine holds the model that the client returns.
 
@@ -44,7 +49,12 @@ class LocalSgd(Trainer):
     """Local SGD from the received model, as `Task.training` says (McMahan et al. 2017)."""
 
     def train(
-        self, task: Task, engine: Engine, data: Data, correct: Correct | None, context: Context
+        self,
+        task: Task,
+        engine: Engine,
+        data: Data,
+        correct: Correct | None,
+        context: ClientContext,
     ) -> TrainReport:
         """Take the local steps of the task."""
         return engine.train(data, task.training, task.seed, correct)

@@ -19,7 +19,7 @@ from layers.logic.compression.codecs import (
     parts_of,
 )
 from layers.logic.compression.sides import CodecServerSide, receive_model, send_payload
-from layers.logic.core.hook import ClientSide, Context, Hook, ServerSide
+from layers.logic.core.hook import ClientContext, ClientSide, Hook, ServerSide
 from layers.logic.core.messages import Task, Update
 from layers.logic.errors import LogicError
 from layers.logic.numeric.vectors import norm
@@ -107,12 +107,12 @@ class _DgcClient(ClientSide):
     def __init__(self, settings: Dgc) -> None:
         self._settings = settings
 
-    def receive(self, task: Task, context: Context) -> Task:
+    def receive(self, task: Task, context: ClientContext) -> Task:
         if not self._settings.down:
             return task
         return receive_model(task, context, EVERYTHING, parts_of(context.layout))
 
-    def send(self, update: Update, context: Context) -> Update:
+    def send(self, update: Update, context: ClientContext) -> Update:
         settings = self._settings
         gradient = self._clipped(update.delta)
         if not np.isfinite(gradient).all():

@@ -7,7 +7,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from layers.logic.core.hook import ClientSide, Context, Hook, ServerSide, Stage
+from layers.logic.core.hook import (
+    ClientContext,
+    ClientSide,
+    Hook,
+    ServerContext,
+    ServerSide,
+    Stage,
+)
 from layers.logic.core.messages import EMPTY, Update
 from layers.logic.core.parts import Parts
 from layers.logic.core.trainer import LocalSgd
@@ -38,7 +45,7 @@ class _ClipClient(ClientSide):
     def __init__(self, norm: float) -> None:
         self._norm = norm
 
-    def gradient(self, gradient: np.ndarray, weights: np.ndarray, context: Context) -> None:
+    def gradient(self, gradient: np.ndarray, weights: np.ndarray, context: ClientContext) -> None:
         length = norm(gradient)
         if length > self._norm:
             gradient *= np.float32(self._norm / length)
@@ -83,7 +90,7 @@ class _Proximal(ClientSide):
         self._mu = np.float32(mu)
         self._term: np.ndarray | None = None
 
-    def gradient(self, gradient: np.ndarray, weights: np.ndarray, context: Context) -> None:
+    def gradient(self, gradient: np.ndarray, weights: np.ndarray, context: ClientContext) -> None:
         if self._term is None:
             self._term = np.empty_like(gradient)
         np.subtract(weights, context.start, out=self._term)
@@ -147,19 +154,19 @@ class _Sum(ClientSide):
     def __init__(self) -> None:
         self._sum: np.ndarray | None = None
 
-    def gradient(self, gradient: np.ndarray, weights: np.ndarray, context: Context) -> None:
+    def gradient(self, gradient: np.ndarray, weights: np.ndarray, context: ClientContext) -> None:
         if self._sum is None:
             self._sum = np.zeros_like(gradient)
         self._sum += gradient
 
-    def send(self, update: Update, context: Context) -> Update:
+    def send(self, update: Update, context: ClientContext) -> Update:
         total = np.zeros_like(update.delta) if self._sum is None else self._sum
         context.slot[GRADIENT] = total
         return replace(update, delta=EMPTY)
 
 
 class _Step(ServerSide):
-    def receive(self, update: Update, context: Context) -> Update:
+    def receive(self, update: Update, context: ServerContext) -> Update:
         gradient = context.slot.get(GRADIENT)
         if not isinstance(gradient, np.ndarray) or gradient.dtype != np.float32:
             raise Rejected("an update without the float32 gradient that was asked for")

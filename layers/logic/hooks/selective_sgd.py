@@ -22,7 +22,14 @@ from layers.logic.compression.codecs import (
     top,
 )
 from layers.logic.compression.sides import PAYLOAD, payload_of, receive_encoded, send_payload
-from layers.logic.core.hook import ClientSide, Context, Hook, ServerSide
+from layers.logic.core.hook import (
+    ClientContext,
+    ClientSide,
+    Context,
+    Hook,
+    ServerContext,
+    ServerSide,
+)
 from layers.logic.core.messages import EMPTY, Task, Update
 from layers.logic.errors import LogicError
 from layers.logic.numeric.sparse_vector import numeric_sparse
@@ -123,7 +130,7 @@ class _SelectiveServer(ServerSide):
     def __init__(self, share: float, epsilon: float | None) -> None:
         self._share, self._epsilon = share, epsilon
 
-    def send(self, task: Task, context: Context) -> Task:
+    def send(self, task: Task, context: ServerContext) -> Task:
         if self._epsilon is not None and task.pass_number > 1:
             raise LogicError(
                 "selective-sgd with epsilon: the selector sends clients several times through a "
@@ -139,10 +146,10 @@ class _SelectiveServer(ServerSide):
         context.slot[NEWS] = encode_sparse(positions, task.weights[positions], size)
         return replace(task, weights=EMPTY)
 
-    def receive(self, update: Update, context: Context) -> Update:
+    def receive(self, update: Update, context: ServerContext) -> Update:
         return receive_encoded(update, context, EVERYTHING, _whole(context))
 
-    def on_accepted(self, update: Update, context: Context) -> None:
+    def on_accepted(self, update: Update, context: ServerContext) -> None:
         size = int(_whole(context)[-1])
         positions, _ = decode_sparse(payload_of(context.slot, PAYLOAD), size)
         updated = context.memory.get("updated", np.zeros(size, np.int32)).copy()
@@ -163,7 +170,7 @@ class _SelectiveClient(ClientSide):
     def __init__(self, settings: SelectiveSgd) -> None:
         self._settings = settings
 
-    def receive(self, task: Task, context: Context) -> Task:
+    def receive(self, task: Task, context: ClientContext) -> Task:
         if NEWS not in context.slot:
             return task
         if "model" not in context.memory:
@@ -176,7 +183,7 @@ class _SelectiveClient(ClientSide):
         model[positions] = values
         return replace(task, weights=model)
 
-    def send(self, update: Update, context: Context) -> Update:
+    def send(self, update: Update, context: ClientContext) -> Update:
         delta = update.delta
         if not np.isfinite(delta).all():
             return update  # unchanged: the server rejects it and says why
@@ -191,7 +198,7 @@ class _SelectiveClient(ClientSide):
         return send_payload(update, context, encode_sparse(positions, values, delta.size))
 
     def _noisy(
-        self, delta: np.ndarray, epsilon: float, context: Context
+        self, delta: np.ndarray, epsilon: float, context: ClientContext
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return the positions that are uploaded, and the values with noise, float32 (c,)."""
         settings = self._settings
@@ -203,7 +210,7 @@ class _SelectiveClient(ClientSide):
         )
         return positions, np.clip(values, -gamma, gamma).astype(np.float32)
 
-    def _chosen(self, delta: np.ndarray, context: Context) -> np.ndarray:
+    def _chosen(self, delta: np.ndarray, context: ClientContext) -> np.ndarray:
         k = kept_of(delta.size, self._settings.upload)
         if self._settings.choice == "largest":
             return exactly(delta, top(delta, k)[0], k)

@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from layers.logic.core.hook import Context, Hook, ServerSide
+from layers.logic.core.hook import Hook, ServerContext, ServerSide
 from layers.logic.core.messages import Update
 from layers.logic.core.state import ServerState
 from layers.logic.errors import LogicError
@@ -65,10 +65,10 @@ class _Momentum(ServerSide):
         self._momentum = np.float32(momentum)
         self._accepted = False
 
-    def on_accepted(self, update: Update, context: Context) -> None:
+    def on_accepted(self, update: Update, context: ServerContext) -> None:
         self._accepted = True
 
-    def conclude(self, state: ServerState, context: Context) -> ServerState:
+    def conclude(self, state: ServerState, context: ServerContext) -> ServerState:
         if not self._accepted:
             return state
         velocity = state.weights - context.start
@@ -189,10 +189,10 @@ class _Adaptive(ServerSide):
         self._rate, self._beta1, self._tau, self._rule = rate, beta1, tau, rule
         self._accepted = False
 
-    def on_accepted(self, update: Update, context: Context) -> None:
+    def on_accepted(self, update: Update, context: ServerContext) -> None:
         self._accepted = True
 
-    def conclude(self, state: ServerState, context: Context) -> ServerState:
+    def conclude(self, state: ServerState, context: ServerContext) -> ServerState:
         if not self._accepted:
             return state
         delta = np.subtract(state.weights, context.start, dtype=np.float64)

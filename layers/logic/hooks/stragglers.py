@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from layers.logic.core.hook import Context, Hook, ServerSide
+from layers.logic.core.hook import Hook, ServerContext, ServerSide
 from layers.logic.core.messages import Task, Training
 from layers.logic.core.state import ServerState
 from layers.logic.errors import LogicError
@@ -52,7 +52,7 @@ class _Server(ServerSide):
         self._settings = settings
         self._work: dict[int, int] = {}  # x, by straggler
 
-    def leave_out(self, clients: Sequence[int], context: Context) -> Mapping[int, str]:
+    def leave_out(self, clients: Sequence[int], context: ServerContext) -> Mapping[int, str]:
         """Draw the round's stragglers; return them if they are dropped."""
         unit, whole = _work_of(context.training)
         cohort = sorted(clients)
@@ -68,7 +68,7 @@ class _Server(ServerSide):
             for client, part in self._work.items()
         }
 
-    def send(self, task: Task, context: Context) -> Task:
+    def send(self, task: Task, context: ServerContext) -> Task:
         part = self._work.get(task.client)
         if part is None:
             return task
@@ -77,7 +77,7 @@ class _Server(ServerSide):
             return replace(task, training=replace(training, epochs=part))
         return replace(task, training=replace(training, steps=part))
 
-    def conclude(self, state: ServerState, context: Context) -> ServerState:
+    def conclude(self, state: ServerState, context: ServerContext) -> ServerState:
         context.record(stragglers=len(self._work))
         return state
 

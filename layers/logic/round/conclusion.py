@@ -90,7 +90,8 @@ def _check_trainable(state: ServerState, report: RoundReport, logic: Logic) -> N
     if logic.clients is None or 2 * len(saying) <= logic.clients:
         seed = derive(logic.seed, "trial", report.round)
         training = logic.training_of(report.round)
-        if logic.trains is None or logic.trains(state.weights, state.buffers, training, seed):
+        trains = logic.facilities.trains
+        if trains is None or trains(state.weights, state.buffers, training, seed):
             return
     raise BrokenModel(
         f"round {report.round}: {len(saying)} of {report.selected} clients cannot train on the "

@@ -12,7 +12,7 @@ from layers.logic.checks.parts import check_kind, check_part
 from layers.logic.core.aggregator import Aggregator
 from layers.logic.core.asset import Asset, assets_of, declared_assets
 from layers.logic.core.engine import Data
-from layers.logic.core.hook import Auxiliary, Hook, Trains, TrainsOnAsset
+from layers.logic.core.hook import Facilities, Hook
 from layers.logic.core.mask import Mask
 from layers.logic.core.messages import Layout, Task, Training
 from layers.logic.core.selector import Selector
@@ -54,13 +54,7 @@ class Logic:
             the square of this multiple. None: no bound.
         trainer: how a client makes its update from the received model.
         mask: which tensors are sent; None: all.
-        auxiliary: on a server with samples of its own, trains a model on them: it takes weights
-            (d,), buffers (b,), how to train, and a seed, and returns the weights (d,) afterwards.
-        train_on_asset: on a server with assets, trains a model on one of them: it takes the asset's
-            name before these, and returns the weights (d,) and buffers (b,) afterwards.
-        asset_sizes: on a server with assets, the number of samples of each, by name.
-        trains: on a server, whether a model can be trained on samples of its own: it takes weights
-            (d,), buffers (b,), how to train, and a seed; None: only clients can tell.
+        facilities: what the server can train on samples of its own.
 
     Raises:
         LogicError: a setting is wrong, or the parts do not fit together.
@@ -81,10 +75,7 @@ class Logic:
     max_update: float | None = 1000.0
     trainer: Trainer = field(default_factory=LocalSgd)
     mask: Mask | None = None
-    auxiliary: Auxiliary | None = field(default=None, compare=False)
-    train_on_asset: TrainsOnAsset | None = field(default=None, compare=False)
-    asset_sizes: Mapping[str, int] = field(default_factory=dict, compare=False)
-    trains: Trains | None = field(default=None, compare=False)
+    facilities: Facilities = field(default_factory=Facilities, compare=False)
     watcher: Watcher | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -189,9 +180,7 @@ class Logic:
             self.layout,
             self.seed,
             clients,
-            self.auxiliary,
-            self.train_on_asset,
-            self.asset_sizes,
+            self.facilities,
             self.max_update,
             self.watcher,
         )

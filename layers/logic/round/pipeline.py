@@ -11,12 +11,12 @@ import numpy as np
 from layers.logic.checks.returned import checked, checked_gradient, checked_samples, guarded
 from layers.logic.core.engine import Data
 from layers.logic.core.hook import (
-    Auxiliary,
+    ClientContext,
     ClientSide,
-    Context,
+    Facilities,
     Moment,
+    ServerContext,
     ServerSide,
-    TrainsOnAsset,
 )
 from layers.logic.core.messages import Layout, Slot, Task, Training, Update
 from layers.logic.core.selector import SURVEY
@@ -40,9 +40,7 @@ class ServerPipeline:
         layout: Layout,
         seed: int,
         clients: int,
-        auxiliary: Auxiliary | None = None,
-        train_on_asset: TrainsOnAsset | None = None,
-        asset_sizes: Mapping[str, int] = MappingProxyType({}),
+        facilities: Facilities,
         max_update: float | None = None,
         watcher: Watcher | None = None,
     ) -> None:
@@ -50,9 +48,7 @@ class ServerPipeline:
         self._watcher = watcher
         self._state = state
         self._clients = clients
-        self._auxiliary = auxiliary
-        self._train_on_asset = train_on_asset
-        self._asset_sizes = asset_sizes
+        self._facilities = facilities
         self._max_update = max_update
         self._training = training
         # How each client was told to train: a late update comes of an earlier round's task.
@@ -181,9 +177,9 @@ class ServerPipeline:
         writable: bool,
         slot: Slot | None = None,
         pass_number: int = 1,
-    ) -> Context:
+    ) -> ServerContext:
         memory, again = self._memory[key], () if pass_number == 1 else (pass_number,)
-        return Context(
+        return ServerContext(
             round=self._state.round + 1,
             client=client,
             seed=derive(
@@ -200,9 +196,9 @@ class ServerPipeline:
             start=self._state.weights,
             clients=self._clients,
             shared_seed=self._shared_seed,
-            auxiliary=self._auxiliary,
-            train_on_asset=self._train_on_asset,
-            asset_sizes=self._asset_sizes,
+            auxiliary=self._facilities.auxiliary,
+            train_on_asset=self._facilities.train_on_asset,
+            asset_sizes=self._facilities.asset_sizes,
             max_update=self._max_update,
             answers=self._state.memory.get(SURVEY, {}),
         )
@@ -227,7 +223,7 @@ class ClientPipeline:
             key: reopened(memory.get(key, {})) for key in (*halves, TRAINER)
         }
         self._contexts = {
-            key: Context(
+            key: ClientContext(
                 round=task.round,
                 client=task.client,
                 seed=derive(task.seed, f"client:{key}"),
@@ -253,7 +249,7 @@ class ClientPipeline:
         """The memory of the halves, by hook, without hooks that have none."""
         return {key: kept for key, kept in self._memory.items() if kept}
 
-    def context_of(self, key: str) -> Context:
+    def context_of(self, key: str) -> ClientContext:
         """Return the context of a hook's half, or of the trainer."""
         return self._contexts[key]
 
@@ -321,7 +317,7 @@ def answer_hooks(
     for key, slot in question.slots.items():
         if key not in halves:
             raise LogicError(f"the server asks the hook {key}, which this client does not have")
-        context = Context(
+        context = ClientContext(
             round=question.round,
             client=client,
             seed=derive(seed, f"client:{key}:{moment}", question.round, client),

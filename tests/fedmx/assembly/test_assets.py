@@ -177,10 +177,12 @@ def test_the_server_warms_up_on_the_shared_samples_and_on_nothing_else() -> None
     list(server)
     made = assembly(SHARING)
     weights, buffers = made.engine.initial(made.experiment.seed)
-    assert made.server_logic.train_on_asset is not None
+    assert made.server_logic.facilities.train_on_asset is not None
     seed = derive(derive(3, "server:0:FedShare", 1, -1), "warm-up")
     training = Training(epochs=3, batch_size=10, learning_rate=0.05)
-    found, _ = made.server_logic.train_on_asset("shared", weights, buffers, training, seed)
+    found, _ = made.server_logic.facilities.train_on_asset(
+        "shared", weights, buffers, training, seed
+    )
     made.engine.load(weights, buffers)
     made.engine.train(made.asset_samples["shared"], training, seed)
     assert server.weights.tobytes() == found.tobytes() == made.engine.weights.tobytes()
@@ -190,10 +192,10 @@ def test_the_server_warms_up_on_the_shared_samples_and_on_nothing_else() -> None
 def test_the_server_trains_on_what_it_holds_out_and_on_nothing_else() -> None:
     made = assembly(HOLDING)
     train, engine = made.data.dataset.train, made.engine
-    assert made.server_logic.auxiliary is not None
+    assert made.server_logic.facilities.auxiliary is not None
     weights, buffers = engine.initial(3)
     training = made.logic.training_of(1)
-    found = made.server_logic.auxiliary(weights, buffers, training, 11)
+    found = made.server_logic.facilities.auxiliary(weights, buffers, training, 11)
     engine.load(weights, buffers)
     engine.train(materialise(train, made.held_back.held_out, made.data.normalise), training, 11)
     assert found.tobytes() == engine.weights.tobytes()

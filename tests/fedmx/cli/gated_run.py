@@ -28,7 +28,7 @@ from pathlib import Path
 
 import numpy as np
 
-from layers.logic import ClientSide, Context, Hook, Update
+from layers.logic import ClientContext, ClientSide, Hook, Update
 
 HERE = Path(__file__).parent
 
@@ -40,7 +40,7 @@ class Gate(Hook):
 
 
 class Waits(ClientSide):
-    def send(self, update: Update, context: Context) -> Update:
+    def send(self, update: Update, context: ClientContext) -> Update:
         if update.round == 3 and (HERE / "debug").exists():
             breakpoint()
         while update.round == 3 and not (HERE / "open").exists():

@@ -20,9 +20,9 @@ from fedmx.simulation.executors.executor import SerialExecutor
 from layers.compute.data.dataset import Samples
 from layers.compute.engines.mxnet.engine import Compute, MXNetEngine
 from layers.logic import (
+    ClientContext,
     ClientFailed,
     ClientSide,
-    Context,
     Hook,
     Logic,
     Question,
@@ -55,7 +55,7 @@ class Counting(ClientSide):
     def __init__(self, raises: int) -> None:
         self.raises = raises
 
-    def send(self, update: Update, context: Context) -> Update:
+    def send(self, update: Update, context: ClientContext) -> Update:
         THREADS.add(threading.get_ident())
         if context.round == self.raises and context.client == 1:
             raise KeyError("what the user forgot")

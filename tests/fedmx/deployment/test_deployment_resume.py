@@ -11,7 +11,17 @@ import pytest
 from fedmx import RunFolder, Server, SimulatedClients, recorded
 from fedmx.simulation.executors.executor import SerialExecutor
 from layers.compute.engines.mxnet.engine import MXNetEngine
-from layers.logic import ClientSide, Context, Hook, Logic, ServerSide, ServerState, Training, Update
+from layers.logic import (
+    ClientContext,
+    ClientSide,
+    Hook,
+    Logic,
+    ServerContext,
+    ServerSide,
+    ServerState,
+    Training,
+    Update,
+)
 from layers.logic.selectors.uniform import Uniform
 from tests.fedmx.deployment.test_deployment_by_hand import samples_of
 from tests.fedmx.scripted import compute, tiny
@@ -32,7 +42,7 @@ class Residual(Hook):
 
 
 class Coarse(ClientSide):
-    def send(self, update: Update, context: Context) -> Update:
+    def send(self, update: Update, context: ClientContext) -> Update:
         whole = update.delta + context.memory.get("residual", np.float32(0))
         coarse = np.round(whole * 16) / np.float32(16)
         context.keep(residual=whole - coarse)
@@ -40,7 +50,7 @@ class Coarse(ClientSide):
 
 
 class Drift(ServerSide):
-    def conclude(self, state: ServerState, context: Context) -> ServerState:
+    def conclude(self, state: ServerState, context: ServerContext) -> ServerState:
         rounds = context.memory.get("rounds", 0) + 1
         context.keep(rounds=rounds)
         return replace(state, weights=state.weights + np.float32(rounds / 64))

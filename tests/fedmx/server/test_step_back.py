@@ -19,10 +19,11 @@ from fedmx.simulation.executors.executor import SerialExecutor
 from layers.compute.engines.mxnet.engine import Compute, MXNetEngine
 from layers.logic import (
     BrokenModel,
+    ClientContext,
     ClientSide,
-    Context,
     Hook,
     Logic,
+    ServerContext,
     ServerSide,
     ServerState,
     Training,
@@ -71,7 +72,7 @@ class _Attacking(ClientSide):
     def __init__(self, at: dict[int, tuple[int, ...]], value: float, silent: Sequence[int]) -> None:
         self._at, self._value, self._silent = at, value, silent
 
-    def send(self, update: Update, context: Context) -> Update:
+    def send(self, update: Update, context: ClientContext) -> Update:
         if context.client in self._silent:
             return replace(update, slots={"failure": {"code": "cannot-train"}})
         if context.round not in self._at.get(context.client or 0, ()):
@@ -197,7 +198,7 @@ def test_a_few_who_say_that_they_cannot_train_undo_nothing(tmp_path: Path) -> No
 
 
 class _Exploding(ServerSide):
-    def conclude(self, state: ServerState, context: Context) -> ServerState:
+    def conclude(self, state: ServerState, context: ServerContext) -> ServerState:
         return replace(state, weights=state.weights * np.float32(np.inf))
 
 

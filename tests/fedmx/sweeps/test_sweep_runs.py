@@ -39,7 +39,7 @@ from pathlib import Path
 
 import numpy as np
 
-from layers.logic import ClientSide, Context, Hook, Update
+from layers.logic import ClientContext, ClientSide, Hook, Update
 
 HERE = Path(__file__).parent
 
@@ -56,7 +56,7 @@ class Gate(Hook):
 class Waits(ClientSide):
     arm: str = "first"
 
-    def send(self, update: Update, context: Context) -> Update:
+    def send(self, update: Update, context: ClientContext) -> Update:
         while update.round == 2 and (HERE / "close").exists():
             (HERE / f"waiting-{self.arm}").touch()
             time.sleep(0.01)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layers.logic import Context, LogicError, Rejected, Training, run_round
+from layers.logic import ClientContext, LogicError, Rejected, Training, run_round
 from layers.logic.algorithms.astraea import Astraea, Rebalance, ratios
 from layers.logic.algorithms.mediators import (
     at_random,
@@ -202,7 +202,7 @@ def test_classes_that_are_all_as_frequent_are_left_alone() -> None:
 def taken(sent, labels=(0, 1, 2, 2)) -> list[int]:
     """Return the labels that a client trains on when it is sent these ratios."""
     slot = {} if sent is None else {"ratios": sent}
-    context = Context(1, 0, 0, Training(), [], {}, slot=slot)
+    context = ClientContext(1, 0, 0, Training(), [], {}, slot=slot)
     return Rebalance().client().samples(Points.of(list(labels)), context).y.tolist()
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.ndimage import affine_transform
 
-from layers.logic import Context, LogicError, Training
+from layers.logic import ClientContext, LogicError, Training
 from layers.logic.algorithms.astraea import Augmentation, Rebalance
 from layers.logic.core.engine import ArrayData
 
@@ -85,7 +85,7 @@ def test_how_many_images_are_made_at_once_changes_nothing(monkeypatch) -> None:
 
 
 def taken(hook: Rebalance, x: np.ndarray, y: list[int], client: int = 0) -> ArrayData:
-    context = Context(
+    context = ClientContext(
         1, client, 0, Training(), [], {}, {"ratios": np.array([1.0, 3.0, 0.0])}, run_seed=client
     )
     return hook.client().samples(ArrayData(x, np.array(y)), context)

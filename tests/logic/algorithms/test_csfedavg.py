@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from layers.logic import LogicError, Training, run_round
+from layers.logic import Facilities, LogicError, Training, run_round
 from layers.logic.algorithms.csfedavg import CsFedAvg, Divergence
 from layers.logic.core.plan import Population
 from layers.logic.core.state import ServerState
@@ -52,7 +52,9 @@ def a_csfedavg(auxiliary=None, clients=CLIENTS, hooks=(), training=TRAINING, **s
     auxiliary = auxiliary or Auxiliary(bowl(np.zeros(3), noise=0.1))
     selector = CsFedAvg(**{"count": 4, "candidates": 0.4, "entering": 0.5, **selection})
     hooks = [*hooks, Divergence()]
-    return a_logic(selector, hooks=hooks, training=training, auxiliary=auxiliary, seed=11)
+    return a_logic(
+        selector, hooks=hooks, training=training, facilities=Facilities(auxiliary), seed=11
+    )
 
 
 def omega(state: ServerState) -> list[int]:
@@ -70,7 +72,7 @@ def test_the_divergence_and_who_enters_are_as_worked_out() -> None:
         len(w_aux),
         hooks=[Divergence()],
         training=Training(steps=1, learning_rate=1.0),
-        auxiliary=lambda weights, buffers, training, seed: w_aux,
+        facilities=Facilities(lambda weights, buffers, training, seed: w_aux),
     )
     start = a_state(logic, np.full(len(w_aux), 0.5))
     state, report = run_round(start, MemoryPeers(logic, clients), logic)
@@ -192,7 +194,7 @@ def test_a_server_without_samples_of_its_own_is_told_before_anything_is_sent() -
 @pytest.mark.parametrize("hooks", [[Divergence(), Stc(0.5)], [Stc(0.5), Divergence()]])
 def test_it_measures_what_a_codec_made_of_updates_in_either_order_of_the_hooks(hooks) -> None:
     auxiliary = Auxiliary(bowl(np.zeros(3)))
-    logic = a_logic(alone(0, 1), hooks=hooks, auxiliary=auxiliary, training=TRAINING)
+    logic = a_logic(alone(0, 1), hooks=hooks, facilities=Facilities(auxiliary), training=TRAINING)
     _, reports = run_rounds(2, a_state(logic, np.ones(3)), MemoryPeers(logic, CLIENTS))
     assert all("divergence" in told.metrics for report in reports for told in report.clients)
 

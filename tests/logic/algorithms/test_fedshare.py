@@ -7,7 +7,16 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pytest
 
-from layers.logic import Asset, ClientState, LogicError, Task, Training, answer, run_round
+from layers.logic import (
+    Asset,
+    ClientState,
+    Facilities,
+    LogicError,
+    Task,
+    Training,
+    answer,
+    run_round,
+)
 from layers.logic.algorithms.fedshare import FedShare, fedshare
 from layers.logic.core.messages import EMPTY
 from tests.logic.memory_peers import MemoryPeers, a_logic, a_state, alone, run_rounds, same_bits
@@ -84,7 +93,13 @@ class ServerOnly(FedShare):
 def warming_up(epochs: int, training: Training = TRAINING):
     told = OnAssets()
     hooks = [ServerOnly(warm_up=epochs)]
-    return a_logic(alone(0, 1), hooks=hooks, training=training, train_on_asset=told, seed=5), told
+    return a_logic(
+        alone(0, 1),
+        hooks=hooks,
+        training=training,
+        facilities=Facilities(train_on_asset=told),
+        seed=5,
+    ), told
 
 
 def test_the_rounds_begin_from_the_model_that_the_server_has_warmed_up() -> None:
@@ -121,7 +136,7 @@ def test_without_a_warm_up_the_initial_model_is_sent() -> None:
 
 
 def test_a_server_that_cannot_warm_up_says_what_it_lacks() -> None:
-    logic = replace(warming_up(1)[0], train_on_asset=None)
+    logic = replace(warming_up(1)[0], facilities=Facilities())
     with pytest.raises(LogicError, match="train_on_asset"):
         run_round(a_state(logic), MemoryPeers(logic, bowls(2)), logic)
 
@@ -130,7 +145,7 @@ def test_a_warm_up_that_makes_no_finite_model_is_refused() -> None:
     def broken(name, weights, buffers, training, seed):
         return weights * np.float32(np.nan), buffers
 
-    logic = replace(warming_up(1)[0], train_on_asset=broken)
+    logic = replace(warming_up(1)[0], facilities=Facilities(train_on_asset=broken))
     with pytest.raises(LogicError, match="not finite"):
         run_round(a_state(logic), MemoryPeers(logic, bowls(2)), logic)
 

@@ -10,7 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layers.logic import ClientSide, ClientState, Hook, ServerSide, Task, Training, run_round
+from layers.logic import (
+    ClientSide,
+    ClientState,
+    Facilities,
+    Hook,
+    ServerSide,
+    Task,
+    Training,
+    run_round,
+)
 from layers.logic.aggregators.fednova import FedNova
 from layers.logic.algorithms.fedshare import FedShare
 from layers.logic.core.engine import ArrayData
@@ -112,7 +121,7 @@ def test_what_a_hook_adds_to_the_samples_counts_and_nothing_above_it() -> None:
 @pytest.mark.parametrize(("part", "most"), [(1.0, 7), (0.5, 4), (0.01, 1)])
 def test_fedshare_counts_the_shared_samples_that_a_client_takes_and_no_more(part, most) -> None:
     hook = FedShare(part=part)
-    logic = a_logic(alone(0), hooks=[hook], asset_sizes={"shared": 7})
+    logic = a_logic(alone(0), hooks=[hook], facilities=Facilities(asset_sizes={"shared": 7}))
     pipeline = logic.server_pipeline(a_state(logic), 1)
     assert pipeline.most_samples(0, 10) == 10 + most
     client = logic.client_pipeline(_task(logic), ClientState(), {"shared": _data(7)})

@@ -13,6 +13,7 @@ from layers.logic import (
     HOOKS,
     PRESETS,
     ClientSide,
+    Facilities,
     Hook,
     LogicError,
     ServerSide,
@@ -76,7 +77,7 @@ def outcome(hooks) -> tuple:
         size=SIZE,
         hooks=hooks,
         training=Training(steps=3, learning_rate=0.05),
-        auxiliary=auxiliary,
+        facilities=Facilities(auxiliary),
         seed=5,
     )
     state, reports = run_rounds(4, a_state(logic, np.ones(SIZE)), MemoryPeers(logic, CLIENTS))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pytest
 
-from layers.logic import ClientSide, Context, Hook, ServerSide, run_round
+from layers.logic import ClientContext, ClientSide, Hook, ServerSide, run_round
 from layers.logic.aggregators.mean import Mean
 from tests.logic.memory_peers import MemoryPeers, a_logic, a_state, alone, run_rounds
 from tests.logic.quadratic import THREE_BOWLS
@@ -71,7 +71,7 @@ def _number(client: int | None) -> int:
 
 
 class _MaskedClient(ClientSide):
-    def answer(self, moment, question, context: Context):
+    def answer(self, moment, question, context: ClientContext):
         if moment == "cohort":
             return {"number": _number(context.client)}
         mine = _number(context.client)

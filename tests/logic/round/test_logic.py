@@ -100,7 +100,7 @@ def test_streams_stay_the_same_from_version_to_version() -> None:
 ROOT = Path(__file__).resolve().parents[3]
 NORM = """
 import numpy as np
-from layers.logic.numeric.norm import norm
+from layers.logic.numeric.vectors import norm
 vectors = np.random.default_rng(0).normal(size=(3, 300_000)).astype(np.float32)
 print([norm(vector).hex() for vector in vectors])
 """
