@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fedmx.callbacks.keep_best import BEST
-from fedmx.report.records.settings import as_text, read_settings
+from fedmx.report.summary import as_text, read_settings
 from fedmx.server.callback import Running
 
 

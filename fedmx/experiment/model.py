@@ -15,7 +15,7 @@ from pydantic import AfterValidator, BaseModel, Field, ValidationError, model_va
 
 from fedmx.components.component import Component, Source
 from fedmx.components.text import shown
-from fedmx.display.card import card
+from fedmx.display import card
 from fedmx.errors import ExperimentError
 from fedmx.experiment.keys import PlacedError, experiment_error
 from fedmx.experiment.overrides import apply_overrides

@@ -2,3 +2,283 @@
 
 No rounds are run here, and no data are read. What the formats are is the compute layer's business.
 """
+
+from __future__ import annotations
+
+import json
+import keyword
+import re
+import sys
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.numpy import save
+
+from fedmx.assembly.assembly import Assembly
+from fedmx.assembly.start_file import read_start
+from fedmx.errors import ExperimentError, FedmxError
+from fedmx.experiment import Experiment
+from fedmx.output_file import check_output
+from fedmx.run import RunError, RunFolder
+from fedmx.version import __version__
+from layers.compute.engines.mxnet.exported_graph import Graph
+from layers.compute.engines.mxnet.parameters import Definition
+from layers.compute.errors import DataError
+
+
+@dataclass(frozen=True)
+class TrainedModel:
+    """The model of a run folder.
+
+    Attributes:
+        run: the run folder's name.
+        name: the model's name in the experiment, as a name that Python could import.
+        round: the round after which these were the weights.
+        last: whether the run is done, so that they are its last.
+        definition: the model without its weights.
+        values: the value of each parameter, buffer and constant, float32, by its structural name.
+        notes: what to say about the model, as texts that a file can hold.
+    """
+
+    run: str
+    name: str
+    round: int
+    last: bool
+    definition: Definition
+    values: Mapping[str, NDArray[Any]]
+    notes: Mapping[str, str]
+
+    @classmethod
+    def of(cls, folder: RunFolder, modules: Collection[str] | None = ()) -> TrainedModel:
+        """Return the model of a run folder: its last, or that of its newest checkpoint.
+
+        Args:
+            folder: the run folder.
+            modules: the modules whose code its experiment may name; None: all.
+
+        Raises:
+            RunError: the run has trained nothing yet, or its folder is incomplete.
+            ExperimentError: the model cannot be built here.
+        """
+        path, round = _weights_of(folder)
+        experiment = Experiment.parse(
+            folder.experiment_yaml,
+            str(folder.path / "experiment.yaml"),
+            folder=folder.modules_path,
+            modules=modules,
+        )
+        assembly = _assembly(folder, experiment)
+        engine = assembly.engine
+        try:
+            weights = read_start(path, engine)
+        except ExperimentError as error:
+            raise RunError(str(error).removeprefix("compute.start: ")) from None
+        values = dict(engine.definition.constants)
+        for vector, layout in (
+            (weights.weights, engine.layout),
+            (weights.buffers, engine.buffers_layout),
+        ):
+            for tensor in layout:
+                values[tensor.name] = vector[tensor.start : tensor.stop].reshape(tensor.shape)
+        model = experiment.compute.model
+        notes = {
+            "model": model.name,
+            "settings": json.dumps(model.settings, sort_keys=True),
+            "input": _input_text(experiment, engine.definition),
+            "output": _output_text(engine.definition.outputs),
+            "run": folder.name,
+            "round": str(round),
+            "fedmx": __version__,
+        }
+        name = re.sub(r"\W", "_", model.name.rpartition(":")[2], flags=re.ASCII)
+        name = f"model_{name}" if name[:1].isdigit() else name
+        last = folder.status == "done"
+        return cls(folder.name, name, round, last, engine.definition, values, notes)
+
+
+def _weights_of(folder: RunFolder) -> tuple[Path, int]:
+    """Return the file of the newest weights, and their round."""
+    records = folder.rounds()
+    # A damaged line may be that of the last round.
+    if folder.status == "done" and folder.model_path.exists() and records and not folder.damage:
+        folder.check(folder.model_path)
+        return folder.model_path, int(records[-1]["round"])
+    checkpoint = folder.latest_checkpoint()
+    if checkpoint is None:
+        raise RunError(f"{folder.path}: the run has no checkpoint yet, so there is no model in it")
+    return folder.checkpoint_path(checkpoint.round), checkpoint.round
+
+
+def _assembly(folder: RunFolder, experiment: Experiment) -> Assembly:
+    """Return the assembly of a run's experiment, without its data where the folder allows it."""
+    shape, classes = folder.facts.get("shape"), folder.facts.get("classes")
+    if not isinstance(shape, list) or not isinstance(classes, int):
+        try:  # of an earlier version, which did not note them
+            dataset = Assembly(experiment).data.dataset
+        except DataError as error:
+            raise RunError(
+                f"{folder.path}: an earlier fedmx wrote the folder, which does not say the shape "
+                f"of an input, and the data are not here ({error})"
+            ) from None
+        return Assembly(experiment, shape=dataset.shape, classes=dataset.classes)
+    words: tuple[str, ...] = ()
+    if folder.words_path.exists():
+        folder.check(folder.words_path)
+        try:
+            words = tuple(json.loads(folder.words_path.read_bytes()))
+        except (OSError, ValueError, TypeError) as error:
+            raise RunError(f"{folder.words_path}: cannot read it ({error})") from None
+    return Assembly(experiment, shape=tuple(shape), classes=classes, told_words=words)
+
+
+def _input_text(experiment: Experiment, definition: Definition) -> str:
+    """Return what the model expects."""
+    whole = f"(n, {', '.join(map(str, definition.example_shape))})"
+    normalise = experiment.compute.normalise
+    if normalise is None:
+        tokens = definition.symbol is not None and Graph.of(definition).takes_tokens
+        kind = "int64 tokens" if tokens else "float32"
+        return f"{kind} {whole}, as the data set {experiment.compute.data.name} has them"
+    value = "x"
+    if normalise.scale != 1:
+        value = f"x / {normalise.scale:g}"
+    channels = isinstance(normalise.mean, tuple) or isinstance(normalise.std, tuple)
+    if normalise.mean != 0:
+        value = f"{value} - {_numbers(normalise.mean)}"
+    if normalise.std != 1:
+        value = f"({value}) / {_numbers(normalise.std)}"
+    per = ", by channel" if channels else ""
+    return (
+        f"float32 {whole}: {value}{per}, where x are the values that the data set "
+        f"{experiment.compute.data.name} stores"
+    )
+
+
+def _numbers(value: float | tuple[float, ...]) -> str:
+    if isinstance(value, tuple):
+        return f"({', '.join(f'{one:g}' for one in value)})"
+    return f"{value:g}"
+
+
+def _output_text(outputs: int) -> str:
+    if outputs == 1:
+        return "(n, 1): a logit; its sigmoid is the probability of class 1"
+    return f"(n, {outputs}): a logit for each class; their softmax are the probabilities"
+
+
+def flat(values: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """Return tensors as a safetensors file takes them: contiguous, in a fixed order."""
+    return {name: np.ascontiguousarray(values[name]).reshape(values[name].shape) for name in values}
+
+
+@dataclass(frozen=True)
+class Exported:
+    """A model in one format.
+
+    Attributes:
+        files: the content of each file, by path; the first is the model.
+        source: source code that a user needs; empty: none.
+    """
+
+    files: Mapping[Path, bytes]
+    source: str = ""
+
+
+def as_onnx(model: TrainedModel, path: Path) -> Exported:
+    """Return a model as an ONNX file.
+
+    Raises:
+        ComputeError: it has something that ONNX or MXNet's exporter does not have.
+    """
+    from layers.compute.engines.mxnet.to_onnx import onnx_model
+
+    return Exported({path: onnx_model(model.definition, model.values, model.notes)})
+
+
+def as_safetensors(model: TrainedModel, path: Path) -> Exported:
+    """Return a model's tensors as a safetensors file, with the engine's names."""
+    return Exported({path: save(flat(model.values), {"format": "np", **model.notes})})
+
+
+def as_torch(model: TrainedModel, path: Path) -> Exported:
+    """Return a model as a PyTorch state_dict, in a safetensors file, and its module's source.
+
+    The source is beside the state_dict, in a file of the same name that ends in .py.
+
+    Raises:
+        ComputeError: it has an operator without a translation.
+        FedmxError: the source would replace a user's file, or could not be imported.
+    """
+    from layers.compute.engines.mxnet.to_torch import torch_state
+
+    beside = path.with_suffix(".py")
+    check_module_name(path)
+    check_output(beside, "the module is Python", (".py",))
+    module, state = torch_state(model.definition, model.values)
+    source = f'"""{_torch_docstring(model, path)}"""\n\n{module.source}'
+    return Exported(
+        {
+            path: save(flat(state), {"format": "pt", **model.notes}),
+            beside: source.encode(),
+        },
+        source,
+    )
+
+
+FORMATS: dict[str, tuple[str, Callable[[TrainedModel, Path], Exported]]] = {
+    "onnx": (".onnx", as_onnx),
+    "torch": ("_torch.safetensors", as_torch),
+    "safetensors": (".safetensors", as_safetensors),
+}
+"""What each format adds to the model's name for a file, and its function."""
+
+_BY_FEDMX = ", written by fedmx export."
+
+
+def _torch_docstring(model: TrainedModel, path: Path) -> str:
+    """Return how to load the state_dict, and what the model takes and gives."""
+    lines = (
+        f"Model {model.name} of the run {model.run} after round {model.round}{_BY_FEDMX}",
+        "",
+        "    from safetensors.torch import load_file",
+        "",
+        "    model = Model()",
+        f"    model.load_state_dict(load_file({path.name!r}))",
+        "    model.eval()",
+        "",
+        f"Input: {model.notes['input']}.",
+        f"Output: {model.notes['output']}.",
+        "",
+    )
+    return "\n".join(line.replace("\\", "/").replace('"""', "'''") for line in lines)
+
+
+# What the module and its user import, and what those import: Python looks beside a script first.
+_TAKEN = {"torch", "safetensors", "numpy", "mxnet", "fedmx", "layers", *sys.stdlib_module_names}
+
+
+def check_module_name(path: Path) -> None:
+    """Check that Python can import the module beside a file, whose name it has.
+
+    Raises:
+        FedmxError: it cannot, or other modules could no longer be imported.
+    """
+    stem = path.stem
+    if not stem.isidentifier():
+        why = "and cannot be imported by that name"
+        other = re.sub(r"\W", "_", stem)
+        other = other if other.isidentifier() else f"model_{other}"
+    elif keyword.iskeyword(stem):
+        why, other = f"and {stem} is a word of Python's", f"{stem}_model"
+    elif stem in _TAKEN:
+        why, other = f"which would hide the module {stem}", f"{stem}_model"
+    else:
+        return
+    raise FedmxError(
+        f"{path}: the module beside it would be {stem}.py, {why}; give another name, such as "
+        f"{other}{path.suffix}"
+    )

@@ -20,7 +20,7 @@ from fedmx.fork.removal import Removal
 from fedmx.fork.settings import check_held_back, check_settings
 from fedmx.replay.recorded_run import RecordedRun
 from fedmx.replay.rerun import rerun
-from fedmx.report.records.origin import Origin
+from fedmx.report.fork import Origin
 from fedmx.run import RunError, RunFolder, gather_facts
 from fedmx.run.checkpoint import Keep
 from fedmx.run.folder.kept_start import kept_start

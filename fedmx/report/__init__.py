@@ -5,8 +5,7 @@ Nothing here changes a run.
 
 from __future__ import annotations
 
-from fedmx.report.comparison import Comparison
+from fedmx.report.comparison import Comparison, comparison_text, summary_text
 from fedmx.report.page import write_page, write_report
-from fedmx.report.terminal import comparison_text, summary_text
 
 __all__ = ["Comparison", "comparison_text", "summary_text", "write_page", "write_report"]

@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import os
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rich.table import Table
+from rich.text import Text
+
 from fedmx.errors import FedmxError
-from fedmx.report.figures.curves import plot
-from fedmx.report.figures.look import PAPER
-from fedmx.report.figures.measures import ALL_AXES, ALL_MEASURES, BY_CLIENT
-from fedmx.report.figures.paper import write_figures
-from fedmx.report.records.comparison import common_client_target, common_target
-from fedmx.report.records.groups import Group, grouped
-from fedmx.report.records.summary import RunSummary, summarise
-from fedmx.report.tables.latex import latex_table
-from fedmx.report.tables.rows import csv_text, curve_rows, run_rows
-from fedmx.report.tables.written import write_output
+from fedmx.report.curves import ALL_AXES, ALL_MEASURES, BY_CLIENT, plot
+from fedmx.report.groups import (
+    Group,
+    common_client_target,
+    common_target,
+    compare_groups,
+    grouped,
+    seed_of,
+)
+from fedmx.report.paper import latex_table, write_figures, write_output
+from fedmx.report.results import group_verdict, verdict
+from fedmx.report.summary import ABSENT, Point, RunSummary, summarise
+from fedmx.report.svg import PAPER
 from fedmx.run import RunError, RunFolder
 
 if TYPE_CHECKING:
@@ -184,3 +192,188 @@ def _frame(rows: Sequence[dict[str, Any]], method: str) -> pandas.DataFrame:
             f'a frame needs pandas; pip install "fedmx[pandas]", or take {method}()'
         ) from None
     return pandas.DataFrame(rows)
+
+
+def run_rows(
+    groups: Sequence[Group], folders: Sequence[RunFolder], target: float | None
+) -> list[dict[str, Any]]:
+    """Return one row for each run.
+
+    Args:
+        groups: the runs.
+        folders: of each run, in the same order.
+        target: an accuracy; None: then the columns of the target are empty.
+    """
+    places = iter(folders)
+    return [
+        {
+            **_which(group, seed_of(run)),
+            **_settings(groups, group),
+            "run": str(next(places).path),
+            "status": run.status,
+            "verdict": verdict(run, target).words,
+            "rounds_run": run.points[-1].round if run.points else 0,
+            "final_accuracy": final.accuracy if (final := run.final()) else None,
+            "best_accuracy": best.accuracy if (best := run.best()) else None,
+            "best_round": best.round if best else None,
+            "final_loss": run.final_loss(),
+            "final_client_accuracy": p.client_accuracy if (p := run.final_by_client()) else None,
+            "up_bytes": int(run.up_bytes),
+            "down_bytes": int(run.down_bytes),
+            "seconds": run.seconds,
+            "virtual_s": run.virtual_s,
+            "target": target,
+            "rounds_to_target": hit.round if (hit := _reached(run, target)) else None,
+            "bytes_to_target": int(hit.bytes) if hit else None,
+        }
+        for group in groups
+        for run in group.runs
+    ]
+
+
+def curve_rows(groups: Sequence[Group]) -> list[dict[str, Any]]:
+    """Return one row for each run and round."""
+    return [
+        {
+            **_which(group, seed_of(run)),
+            **_settings(groups, group),
+            "round": point.round,
+            "accuracy": point.accuracy,
+            "loss": point.loss,
+            "train_loss": point.train_loss,
+            "client_accuracy": point.client_accuracy,
+            "bytes": int(point.bytes),
+            "time_s": point.time_s,
+            "virtual_s": point.virtual_s,
+        }
+        for group in groups
+        for run in group.runs
+        for point in run.points
+    ]
+
+
+def csv_text(rows: Sequence[dict[str, Any]]) -> str:
+    """Return rows as CSV with a line of the columns' names; None is an empty field."""
+    text = io.StringIO()
+    if rows:
+        writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+    return text.getvalue()
+
+
+def _reached(run: RunSummary, target: float | None) -> Point | None:
+    return None if target is None else run.reached(target)
+
+
+def _which(group: Group, seed: str) -> dict[str, Any]:
+    return {"fedmx_group": group.name, "seed": int(seed) if seed.isdigit() else seed}
+
+
+def _settings(groups: Sequence[Group], group: Group) -> dict[str, Any]:
+    paths = dict.fromkeys(path for one in groups for path in one.settings)
+    texts = {path: group.settings.get(path, ABSENT) for path in paths}
+    return {path: None if text == ABSENT else text for path, text in texts.items()}
+
+
+def document(runs: Sequence[RunFolder], target_accuracy: float | None = None) -> dict[str, Any]:
+    """Return ``target`` and ``runs``: what is known of each run, with a point for each round.
+
+    Shares are from 0 to 1, times in seconds, sizes in bytes; what was not measured is None.
+
+    Args:
+        runs: the runs.
+        target_accuracy: see `fedmx.report.summary_text`.
+
+    Raises:
+        RunError: a run cannot be read.
+    """
+    summaries = [summarise(run) for run in runs]
+    target = common_target(summaries, target_accuracy)
+    found = zip(runs, summaries, strict=True)
+    return {
+        "target": target,
+        "runs": [{"run": str(run.path), **_document_of(one, target)} for run, one in found],
+    }
+
+
+def _document_of(run: RunSummary, target: float | None) -> dict[str, Any]:
+    final, best = run.final(), run.best()
+    reached = None if target is None else run.reached(target)
+    return {
+        "state": run.status,
+        "reason": run.reason,
+        "verdict": verdict(run, target).words,
+        "rounds": run.points[-1].round if run.points else 0,
+        "planned_rounds": run.planned_rounds,
+        "final_accuracy": final.accuracy if final else None,
+        "final_loss": run.final_loss(),
+        "best": _point(best),
+        "target": _point(reached),
+        "up_bytes": int(run.up_bytes),
+        "down_bytes": int(run.down_bytes),
+        "control_bytes": int(run.control_bytes),
+        "file_bytes": int(run.file_bytes),
+        "seconds": run.seconds,
+        "settings": dict(run.settings),
+        "damage": list(run.damage),
+        "points": [asdict(point) for point in run.points],
+    }
+
+
+def _point(point: Point | None) -> dict[str, Any] | None:
+    return None if point is None else asdict(point)
+
+
+_MOST_GROUPS = 4  # of groups; a table of more has a row for each
+_IN_ROWS = ("Final accuracy", "Best accuracy", "Final loss")
+
+
+def summary_text(runs: Sequence[RunFolder], target_accuracy: float | None = None) -> Table:
+    """Return a rich table with a column for each run, or for each group of runs.
+
+    Groups differ in more than the seed; a table of many has a row for each. Print it with
+    ``rich.console.Console``. Texts of a run are shown literally: rich's markup and control
+    sequences in them have no effect.
+
+    Args:
+        runs: the runs.
+        target_accuracy: the accuracy (0 to 1) to which rounds, bytes and time are counted; None:
+            the lowest ``stop.accuracy`` of the experiments.
+
+    Raises:
+        RunError: a run cannot be read.
+    """
+    return comparison_text(Comparison.of(runs, target_accuracy))
+
+
+def comparison_text(compared: Comparison) -> Table:
+    """Return the table of runs that are compared; see `summary_text`."""
+    groups = compared.groups
+    verdicts = [group_verdict(group, compared.target).words for group in groups]
+    rows = [
+        (label, ["\n".join(filter(None, cell)) for cell in cells])
+        for label, cells in compare_groups(groups, compared.target, compared.client_target)
+    ]
+    table = Table(show_edge=False, pad_edge=False)
+    table.add_column("", overflow="fold")
+    if len(groups) <= _MOST_GROUPS:
+        for group in groups:
+            table.add_column(_literal(group.title), justify="right", overflow="fold")
+        for label, cells in [("Verdict", verdicts), *rows]:
+            table.add_row(label, *(_literal(cell) for cell in cells))
+        return table
+    shown = [row for row in rows if row[0] in _IN_ROWS]
+    for label, _ in shown:
+        table.add_column(label, justify="right")
+    table.add_column("Verdict", overflow="fold")
+    for place, group in enumerate(groups):
+        cells = [cells[place] for _, cells in shown]
+        texts = [group.title, *cells, verdicts[place]]
+        table.add_row(*(_literal(text) for text in texts))
+    return table
+
+
+def _literal(text: str) -> Text:
+    """Return a text without markup and without characters that control a terminal."""
+    return Text("".join(c if c.isprintable() or c == "\n" else "�" for c in text))

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from string import Template
+from typing import Any
 
 from fedmx.output_file import check_output
 from fedmx.report.comparison import Comparison
-from fedmx.report.figures.html import Html, element, join
-from fedmx.report.records.groups import Group
-from fedmx.report.records.strata import strata_of
-from fedmx.report.records.summary import RunSummary
-from fedmx.report.records.timeline import timeline_of
-from fedmx.report.records.verdict import verdict
-from fedmx.report.sections.curves import curves_section
-from fedmx.report.sections.fork import Branches, fork_section
-from fedmx.report.sections.participation import participation_section
-from fedmx.report.sections.results import cards, side_by_side, verdicts
-from fedmx.report.sections.settings import experiment_section, facts_section
-from fedmx.report.sections.strata import strata_section
-from fedmx.report.sections.timeline import timeline_section
+from fedmx.report.curves import curves_section
+from fedmx.report.fork import Branches, fork_section
+from fedmx.report.groups import Group, seed_of
+from fedmx.report.html import Child, Html, element, join, table, turned
+from fedmx.report.participation import participation_section
+from fedmx.report.quantities import finite, percent
+from fedmx.report.results import cards, side_by_side, verdict, verdicts
+from fedmx.report.strata import strata_of, strata_section
+from fedmx.report.summary import RunSummary, table_of
+from fedmx.report.timeline import timeline_of, timeline_section
 from fedmx.run import RunError, RunFolder
 from fedmx.run.durable import write_text_durably
 from fedmx.run.errors import cannot_write
@@ -86,7 +84,9 @@ def render(compared: Comparison, details: Sequence[Html | None] = ()) -> str:
         curves_section(groups, targets, branches[0] if single else None),
         *details,
         *(
-            participation_section(run, None if single else label)
+            participation_section(
+                run.participation, run.settings.get("clients"), None if single else label
+            )
             for run, label in zip(runs, labels, strict=True)
         ),
         experiment_section(runs, labels, groups),
@@ -159,3 +159,92 @@ def _experiment_line(run: RunSummary) -> str:
         f"started {str(run.facts.get('started', ''))[:16].replace('T', ' ')}",
     ]
     return " · ".join(str(part) for part in parts if part not in (None, ""))
+
+
+_NOT_SHOWN = ("network", "run")  # sections of an experiment that do not change its result
+
+
+def experiment_section(
+    runs: Sequence[RunSummary], labels: Sequence[str], groups: Sequence[Group]
+) -> Html:
+    """Return the settings: all of one run by section, or those that differ between several.
+
+    If the groups are fewer than the runs, what differs is that between the groups.
+    """
+    rows = table_of([run.settings for run in runs])
+    parts: list[Child] = [element("h2", "Experiment" if len(runs) == 1 else "Experiments")]
+    if len(runs) == 1:
+        sections: dict[str, list[list[Child]]] = {}
+        for path, texts in rows:
+            section, dot, rest = path.partition(".")
+            sections.setdefault(section if dot else "", []).append([rest or path, *texts])
+        shown = [(name, group) for name, group in sections.items() if name not in _NOT_SHOWN]
+        parts.append(element("div", *(_settings_of(*pair) for pair in shown), class_="columns"))
+    else:
+        differing = [(path, texts) for path, texts in rows if len(set(texts)) > 1]
+        same: list[list[Child]] = [[path, texts[0]] for path, texts in rows if len(set(texts)) == 1]
+        names: Sequence[Child] = labels
+        if len(groups) < len(runs):
+            names = [group.name for group in groups]
+            paths = dict.fromkeys(path for group in groups for path in group.settings)
+            differing = [(path, [group.settings[path] for group in groups]) for path in paths]
+            seeds = [", ".join(seed_of(run) for run in group.runs) for group in groups]
+            differing.append(("seed", seeds))
+        if differing:
+            parts.append(turned("differs", names, differing, "settings differs"))
+        elif rows:
+            parts.append(element("p", "All settings are the same."))
+        if same:
+            inner = table(None, same, class_="settings")
+            words = f"{len(same)} settings that are the same"
+            parts.append(element("details", element("summary", words), inner))
+    for run, label in zip(runs, labels, strict=True):
+        words = "experiment.yaml" if len(runs) == 1 else f"experiment.yaml of {label}"
+        parts.append(
+            element("details", element("summary", words), element("pre", run.experiment_yaml))
+        )
+    return element("section", *parts)
+
+
+def _settings_of(name: str, rows: list[list[Child]]) -> Html:
+    return element("div", element("h3", name or "general"), table(None, rows, class_="settings"))
+
+
+def facts_section(runs: Sequence[RunSummary], labels: Sequence[str]) -> Html:
+    """Return versions, seed, platform and the other facts of each run."""
+    rows = [
+        (path, texts)
+        for path, texts in table_of([_told(run.facts) for run in runs])
+        if path != "fork"  # a section of its own says it
+    ]
+    if len(runs) > 1:
+        rows.insert(0, ("run folder", [run.name for run in runs]))
+    parts: list[Child] = [element("h2", "Run on")]
+    differing = [row for row in rows if len(runs) > 1 and len(set(row[1])) > 1]
+    if differing:
+        parts.append(turned("differs", labels, differing, "settings facts"))
+    same: list[list[Child]] = [[path, texts[0]] for path, texts in rows if len(set(texts)) == 1]
+    if same:
+        parts.append(table(None, same, class_="settings"))
+    return element("section", *parts)
+
+
+def _told(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return facts as a reader wants them: a time without its letters, and no brackets."""
+    told = dict(facts)
+    started = str(facts.get("started", ""))
+    if started.endswith("+00:00"):
+        told["started"] = started[:19].replace("T", " ") + " UTC"
+    chance = finite(facts.get("chance"))
+    if chance is not None:
+        told["chance"] = percent(chance)
+    builds, code, shape = facts.get("builds"), facts.get("code"), facts.get("shape")
+    if isinstance(builds, dict):
+        told["builds"] = ", ".join(f"{name} {build}" for name, build in builds.items())
+    if isinstance(code, dict):
+        told["code"] = ", ".join(f"{file} {str(sha256)[:16]}" for file, sha256 in code.items())
+        if not code:
+            del told["code"]  # the run had none of the user's own
+    if isinstance(shape, list):
+        told["shape"] = " x ".join(map(str, shape))
+    return told

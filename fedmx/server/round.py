@@ -8,9 +8,9 @@ from typing import Any
 
 from fedmx.course.chain import CHAIN
 from fedmx.course.course_round import CourseRound
-from fedmx.display.card import card
+from fedmx.display import card
 from fedmx.errors import FedmxError
-from fedmx.report.records.quantities import duration, mebibytes, number, percent
+from fedmx.report.quantities import duration, mebibytes, number, percent
 from fedmx.run.checksum import CHECKSUM
 from fedmx.server.clients import Overhead
 from fedmx.server.step_back import StepBack

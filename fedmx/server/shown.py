@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedmx.display.card import card
-from fedmx.display.frame import frame_of, scalars
-from fedmx.report.records.quantities import duration, mebibytes, number, percent
+from fedmx.display import card, frame_of, scalars
+from fedmx.report.quantities import duration, mebibytes, number, percent
 from fedmx.run import RunFolder, export_weights
 from layers.compute.engines.mxnet.engine import Compute
 from layers.logic import ServerState
@@ -69,9 +68,9 @@ class Shown:
             FedmxError: there is no such measure, or no round has it.
         """
         # Not at the top: who draws nothing needs no matplotlib.
-        from fedmx.report.curve import plot
+        from fedmx.report.curves import plot_records
 
-        return plot(self.records, measure, against, axes=axes, label=label)
+        return plot_records(self.records, measure, against, axes=axes, label=label)
 
     def save_model(self, path: Path) -> None:
         """Write the global model, one named tensor for each parameter, with the non-trainable ones.

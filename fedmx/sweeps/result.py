@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 from fedmx.errors import FedmxError
 from fedmx.run.durable import write_text_durably
 from fedmx.sweeps.cells import Cell
-from fedmx.sweeps.folder import SweepFolder
-from fedmx.sweeps.state import RunState, state_of
+from fedmx.sweeps.folder import RunState, SweepFolder, state_of
 
 if TYPE_CHECKING:
     import pandas

@@ -15,14 +15,12 @@ from fedmx.experiment.model import Experiment
 from fedmx.experiment.names import check_names_in
 from fedmx.experiment.own_code import NamedCode, named_code
 from fedmx.experiment.reader import read_text
-from fedmx.report.records.comparison import check_target
+from fedmx.report.groups import check_target
 from fedmx.run import RunError
 from fedmx.run.errors import cannot_write
-from fedmx.sweeps.axes import Axis, axis_of, check_axes, check_overrides
-from fedmx.sweeps.cells import cells_of, runs_of
+from fedmx.sweeps.cells import Axis, axis_of, cells_of, check_axes, check_overrides, runs_of
 from fedmx.sweeps.folder import SweepFolder
-from fedmx.sweeps.processes import Options, Show, run_all
-from fedmx.sweeps.progress import RunProgress, SweepProgress
+from fedmx.sweeps.processes import Options, RunProgress, Show, SweepProgress, run_all
 from fedmx.sweeps.result import SweepResult
 
 SEEDS = 5

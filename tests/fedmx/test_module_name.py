@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fedmx import FedmxError
-from fedmx.export.module_name import check_module_name
+from fedmx.export import check_module_name
 
 
 @pytest.mark.parametrize("stem", ["net", "lenet5_torch", "match", "_", "netz_für_ziffern"])

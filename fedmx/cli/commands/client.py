@@ -134,7 +134,7 @@ def client(
 def _take_part(joined: Client) -> None:
     """Take part in all rounds; print a line for each, and at the end why the run is over."""
     from fedmx.protocol.messages import CODEC
-    from fedmx.report.records.quantities import mebibytes
+    from fedmx.report.quantities import mebibytes
     from layers.network import wire_size
 
     rounds = 0

@@ -69,8 +69,7 @@ def show(
 
     from fedmx.assembly.assembly import Assembly
     from fedmx.cli.terminal.downloads import files_with_progress
-    from fedmx.report.figures.partition_counts import count
-    from fedmx.report.figures.partition_table import table
+    from fedmx.report.partition import count, table
 
     with files_with_progress() as files:
         assembly = Assembly(experiment, files)
@@ -85,7 +84,7 @@ def show(
     else:
         show_table(table(labels, parts, classes))
     if figure is not None:
-        from fedmx.report.figures.partition import figure as draw
+        from fedmx.report.partition import figure as draw
 
         title = f"{experiment.compute.data.name}: samples by label and client"
         drawn = draw(labels, parts, classes, figure, title=title)

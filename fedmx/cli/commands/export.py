@@ -10,7 +10,7 @@ import typer
 from fedmx.cli.terminal.permission import Modules, OwnModules, allowed_modules
 
 NAMES = ("onnx", "torch", "safetensors")
-"""The formats; `fedmx.export.formats` has a function for each."""
+"""The formats; `fedmx.export` has a function for each."""
 _FILES = {
     "onnx": ("--to onnx writes ONNX", (".onnx",)),
     "torch": ("a state_dict is written as .safetensors, and not as a pickle", (".safetensors",)),
@@ -43,7 +43,6 @@ def export(
     """Write the model of a run for ONNX, PyTorch or others."""
     from fedmx.components.text import unknown
     from fedmx.errors import FedmxError
-    from fedmx.export.module_name import check_module_name
     from fedmx.output_file import check_output
     from fedmx.run import RunFolder
 
@@ -51,8 +50,6 @@ def export(
         raise FedmxError(unknown("format", to, NAMES))
     if out is not None:
         check_output(out, *_FILES[to])
-        if to == "torch":
-            check_module_name(out)
     folder = RunFolder.open(path)
     modules = allowed_modules(
         folder.path / "experiment.yaml",
@@ -63,8 +60,7 @@ def export(
     )
 
     # Not before: this imports MXNet, and a wrong folder should be shown at once.
-    from fedmx.export.formats import FORMATS
-    from fedmx.export.trained_model import TrainedModel
+    from fedmx.export import FORMATS, TrainedModel
     from fedmx.run.durable import write_bytes_durably
 
     model = TrainedModel.of(folder, modules)

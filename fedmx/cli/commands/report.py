@@ -77,7 +77,7 @@ def report(
         if latex is not None:
             compared.write_latex(latex)
         if as_json:
-            from fedmx.report.records.document import document
+            from fedmx.report.comparison import document
 
             typer.echo(json.dumps({"report": str(path), **document(folders, target)}))
             return

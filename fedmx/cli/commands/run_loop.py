@@ -16,7 +16,7 @@ from fedmx.cli.terminal.permission import options
 from fedmx.cli.terminal.progress import RoundProgress
 from fedmx.errors import FedmxError
 from fedmx.experiment import Experiment
-from fedmx.report.records.quantities import duration, percent
+from fedmx.report.quantities import duration, percent
 from fedmx.run import RunFolder
 from fedmx.run.checkpoint import Keep
 from fedmx.run.json_lines import plain

@@ -43,7 +43,7 @@ def lines(status: dict[str, Any], now: float) -> list[tuple[str, str]]:
     """Return a status as labels and texts; `now` is seconds since 1970."""
     from fedmx.cli.terminal.error_text import printable
     from fedmx.deployment.membership import listing
-    from fedmx.report.records.quantities import mebibytes, percent
+    from fedmx.report.quantities import mebibytes, percent
 
     state = status["state"]
     process = f", process {status['pid']}" if status["pid"] is not None else ""
@@ -86,7 +86,7 @@ def lines(status: dict[str, Any], now: float) -> list[tuple[str, str]]:
 
 
 def _since(timestamp: str, now: float) -> str:
-    from fedmx.report.records.quantities import duration
+    from fedmx.report.quantities import duration
 
     moment = datetime.fromisoformat(timestamp)
     return f"{moment:%H:%M:%S} UTC ({duration(max(now - moment.timestamp(), 0.0))})"

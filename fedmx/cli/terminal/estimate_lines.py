@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from fedmx.report.records.quantities import duration, mebibytes
+from fedmx.report.quantities import duration, mebibytes
 
 if TYPE_CHECKING:
     from fedmx.simulation.estimate import Estimate

@@ -21,7 +21,7 @@ from rich.text import Text
 
 from fedmx.cli.terminal.json_lines import is_json, say, timed
 from fedmx.cli.terminal.log_lines import LogLines
-from fedmx.report.records.quantities import duration, mebibytes, percent
+from fedmx.report.quantities import duration, mebibytes, percent
 from fedmx.run import RunFolder
 from fedmx.server.round import Round
 

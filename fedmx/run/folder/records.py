@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedmx.display.frame import frame_of
+from fedmx.display import frame_of
 from fedmx.run.json_lines import JsonLines
 
 if TYPE_CHECKING:

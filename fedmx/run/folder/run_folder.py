@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from fedmx.display.card import card
+from fedmx.display import card
 from fedmx.run import lock
 from fedmx.run.checkpoint import Keep, write_checkpoint
 from fedmx.run.checksum import check_file

@@ -13,7 +13,7 @@ from safetensors.numpy import save
 
 from fedmx import Assembly, Experiment, FedmxError, simulate
 from fedmx.assembly.assets import AssetFile, file_of_samples, samples_in
-from fedmx.report.records.label_shares import label_shares
+from fedmx.report.strata import label_shares
 from layers.compute.data.dataset import Normalise, materialise
 from layers.compute.data.datasets import Raw
 from layers.compute.data.partitions import divide

@@ -10,7 +10,7 @@ import pytest
 from fedmx import Experiment, recorded, simulate
 from fedmx.cli.commands.sweeps.runs import age, rows
 from fedmx.run import RunFolder, gather_facts
-from fedmx.sweeps.axes import axis_of
+from fedmx.sweeps.cells import axis_of
 from fedmx.sweeps.folder import SweepFolder
 from tests.fedmx.command_line import fedmx
 

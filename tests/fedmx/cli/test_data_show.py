@@ -15,9 +15,7 @@ from rich.console import Console
 
 from fedmx import FedmxError
 from fedmx.cli.main import run as command
-from fedmx.report.figures.partition import figure
-from fedmx.report.figures.partition_counts import count, summary
-from fedmx.report.figures.partition_table import table
+from fedmx.report.partition import count, figure, summary, table
 from tests.fedmx.cli.gated_run import place
 from tests.fedmx.command_line import fedmx
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fedmx.report.figures.partition import _draw
+from fedmx.report.partition import _draw
 
 
 def numbers(clients: int, classes: int) -> list[str]:

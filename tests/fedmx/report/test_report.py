@@ -16,11 +16,9 @@ from rich.console import Console
 from fedmx import RunFolder
 from fedmx.errors import FedmxError
 from fedmx.report import summary_text, write_report
-from fedmx.report.figures.curves import draw
-from fedmx.report.figures.measures import AXES, MEASURES
-from fedmx.report.records.comparison import common_target, comparison
-from fedmx.report.records.groups import Group
-from fedmx.report.records.quantities import (
+from fedmx.report.curves import AXES, MEASURES, draw
+from fedmx.report.groups import Group, common_target, comparison
+from fedmx.report.quantities import (
     duration,
     mebibytes,
     number,
@@ -28,8 +26,7 @@ from fedmx.report.records.quantities import (
     plain,
     target_percent,
 )
-from fedmx.report.records.settings import read_settings, table_of
-from fedmx.report.records.summary import summarise
+from fedmx.report.summary import read_settings, summarise, table_of
 from fedmx.run import RunError
 from fedmx.run.identity import Identity
 

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from fedmx import FedmxError, RunFolder
 from fedmx.cli.main import app
 from fedmx.report import Comparison, write_report
-from fedmx.report.tables.latex import escape, latex_table
+from fedmx.report.paper import escape, latex_table
 from tests.fedmx.report.test_report_groups import make
 
 COLUMN_POINTS = 3.3 * 72

@@ -15,13 +15,10 @@ from matplotlib.figure import Figure
 
 from fedmx import RunFolder
 from fedmx.report import Comparison, summary_text, write_report
-from fedmx.report.figures.bands import band_of
-from fedmx.report.figures.curves import draw, plot
-from fedmx.report.figures.line_labels import spread
-from fedmx.report.figures.look import COLOURS, PAPER, line_style, marker
-from fedmx.report.figures.measures import AXES, MEASURES
-from fedmx.report.records.groups import Group
-from fedmx.report.records.summary import summarise
+from fedmx.report.curves import AXES, MEASURES, band_of, draw, plot
+from fedmx.report.groups import Group
+from fedmx.report.summary import summarise
+from fedmx.report.svg import COLOURS, PAPER, line_style, marker, spread
 
 EXPERIMENT = """
 name: {name}

@@ -10,13 +10,11 @@ import pytest
 from sklearn.datasets import load_digits
 
 from fedmx import RunFolder
+from fedmx.report import strata as figures
 from fedmx.report import write_report
-from fedmx.report.figures import strata as figures
-from fedmx.report.figures.strata import draw_labels, draw_points
-from fedmx.report.figures.svg import PANEL, QUIET, RUN
-from fedmx.report.records.label_shares import NoLabels, label_shares
-from fedmx.report.records.strata import Strata, strata_of
-from fedmx.report.records.summary import summarise
+from fedmx.report.strata import NoLabels, Strata, draw_labels, draw_points, label_shares, strata_of
+from fedmx.report.summary import summarise
+from fedmx.report.svg import PANEL, QUIET, RUN
 from layers.logic.algorithms.fedsso import Clustering, Stratum
 
 EXPERIMENT = """

@@ -12,13 +12,10 @@ from hypothesis import strategies as st
 
 from fedmx import RunFolder
 from fedmx.report import write_report
-from fedmx.report.figures.curves import draw
-from fedmx.report.figures.measures import AXES, MEASURES, VIRTUAL_TIME
-from fedmx.report.figures.timeline import draw_timeline
-from fedmx.report.records.comparison import comparison
-from fedmx.report.records.groups import Group
-from fedmx.report.records.summary import summarise
-from fedmx.report.records.timeline import MAX_ROWS, Timeline, timeline_of
+from fedmx.report.curves import AXES, MEASURES, VIRTUAL_TIME, draw
+from fedmx.report.groups import Group, comparison
+from fedmx.report.summary import summarise
+from fedmx.report.timeline import MAX_ROWS, Timeline, draw_timeline, timeline_of
 from fedmx.run import RunError
 from tests.fedmx.command_line import fedmx
 

@@ -9,9 +9,9 @@ import pytest
 
 from fedmx import RunFolder
 from fedmx.report import write_report
-from fedmx.report.records.groups import Group
-from fedmx.report.records.summary import summarise
-from fedmx.report.records.verdict import group_verdict, verdict
+from fedmx.report.groups import Group
+from fedmx.report.results import group_verdict, verdict
+from fedmx.report.summary import summarise
 
 FACTS = {"seed": 1, "mode": "simulation", "classes": 10}
 RISEN = [2.0, 1.0, 0.5, 0.4, 0.6, 0.7, 0.8]

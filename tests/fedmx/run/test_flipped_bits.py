@@ -12,7 +12,7 @@ import pytest
 
 from fedmx import RunFolder
 from fedmx.report import summary_text, write_report
-from fedmx.report.records.summary import summarise
+from fedmx.report.summary import summarise
 from fedmx.run import RunError
 from fedmx.run.checksum import CHECKSUM
 

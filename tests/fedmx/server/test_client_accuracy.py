@@ -11,11 +11,9 @@ import pytest
 
 from fedmx import Assembly, Experiment, ExperimentError, RunFolder, simulate
 from fedmx.report import write_report
-from fedmx.report.figures.curves import draw
-from fedmx.report.figures.measures import AXES, BY_CLIENT
-from fedmx.report.records.comparison import common_client_target, comparison
-from fedmx.report.records.groups import Group
-from fedmx.report.records.summary import summarise
+from fedmx.report.curves import AXES, BY_CLIENT, draw
+from fedmx.report.groups import Group, common_client_target, comparison
+from fedmx.report.summary import summarise
 from fedmx.run.events import SCALARS
 from layers.compute.data.dataset import Samples
 from layers.compute.engines.mxnet.engine import MXNetEngine

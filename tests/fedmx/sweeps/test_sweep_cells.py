@@ -13,8 +13,7 @@ from fedmx.assembly.assembly import Assembly
 from fedmx.cli.commands.sweeps.runs import rows
 from fedmx.cli.commands.sweeps.sweep import tell_failures
 from fedmx.run import RunError
-from fedmx.sweeps.axes import axis_of, check_axes, read_axis
-from fedmx.sweeps.cells import cells_of, runs_of
+from fedmx.sweeps.cells import axis_of, cells_of, check_axes, read_axis, runs_of
 from fedmx.sweeps.folder import SweepFolder
 from fedmx.sweeps.result import SweepResult
 from fedmx.sweeps.sweep import extend

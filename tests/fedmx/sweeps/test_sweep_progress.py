@@ -10,9 +10,8 @@ import pytest
 from rich.console import Console
 
 from fedmx.cli.commands.sweeps.progress_lines import CellLines, total_text
-from fedmx.sweeps.axes import axis_of
-from fedmx.sweeps.cells import cells_of, runs_of
-from fedmx.sweeps.progress import LogReader, RunProgress, SweepProgress
+from fedmx.sweeps.cells import axis_of, cells_of, runs_of
+from fedmx.sweeps.processes import LogReader, RunProgress, SweepProgress
 
 
 def progress(cells: int = 3, seeds: int = 2) -> SweepProgress:

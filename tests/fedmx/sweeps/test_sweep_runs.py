@@ -11,7 +11,7 @@ import pytest
 
 import fedmx as package
 from fedmx import Experiment, FedmxError, RunFolder, SweepResult
-from fedmx.sweeps.axes import axis_of
+from fedmx.sweeps.cells import axis_of
 from fedmx.sweeps.folder import SweepFolder
 from fedmx.sweeps.sweep import extend
 from tests.fedmx.command_line import CommandResult, ended, fedmx, started, wait_until

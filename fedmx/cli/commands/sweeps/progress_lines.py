@@ -14,9 +14,9 @@ from rich.text import Text
 from fedmx.cli.terminal.error_text import printable
 from fedmx.cli.terminal.json_lines import is_json, say
 from fedmx.cli.terminal.progress import time_left
-from fedmx.report.records.quantities import duration, percent
+from fedmx.report.quantities import duration, percent
 from fedmx.sweeps.cells import Cell
-from fedmx.sweeps.progress import RunProgress, SweepProgress
+from fedmx.sweeps.processes import RunProgress, SweepProgress
 
 BAR_COLUMNS = 20
 WIDE = 100  # columns from which the bar is shown

@@ -50,8 +50,7 @@ def rows(folder: Path) -> Iterator[dict[str, Any]]:
 
 
 def _of_run(path: Path) -> dict[str, Any]:
-    from fedmx.report.records.points import best_of, evaluated, points_of
-    from fedmx.report.records.settings import read_settings
+    from fedmx.report.summary import best_of, evaluated, points_of, read_settings
     from fedmx.run import RunError, RunFolder
 
     try:
@@ -79,7 +78,7 @@ def _of_run(path: Path) -> dict[str, Any]:
 def _of_sweep(path: Path) -> dict[str, Any]:
     """Return a sweep's row; its state says how many of its runs are done."""
     from fedmx.errors import FedmxError
-    from fedmx.report.records.settings import read_settings
+    from fedmx.report.summary import read_settings
     from fedmx.sweeps.folder import SweepFolder
     from fedmx.sweeps.result import SweepResult
 
@@ -127,7 +126,7 @@ def _show(found: list[dict[str, Any]]) -> None:
 
     from fedmx.cli.terminal.error_text import printable
     from fedmx.cli.terminal.tables import show_table
-    from fedmx.report.records.quantities import NOTHING, percent
+    from fedmx.report.quantities import NOTHING, percent
 
     columns = shutil.get_terminal_size().columns
     wide, narrow = columns >= WIDE, columns < NARROW

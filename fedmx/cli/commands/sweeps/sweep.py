@@ -114,8 +114,7 @@ def _begin(
 ) -> tuple[SweepFolder, set[str]]:
     """Check an experiment's cells, make the sweep's folder, and return whose code may run."""
     from fedmx.experiment.names import check_names
-    from fedmx.sweeps.axes import check_axes, read_axis
-    from fedmx.sweeps.cells import cells_of
+    from fedmx.sweeps.cells import cells_of, check_axes, read_axis
 
     overrides = list(set_ or [])
     check_names(file, overrides)

@@ -12,8 +12,8 @@ from rich.text import Text
 
 from fedmx.cli.terminal.error_text import printable
 from fedmx.cli.terminal.tables import show_table, show_text
-from fedmx.report.records.quantities import MIB, NOTHING, plain, target_percent
-from fedmx.report.records.settings import as_text
+from fedmx.report.quantities import MIB, NOTHING, plain, target_percent
+from fedmx.report.summary import as_text
 from fedmx.sweeps.result import SweepResult
 from fedmx.sweeps.statistics import FEWEST_SEEDS
 

@@ -1,22 +1,64 @@
-"""Figures of matplotlib as parts of a page: SVG in the colours of the page."""
+"""Figures as SVG in a page's colours: lines, dashes, markers, names at their ends."""
 
 from __future__ import annotations
 
 import base64
 import io
 import re
+import textwrap
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from fedmx.report.figures.html import Html, element
-from fedmx.report.figures.look import COLOURS as COLOURS
-from fedmx.report.figures.look import PAPER, Look
+from fedmx.report.html import Html, element
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+
+COLOURS = 8  # the number of --run-N in style.css
+
+Dash = str | tuple[int, tuple[float, ...]]
+"""A line style of matplotlib: lengths of lines and gaps in line widths."""
+
+_DASHES: tuple[tuple[float, ...], ...] = ((), (5, 2), (1.2, 1.6), (5, 1.6, 1.2, 1.6))
+_MARKERS = "os^DvPX*"
+
+
+class Look(NamedTuple):
+    """The colours of a figure: of its texts and axes, its grid, and its lines in turn."""
+
+    ink: str
+    grid: str
+    lines: tuple[str, ...]
+
+
+# The first six are those of Okabe and Ito (2008); the test holds how far all eight are apart for
+# readers with protanopia, deuteranopia and tritanopia.
+PAPER = Look(
+    "#20242a",
+    "#dfe2e7",
+    ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#5c6068", "#7a2e00"),
+)
+
+
+def dashes(index: int) -> tuple[float, ...]:
+    """Return the lengths of lines and gaps of a line, in line widths; (): it has no gaps."""
+    return _DASHES[(index + index // COLOURS) % len(_DASHES)]
+
+
+def line_style(index: int) -> Dash:
+    """Return the same as matplotlib has it."""
+    lengths = dashes(index)
+    return (0, lengths) if lengths else "-"
+
+
+def marker(index: int) -> str:
+    """Return the marker of a line."""
+    return _MARKERS[index % len(_MARKERS)]
+
 
 # Placeholders for the page's variables: one figure serves light, dark and print.
 INK, GRID, PANEL, QUIET = "#010203", "#010204", "#010205", "#010206"
@@ -126,3 +168,103 @@ def standalone(svg: Html) -> str:
     white = f'<rect width="{box[1]}" height="{box[2]}" fill="#ffffff"/>'
     text = re.sub(r"<svg([^>]*)>", rf"<svg\1 {size}>{white}", text, count=1)
     return f'<?xml version="1.0" encoding="utf-8"?>\n{text}'
+
+
+def key(index: int) -> Html:
+    """Return a short line in the colour and with the dashes of the line with this index."""
+    gaps = " ".join(f"{2.5 * length:g}" for length in dashes(index))
+    line = element(
+        "path",
+        d="M0 4H34",
+        style=f"fill: none; stroke: var(--run-{index % COLOURS}); stroke-width: 2.5",
+        stroke_dasharray=gaps or None,
+    )
+    return element("svg", line, class_="key", viewBox="0 0 34 8", aria_hidden="true")
+
+
+_NAME_CHARACTERS = 18  # characters of a line of a name
+_LINE_POINTS = 1.15  # the height of a line of text, in font sizes
+_NEAR = 0.9  # of the axes' width
+_AXES_SHARE = 0.75  # of a figure's height
+
+
+class LineEnd(NamedTuple):
+    """Where a line ends, in the data's coordinates, and what it is called."""
+
+    x: float
+    y: float
+    name: str
+    colour: str
+
+
+def label_lines(axes: Axes, ends: Sequence[LineEnd], ink: str, points: float = 8) -> bool:
+    """Write the name of each line beside its end, or none if there is no room for all.
+
+    Call it when the limits and scales of the axes are set.
+
+    Args:
+        axes: with the lines.
+        ends: of the lines.
+        ink: the colour of the names.
+        points: the size of the font.
+    """
+    texts = ["\n".join(textwrap.wrap(_printable(end.name), _NAME_CHARACTERS)) for end in ends]
+    figure = axes.get_figure(root=True)
+    assert figure is not None
+    unit = _LINE_POINTS * points / (72 * figure.get_figheight() * _AXES_SHARE)
+    heights = [unit * (text.count("\n") + 1) for text in texts]
+    if not ends or sum(heights) > 1:
+        return False
+    to_axes = axes.transScale + axes.transLimits
+    tips = [to_axes.transform((end.x, end.y)) for end in ends]
+    places = spread([float(tip[1]) for tip in tips], heights)
+    for end, tip, text, place in zip(ends, tips, texts, places, strict=True):
+        axes.annotate(
+            text,
+            xy=(float(tip[0]), float(tip[1])),
+            xycoords="axes fraction",
+            xytext=(1.03, place),
+            textcoords="axes fraction",
+            va="center",
+            ha="left",
+            color=ink,
+            fontsize=points,
+            linespacing=1.0,
+            annotation_clip=False,
+            parse_math=False,
+            arrowprops={
+                "arrowstyle": "-",
+                "color": end.colour,
+                "linewidth": 0.8,
+                # From afar it would look like a part of the line.
+                "linestyle": "-" if tip[0] > _NEAR else ":",
+                "shrinkA": 1,
+                "shrinkB": 3,
+                "relpos": (0, 0.5),
+            },
+        )
+    return True
+
+
+def spread(wanted: Sequence[float], heights: Sequence[float]) -> list[float]:
+    """Return places from 0 to 1 near those that are wanted, so far apart that no names overlap.
+
+    Args:
+        wanted: the middles of the names, from 0 (below) to 1.
+        heights: of the names; their sum is at most 1.
+    """
+    order = sorted(range(len(wanted)), key=lambda index: wanted[index])
+    places = list(wanted)
+    floor = 0.0
+    for index in order:
+        places[index] = max(wanted[index], floor + heights[index] / 2)
+        floor = places[index] + heights[index] / 2
+    ceiling = 1.0
+    for index in reversed(order):
+        places[index] = min(places[index], ceiling - heights[index] / 2)
+        ceiling = places[index] - heights[index] / 2
+    return places
+
+
+def _printable(text: str) -> str:
+    return "".join(character if character.isprintable() else "�" for character in text)

@@ -7,6 +7,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from fedmx.report.html import Child, Html, element, join, table
+from fedmx.report.quantities import NOTHING, mebibytes
+
 STATUSES = ("accepted", "rejected", "lost", "declined")
 _MAX_REASONS = 50
 
@@ -98,3 +101,87 @@ def tally(records: Iterable[Mapping[str, Any]]) -> Participation:
 
 def _whole(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+_MAX_CLIENTS = 15
+_MAX_FAILURES = 10
+
+
+def participation_section(
+    participation: Participation, total: int | None, label: str | None
+) -> Html | None:
+    """Return totals, failures and a table of clients, or None if the run has no client records."""
+    if not participation.clients:
+        return None
+    least, median, most = participation.spread()
+    total = len(participation.clients) if total is None else total
+    accepted = sum(1 for client in participation.clients if client.times["accepted"])
+    text = f"None of the {total} clients had an accepted update."
+    if accepted:
+        text = f"{accepted} of {total} clients had accepted updates, "
+        text += f"between {least} and {most} each (median {median:g})."
+    failed = sum(1 for client in participation.clients if client.failures)
+    if not participation.failures:
+        text += " No update was rejected and no client was lost."
+    heading = "Clients" if label is None else f"Clients of {label}"
+    return element(
+        "section",
+        element("h2", heading),
+        element("p", text),
+        _failures(participation),
+        element(
+            "details",
+            element("summary", _which_clients(participation, failed)),
+            _clients(participation),
+            open="" if failed and label is None else None,
+        ),
+    )
+
+
+def _which_clients(participation: Participation, failed: int) -> str:
+    shown = min(_MAX_CLIENTS, len(participation.clients))
+    order = "those that failed most often first" if failed else "the most active first"
+    return f"{shown} of {len(participation.clients)} clients, {order}"
+
+
+def _clients(participation: Participation) -> Html:
+    head: list[Child] = [
+        "client",
+        "accepted",
+        "rejected",
+        "lost",
+        "declined",
+        "samples",
+        "up",
+        "down",
+    ]
+    rows: list[list[Child]] = [
+        [
+            client.client,
+            *(client.times[status] for status in STATUSES),
+            NOTHING if client.samples is None else f"{client.samples:,}",
+            mebibytes(client.up_bytes),
+            mebibytes(client.down_bytes),
+        ]
+        for client in participation.clients[:_MAX_CLIENTS]
+    ]
+    return table(head, rows, class_="numbers")
+
+
+def _failures(participation: Participation) -> Html | None:
+    if not participation.failures:
+        return None
+    rows: list[list[Child]] = []
+    for failure in participation.failures[:_MAX_FAILURES]:
+        details = None
+        if failure.traceback:
+            details = element(
+                "details", element("summary", "traceback"), element("pre", failure.traceback)
+            )
+        last = f"client {failure.client}, round {failure.round}"
+        rows.append([failure.status, failure.times, last, join(failure.reason, details)])
+    more = len(participation.failures) - len(rows)
+    return join(
+        table(["", "times", "last", "reason"], rows, class_="reasons"),
+        element("p", f"and {more} more reasons", class_="quiet") if more > 0 else None,
+    )

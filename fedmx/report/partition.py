@@ -1,4 +1,4 @@
-"""The figure of a partition: labels by client, and above them the samples of each client."""
+"""A partition as a table and as a figure: the samples of each client and label."""
 
 from __future__ import annotations
 
@@ -14,10 +14,113 @@ from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
+from rich import box
+from rich.table import Table
+from rich.text import Text
 
 from fedmx.errors import FedmxError
 from fedmx.output_file import check_output
-from fedmx.report.figures.partition_counts import count, summary
+
+
+def count(
+    labels: npt.NDArray[np.integer[Any]],
+    parts: Sequence[npt.NDArray[np.integer[Any]]],
+    classes: int,
+) -> npt.NDArray[np.int64]:
+    """Return the number of samples by client and class, shape (clients, classes).
+
+    Args:
+        labels: (n,), from 0 to ``classes`` - 1.
+        parts: the indices of each client's samples in ``labels``.
+        classes: the number of labels.
+    """
+    rows = [np.bincount(labels[part], minlength=classes) for part in parts]
+    return np.array(rows, dtype=np.int64).reshape(len(parts), classes)
+
+
+def summary(counts: npt.NDArray[np.int64]) -> str:
+    """Return a line about the samples and classes of the clients: least, most and median."""
+    sizes = counts.sum(axis=1)
+    kinds = (counts > 0).sum(axis=1)
+    return (
+        f"{_many(len(counts), 'client')}, {_many(int(sizes.sum()), 'sample')}; "
+        f"samples a client: {_range(sizes)}; classes a client: {_range(kinds)}"
+    )
+
+
+def _many(number: int, thing: str) -> str:
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
+
+
+def _range(values: npt.NDArray[np.int64]) -> str:
+    if len(values) == 0:
+        return "0"
+    least, most = int(values.min()), int(values.max())
+    if least == most:
+        return f"{least:,}"
+    return f"{least:,} to {most:,} (median {np.median(values):,.0f})"
+
+
+_MAX_CLIENTS = 20
+_SHOWN_CLIENTS = 15
+_MAX_CLASSES = 12
+_SHOWN_CLASSES = 5
+
+
+def table(
+    labels: npt.NDArray[np.integer[Any]],
+    parts: Sequence[npt.NDArray[np.integer[Any]]],
+    classes: int,
+    *,
+    title: str | None = None,
+) -> Table:
+    """Return a table of the samples by client and class, with a summary below it.
+
+    Of more than 20 clients the first 15 are shown. Of more than 12 classes the most frequent ones
+    of each client are shown.
+
+    Args:
+        labels: (n,), from 0 to ``classes`` - 1.
+        parts: the indices of each client's samples in ``labels``.
+        classes: the number of labels.
+        title: the table's title.
+    """
+    counts = count(labels, parts, classes)
+    made = Table(
+        title=title,
+        caption=summary(counts),
+        caption_justify="left",
+        box=box.SIMPLE_HEAD,
+        show_edge=False,
+        padding=0,  # ten classes of four-digit counts fit into 80 columns
+    )
+    for heading in ("client", "samples", "classes"):
+        made.add_column(heading, justify="right", min_width=len(heading))
+    wide = classes <= _MAX_CLASSES
+    if wide:
+        for label in range(classes):
+            made.add_column(str(label), justify="right")
+    else:
+        made.add_column("most frequent classes: samples", overflow="fold")
+    shown = len(counts) if len(counts) <= _MAX_CLIENTS else _SHOWN_CLIENTS
+    for client, row in enumerate(counts[:shown]):
+        cells = [_count_text(int(value)) for value in row] if wide else [_most_frequent(row)]
+        kinds = int(np.count_nonzero(row))
+        made.add_row(str(client), f"{int(row.sum()):,}", str(kinds), *cells)
+    if shown < len(counts):
+        made.add_row("…", *[""] * (len(made.columns) - 1))
+    return made
+
+
+def _count_text(value: int) -> Text:
+    return Text(str(value)) if value else Text("·", style="dim")
+
+
+def _most_frequent(row: npt.NDArray[np.int64]) -> Text:
+    order = np.argsort(-row, kind="stable")[: int(np.count_nonzero(row))]
+    text = ", ".join(f"{label}: {row[label]}" for label in order[:_SHOWN_CLASSES])
+    return Text(text + (", …" if len(order) > _SHOWN_CLASSES else ""))
+
 
 # One hue from light to dark can be read without colour vision. The lightest tenth is left out, so
 # that one sample does not look like none, which is white.

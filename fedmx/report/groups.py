@@ -1,17 +1,15 @@
-"""The main figures of runs and of groups of runs, row by row."""
+"""Groups of runs that differ in nothing but their seed, and their main figures row by row."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import PurePath
 from typing import NamedTuple
 
 from fedmx.errors import FedmxError
-from fedmx.report.records.compression import TOLERANCE, Compression
-from fedmx.report.records.groups import Group
-from fedmx.report.records.points import Point
-from fedmx.report.records.quantities import (
+from fedmx.report.quantities import (
     NOTHING,
     duration,
     finite,
@@ -21,7 +19,141 @@ from fedmx.report.records.quantities import (
     plain,
     target_percent,
 )
-from fedmx.report.records.summary import RunSummary
+from fedmx.report.summary import ABSENT, TOLERANCE, Compression, Point, RunSummary, as_text
+
+_OWN = ("name", "seed")
+_SAME_RESULT = ("executor", "run")  # sections that do not change a result
+_FIRST = "logic"  # what is compared most often comes first in a name
+_LONGEST_WORD = 40
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs of one experiment with different seeds, or one run.
+
+    Attributes:
+        name: what tells the group from the others.
+        runs: at least one.
+        settings: those in which the groups differ, by path, as texts.
+    """
+
+    name: str
+    runs: tuple[RunSummary, ...]
+    settings: Mapping[str, str]
+
+    @classmethod
+    def alone(cls, run: RunSummary, name: str) -> Group:
+        """Return a group of one run."""
+        return cls(name, (run,), {})
+
+    @property
+    def title(self) -> str:
+        """The name, and how many seeds if there are several."""
+        return self.name if len(self.runs) == 1 else f"{self.name} ({len(self.runs)} seeds)"
+
+    @property
+    def names(self) -> list[str]:
+        """A name for each run."""
+        if len(self.runs) == 1:
+            return [self.name]
+        return [f"{self.name}, seed {seed_of(run)}" for run in self.runs]
+
+
+def grouped(runs: Sequence[RunSummary], labels: Sequence[str]) -> list[Group]:
+    """Return the runs by the settings that differ, in the order of the first of each group.
+
+    A name has only what differs. Where one seed was run twice with the same settings, each run
+    stands for itself, with its label.
+
+    Args:
+        runs: one run or more.
+        labels: a name for each, all different.
+    """
+    together: dict[tuple[tuple[str, str], ...], list[int]] = {}
+    for index, run in enumerate(runs):
+        together.setdefault(tuple(sorted(_deciding(run).items())), []).append(index)
+    parts: list[list[int]] = []
+    for members in together.values():
+        seeds = [seed_of(runs[index]) for index in members]
+        parts += [members] if len(set(seeds)) == len(seeds) else [[index] for index in members]
+    differing = _differing([_deciding(runs[part[0]]) for part in parts])
+    names = _names(differing, [labels[part[0]] for part in parts])
+    return [
+        Group(name, tuple(runs[index] for index in part), settings)
+        for name, part, settings in zip(names, parts, differing, strict=True)
+    ]
+
+
+def seed_of(run: RunSummary) -> str:
+    """Return the seed of a run as a text."""
+    return as_text(run.settings.get("seed", run.facts.get("seed", ABSENT)))
+
+
+def _deciding(run: RunSummary) -> dict[str, str]:
+    """Return what decides a result: settings, the user's own code, and that a run is a fork."""
+    found = {
+        path: as_text(value)
+        for path, value in run.settings.items()
+        if path not in _OWN and path.partition(".")[0] not in _SAME_RESULT
+    }
+    if isinstance(run.facts.get("fork"), dict):
+        found["fork"] = "fork"  # its first rounds are another run's
+    if isinstance(code := run.facts.get("code"), dict):
+        found |= {f"code {file}": str(sha256)[:8] for file, sha256 in code.items()}
+    return found
+
+
+def _differing(settings: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
+    """Return only the settings that are not the same in all."""
+    paths = dict.fromkeys(path for one in settings for path in one)
+    paths = {p: None for p in paths if len({one.get(p, ABSENT) for one in settings}) > 1}
+    return [{path: one.get(path, ABSENT) for path in paths} for one in settings]
+
+
+def _names(differing: Sequence[Mapping[str, str]], labels: Sequence[str]) -> list[str]:
+    """Return names that are as short as they can be and all different."""
+    paths = sorted(differing[0], key=lambda path: path.partition(".")[0] != _FIRST)
+    told = _told_apart(differing, [])
+    needed: list[str] = []
+    for path in paths:
+        if _told_apart(differing, [*needed, path]) > told:
+            needed.append(path)
+            told = _told_apart(differing, needed)
+    names = [", ".join(filter(None, (_word(p, one[p]) for p in needed))) for one in differing]
+    if not needed:
+        return list(labels)
+    times = Counter(names)
+    return [
+        f"{name} ({label})" if name and times[name] > 1 else name or label
+        for name, label in zip(names, labels, strict=True)
+    ]
+
+
+def _told_apart(differing: Sequence[Mapping[str, str]], paths: Sequence[str]) -> int:
+    return len({tuple(one[path] for path in paths) for one in differing})
+
+
+def _word(path: str, value: str) -> str:
+    """Return one setting in a name: ``fedprox``, ``mu 0.1``; nothing if it is not there."""
+    if value == ABSENT:
+        return ""
+    key = path.rpartition(".")[2]
+    if value == "null":
+        return f"no {key}"
+    if "/" in value:
+        value = PurePath(value).name or value
+    if len(value) > _LONGEST_WORD:
+        value = f"{value[: _LONGEST_WORD // 2]}…{value[-_LONGEST_WORD // 2 :]}"
+    plain = value not in ("true", "false") and not _is_number(value)
+    return value if plain else f"{key} {value}"
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 class Cell(NamedTuple):
@@ -32,7 +164,7 @@ class Cell(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Row:
+class FigureRow:
     """One figure of several runs.
 
     Attributes:
@@ -75,22 +207,22 @@ class Row:
 
 def rows_of(
     runs: Sequence[RunSummary], target: float | None, client_target: float | None = None
-) -> list[Row]:
+) -> list[FigureRow]:
     """Return the main figures; a row that says nothing of any run is left out."""
 
     def row(
         label: str,
         value: Callable[[RunSummary], float | None],
         show: Callable[[float | None], str],
-    ) -> Row:
+    ) -> FigureRow:
         values = [value(run) for run in runs]
-        return Row(label, [show(one) for one in values], values, show)
+        return FigureRow(label, [show(one) for one in values], values, show)
 
     rows = [
-        Row("Status", [run.status for run in runs]),
-        Row("Rounds", [_rounds(run) for run in runs]),
+        FigureRow("Status", [run.status for run in runs]),
+        FigureRow("Rounds", [_rounds(run) for run in runs]),
         row("Final accuracy", lambda run: p.accuracy if (p := run.final()) else None, percent),
-        Row(
+        FigureRow(
             "Best accuracy",
             [_best(run) for run in runs],
             [best.accuracy if (best := run.best()) else None for run in runs],
@@ -121,7 +253,7 @@ def rows_of(
         row("Time", lambda run: run.seconds, duration),
     ]
     if any(run.damage for run in runs):
-        rows.append(Row("Damaged, left out", [str(len(run.damage)) for run in runs]))
+        rows.append(FigureRow("Damaged, left out", [str(len(run.damage)) for run in runs]))
     rows.append(row("Virtual time", lambda run: run.virtual_s, duration))
     if target is not None:
         points = [run.reached(target) for run in runs]
@@ -180,39 +312,41 @@ def common_client_target(runs: Sequence[RunSummary], given: float | None = None)
     return _lowest(runs, "stop.client_accuracy") if given is None else given
 
 
-def _target_rows(label: str, points: Sequence[Point | None]) -> list[Row]:
+def _target_rows(label: str, points: Sequence[Point | None]) -> list[FigureRow]:
     """Return the rounds, bytes and time up to a target, by the clocks that the runs have."""
     rounds = [float(p.round) if p else None for p in points]
     sizes = [p.bytes if p else None for p in points]
     missing = "not reached"
     rows = [
-        Row(
+        FigureRow(
             f"{label}: rounds",
             [str(p.round) if p else missing for p in points],
             rounds,
             lambda value: NOTHING if value is None else plain(value),
             missing,
         ),
-        Row(f"{label}: bytes", [mebibytes(size) for size in sizes], sizes, mebibytes),
+        FigureRow(f"{label}: bytes", [mebibytes(size) for size in sizes], sizes, mebibytes),
     ]
     clocks = {
         "time": [p.time_s if p else None for p in points],
         "virtual time": [p.virtual_s if p else None for p in points],
     }
     for name, times in clocks.items():
-        rows.append(Row(f"{label}: {name}", [duration(time) for time in times], times, duration))
+        rows.append(
+            FigureRow(f"{label}: {name}", [duration(time) for time in times], times, duration)
+        )
     return rows
 
 
-def _compression_rows(label: str, sizes: Sequence[Compression | None]) -> list[Row]:
+def _compression_rows(label: str, sizes: Sequence[Compression | None]) -> list[FigureRow]:
     """Return the bytes of a direction in a round, and the bytes in float32 if they differ."""
     in_float32 = [
         f"{one.float32_per_round}, {plain(one.ratio)} x as much" if one else NOTHING
         for one in sizes
     ]
-    rows = [Row(label, [one.per_round if one else NOTHING for one in sizes])]
+    rows = [FigureRow(label, [one.per_round if one else NOTHING for one in sizes])]
     if any(one and abs(one.ratio - 1) > TOLERANCE for one in sizes):
-        rows.append(Row(f"{label} in float32", in_float32))
+        rows.append(FigureRow(f"{label} in float32", in_float32))
     return rows
 
 

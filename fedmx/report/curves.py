@@ -1,0 +1,427 @@
+"""Curves of accuracy and loss against rounds, bytes and time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from fedmx.components.text import unknown
+from fedmx.errors import FedmxError
+from fedmx.report.fork import Branches
+from fedmx.report.groups import Group
+from fedmx.report.html import Child, Html, element, join
+from fedmx.report.quantities import MIB, target_percent
+from fedmx.report.results import Targets
+from fedmx.report.summary import Point, RunSummary, points_of
+from fedmx.report.svg import (
+    COLOURS,
+    PAGE,
+    STEPS,
+    LineEnd,
+    Look,
+    Unit,
+    captioned,
+    clock_units,
+    fitting_unit,
+    html_of,
+    key,
+    label_lines,
+    line_style,
+    marker,
+    new_figure,
+    style_axes,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+class Measure(NamedTuple):
+    """A quantity on the vertical axis.
+
+    Attributes:
+        name: in captions.
+        label: on the axis, with the unit.
+        value: of a round; None where it was not measured.
+        faint: a second quantity, drawn as a thinner line.
+        band: how far a shaded band extends above and below the line of a single run.
+        share: whether the axis stays between 0 and 100 %.
+    """
+
+    name: str
+    label: str
+    value: Callable[[Point], float | None]
+    faint: Callable[[Point], float | None] | None = None
+    band: Callable[[Point], float | None] | None = None
+    share: bool = False
+
+
+class Axis(NamedTuple):
+    """A quantity on the horizontal axis.
+
+    Attributes:
+        name: in captions.
+        value: of a round, in the smallest unit; a round without a value is not drawn.
+        units: that the axis can have, from the smallest to the largest.
+    """
+
+    name: str
+    value: Callable[[Point], float | None]
+    units: Sequence[Unit]
+
+
+def _percent(share: float | None) -> float | None:
+    return None if share is None else 100 * share
+
+
+MEASURES = (
+    Measure("Accuracy", "accuracy, %", lambda p: _percent(p.accuracy), share=True),
+    Measure("Loss", "loss", lambda p: p.loss, lambda p: p.train_loss),
+)
+BY_CLIENT = Measure(
+    "Accuracy by client",
+    "accuracy, mean over clients, %",
+    lambda p: _percent(p.client_accuracy),
+    band=lambda p: _percent(p.client_deviation),
+    share=True,
+)
+AXES = (
+    Axis("rounds", lambda p: p.round, (("round", 1),)),
+    Axis(
+        "bytes",
+        lambda p: p.bytes,
+        (("up and down, KiB", 1024), ("up and down, MiB", MIB), ("up and down, GiB", 1024 * MIB)),
+    ),
+    Axis("time", lambda p: p.time_s, clock_units("time")),
+)
+VIRTUAL_TIME = Axis("virtual time", lambda p: p.virtual_s, clock_units("virtual time"))
+ALL_MEASURES = (*MEASURES, BY_CLIENT)
+ALL_AXES = (*AXES, VIRTUAL_TIME)
+
+
+Value = Callable[[Point], float | None]
+Line = list[tuple[float, float]]
+"""Pairs of x and y."""
+
+
+@dataclass(frozen=True)
+class Band:
+    """A curve.
+
+    Attributes:
+        mean: over the runs, in the rounds that all of them have.
+        low: the least y at each x of `mean`.
+        high: the largest.
+        tails: what single runs have after the last common round.
+    """
+
+    mean: Line
+    low: Sequence[float]
+    high: Sequence[float]
+    tails: Sequence[Line]
+
+
+def band_of(runs: Sequence[RunSummary], x: Value, y: Value) -> Band:
+    """Return the curve of runs; a run without any value of y is left out.
+
+    Where x is bytes or time, it is the mean at each round, too.
+    """
+    lines: list[dict[int, tuple[float, float]]] = []
+    for run in runs:
+        line = {
+            p.round: (across, up)
+            for p in run.points
+            if (across := x(p)) is not None and (up := y(p)) is not None
+        }
+        if line:
+            lines.append(line)
+    if not lines:
+        return Band([], [], [], [])
+    common = sorted(set.intersection(*(set(line) for line in lines)))
+    if not common:
+        return Band([], [], [], [list(line.values()) for line in lines])
+    mean, low, high = [], [], []
+    for number in common:
+        pairs = [line[number] for line in lines]
+        ys = [up for _, up in pairs]
+        mean.append((sum(across for across, _ in pairs) / len(pairs), sum(ys) / len(ys)))
+        low.append(min(ys))
+        high.append(max(ys))
+    tails = [[pair for number, pair in line.items() if number >= common[-1]] for line in lines]
+    return Band(mean, low, high, [tail for tail in tails if len(tail) > 1])
+
+
+_MARKERS_UP_TO = 40
+_MARKED = 8  # about as many points of a longer line have a marker
+_LOG_FROM_RATIO = 50
+# An axis spans at least so much, or the noise of a flat line would look like a result.
+_LEAST_POINTS = 10  # of percent
+_LEAST_SHARE = 0.2  # of the largest value
+
+
+def draw(
+    groups: Sequence[Group],
+    measure: Measure,
+    axis: Axis,
+    target: float | None = None,
+    mark: int | None = None,
+) -> Html | None:
+    """Return a figure with a line for each group, or None if no run has a value to draw.
+
+    Args:
+        groups: runs, or groups of them.
+        measure: what is drawn.
+        axis: against what.
+        target: an accuracy to draw as a level line.
+        mark: a round of the last run to draw as an upright line; None: none is.
+    """
+    with new_figure(5.0, 3.0) as figure:
+        axes = figure.add_subplot()
+        if not plot(axes, groups, measure, axis, target, mark):
+            return None
+        return html_of(figure, f"{measure.name} against {axis.name}")
+
+
+def plot(
+    axes: Axes,
+    groups: Sequence[Group],
+    measure: Measure,
+    axis: Axis,
+    target: float | None = None,
+    mark: int | None = None,
+    look: Look = PAGE,
+    points: float = 8,
+) -> bool:
+    """Draw on axes of matplotlib what `draw` draws; False: no run has a value.
+
+    Args:
+        axes: to draw on.
+        groups: see `draw`, as all that are not here.
+        measure: see there.
+        axis: see there.
+        target: see there.
+        mark: see there.
+        look: the colours.
+        points: the size of the font of the lines' names.
+    """
+    runs = [run for group in groups for run in group.runs]
+    largest = max((x for run in runs for p in run.points if (x := axis.value(p))), default=0.0)
+    unit, scale = fitting_unit(axis.units, largest)
+    heights: list[float] = []
+    ends: list[LineEnd] = []
+    for index, group in enumerate(groups):
+        one = measure if len(groups) == 1 else measure._replace(faint=None)
+        lines = _lines(axes, group, index, one, axis, scale, look)
+        heights += [y for line in lines for _, y in line]
+        if lines:
+            ends.append(LineEnd(*lines[0][-1], group.name, look.lines[index % COLOURS]))
+    if not heights:
+        return False
+    if target is not None and measure.share:
+        axes.axhline(100 * target, color=look.ink, linewidth=0.8, linestyle=(0, (4, 3)))
+    at = next((axis.value(p) for p in runs[-1].points if p.round == mark), None)
+    if at is not None:
+        axes.axvline(at / scale, color=look.ink, linewidth=0.8, linestyle=":")
+    _style(axes, unit, measure, heights, look)
+    if len(groups) > 1 and not label_lines(axes, ends, look.ink, points):
+        axes.legend([end.name for end in ends], fontsize=points, labelcolor=look.ink)
+    return True
+
+
+def _lines(
+    axes: Axes, group: Group, index: int, measure: Measure, axis: Axis, scale: float, look: Look
+) -> list[Line]:
+    """Draw the lines of one group, and return their points; the main line comes first."""
+    colour, dash = look.lines[index % COLOURS], line_style(index)
+    band = band_of(group.runs, lambda p: _scaled(axis.value(p), scale), measure.value)
+    lines = [line for line in (band.mean, *band.tails) if line]
+    if band.mean:
+        few = len(band.mean) <= _MARKERS_UP_TO
+        every = max(1, len(band.mean) // _MARKED)
+        axes.plot(
+            *_columns(band.mean),
+            color=colour,
+            linestyle=dash,
+            linewidth=1.6,
+            marker=marker(index),
+            markersize=3.0,
+            markevery=1 if few else (index % every, every),
+            solid_joinstyle="round",
+        )
+    for tail in band.tails if len(group.runs) > 1 else ():
+        axes.plot(*_columns(tail), color=colour, linestyle=dash, linewidth=0.8, alpha=0.7)
+    xs = [x for x, _ in band.mean]
+    if len(group.runs) > 1:
+        axes.fill_between(xs, band.low, band.high, color=colour, alpha=0.15, linewidth=0)
+        return lines
+    run = group.runs[0]
+    if measure.faint is not None:
+        faint = band_of([run], lambda p: _scaled(axis.value(p), scale), measure.faint).mean
+        if faint:
+            axes.plot(*_columns(faint), color=colour, linewidth=0.9, alpha=0.5)
+            lines.append(faint)
+    if measure.band is not None and xs:
+        reach = {_scaled(axis.value(p), scale): measure.band(p) or 0.0 for p in run.points}
+        low = [max(y - reach[x], 0.0) for x, y in band.mean]
+        high = [min(y + reach[x], 100.0) for x, y in band.mean]
+        axes.fill_between(xs, low, high, color=colour, alpha=0.15, linewidth=0)
+    return lines
+
+
+def _scaled(value: float | None, scale: float) -> float | None:
+    return None if value is None else value / scale
+
+
+def _columns(line: Line) -> tuple[list[float], list[float]]:
+    return [x for x, _ in line], [y for _, y in line]
+
+
+def _style(axes: Axes, unit: str, measure: Measure, heights: Sequence[float], look: Look) -> None:
+    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
+
+    style_axes(axes, unit, measure.label, look)
+    axes.set_xlim(left=0)  # from 0, so that the cost of the first round is visible
+    whole = unit == "round"
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=6, steps=STEPS, integer=whole, min_n_ticks=1))
+    if measure.share:
+        low, high = axes.get_ylim()
+        low, high = _widened(low, high, _LEAST_POINTS)
+        low, high = (low, high) if high <= 100 else (low - (high - 100), 100.0)
+        axes.set_ylim(max(low, 0.0), high if low >= 0 else max(high, _LEAST_POINTS))
+        axes.yaxis.set_major_locator(MaxNLocator(nbins=6, steps=STEPS))
+    elif min(heights) > 0 and max(heights) / min(heights) >= _LOG_FROM_RATIO:
+        axes.set_yscale("log")
+        axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0), numticks=8))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda height, _: f"{height:g}"))
+        axes.yaxis.set_minor_locator(NullLocator())
+    else:
+        least = _LEAST_SHARE * max(abs(height) for height in heights)
+        axes.set_ylim(*_widened(*axes.get_ylim(), least))
+        axes.yaxis.set_major_locator(MaxNLocator(nbins=6, steps=STEPS))
+    axes.ticklabel_format(axis="x", scilimits=(-3, 7), useOffset=False)
+
+
+def _widened(low: float, high: float, least: float) -> tuple[float, float]:
+    """Return limits around the same middle that are at least so far apart."""
+    more = max(0.0, least - (high - low)) / 2
+    return low - more, high + more
+
+
+def curves_section(groups: Sequence[Group], targets: Targets, fork: Branches | None) -> Html:
+    """Return the figures with what there is to know of them.
+
+    Args:
+        groups: what is compared.
+        targets: accuracies to draw as level lines.
+        fork: a single run that is a fork: it is drawn with the run that it is a fork of.
+    """
+    target, client_target = targets
+    mark = None
+    if fork is not None:
+        pairs = zip(*fork.curves(), strict=True)
+        groups = [Group.alone(run, label) for run, label in pairs]
+        mark = fork.origin.round or None
+    parts = []
+    for axis in ALL_AXES:
+        for measure in ALL_MEASURES:
+            level = client_target if measure is BY_CLIENT else target
+            svg = draw(groups, measure, axis, level, mark)
+            if svg is not None:
+                parts.append(captioned(f"{measure.name} against {axis.name}", svg))
+    if not parts:
+        text = "No round has been evaluated yet, so there is nothing to draw."
+        return element("section", element("h2", "Curves"), element("p", text, class_="quiet"))
+    keys = [element("li", one) for one in _keys(groups, targets, mark)]
+    legend = element("ul", *keys, class_="legend")
+    grid = element("div", *parts, class_="figures")
+    return element("section", element("h2", "Curves"), legend, grid)
+
+
+def _keys(groups: Sequence[Group], targets: Targets, mark: int | None) -> list[Child]:
+    runs = [run for group in groups for run in group.runs]
+    keys: list[Child] = []
+    if len(groups) > 1:
+        keys += [join(key(index), group.title) for index, group in enumerate(groups)]
+    else:
+        keys.append(join(key(0), "test data"))
+    several = any(len(group.runs) > 1 for group in groups)
+    trained = any(point.train_loss is not None for run in runs for point in run.points)
+    if len(runs) == 1 and trained:
+        faint = element("span", class_="swatch faint", style="border-color: var(--run-0)")
+        keys.append(join(faint, "training loss, mean over participants"))
+    if several:
+        keys.append("line: the mean over the seeds; shaded: from the least to the largest")
+        if len({run.points[-1].round for run in runs if run.points}) > 1:
+            keys.append("thin: a seed alone, after others have ended")
+    elif any(run.final_by_client() for run in runs):
+        keys.append("shaded: one standard deviation over the clients")
+    drawn = dict.fromkeys(target_percent(one) for one in targets if one is not None)
+    if drawn:
+        keys.append(f"dashed: target, {' and '.join(drawn)}")
+    if mark is not None:
+        keys.append(f"dotted: round {mark}, after which the fork goes its own way")
+    return keys
+
+
+_MEASURES_BY_NAME = {one.name.lower(): one for one in MEASURES}
+_AXES_BY_NAME = {one.name: one for one in ALL_AXES}
+
+
+def plot_records(
+    records: Iterable[Mapping[str, Any]],
+    measure: str,
+    against: str,
+    *,
+    axes: Axes | None = None,
+    label: str | None = None,
+) -> Axes:
+    """Draw what the records of a run say, and return the axes; see `Server.plot_records`.
+
+    Raises:
+        FedmxError: there is no such measure, or no round has it.
+    """
+    if measure not in _MEASURES_BY_NAME:
+        raise FedmxError(f"plot: {unknown('measure', measure, _MEASURES_BY_NAME)}")
+    if against not in _AXES_BY_NAME:
+        raise FedmxError(f"plot: {unknown('axis', against, _AXES_BY_NAME)}")
+    height, axis = _MEASURES_BY_NAME[measure], _AXES_BY_NAME[against]
+    pairs = [
+        (x, y)
+        for point in points_of(list(records))
+        if (x := axis.value(point)) is not None and (y := height.value(point)) is not None
+    ]
+    if not pairs:
+        raise FedmxError(
+            f"plot: no round has {measure} against {against} yet; run the simulation first, or "
+            f"give another axis ({', '.join(_AXES_BY_NAME)})"
+        )
+    if axes is None:
+        # Not at the top: who draws into axes of his own needs no window or notebook.
+        from matplotlib import pyplot
+
+        axes = pyplot.subplots(figsize=(5.0, 3.0), layout="constrained")[1]
+    unit, scale = fitting_unit(axis.units, pairs[-1][0])
+    if axes.get_xlabel():  # a curve is there already, whose unit stays
+        unit, scale = next(
+            (one for one in axis.units if one[0] == axes.get_xlabel()), (unit, scale)
+        )
+    axes.plot(
+        [x / scale for x, _ in pairs],
+        [y for _, y in pairs],
+        marker="o" if len(pairs) <= _MARKERS_UP_TO else None,
+        markersize=3,
+        label=label,
+    )
+    axes.set_xlabel(unit)
+    axes.set_ylabel(height.label)
+    axes.set_xlim(left=0)
+    if unit == "round":
+        from matplotlib.ticker import MaxNLocator
+
+        axes.xaxis.set_major_locator(MaxNLocator(nbins=6, steps=STEPS, integer=True))
+    axes.grid(visible=True, linewidth=0.6, alpha=0.4)
+    axes.spines[["top", "right"]].set_visible(False)
+    if label is not None:
+        axes.legend(frameon=False)
+    return axes

@@ -1,4 +1,0 @@
-"""The data of a report, read from run folders.
-
-No HTML and no drawing here.
-"""

@@ -1,0 +1,402 @@
+"""The timeline of one round as a Gantt chart: when each client trained, waited and sent."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+from fedmx.report.html import Html, element, join
+from fedmx.report.participation import STATUSES
+from fedmx.report.quantities import duration, finite
+from fedmx.report.summary import RunSummary
+from fedmx.report.svg import (
+    INK,
+    PANEL,
+    RUN,
+    STEPS,
+    captioned,
+    clock_units,
+    fitting_unit,
+    html_of,
+    new_figure,
+    style_axes,
+)
+from fedmx.run import RunError, RunFolder
+
+MAX_ROWS = 60
+ASKED = "asked_s"
+EVENTS = (ASKED, "trained_s", "decided_s", "sending_s", "ended_s")
+_DEADLINES = ("clock.deadline_s", "network.round_deadline_s")
+
+Kind = Literal["train", "verdict", "channel", "send", "work"]
+"""Training, waiting for a verdict or for the channel, sending; ``work`` is training and sending if
+the moment between them is not recorded."""
+
+
+class Segment(NamedTuple):
+    """What a client did from one moment to another, in seconds since the round began."""
+
+    kind: Kind
+    begin_s: float
+    end_s: float
+
+
+class RecordedEvents(NamedTuple):
+    """Which events the records of a round have, of at least one client.
+
+    Without offers, a real server does not know when training ended and sending began.
+
+    Attributes:
+        virtual: whether time is virtual; then all events are recorded.
+        training: whether ends of training are recorded.
+        verdicts: whether verdicts are recorded.
+    """
+
+    virtual: bool
+    training: bool
+    verdicts: bool
+
+
+@dataclass(frozen=True)
+class Row:
+    """One client's times.
+
+    Attributes:
+        client: its id.
+        status: at its end: accepted, rejected, declined or lost.
+        segments: one after the other.
+        end_s: seconds since the round began.
+    """
+
+    client: int
+    status: str
+    segments: tuple[Segment, ...]
+    end_s: float
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """The times of one round.
+
+    Attributes:
+        round: from 1.
+        rows: in the order of the plan, at most `MAX_ROWS`.
+        more: how many other clients had a task.
+        without_task: how many clients of the plan never had one.
+        duration_s: by the clock; None for a round that failed.
+        deadline_s: of the round; None: it had none.
+        virtual: whether time is virtual.
+        one_machine: whether the times are those of a simulation without simulated devices.
+        median: whether the round was chosen because its duration is the median of all.
+    """
+
+    round: int
+    rows: Sequence[Row]
+    more: int
+    without_task: int
+    duration_s: float | None
+    deadline_s: float | None
+    virtual: bool
+    one_machine: bool
+    median: bool
+
+
+def timeline_of(run: RunFolder, summary: RunSummary, round: int | None = None) -> Timeline | None:
+    """Return the times of a round.
+
+    Args:
+        run: the run.
+        summary: its figures.
+        round: the round; None: one of median duration.
+
+    Returns:
+        The times, or None if no round was given and the run has no times.
+
+    Raises:
+        RunError: there is no such round, or it has no times.
+    """
+    chosen = _median_round(summary) if round is None else round
+    if chosen is None:
+        return None
+    records = list(run.clients(chosen))
+    point = next((p for p in summary.points if p.round == chosen), None)
+    if round is not None and point is None and not records:
+        last = summary.points[-1].round if summary.points else 0
+        raise RunError(f"{run.path}: there is no round {round}; the run has {last}, counted from 1")
+    duration_s = point.round_s if point else None
+    asked = [
+        r for r in records if isinstance(r.get("client"), int) and _seconds(r, ASKED) is not None
+    ]
+    if not asked:
+        if round is None:
+            return None
+        raise RunError(f"{run.path}: no times of clients were recorded in round {round}")
+    last_s = max(t for one in asked for key in EVENTS if (t := _seconds(one, key)) is not None)
+    recorded = RecordedEvents(
+        virtual=summary.virtual,
+        training=any(_seconds(one, "trained_s") is not None for one in asked),
+        verdicts=any(_seconds(one, "decided_s") is not None for one in asked),
+    )
+    end_s = last_s if duration_s is None else duration_s
+    rows = [_row(one, end_s, recorded) for one in _evenly_by_status(asked)]
+    one_machine = not summary.virtual and summary.facts.get("mode") == "simulation"
+    # A simulation without devices has no deadline.
+    paths = () if one_machine else _DEADLINES
+    deadlines = (finite(summary.settings.get(path)) for path in paths)
+    return Timeline(
+        round=chosen,
+        rows=rows,
+        more=len(asked) - len(rows),
+        # A client that is not in the plan has a record only if its update was rejected.
+        without_task=sum(
+            1 for r in records if _seconds(r, ASKED) is None and r.get("status") != "rejected"
+        ),
+        duration_s=duration_s,
+        deadline_s=next((deadline for deadline in deadlines if deadline is not None), None),
+        virtual=summary.virtual,
+        one_machine=one_machine,
+        median=round is None,
+    )
+
+
+def _median_round(summary: RunSummary) -> int | None:
+    """Return the last round whose duration is the median, or None."""
+    times = sorted(p.round_s for p in summary.points if p.round_s is not None)
+    if not times:
+        return None
+    median = times[(len(times) - 1) // 2]
+    return next(p.round for p in reversed(summary.points) if p.round_s == median)
+
+
+def _evenly_by_status(records: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return at most `MAX_ROWS` records, in their order, as evenly as possible from each status."""
+    seen: Counter[str] = Counter()
+    ranks = []
+    for place, record in enumerate(records):
+        status = str(record.get("status"))
+        ranks.append((seen[status], place))
+        seen[status] += 1
+    return [records[place] for place in sorted(place for _, place in sorted(ranks)[:MAX_ROWS])]
+
+
+def _row(record: Mapping[str, Any], round_end_s: float, recorded: RecordedEvents) -> Row:
+    """Return one client's row; an unfinished client ends with the round."""
+    asked, trained, decided, sending, ended = (_seconds(record, key) for key in EVENTS)
+    assert asked is not None
+    status = str(record.get("status"))
+    end = max(asked, round_end_s if ended is None else ended)
+    arrived = status in ("accepted", "rejected")
+    steps: list[tuple[Kind, float | None]]
+    if trained is None:
+        cut_short = not arrived and (recorded.virtual or recorded.training)
+        steps = [("train" if cut_short else "work", end)]
+    else:
+        steps = [("train", trained), ("verdict", decided), ("channel", sending)]
+        if arrived or sending is not None:
+            steps.append(("send", end))
+        elif (decided is None and recorded.verdicts) or status == "declined":
+            steps.append(("verdict", end))
+        else:
+            steps.append(("channel" if recorded.virtual or decided is None else "send", end))
+    segments: list[Segment] = []
+    at = asked
+    for kind, until in steps:
+        if until is not None and (reached := min(until, end)) > at:
+            segments.append(Segment(kind, at, reached))
+            at = reached
+    return Row(record["client"], status if status in STATUSES else "lost", tuple(segments), end)
+
+
+def _seconds(record: Mapping[str, Any], key: str) -> float | None:
+    """Return the time of an event in seconds since the round began, or None."""
+    seconds = finite(record.get(key))
+    return None if seconds is None or seconds < 0 else seconds
+
+
+class SegmentStyle(NamedTuple):
+    """How a kind of segment is drawn.
+
+    Attributes:
+        words: in the legend.
+        colour: index of the page's colours for runs.
+        height: share of the row, 0 to 1.
+    """
+
+    words: str
+    colour: int
+    height: float
+
+
+# Work is thick and waiting is thin, so that they differ without colour, too.
+SEGMENT_STYLES: dict[Kind, SegmentStyle] = {
+    "train": SegmentStyle("training, download of its task included", 0, 0.74),
+    "work": SegmentStyle("training and sending, not recorded separately", 2, 0.74),
+    "verdict": SegmentStyle("waiting for the verdict on its offer", 4, 0.34),
+    "channel": SegmentStyle("waiting for the channel", 6, 0.12),
+    "send": SegmentStyle("sending", 1, 0.74),
+}
+
+
+class StatusMark(NamedTuple):
+    """How a client's status at its end is drawn.
+
+    Attributes:
+        words: in the legend.
+        sign: in the legend.
+        marker: matplotlib's name of the shape.
+        hollow: whether only its edge is drawn.
+    """
+
+    words: str
+    sign: str
+    marker: str
+    hollow: bool
+
+
+MARKS = {
+    "accepted": StatusMark("accepted", "●", "o", False),
+    "declined": StatusMark("declined", "◇", "D", True),
+    "rejected": StatusMark("rejected", "■", "s", False),
+    "lost": StatusMark("lost", "✕", "x", False),
+}
+_MAX_DEADLINE_RATIO = 1.6  # to the round's duration; a later deadline would make the bars too short
+_ROW_INCHES = 0.15
+
+
+def shows_deadline(timeline: Timeline) -> bool:
+    """Return whether the deadline is near enough to be drawn."""
+    deadline_s = timeline.deadline_s
+    return deadline_s is not None and deadline_s <= _MAX_DEADLINE_RATIO * _end_s(timeline)
+
+
+def draw_timeline(timeline: Timeline) -> Html:
+    """Return the chart; the first client of the plan is at the top."""
+    from matplotlib.ticker import MaxNLocator
+
+    rows, end_s = timeline.rows, _end_s(timeline)
+    deadline_s = timeline.deadline_s if shows_deadline(timeline) else None
+    largest_s = max(end_s, deadline_s or 0.0)
+    name = "virtual time in the round" if timeline.virtual else "time in the round"
+    unit, scale = fitting_unit(clock_units(name), largest_s)
+    with new_figure(10.0, 0.75 + _ROW_INCHES * max(len(rows), 4)) as figure:
+        axes = figure.add_subplot()
+        for kind, style in SEGMENT_STYLES.items():
+            bars = [
+                (place, part.begin_s / scale, (part.end_s - part.begin_s) / scale)
+                for place, row in enumerate(rows)
+                for part in row.segments
+                if part.kind == kind
+            ]
+            if bars:
+                places, lefts, widths = zip(*bars, strict=True)
+                axes.barh(places, widths, style.height, lefts, color=RUN[style.colour], linewidth=0)
+        for status, mark in MARKS.items():
+            ends = [(row.end_s / scale, i) for i, row in enumerate(rows) if row.status == status]
+            if ends:
+                axes.plot(
+                    *zip(*ends, strict=True),
+                    marker=mark.marker,
+                    markersize=4.2,
+                    markeredgewidth=1.3 if mark.marker == "x" else 0.9,
+                    markeredgecolor=INK,
+                    markerfacecolor=PANEL if mark.hollow else INK,
+                    linestyle="",
+                    clip_on=False,
+                    zorder=4,
+                )
+        style_axes(axes, unit, "client")
+        axes.grid(visible=False, axis="y")
+        if deadline_s is not None:
+            axes.axvline(deadline_s / scale, color=INK, linewidth=1.1, linestyle=(0, (4, 3)))
+        axes.set_xlim(0, 1.02 * largest_s / scale or 1)
+        axes.set_ylim(len(rows) - 0.4, -0.6)
+        axes.set_yticks(range(len(rows)), [str(row.client) for row in rows])
+        axes.tick_params(axis="y", length=0, labelsize=7.5)
+        axes.xaxis.set_major_locator(MaxNLocator(nbins=10, steps=STEPS))
+        axes.ticklabel_format(axis="x", scilimits=(-3, 7), useOffset=False)
+        return html_of(figure, f"Timeline of round {timeline.round}")
+
+
+def _end_s(timeline: Timeline) -> float:
+    return max([timeline.duration_s or 0.0, *(row.end_s for row in timeline.rows)])
+
+
+def timeline_section(timeline: Timeline | None, label: str | None) -> Html | None:
+    """Return the chart with its legend, or None if there is no timeline.
+
+    Args:
+        timeline: the times of the round.
+        label: the run's name on a page with several runs; None on a page with one.
+    """
+    if timeline is None:
+        return None
+    heading = f"Timeline of round {timeline.round}"
+    return element(
+        "section",
+        element("h2", heading if label is None else f"{heading} of {label}"),
+        element("p", _summary(timeline)),
+        element("ul", *(element("li", key) for key in _keys(timeline)), class_="legend"),
+        captioned(_caption(timeline), draw_timeline(timeline), heading),
+    )
+
+
+def _summary(timeline: Timeline) -> str:
+    """Return how long the round took, and what is not drawn."""
+    clock = " of virtual time" if timeline.virtual else ""
+    sentences = []
+    if timeline.duration_s is None:
+        sentences.append("The round failed.")
+    elif timeline.median:
+        sentences.append(
+            f"The round has the median duration, {duration(timeline.duration_s)}{clock};"
+            " fedmx report RUN --round N shows another."
+        )
+    else:
+        sentences.append(f"The round took {duration(timeline.duration_s)}{clock}.")
+    if timeline.one_machine:
+        sentences.append(
+            "Without clock.devices these are times of the machine that simulated all clients, "
+            "and a bar includes waiting for other clients."
+        )
+    deadline_s = timeline.deadline_s
+    if deadline_s is not None and not shows_deadline(timeline):
+        sentences.append(f"Its deadline, {duration(deadline_s)}, is beyond the end of the figure.")
+    if timeline.without_task:
+        were = "clients of the plan were" if timeline.without_task > 1 else "client of the plan was"
+        sentences.append(f"{timeline.without_task:,} {were} given no task.")
+    return " ".join(sentences)
+
+
+def _caption(timeline: Timeline) -> str:
+    shown = len(timeline.rows)
+    if not timeline.more:
+        return f"{shown} client{'s' if shown > 1 else ''} in the order of the plan"
+    return (
+        f"{shown} clients in the order of the plan, as evenly as possible from each status; "
+        f"{timeline.more:,} more are not drawn"
+    )
+
+
+def _keys(timeline: Timeline) -> list[Html]:
+    """Return the legend of what is drawn, in the order of a client's steps."""
+    kinds = {part.kind for row in timeline.rows for part in row.segments}
+    keys = [
+        join(
+            element(
+                "span",
+                class_="swatch",
+                style=f"border-color: var(--run-{style.colour}); "
+                f"border-top-width: {14 * style.height:.0f}px",
+            ),
+            style.words,
+        )
+        for kind, style in SEGMENT_STYLES.items()
+        if kind in kinds
+    ]
+    ends = Counter(row.status for row in timeline.rows)
+    keys += [join(f"{m.sign} {m.words}") for status, m in MARKS.items() if status in ends]
+    if shows_deadline(timeline):
+        keys.append(join(f"dashed: deadline, {duration(timeline.deadline_s)}"))
+    return keys
