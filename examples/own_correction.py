@@ -6,15 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedmx import (
-    ClientContext,
-    ClientSide,
-    Hook,
-    ServerContext,
-    ServerSide,
-    ServerState,
-    Update,
-)
+from fedmx import ClientContext, ClientSide, Hook, ServerContext, ServerSide, ServerState, Update
 
 ZERO = np.float32(0)
 

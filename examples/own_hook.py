@@ -6,15 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedmx import (
-    ClientContext,
-    ClientSide,
-    Hook,
-    Rejected,
-    ServerContext,
-    ServerSide,
-    Update,
-)
+from fedmx import ClientContext, ClientSide, Hook, Rejected, ServerContext, ServerSide, Update
 
 
 @dataclass(frozen=True)

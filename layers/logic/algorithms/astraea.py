@@ -23,13 +23,7 @@ from layers.logic.algorithms.mediators import (
     reported_histograms,
 )
 from layers.logic.core.engine import ArrayData, Data
-from layers.logic.core.hook import (
-    ClientContext,
-    ClientSide,
-    Hook,
-    ServerContext,
-    ServerSide,
-)
+from layers.logic.core.hook import ClientContext, ClientSide, Hook, ServerContext, ServerSide
 from layers.logic.core.messages import Task
 from layers.logic.core.parts import Parts
 from layers.logic.core.plan import Plan, Population

@@ -10,13 +10,7 @@ import numpy as np
 from layers.logic.aggregators.mean import Mean
 from layers.logic.core.asset import Asset
 from layers.logic.core.engine import ArrayData, Data
-from layers.logic.core.hook import (
-    ClientContext,
-    ClientSide,
-    Hook,
-    ServerContext,
-    ServerSide,
-)
+from layers.logic.core.hook import ClientContext, ClientSide, Hook, ServerContext, ServerSide
 from layers.logic.core.messages import MOST_SAMPLES
 from layers.logic.core.preset import Preset, settings_of_parts
 from layers.logic.core.state import ServerState

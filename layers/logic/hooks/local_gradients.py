@@ -7,14 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from layers.logic.core.hook import (
-    ClientContext,
-    ClientSide,
-    Hook,
-    ServerContext,
-    ServerSide,
-    Stage,
-)
+from layers.logic.core.hook import ClientContext, ClientSide, Hook, ServerContext, ServerSide, Stage
 from layers.logic.core.messages import EMPTY, Update
 from layers.logic.core.parts import Parts
 from layers.logic.core.trainer import LocalSgd
