@@ -13,21 +13,11 @@ from typing import Any
 
 from pydantic import PlainValidator, ValidationInfo
 
-from fedmx.components.text import shown
-
-Where = tuple[str | int, ...]
-"""A place in an experiment: ("logic", "hooks", 0, "norm") is logic.hooks.0.norm for users."""
+from fedmx.components.catalogue import KINDS, read_catalogue, unknown_name
+from fedmx.components.text import Where, dotted, shown
 
 OVERRIDDEN = 0
 """The line number of a value that came from --set."""
-
-
-def dotted(where: Where) -> str:
-    """Return a place in an experiment as users write it; a key that is not plain text is quoted."""
-    parts = (str(part) for part in where)
-    return ".".join(
-        part if part.isprintable() and len(part) <= 60 else ascii(part[:60]) for part in parts
-    )
 
 
 @dataclass(frozen=True)
@@ -166,20 +156,24 @@ class Component:
         return {"name": self.name, **settings} if settings else self.name
 
 
-def component_at(*where: str, optional: bool = False) -> PlainValidator:
-    """Return a pydantic validator that reads a component at the place ``where``.
+def component_at(kind: str) -> PlainValidator:
+    """Return a pydantic validator that reads a component of a kind, and refuses an unknown name."""
+    where, names = KINDS[kind].place, KINDS[kind].plural
 
-    Args:
-        where: the keys that lead to the field, such as ``"logic", "selector"``.
-        optional: whether null is allowed.
-    """
-
-    def validate(value: Any, info: ValidationInfo) -> Component | None:
-        if optional and value is None:
-            return None
-        return Component.of(value, where, (info.context or {}).get("source"))
+    def validate(value: Any, info: ValidationInfo) -> Component:
+        found = Component.of(value, where, (info.context or {}).get("source"))
+        known = read_catalogue()[names]
+        named = found.object is None and ":" not in found.name and not found.name.startswith("<")
+        if named and found.name not in known:
+            raise ValueError(unknown_name(kind, found.name, known))
+        return found
 
     return PlainValidator(validate)
+
+
+def default_at(kind: str, name: str) -> Component:
+    """Return a component of fedmx as the default of the key that takes its kind."""
+    return Component(name, where=KINDS[kind].place)
 
 
 def plain(value: Any, depth: int = 0) -> Any:

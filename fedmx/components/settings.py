@@ -14,8 +14,7 @@ from typing import Any
 
 from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError
 
-from fedmx.components.component import dotted
-from fedmx.components.text import in_words, shown, takes_bool, value_problem
+from fedmx.components.text import dotted, in_words, shown, takes_bool, value_problem
 
 _KEYWORD = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 

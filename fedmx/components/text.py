@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
+Where = tuple[str | int, ...]
+"""A place in an experiment: ("logic", "hooks", 0, "norm") is logic.hooks.0.norm for users."""
+
 _TYPES: dict[object, str] = {
     int: "a whole number",
     float: "a number",
@@ -38,6 +41,14 @@ def shown(value: object, limit: int = 60) -> str:
         return f"an object of {type(value).__qualname__}"
     text = repr(value[: limit + 1] if isinstance(value, str) else value)
     return text if len(text) <= limit + 2 else text[:limit] + "…"
+
+
+def dotted(where: Where) -> str:
+    """Return a place in an experiment as users write it; a key that is not plain text is quoted."""
+    parts = (str(part) for part in where)
+    return ".".join(
+        part if part.isprintable() and len(part) <= 60 else ascii(part[:60]) for part in parts
+    )
 
 
 def in_words(annotation: object) -> str:
@@ -143,7 +154,7 @@ def value_problem(details: ErrorDetails) -> str:
     return f"{words}, not {shown(value)}"
 
 
-KEYS: dict[tuple[str | int, ...], str] = {
+KEYS: dict[Where, str] = {
     ("engine",): "executor",
     ("logic", "select"): "selector",
     ("logic", "aggregate"): "aggregator",
@@ -158,7 +169,7 @@ OPTIONS: dict[str, str] = {"--engine": "--executor"}
 """Old options of commands, each with the option that replaced it."""
 
 
-def new_key(where: tuple[str | int, ...]) -> str | None:
+def new_key(where: Where) -> str | None:
     """Return the key that replaced the old one at the place ``where``, or None."""
     return KEYS.get(where)
 

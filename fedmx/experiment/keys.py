@@ -1,16 +1,26 @@
-"""The keys of an experiment's schema, and the messages about wrong ones."""
+"""The keys of an experiment: what each takes and means, and the messages about wrong ones."""
 
 from __future__ import annotations
 
+import ast
+import inspect
+import itertools
+import sys
+import types
 import typing
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
+from pydantic.fields import FieldInfo
 
-from fedmx.components.component import Component, Source, Where, dotted
+from fedmx.components.component import Component, Source
 from fedmx.components.text import (
     LIMITS,
+    Where,
+    dotted,
     in_words,
     new_key,
     renamed_text,
@@ -19,80 +29,116 @@ from fedmx.components.text import (
     value_problem,
 )
 from fedmx.errors import ExperimentError
+from fedmx.experiment.sections import Rules, Section, Takes
+
+_MAX_PROBLEMS = 100  # the error shows fewer
 
 
-def sections_of(schema: type[BaseModel]) -> dict[str, type[BaseModel] | None]:
-    """Return the keys of a section, each with the section below it, or None for a value."""
-    sections = {}
-    for name, field in schema.model_fields.items():
-        kinds = (kind for kind in _kinds(field.annotation) if issubclass(kind, BaseModel))
-        sections[name] = next(kinds, None)
-    return sections
+@dataclass(frozen=True)
+class Key:
+    """A key of an experiment.
+
+    Attributes:
+        name: its name in its section.
+        field: its definition in the section.
+        above: the section that has it.
+    """
+
+    name: str
+    field: FieldInfo
+    above: type[Section]
+
+    @property
+    def section(self) -> type[Section] | None:
+        """The section that it takes; None for a value."""
+        return next((one for one in self._classes if issubclass(one, Section)), None)
+
+    @property
+    def takes_component(self) -> bool:
+        """Whether it takes a component or a list of components."""
+        return Component in self._classes
+
+    @property
+    def takes_null(self) -> bool:
+        """Whether null is a value."""
+        return type(None) in self._classes
+
+    @property
+    def takes_list(self) -> bool:
+        """Whether a list is a value."""
+        return typing.get_origin(self.field.annotation) is tuple
+
+    @property
+    def rules(self) -> Rules:
+        """What digests and forks do with it."""
+        return next((one for one in self.field.metadata if isinstance(one, Rules)), Rules())
+
+    @property
+    def takes(self) -> str:
+        """What it takes, in Markdown."""
+        return _type_text(self.field.annotation, self.field.metadata)
+
+    @property
+    def default(self) -> str:
+        """Its value where it is left out, in Markdown; empty for a section."""
+        if self.field.is_required():
+            return "must be given"
+        value = self.field.get_default()
+        if isinstance(value, Section):
+            return ""
+        if value is None or isinstance(value, bool):
+            return shown(value)
+        if isinstance(value, int | float):
+            return f"{value:g}"
+        return f"`{value.name if isinstance(value, Component) else value or '[]'}`"
+
+    @property
+    def text(self) -> str:
+        """What it is for, in Markdown; of a section its own docstring, if the key has none."""
+        text = _texts(self.above.__module__).get((self.above.__name__, self.name))
+        return " ".join((text or inspect.getdoc(self.section) or "").split())
+
+    @property
+    def _classes(self) -> list[type]:
+        return _classes_in(self.field.annotation)
 
 
-def holds_component(schema: type[BaseModel], key: str) -> bool:
-    """Return whether the key of a section takes a component or a list of components."""
-    return Component in _kinds(schema.model_fields[key].annotation)
+@cache
+def keys_in(section: type[Section]) -> Mapping[str, Key]:
+    """Return the keys of a section by name."""
+    return {name: Key(name, field, section) for name, field in section.model_fields.items()}
 
 
-def keys_of(schema: type[BaseModel], above: Where = ()) -> Iterator[Where]:
-    """Yield each place of the schema, sections included.
+def keys_of(
+    section: type[Section], above: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], Key]]:
+    """Yield each key of a section and of the sections in it, with its place.
 
     Args:
-        schema: the section.
+        section: the section.
         above: the place of the section.
     """
-    for name, section in sections_of(schema).items():
-        yield (*above, name)
-        if section is not None:
-            yield from keys_of(section, (*above, name))
+    for name, key in keys_in(section).items():
+        yield (*above, name), key
+        if key.section is not None:
+            yield from keys_of(key.section, (*above, name))
 
 
-def takes_null(root: type[BaseModel], where: Sequence[str]) -> bool:
-    """Return whether null is a value of the key at a place of the schema."""
-    return type(None) in _kinds(_annotation_at(root, where))
-
-
-def takes_list(root: type[BaseModel], where: Sequence[str]) -> bool:
-    """Return whether a list is a value of the key at a place of the schema."""
-    return typing.get_origin(_annotation_at(root, where)) is tuple
-
-
-def unknown_key(where: Where, keys: Iterable[str], root: type[BaseModel]) -> str:
+def unknown_key(where: Where, section: type[Section], root: type[Section]) -> str:
     """Return the message about an unknown key.
 
     Args:
         where: the place; its last part is the unknown key.
-        keys: the keys of that section.
+        section: the section that does not have it.
         root: the schema of the whole experiment, in which the key may be elsewhere.
     """
     name, renamed = str(where[-1]), new_key(where)
     if renamed is not None:
         return renamed_text(dotted((*where[:-1], renamed)))
-    elsewhere = [dotted(place) for place in keys_of(root) if place[-1] == name]
+    elsewhere = [dotted(place) for place, key in keys_of(root) if key.name == name]
     if elsewhere:
         return f"is not a key here; did you mean {' or '.join(elsewhere)}?"
-    return unknown("key", name, keys, listed="the keys here are")
-
-
-def _annotation_at(root: type[BaseModel], where: Sequence[str]) -> Any:
-    """Return the annotation of the key at a place of the schema."""
-    for key in where[:-1]:
-        below = sections_of(root)[key]
-        assert below is not None
-        root = below
-    return root.model_fields[where[-1]].annotation
-
-
-def _kinds(annotation: Any) -> list[type]:
-    """Return the classes in an annotation: tuple, A and None for ``tuple[A, ...] | None``."""
-    kinds = [annotation] if isinstance(annotation, type) else []
-    for argument in typing.get_args(annotation):
-        kinds += _kinds(argument)
-    return kinds
-
-
-_MAX_PROBLEMS = 100  # the error shows fewer
+    return unknown("key", name, keys_in(section), listed="the keys here are")
 
 
 class PlacedError(ValueError):
@@ -108,17 +154,18 @@ class PlacedError(ValueError):
 
 
 def experiment_error(
-    error: ValidationError, schema: type[BaseModel], source: Source
+    error: ValidationError, root: type[Section], source: Source
 ) -> ExperimentError:
     """Return one ExperimentError with all problems of ``error``, in the order of the schema."""
     problems: dict[Where, str] = {}
     for details in error.errors(include_url=False)[:_MAX_PROBLEMS]:
         cause = details.get("ctx", {}).get("error")
-        where = cause.where if isinstance(cause, PlacedError) else _place(details["loc"], schema)
+        where = cause.where if isinstance(cause, PlacedError) else _place(details["loc"], root)
+        section = _section_at(where, root)
         if details["type"] == "extra_forbidden":
-            text = unknown_key(where, _section_at(where, schema).model_fields, schema)
+            text = unknown_key(where, section, root)
         elif len(details["loc"]) > len(where) and details["type"] not in LIMITS:
-            words = in_words(_section_at(where, schema).model_fields[str(where[-1])].annotation)
+            words = in_words(section.model_fields[str(where[-1])].annotation)
             text = f"must be {words}, not {shown(details['input'])}"
         else:
             text = value_problem(details)
@@ -127,20 +174,73 @@ def experiment_error(
     return ExperimentError.of(source.name, list(problems.values()))
 
 
-def _section_at(where: Where, schema: type[BaseModel]) -> type[BaseModel]:
+def _section_at(where: Where, root: type[Section]) -> type[Section]:
     """Return the section in which the last part of ``where`` is a key, or should be one."""
     for part in where[:-1]:
-        schema = sections_of(schema).get(str(part)) or schema
-    return schema
+        root = _section_below(root, part) or root
+    return root
 
 
-def _place(location: tuple[int | str, ...], schema: type[BaseModel]) -> Where:
+def _section_below(section: type[Section], key: str | int) -> type[Section] | None:
+    found = keys_in(section).get(str(key))
+    return None if found is None else found.section
+
+
+def _place(location: Where, root: type[Section]) -> Where:
     """Return the place of a problem: pydantic's location without the names of union branches."""
-    here: type[BaseModel] | None = schema
+    here: type[Section] | None = root
     where: Where = ()
     for part in location:
         if here is None and not isinstance(part, int):
             break
         where = (*where, part)
-        here = sections_of(here).get(str(part)) if here else None
+        here = _section_below(here, part) if here else None
     return where
+
+
+def _classes_in(annotation: Any) -> list[type]:
+    """Return the classes in an annotation: tuple, A and None for ``tuple[A, ...] | None``."""
+    classes = [annotation] if isinstance(annotation, type) else []
+    for argument in typing.get_args(annotation):
+        classes += _classes_in(argument)
+    return classes
+
+
+def _type_text(annotation: Any, metadata: Sequence[Any] = ()) -> str:
+    """Return what a type takes: ``int | None`` is "whole number or null"."""
+    for one in metadata:
+        if isinstance(one, Takes):
+            return one.text
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is typing.Annotated:
+        return _type_text(arguments[0], arguments[1:])
+    if origin in (typing.Union, types.UnionType):
+        return " or ".join(map(_type_text, arguments))
+    if origin is typing.Literal:
+        *others, last = (f"`{argument}`" for argument in arguments)
+        return f"{', '.join(others)} or {last}" if others else last
+    if origin is tuple:
+        return f"list of {_type_text(arguments[0])}s"
+    if annotation is Component:
+        return "component"
+    if isinstance(annotation, type) and issubclass(annotation, Section):
+        short = annotation.short_form
+        return "section" if short is None else f"section or {_type_text(short)}"
+    return in_words(annotation).removeprefix("a ")
+
+
+@cache
+def _texts(module: str) -> Mapping[tuple[str, str], str]:
+    """Return the string below each field of the classes in a module, by class and field."""
+    texts = {}
+    for section in ast.parse(inspect.getsource(sys.modules[module])).body:
+        if not isinstance(section, ast.ClassDef):
+            continue
+        for field, below in itertools.pairwise(section.body):
+            match field, below:
+                case (
+                    ast.AnnAssign(target=ast.Name(id=name)),
+                    ast.Expr(value=ast.Constant(value=str(text))),
+                ):
+                    texts[section.name, name] = text
+    return texts

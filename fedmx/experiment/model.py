@@ -17,7 +17,7 @@ from fedmx.components.component import Component, Source
 from fedmx.components.text import shown
 from fedmx.display import card
 from fedmx.errors import ExperimentError
-from fedmx.experiment.keys import PlacedError, experiment_error
+from fedmx.experiment.keys import PlacedError, experiment_error, keys_in
 from fedmx.experiment.overrides import apply_overrides
 from fedmx.experiment.reader import Dumper, parse_text, read_text
 from fedmx.experiment.sections import (
@@ -27,9 +27,11 @@ from fedmx.experiment.sections import (
     ExecutorSection,
     LogicSection,
     NetworkSection,
+    Rules,
     RunSection,
     Section,
     StopSection,
+    Takes,
     WholeNumber,
 )
 
@@ -53,25 +55,48 @@ class Experiment(Section):
         ExperimentError: something is wrong; the error has one line for each problem.
     """
 
-    name: Annotated[str, Field(pattern=NAME_PATTERN, max_length=NAME_LENGTH)] = "experiment"
-    seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
+    name: Annotated[
+        str,
+        Field(pattern=NAME_PATTERN, max_length=NAME_LENGTH),
+        Takes("letters, digits and `._-`, at most 100"),
+        Rules("never"),
+    ] = "experiment"
+    """Names the run folder and the report."""
+    seed: Annotated[
+        int,
+        Field(ge=0, lt=2**63),
+        Takes("whole number from 0"),
+        Rules(fixed="the rounds before it were drawn from the seed"),
+    ] = 1
+    """Every random draw is derived from it."""
     rounds: Count
-    clients: Count
-    without: Annotated[tuple[WholeNumber, ...], AfterValidator(_ascending)] = ()
+    """Rounds to run."""
+    clients: Annotated[
+        Count, Rules(fixed="the samples are divided among them; without leaves clients out")
+    ]
+    """Clients in the population."""
+    without: Annotated[
+        tuple[WholeNumber, ...],
+        AfterValidator(_ascending),
+        Takes("list of clients"),
+        Rules("unless default"),
+    ] = ()
+    """Clients to leave out, as if the run had never had them
+    ([more](time-travel.md#without-a-client)); simulations only."""
     stop: StopSection = StopSection()
     compute: ComputeSection
     logic: LogicSection = LogicSection()
     clock: ClockSection = ClockSection()
-    executor: ExecutorSection = ExecutorSection()
-    network: NetworkSection = NetworkSection()
-    run: RunSection = RunSection()
+    executor: Annotated[ExecutorSection, Rules("never")] = ExecutorSection()
+    network: Annotated[NetworkSection, Rules("never")] = NetworkSection()
+    run: Annotated[RunSection, Rules("never")] = RunSection()
 
     def __init__(self, **values: Any) -> None:
         self._fill(values, Source())
         # Not at the top: a file's components are not imported before they are used.
         from fedmx.experiment.early import check_parts
 
-        check_parts(self.compute, self.logic, self.clock, self.clients, self.seed)
+        check_parts(self.components, self.compute, self.logic, self.clients, self.seed)
 
     @classmethod
     def read(
@@ -288,16 +313,6 @@ class Experiment(Section):
             raise experiment_error(error, type(self), source) from None
 
 
-NOT_IN_DIGEST = ("name", "executor", "network", "run")
-"""The keys that do not decide the result."""
-
-# With these values a digest is that of before there were these keys.
-_LATER_KEYS: dict[str, dict[str, Any]] = {
-    "compute": {"start": None, "bits": "native"},
-    "logic": {"max_update": 1000.0},
-}
-
-
 def tree_of(section: BaseModel, spell: Callable[[Component], Any]) -> dict[str, Any]:
     """Return a section as a plain mapping.
 
@@ -348,16 +363,27 @@ def to_yaml(experiment: BaseModel) -> str:
     return str(text)
 
 
-def digest(experiment: BaseModel) -> str:
-    """Return the SHA-256 (hex) of all keys but name, executor, network and run."""
-    tree = tree_of(experiment, Component.reference)
-    for key in NOT_IN_DIGEST:
-        del tree[key]
-    for section, keys in _LATER_KEYS.items():
-        for key, default in keys.items():
-            if tree[section].get(key, default) == default:
-                tree[section].pop(key, None)
-    if not tree["without"]:  # as before there was this key
-        del tree["without"]
-    text = json.dumps(tree, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+def digest(experiment: Experiment) -> str:
+    """Return the SHA-256 (hex) of the keys that determine the result."""
+    text = json.dumps(
+        _deciding(experiment), sort_keys=True, separators=(",", ":"), ensure_ascii=True
+    )
     return hashlib.sha256(b"fedmx experiment 1\n" + text.encode("ascii")).hexdigest()
+
+
+def _deciding(section: Section) -> dict[str, Any]:
+    """Return the keys of a section that its digest has, as a plain mapping."""
+    tree = tree_of(section, Component.reference)
+    for name, key in keys_in(type(section)).items():
+        rule, value = key.rules.in_digest, getattr(section, name)
+        if rule == "never" or (rule == "unless default" and value == key.field.get_default()):
+            del tree[name]
+        elif isinstance(value, Section):
+            tree[name] = _deciding(value)
+    return tree
+
+
+NOT_IN_DIGEST = tuple(
+    name for name, key in keys_in(Experiment).items() if key.rules.in_digest == "never"
+)
+"""The keys that do not determine the result."""

@@ -12,7 +12,8 @@ from dataclasses import replace
 from typing import Any
 
 from fedmx.components.catalogue import KINDS, read_catalogue, unknown_name
-from fedmx.components.component import OVERRIDDEN, Source, Where
+from fedmx.components.component import OVERRIDDEN, Source
+from fedmx.components.text import Where
 from fedmx.errors import ExperimentError
 from fedmx.experiment.reader import parse_text, parse_value, read_text
 

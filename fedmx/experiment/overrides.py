@@ -6,13 +6,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NoReturn
 
-from pydantic import BaseModel
-
-from fedmx.components.component import OVERRIDDEN, Component, Source, Where, dotted
-from fedmx.components.text import shown
+from fedmx.components.component import OVERRIDDEN, Component, Source
+from fedmx.components.text import Where, dotted, shown
 from fedmx.errors import ExperimentError
-from fedmx.experiment.keys import holds_component, sections_of, unknown_key
+from fedmx.experiment.keys import keys_in, unknown_key
 from fedmx.experiment.reader import parse_value
+from fedmx.experiment.sections import Section
 
 _MAX_DEPTH = 16
 
@@ -20,7 +19,7 @@ _MAX_DEPTH = 16
 def apply_overrides(
     tree: Mapping[str, Any],
     overrides: Sequence[str],
-    schema: type[BaseModel],
+    schema: type[Section],
     source: Source | None = None,
 ) -> tuple[dict[str, Any], Source]:
     """Return a copy of an experiment's mapping with the overrides in it, and its new source.
@@ -73,10 +72,10 @@ def _texts(overrides: object) -> Iterator[str]:
 class _Override:
     """The insertion of one value into a mapping, which is copied only along the path."""
 
-    def __init__(self, path: tuple[str, ...], value: Any, root: type[BaseModel]) -> None:
+    def __init__(self, path: tuple[str, ...], value: Any, root: type[Section]) -> None:
         self.path, self.value, self.root = path, value, root
 
-    def put(self, node: Any, above: Where, section: type[BaseModel] | None) -> tuple[Where, Any]:
+    def put(self, node: Any, above: Where, section: type[Section] | None) -> tuple[Where, Any]:
         """Return the place that was set, and a copy of ``node`` with the value in it.
 
         Args:
@@ -103,28 +102,27 @@ class _Override:
         return place, {**mapping, step: item}
 
     def _key(
-        self, mapping: Mapping[str, Any], here: Where, section: type[BaseModel]
-    ) -> tuple[Any, type[BaseModel] | None]:
+        self, mapping: Mapping[str, Any], here: Where, section: type[Section]
+    ) -> tuple[Any, type[Section] | None]:
         """Return the value at a key of a section, or its default, and the section below it."""
-        key, sections = str(here[-1]), sections_of(section)
-        if key not in sections:
-            self._refuse(here, unknown_key(here, sections, self.root))
-        inside, component = mapping.get(key), holds_component(section, key)
-        if inside is None and component:
-            default = section.model_fields[key].get_default()
+        keys = keys_in(section)
+        if here[-1] not in keys:
+            self._refuse(here, unknown_key(here, section, self.root))
+        key = keys[str(here[-1])]
+        inside = mapping.get(key.name)
+        if inside is None and key.takes_component:
+            default = key.field.get_default()
             inside = default.reference() if isinstance(default, Component) else default
-        if len(here) < len(self.path) and sections[key] is None:
-            if component and inside is None:
+        if len(here) < len(self.path) and key.section is None:
+            if key.takes_component and inside is None:
                 self._refuse(self.path, f"no component is named yet; set {dotted(here)}=NAME first")
-            if not component and not isinstance(inside, list | tuple):
+            if not key.takes_component and not isinstance(inside, list | tuple):
                 self._refuse(self.path, f"{dotted(here)} is a single value and has no keys")
-        return inside, sections[key]
+        return inside, key.section
 
-    def _mapping(
-        self, node: Any, where: Where, section: type[BaseModel] | None
-    ) -> Mapping[str, Any]:
+    def _mapping(self, node: Any, where: Where, section: type[Section] | None) -> Mapping[str, Any]:
         """Return ``node`` as a mapping; a component's name is written out."""
-        if isinstance(node, BaseModel):
+        if isinstance(node, Section):
             return {name: getattr(node, name) for name in type(node).model_fields}
         if isinstance(node, Component):
             node = node.object or node.reference()

@@ -10,7 +10,8 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Literal
 
-from fedmx.components.component import OVERRIDDEN, Source, Where
+from fedmx.components.component import OVERRIDDEN, Source
+from fedmx.components.text import Where
 from fedmx.experiment.names import names_in, read_tree
 
 Owner = Literal["beside", "here", "installed", "missing"]

@@ -17,8 +17,8 @@ from typing import Any
 
 import yaml
 
-from fedmx.components.component import Source, Where, dotted
-from fedmx.components.text import shown
+from fedmx.components.component import Source
+from fedmx.components.text import Where, dotted, shown
 from fedmx.errors import ExperimentError
 
 SIZE_LIMIT_BYTES = 1 << 20

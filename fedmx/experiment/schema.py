@@ -1,55 +1,32 @@
-"""What each key of an experiment file means, as docs/experiment-file.md says it.
+"""What an experiment file may hold: explained in lines, as tables, and as JSON schema.
 
-It is kept in ``key_texts.json``, so that ``fedmx explain KEY`` and ``fedmx schema`` know it where
-the documentation is not installed. After a change of the page, write it anew::
+All of it is derived from the sections. After a change of a key, write the tables of
+docs/experiment-file.md again::
 
     python -m fedmx.experiment.schema
 """
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from functools import lru_cache
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema
 
-from fedmx.components.catalogue import Entry, read_catalogue
-from fedmx.components.component import dotted
-from fedmx.experiment.keys import takes_list, takes_null
+from fedmx.components.catalogue import KINDS, NOUNS, Entry, read_catalogue
+from fedmx.components.text import dotted
+from fedmx.experiment.keys import Key, keys_of
 from fedmx.experiment.model import Experiment
-from fedmx.experiment.names import PLACES
-from fedmx.experiment.sections import EXECUTORS
 
-_KINDS = {".".join(place): kind for place, (kind, _) in PLACES.items()}
-PATH = Path(__file__).with_name("key_texts.json")
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "experiment-file.md"
+KEYS: Mapping[str, Key] = {dotted(place): key for place, key in keys_of(Experiment)}
+"""The keys by their dotted places, in the order of the schema."""
 
-
-@dataclass(frozen=True)
-class KeyText:
-    """The row of a key in the page's tables.
-
-    Attributes:
-        type: what its value may be.
-        default: its value where it is left out; empty for a section.
-        meaning: what it is for; may be empty.
-    """
-
-    type: str
-    default: str
-    meaning: str
-
-
-@lru_cache(maxsize=1)
-def read_key_texts() -> Mapping[str, KeyText]:
-    """Return the rows that are kept in the file, by dotted key, in the order of the page."""
-    rows = json.loads(PATH.read_text(encoding="utf-8"))
-    return {key: KeyText(**row) for key, row in rows.items()}
+_KINDS = {dotted(kind.place): kind.plural for kind in KINDS.values()}
+_HEADER = "| key | type | default | meaning |"
 
 
 def explained_key(name: str) -> list[str]:
@@ -57,60 +34,41 @@ def explained_key(name: str) -> list[str]:
 
     Args:
         name: a dotted key, such as ``compute.train.epochs`` or ``logic.hooks.0.mu``, or its last
-            part, for all keys that end so.
+            part, for all keys that end with it.
     """
-    texts = read_key_texts()
     key = ".".join(part for part in name.split(".") if not part.isdigit())
-    if key in texts:
-        return _key_lines(key, texts[key])
+    if key in KEYS:
+        return _key_lines(key)
     place, _, setting = key.rpartition(".")
     if place in _KINDS:
         return _setting_lines(name, _KINDS[place], setting)
-    alike = [other for other in texts if "." not in key and other.rpartition(".")[2] == key]
-    pages = [_key_lines(other, texts[other]) for other in alike]
+    alike = [other for other in KEYS if "." not in key and other.rpartition(".")[2] == key]
+    pages = [_key_lines(other) for other in alike]
     return [line for page in pages for line in (["", ""] if page is not pages[0] else []) + page]
 
 
-def key_texts_of(page: str) -> dict[str, KeyText]:
-    """Return the rows of all tables of keys in a page (Markdown), without markup."""
-    texts = {}
-    in_table = False
-    for line in page.splitlines():
-        cells = [_plain(cell) for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
-        if cells == ["key", "type", "default", "meaning"]:
-            in_table = True
-        elif not line.startswith("|"):
-            in_table = False
-        elif in_table and not set(line) <= set("|-: "):
-            texts[cells[0]] = KeyText(*cells[1:])
-    return texts
+def plain_text(key: Key) -> str:
+    """Return what a key is for, without Markdown."""
+    return _plain(key.text)
 
 
-def write_key_texts(path: Path = PATH) -> None:
-    """Write the rows of the page to a file."""
-    rows = {key: asdict(row) for key, row in key_texts_of(PAGE.read_text("utf-8")).items()}
-    path.write_text(json.dumps(rows, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-
-
-def _key_lines(key: str, text: KeyText) -> list[str]:
+def _key_lines(name: str) -> list[str]:
     """Return the lines about a key or a section."""
-    below = {one: row for one, row in read_key_texts().items() if one.startswith(f"{key}.")}
-    lines = [f"{key}: {'section' if below else 'key'}"]
-    lines += ["", text.meaning[:1].upper() + text.meaning[1:]] if text.meaning else []
-    lines += ["", f"type: {text.type}"]
-    lines += [f"default: {text.default}"] if text.default else []
-    if key in _KINDS:
-        kind = _KINDS[key]
-        lines += [
-            "",
-            f"names: {', '.join(read_catalogue()[kind])}, or your own as package.module:Name",
-        ]
+    key = KEYS[name]
+    below = {one: row for one, row in KEYS.items() if one.startswith(f"{name}.")}
+    lines = [f"{name}: {'section' if below else 'key'}", "", plain_text(key)]
+    lines += ["", f"type: {_plain(key.takes)}"]
+    lines += [f"default: {_plain(key.default)}"] if key.default else []
+    if name in _KINDS:
+        kind = _KINDS[name]
+        names = ", ".join(read_catalogue()[kind])
+        lines += ["", f"names: {names}, or your own as package.module:Name"]
         lines += [f"fedmx list {kind} shows their settings, fedmx explain NAME what one does."]
     for one, row in below.items():
-        default = "" if row.default in ("", "must be given") else f" (default: {row.default})"
-        must = ", must be given" if row.default == "must be given" else ""
-        lines += ["", f"{one}: {row.type}{must}{default}"]
-        lines += [f"    {row.meaning}"] if row.meaning else []
+        default = f" (default: {_plain(row.default)})" if row.default else ""
+        if row.field.is_required():
+            default = f", {row.default}"
+        lines += ["", f"{one}: {_plain(row.takes)}{default}", f"    {plain_text(row)}"]
     return lines
 
 
@@ -125,15 +83,41 @@ def _setting_lines(name: str, kind: str, setting: str) -> list[str]:
     return [f"{name}: setting of these {kind}", "", *found] if found else []
 
 
-def _plain(cell: str) -> str:
-    """Return a cell without its code spans' marks, and links as their text alone."""
-    text = re.sub(r" *\(\[more\]\([^)]*\)\)", "", cell.strip())
-    text = re.sub(r"\[([^\]]+)\]\([^)]*\)", r"\1", text)
-    return text.replace("`", "").replace("\\|", "|")
+def _plain(text: str) -> str:
+    """Return a text without the marks of code, and with the texts of links alone."""
+    text = re.sub(r" *\(\[more\]\([^)]*\)\)", "", text)
+    return re.sub(r"\[([^\]]+)\]\([^)]*\)", r"\1", text).replace("`", "")
 
 
-if __name__ == "__main__":
-    write_key_texts()
+def with_tables(page: str) -> str:
+    """Return a page (Markdown) with the tables of the keys as they are now.
+
+    The table below a heading ``### compute: ...`` has the keys of this section; the table below
+    another heading has the keys of all sections without a heading of their own.
+    """
+    sections = [name for name in KEYS if "." not in name]
+    own = [name for name in sections if f"\n### {name}: " in page]
+    lines: list[str] = []
+    heading, in_table = "", False
+    for line in page.splitlines():
+        if line.startswith("### "):
+            heading = line.removeprefix("### ").partition(":")[0]
+        if line == _HEADER:
+            rest = [name for name in sections if name not in own]
+            lines += _table([heading] if heading in own else rest)
+        in_table = line.startswith("|") and (in_table or line == _HEADER)
+        if not in_table:
+            lines.append(line)
+    return "\n".join(lines) + "\n"
+
+
+def _table(sections: list[str]) -> Iterator[str]:
+    """Yield the lines of the table of some sections."""
+    yield from (_HEADER, "|---|---|---|---|")
+    for name, key in KEYS.items():
+        if name.partition(".")[0] in sections:
+            cells = [f"`{name}`", key.takes, key.default, key.text]
+            yield f"| {' | '.join(one.replace('|', chr(92) + '|') for one in cells)} |"
 
 
 Schema = dict[str, Any]
@@ -152,7 +136,6 @@ def experiment_schema() -> Schema:
     """
     whole = Experiment.model_json_schema(schema_generator=_WithoutDefaults)
     schema = _inlined(whole, whole.get("$defs", {}), ())
-    _shorthands(schema)
     return {"$schema": DRAFT, "title": "A fedmx experiment", **schema}
 
 
@@ -172,14 +155,15 @@ def _inlined(schema: Schema, definitions: Mapping[str, Schema], where: tuple[str
         definitions: the schemas that references name.
         where: the place.
     """
-    if where in PLACES:
+    if where in NOUNS:
         return _at_component(where)
     if "$ref" in schema:
         schema = definitions[schema["$ref"].rpartition("/")[2]]
     found = {key: value for key, value in schema.items() if key not in ("$defs", "title")}
     if "properties" in found:
+        places = {name: (*where, name) for name in schema["properties"]}
         found["properties"] = {
-            name: _described(_inlined(one, definitions, (*where, name)), (*where, name))
+            name: _described(_inlined(one, definitions, places[name]), KEYS[dotted(places[name])])
             for name, one in schema["properties"].items()
         }
     if "anyOf" in found:
@@ -187,14 +171,13 @@ def _inlined(schema: Schema, definitions: Mapping[str, Schema], where: tuple[str
     return _draft_07(found)
 
 
-def _described(schema: Schema, where: tuple[str, ...]) -> Schema:
-    """Return the schema of a key with the key's text and default."""
-    row = read_key_texts().get(dotted(where))
-    if row is None:
-        return schema
-    texts = [row.meaning, f"Default: {row.default}" if row.default else ""]
-    text = ". ".join(one for one in texts if one) or schema.get("description", "")
-    return {**schema, "description": text[:1].upper() + text[1:]} if text else schema
+def _described(schema: Schema, key: Key) -> Schema:
+    """Return the schema of a key with the key's text, default and short form."""
+    text = plain_text(key) + (f" Default: {_plain(key.default)}" if key.default else "")
+    short = None if key.section is None else key.section.short_form
+    if short is not None:
+        schema = {"anyOf": [TypeAdapter(short).json_schema(), schema]}
+    return {**schema, "description": text}
 
 
 def _draft_07(schema: Schema) -> Schema:
@@ -209,13 +192,11 @@ def _draft_07(schema: Schema) -> Schema:
 
 def _at_component(where: tuple[str, ...]) -> Schema:
     """Return the schema of a key that takes a component, or a list of them."""
-    kind, _ = PLACES[where]
-    component = _component(read_catalogue()[kind])
-    if takes_list(Experiment, where):
+    key, name = KEYS[dotted(where)], dotted(where)
+    component = _component(read_catalogue()[_KINDS[name]])
+    if key.takes_list:
         return {"type": "array", "items": component}
-    if takes_null(Experiment, where):
-        return {"anyOf": [*component["anyOf"], {"type": "null"}]}
-    return component
+    return {"anyOf": [*component["anyOf"], {"type": "null"}]} if key.takes_null else component
 
 
 def _component(entries: Mapping[str, Entry]) -> Schema:
@@ -256,15 +237,5 @@ def _settings(entry: Entry) -> Schema:
     }
 
 
-def _shorthands(schema: Schema) -> None:
-    """Add the short forms that a section's own reader expands."""
-    top = schema["properties"]
-    top["executor"] = _or(top["executor"], {"enum": list(EXECUTORS)})
-    checkpoint = top["run"]["properties"]["checkpoint"]["properties"]
-    keep = checkpoint["keep"]
-    checkpoint["keep"] = _or(keep, keep["properties"]["last"])
-
-
-def _or(section: Schema, short: Schema) -> Schema:
-    """Return the schema of a key that takes a section or a short form of it."""
-    return {"description": section.get("description", ""), "anyOf": [short, section]}
+if __name__ == "__main__":
+    PAGE.write_text(with_tables(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

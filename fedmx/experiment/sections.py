@@ -1,12 +1,18 @@
-"""The sections of an experiment and what each key may be: the schema of the experiment file."""
+"""The sections of an experiment: the type, the default and the text of each key.
+
+A key is defined here, or in `fedmx.experiment.model`, and nowhere else. The string below a field is
+its text for ``fedmx explain``, for editors and for docs/experiment-file.md, which
+``python -m fedmx.experiment.schema`` writes.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import ipaddress
 import os
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
     AfterValidator,
@@ -19,7 +25,7 @@ from pydantic import (
     model_validator,
 )
 
-from fedmx.components.component import Component, component_at
+from fedmx.components.component import Component, component_at, default_at
 from fedmx.components.text import in_words, shown, takes_bool, unknown
 
 _MAX_COUNT = 2**31 - 1
@@ -79,26 +85,58 @@ def _check_loopback(value: str) -> str:
     return value
 
 
-Count = Annotated[int, Field(ge=1, le=_MAX_COUNT)]
-_NotEmpty = Annotated[str, Field(min_length=1)]
-WholeNumber = Annotated[int, Field(ge=0, le=_MAX_COUNT)]
+@dataclass(frozen=True)
+class Takes:
+    """What a type takes, as the documentation says it."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What holds for a key besides its type and its default.
+
+    Attributes:
+        in_digest: whether the digest of an experiment has the key. ``"unless default"`` is for keys
+            that were added later: the digests of files without them stay the same.
+        fixed: why a fork cannot change the key; empty if it can.
+    """
+
+    in_digest: Literal["always", "unless default", "never"] = "always"
+    fixed: str = ""
+
+
+Count = Annotated[int, Field(ge=1, le=_MAX_COUNT), Takes("count")]
+WholeNumber = Annotated[int, Field(ge=0, le=_MAX_COUNT), Takes("whole number from 0")]
 CountOrAll = Annotated[
     int | Literal["all"],
     BeforeValidator(_check_all_or_count, json_schema_input_type=Count | Literal["all"]),
+    Takes("count or `all`"),
 ]
 _PartitionOrCount = Annotated[
     int | Literal["partition"] | None,
     BeforeValidator(
         _check_partition_or_count, json_schema_input_type=Count | Literal["partition"] | None
     ),
+    Takes("count, `partition` or null"),
 ]
-Positive = Annotated[float, Field(gt=0)]
-NotNegative = Annotated[float, Field(ge=0)]
-PathText = Annotated[Path, BeforeValidator(_check_path, json_schema_input_type=_NotEmpty)]
+Positive = Annotated[float, Field(gt=0), Takes("number above 0")]
+NotNegative = Annotated[float, Field(ge=0), Takes("number from 0")]
+Share = Annotated[float, Field(gt=0, le=1), Takes("number in (0, 1]")]
+_NotEmpty = Annotated[str, Field(min_length=1)]
+PathText = Annotated[
+    Path, BeforeValidator(_check_path, json_schema_input_type=_NotEmpty), Takes("path")
+]
 
 
 class Section(BaseModel):
-    """The root of all sections: frozen, without other keys, NaN and infinities."""
+    """The root of all sections: frozen, without other keys, NaN and infinities.
+
+    Attributes:
+        short_form: the type that a file may give instead of the section; None: there is none.
+    """
+
+    short_form: ClassVar[Any] = None
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
@@ -113,13 +151,19 @@ class Section(BaseModel):
 
 
 class StopSection(Section):
-    """When a run ends before its last round: as soon as one of these is reached."""
+    """Ends a run before its last round, as soon as one of these is reached."""
 
-    accuracy: Annotated[float, Field(gt=0, le=1)] | None = None
+    accuracy: Share | None = None
+    """Test accuracy to reach."""
     loss: Positive | None = None
+    """Test loss to get down to."""
     seconds: Positive | None = None
+    """Time to spend."""
     clock_s: Positive | None = None
-    client_accuracy: Annotated[float, Field(gt=0, le=1)] | None = None
+    """Time to spend by the clients' clock, which is virtual where devices are simulated."""
+    client_accuracy: Share | None = None
+    """Mean over the clients of the accuracy on each client's own test samples; needs
+    `compute.evaluate.per_client`."""
 
     @property
     def is_set(self) -> bool:
@@ -128,25 +172,36 @@ class StopSection(Section):
 
 
 class NormaliseSection(Section):
-    """How a stored value x becomes the model's input: (x / scale - mean) / std, per channel."""
+    """The model's input for a stored value x: (x / scale - mean) / std. 8-bit images need it."""
 
     scale: Positive = 1.0
-    mean: float | tuple[float, ...] = 0.0
-    std: Positive | tuple[Positive, ...] = 1.0
+    """Divides each value."""
+    mean: Annotated[float | tuple[float, ...], Takes("number, or one per channel")] = 0.0
+    """Is subtracted."""
+    std: Annotated[Positive | tuple[Positive, ...], Takes("number above 0, or one per channel")] = (
+        1.0
+    )
+    """Divides the rest."""
 
 
 class TrainSection(Section):
     """The local training of a client in one round."""
 
     epochs: Count = 1
+    """Passes over the client's samples."""
     steps: WholeNumber | None = None
+    """Local steps, instead of epochs; 0 returns the model untrained."""
     batch_size: CountOrAll = 10
+    """Samples in a step; `all` is all samples of the client."""
     learning_rate: Positive = 0.1
-    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Learning rate."""
+    momentum: Annotated[float, Field(ge=0, lt=1), Takes("number in [0, 1)")] = 0.0
+    """Momentum of the client's optimiser, with a velocity that starts at zero in each round
+    ([more](algorithms.md#momentum))."""
     weight_decay: NotNegative = 0.0
-    schedule: Annotated[Component, component_at("compute", "train", "schedule")] = Component(
-        "constant", where=("compute", "train", "schedule")
-    )
+    """Factor of the weights in the gradient (L2)."""
+    schedule: Annotated[Component, component_at("schedule")] = default_at("schedule", "constant")
+    """Learning rate over the rounds, e.g. `{name: step, every: 10, gamma: 0.5}`."""
 
     @property
     def batch_samples(self) -> int:
@@ -158,22 +213,55 @@ class EvaluateSection(Section):
     """How often, and on how much of the test set, the global model is evaluated."""
 
     every: Count = 1
+    """Rounds from one evaluation to the next."""
     batch_size: Count = 500
-    sample: Count | None = None
+    """Samples at a time; changes speed and memory, but no result."""
+    sample: Annotated[
+        Count | None, Rules(fixed="its curve and the run's must be of the same samples")
+    ] = None
+    """Test samples to use; null is all."""
     per_client: bool = False
+    """Also evaluate the model on each client's own test samples: mean and variance over clients."""
 
 
 class ComputeSection(Section):
     """The model, the data, and how a client trains."""
 
-    model: Annotated[Component, component_at("compute", "model")]
-    data: Annotated[Component, component_at("compute", "data")]
-    start: PathText | None = None
-    normalise: NormaliseSection | None = None
-    partition: Annotated[Component, component_at("compute", "partition")] = Component(
-        "iid", where=("compute", "partition")
-    )
-    bits: Literal["native", "portable"] = "native"
+    model: Annotated[
+        Component,
+        component_at("model"),
+        Rules(fixed="the weights that it begins with are of the model"),
+    ]
+    """`2nn`, `lenet5` and others below, `gluon:NAME` and `gluoncv:NAME` for the zoos, or your own
+    Gluon block."""
+    data: Annotated[
+        Component,
+        component_at("data set"),
+        Rules(fixed="the rounds before it were trained on the data"),
+    ]
+    """A data set by name (below), `{name: arrays, path: my.npz}`, your own function, or your own
+    class of federated data."""
+    start: Annotated[
+        PathText | None,
+        Rules("unless default", "the weights that it begins with come from the run"),
+    ] = None
+    """Weights to begin from, instead of random ones: a file of `fedmx export`, a run folder, or its
+    `model.safetensors` or a checkpoint."""
+    normalise: Annotated[
+        NormaliseSection | None, Rules(fixed="the rounds before it were trained on these inputs")
+    ] = None
+    partition: Annotated[
+        Component,
+        component_at("partition"),
+        Rules(fixed="the rounds before it were trained on these parts of the data"),
+    ] = default_at("partition", "iid")
+    """How the samples are divided among the clients."""
+    bits: Annotated[
+        Literal["native", "portable"],
+        Rules("unless default", "the rounds before it were computed on these instructions"),
+    ] = "native"
+    """Vector instructions of every process of the run: the CPU's own, or AVX2 everywhere, so that
+    machines of different kinds agree ([more](same-bits.md))."""
     train: TrainSection = TrainSection()
     evaluate: EvaluateSection = EvaluateSection()
 
@@ -181,65 +269,98 @@ class ComputeSection(Section):
 class LogicSection(Section):
     """Who takes part, what happens to an update on its way, and how updates become a model."""
 
-    preset: Annotated[Component | None, component_at("logic", "preset", optional=True)] = Component(
-        "fedavg", where=("logic", "preset")
-    )
-    selector: Annotated[Component | None, component_at("logic", "selector", optional=True)] = None
-    aggregator: Annotated[Component | None, component_at("logic", "aggregator", optional=True)] = (
-        None
-    )
+    preset: Annotated[Component, component_at("preset")] | None = default_at("preset", "fedavg")
+    """An algorithm: a selector, an aggregator and hooks. It takes all settings of these."""
+    selector: Annotated[Component, component_at("selector")] | None = None
+    """Who takes part in a round; null: the preset's."""
+    aggregator: Annotated[Component, component_at("aggregator")] | None = None
+    """How the updates become the next model; null: the preset's."""
     hooks: Annotated[
-        tuple[Annotated[Component, component_at("logic", "hooks")], ...],
-        AfterValidator(_with_indices),
+        tuple[Annotated[Component, component_at("hook")], ...], AfterValidator(_with_indices)
     ] = ()
+    """Further changes of models and updates, before the preset's hooks."""
     min_updates: WholeNumber = 1
-    over_select: Annotated[float, Field(ge=1, le=100)] = 1.0
-    max_update: Positive | None = 1000.0
+    """Fails a round with fewer accepted updates; at most `clients`. With 0, a round without updates
+    keeps the model and the run goes on."""
+    over_select: Annotated[float, Field(ge=1, le=100), Takes("number from 1 to 100")] = 1.0
+    """Asks this many times as many clients as are needed, and accepts the first that answer."""
+    max_update: Annotated[Positive | None, Rules("unless default")] = 1000.0
+    """Rejects an update whose norm is more than this many times the norm of the model plus 1, and
+    fails a round that moves the model farther; null: no limit."""
 
 
 class ClockSection(Section):
     """How long a round may take, and in a simulation how long each step of a client takes."""
 
     deadline_s: Positive | None = None
-    devices: Annotated[Component | None, component_at("clock", "devices", optional=True)] = None
-    uploads: Annotated[Component | None, component_at("clock", "uploads", optional=True)] = None
-    availability: Annotated[Component, component_at("clock", "availability")] = Component(
-        "always", where=("clock", "availability")
+    """Time after which a round goes on without the clients that have not answered."""
+    devices: Annotated[Component, component_at("devices")] | None = None
+    """How fast each client trains, uploads and downloads."""
+    uploads: Annotated[Component, component_at("uploads")] | None = None
+    """How uploads share the way to the server; null: `serial` for `fedcs`, `offline-kp` and
+    `online-kp`, `parallel` for all others."""
+    availability: Annotated[Component, component_at("availability")] = default_at(
+        "availability", "always"
     )
-    dropout: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """When clients are available."""
+    dropout: Annotated[float, Field(ge=0, le=1), Takes("number from 0 to 1")] = 0.0
+    """Probability that a client of a round drops out before its update arrives."""
 
 
 class TlsSection(Section):
-    """The files (PEM) of one end of a mutual TLS connection."""
+    """The server's files (PEM) for mutual TLS, which `fedmx certs` makes."""
 
     ca: PathText
+    """Certificate of the authority that signed both ends."""
     certificate: PathText
+    """Certificate of this end."""
     key: PathText
+    """Private key of this end."""
     crl: PathText | None = None
+    """The authority's list of revoked certificates (`fedmx certs revoke`)."""
 
 
-MOST_VIOLATIONS = 10  # of one client in a round, before its connection is closed
-LOG_LINES = 20  # a minute about one client
-PATIENCE = 10.0  # times what an answer takes
+MOST_VIOLATIONS = 10
+LOG_LINES = 20
+PATIENCE = 10.0
 
 
 class NetworkSection(Section):
     """How the server and its clients reach each other in a deployment."""
 
-    address: Annotated[str, AfterValidator(_check_address)] = "127.0.0.1:7070"
+    address: Annotated[str, AfterValidator(_check_address), Takes("`HOST:PORT`")] = "127.0.0.1:7070"
+    """Where the server listens; port 0 lets the system choose. IPv6: `[::1]:7070`."""
     insecure: bool = False
+    """Allow connections without TLS from other machines."""
     tls: TlsSection | None = None
     token_file: PathText | None = None
-    heartbeat_s: Annotated[float, Field(ge=0.1, le=3600)] = 5.0
+    """File with a secret that clients must have, too."""
+    heartbeat_s: Annotated[float, Field(ge=0.1, le=3600), Takes("number from 0.1 to 3600")] = 5.0
+    """Time between heartbeats."""
     rejoin_s: NotNegative = 60.0
+    """Time in which a disconnected client may come back before it is lost."""
     wait_for: CountOrAll = "all"
+    """Clients that must be connected before round 1; at most `clients`."""
     max_samples: _PartitionOrCount = None
+    """The most samples that a client may announce; one that announces more is refused.
+    `partition`: as many as the experiment's partition gives it, where no client has data of its
+    own; null: any number, and the client has that weight."""
     violations: Count = MOST_VIOLATIONS
+    """Protocol violations of a client in a round; with more, it is disconnected."""
     log_lines: Count = LOG_LINES
+    """Lines a minute in the server's log about one client or machine; further ones are counted."""
     patience: Positive | None = PATIENCE
+    """Gives up a connected client that does not answer, from the second round on, after this many
+    times the median answer time, and 10 minutes at least; null: never."""
     patience_s: Positive | None = None
+    """The same in seconds, instead of `patience` and from the first round on."""
     incoming_mib: Count | None = None
-    metrics: Annotated[str, AfterValidator(_check_loopback)] | None = None
+    """Memory in MiB for messages that are being received, of all clients together; null: 64, and
+    up to a quarter of the memory of the machine, or of its control group, while the clients are
+    the bottleneck."""
+    metrics: Annotated[str, AfterValidator(_check_loopback), Takes("`HOST:PORT`")] | None = None
+    """Loopback address for [Prometheus and `fedmx status`](deployment.md#metrics-for-prometheus);
+    needs `pip install "fedmx[metrics]"`."""
 
     @property
     def incoming_bytes(self) -> int | None:
@@ -258,10 +379,15 @@ class NetworkSection(Section):
 
 
 class KeepSection(Section):
-    """Which checkpoints are kept: the newest ones, and those of every so many rounds."""
+    """Which checkpoints are kept; a count is `last`."""
+
+    short_form: ClassVar[Any] = Count
 
     last: Count = 5
+    """The newest checkpoints to keep; the run can step back to them."""
     every: Count | None = None
+    """Also keep the checkpoint of each round that is a multiple of this; a replay begins at the
+    nearest one."""
 
     @model_validator(mode="before")
     @classmethod
@@ -270,9 +396,10 @@ class KeepSection(Section):
 
 
 class CheckpointSection(Section):
-    """After how many rounds a checkpoint is written, and which of them are kept."""
+    """When a checkpoint is written, and which ones are kept."""
 
     every: Count = 1
+    """Rounds from one checkpoint to the next."""
     keep: KeepSection = KeepSection()
 
 
@@ -280,21 +407,39 @@ class RunSection(Section):
     """What a run writes to disk, and where."""
 
     folder: PathText = Path("runs")
+    """Folder in which each run gets a folder of its own."""
     checkpoint: CheckpointSection = CheckpointSection()
     fold_memory_mb: Count | None = None
+    """Keep updates on disk, and fold them slice by slice in this much memory, in MB of 10^6 bytes,
+    besides the result ([more](scale.md#updates-on-disk)); null: in memory, and on a server updates
+    above 64 MB on disk, if the aggregator reads slices."""
 
 
 class RaySection(Section):
-    """A Ray cluster: at an address, or started on this machine."""
+    """Actors of a Ray cluster, one processor each; needs `pip install "fedmx[ray]"`."""
 
     address: str | None = None
+    """Address of a cluster; null starts one on this machine."""
     workers: Count | None = None
+    """Actors; null: one for each processor."""
+
+
+EXECUTORS: dict[str, dict[str, Any]] = {
+    "serial": {},
+    "processes": {"processes": "all"},
+    "ray": {"ray": {}},
+}
+"""The section that each short form of `executor` stands for."""
 
 
 class ExecutorSection(Section):
-    """Which processes do the clients' work in a simulation; the result is the same bits."""
+    """Where a simulation trains its clients: in this process one after the other (`serial`), in
+    worker processes, or in [Ray](https://docs.ray.io). The result is the same bits."""
+
+    short_form: ClassVar[Any] = Literal["serial", "processes", "ray"]
 
     processes: CountOrAll | None = None
+    """Worker processes; `all`: one for each processor."""
     ray: RaySection | None = None
 
     @model_validator(mode="before")
@@ -325,10 +470,3 @@ class ExecutorSection(Section):
         if isinstance(self.processes, int):
             return self.processes
         return len(os.sched_getaffinity(0))
-
-
-EXECUTORS: dict[str, dict[str, Any]] = {
-    "serial": {},
-    "processes": {"processes": "all"},
-    "ray": {"ray": {}},
-}

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import fedmx
-from fedmx.components.component import dotted
+from fedmx.components.text import dotted
 from fedmx.experiment import Experiment
 from fedmx.experiment.own_code import NamedCode, named_code
 from fedmx.pack.comparison import Parted

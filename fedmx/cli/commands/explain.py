@@ -40,9 +40,9 @@ NOUNS = {
 def names_and_keys(incomplete: str) -> list[tuple[str, str]]:
     """Return what a shell offers after Tab: the names and keys that begin so, with their texts."""
     from fedmx.components.catalogue import read_catalogue
-    from fedmx.experiment.schema import read_key_texts
+    from fedmx.experiment.schema import KEYS, plain_text
 
-    texts = {key: row.meaning for key, row in read_key_texts().items()}
+    texts = {name: plain_text(key) for name, key in KEYS.items()}
     for entries in read_catalogue().values():
         texts |= {name: entry.about for name, entry in entries.items()}
     return [(one, text) for one, text in sorted(texts.items()) if one.startswith(incomplete)]
@@ -75,7 +75,7 @@ def whose_code(file: Path, overrides: Sequence[str] = ()) -> list[str]:
     Raises:
         ExperimentError: the file cannot be read, or names an unknown component.
     """
-    from fedmx.components.component import dotted
+    from fedmx.components.text import dotted
     from fedmx.experiment.names import check_names
     from fedmx.experiment.own_code import named_code
 
@@ -98,7 +98,7 @@ def whose_code(file: Path, overrides: Sequence[str] = ()) -> list[str]:
 
 def _code(file: Path, overrides: Sequence[str]) -> dict[str, Any]:
     """Return what `whose_code` says as a document."""
-    from fedmx.components.component import dotted
+    from fedmx.components.text import dotted
     from fedmx.experiment.names import check_names
     from fedmx.experiment.own_code import named_code
 
@@ -129,14 +129,14 @@ def explanation(name: str) -> list[str]:
     from fedmx.components.catalogue import read_catalogue
     from fedmx.components.text import unknown
     from fedmx.errors import FedmxError
-    from fedmx.experiment.schema import explained_key, read_key_texts
+    from fedmx.experiment.schema import KEYS, explained_key
 
     known = read_catalogue().values()
     if not any(_key(name, entries) in entries for entries in known):
         told = explained_key(name)
         if told:
             return told
-        keys = {*read_key_texts(), *(one for entries in known for one in entries)}
+        keys = {*KEYS, *(one for entries in known for one in entries)}
         names = [f"{one}NAME" if one.endswith(":") else one for one in sorted(keys)]
         near = difflib.get_close_matches(name[:100], names, n=5, cutoff=0)
         text = unknown("name or key", name, near, listed="the nearest are")

@@ -112,7 +112,7 @@ def test_an_unknown_name_is_one_line_with_the_nearest(capsys: pytest.CaptureFixt
         ),
         ("learning_rate", ["compute.train.learning_rate: key"]),
         ("compute.train", ["compute.train: section", "compute.train.epochs: count (default: 1)"]),
-        ("stop", ["stop: section", "    test loss that is low enough"]),
+        ("stop", ["stop: section", "    Test loss to get down to."]),
         ("every", ["compute.evaluate.every: key", "run.checkpoint.every: key"]),
         ("logic.hooks.0.mu", ["logic.hooks.0.mu: setting of these hooks"]),
         ("logic.hooks.0.mu", ["fedprox: mu = 0.01: a number"]),

@@ -257,7 +257,7 @@ def test_a_module_beside_the_experiment_file_is_found(folder: Path) -> None:
     write(folder, "own_hooks_a.py", OWN)
     path = folder / "exp.yaml"
     path.write_text(
-        "rounds: 1\nclients: 2\ncompute: {model: m, data: d}\n"
+        "rounds: 1\nclients: 2\ncompute: {model: lenet5, data: digits}\n"
         'logic: {hooks: [{name: "own_hooks_a:Mine", norm: 2}]}\n'
     )
     hook = Experiment.read(path, modules=["own_hooks_a"]).logic.hooks[0]
@@ -351,7 +351,7 @@ def test_an_experiment_from_elsewhere_imports_only_what_is_allowed(folder: Path)
     write(folder, "own_g.py", "raise AssertionError('was imported')")
     write(folder, "own_h.py", OWN)
     text = (
-        "rounds: 1\nclients: 2\ncompute: {model: m, data: d}\n"
+        "rounds: 1\nclients: 2\ncompute: {model: lenet5, data: digits}\n"
         'logic: {hooks: ["own_g:Mine", "own_h:Mine"]}\n'
     )
     hooks = Experiment.parse(text, "server", folder=folder, modules=["own_h"]).logic.hooks

@@ -81,7 +81,7 @@ def test_an_experiment_cannot_be_changed() -> None:
     ],
 )
 def test_scalars_are_those_of_yaml_1_2(text: str, value: object) -> None:
-    experiment = Experiment.parse(LEAST + f"logic: {{preset: {{name: p, x: {text}}}}}")
+    experiment = Experiment.parse(LEAST + f"logic: {{preset: {{name: fedavg, x: {text}}}}}")
     assert experiment.logic.preset is not None
     assert experiment.logic.preset.settings == {"x": value}
 
@@ -129,7 +129,7 @@ def test_every_key_is_written_so_that_a_run_hides_no_default() -> None:
     sections = ["network.tls={ca: a, certificate: b, key: c}", "compute.normalise.scale=2"]
     sections.append("executor.ray={workers: 2}")
     written = yaml.safe_load(Experiment.parse(LEAST, "exp.yaml", sections).to_yaml())
-    for place in keys_of(Experiment):
+    for place, _ in keys_of(Experiment):
         node = written
         for part in place:
             node = node[part]

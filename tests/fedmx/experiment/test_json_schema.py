@@ -11,21 +11,11 @@ from typing import Any
 import jsonschema
 import pytest
 
-from fedmx.components.catalogue import read_catalogue
-from fedmx.components.component import dotted
+from fedmx.components.catalogue import KINDS, NOUNS, read_catalogue
 from fedmx.errors import ExperimentError
 from fedmx.experiment import Experiment
-from fedmx.experiment.keys import keys_of
-from fedmx.experiment.names import PLACES
 from fedmx.experiment.reader import parse_text
-from fedmx.experiment.schema import (
-    PAGE,
-    PATH,
-    experiment_schema,
-    key_texts_of,
-    read_key_texts,
-    write_key_texts,
-)
+from fedmx.experiment.schema import KEYS, PAGE, experiment_schema, with_tables
 from tests.fedmx.command_line import fedmx
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -132,22 +122,19 @@ def test_it_refuses_what_fedmx_refuses(change: tuple[str, object], validator: An
 
 
 def build_all(experiment: Experiment) -> None:
-    """Make the components, since names and settings are not checked before."""
+    """Make the components, since their settings are not checked before."""
     from fedmx.components.build import build
-    from fedmx.components.catalogue import components
 
     for component in experiment.components:
-        place = tuple(str(key) for key in component.where if not isinstance(key, int))
-        kind, noun = PLACES[place]
-        if kind not in ("presets", "models"):
+        noun = NOUNS[tuple(str(key) for key in component.where if not isinstance(key, int))]
+        if noun not in ("preset", "model"):
             build(noun, component)
-        elif component.name not in components()[kind]:
-            raise ExperimentError(f"{component.name}: unknown {noun}")
 
 
 def test_it_has_the_settings_of_every_component(validator: Any) -> None:
-    for place, (kind, _) in PLACES.items():
-        for name, entry in read_catalogue()[kind].items():
+    for kind in KINDS.values():
+        place = kind.place
+        for name, entry in read_catalogue()[kind.plural].items():
             if entry.required or name.endswith(":"):
                 continue
             value: object = {"name": name, "no-such-setting": 1}
@@ -158,12 +145,11 @@ def test_it_has_the_settings_of_every_component(validator: Any) -> None:
             validator.validate(tree)
 
 
-def test_every_key_has_a_text_and_the_texts_are_those_of_the_page(tmp_path: Path) -> None:
-    page = key_texts_of(PAGE.read_text())
-    assert read_key_texts() == page, "run: python -m fedmx.experiment.schema"
-    assert set(page) == {dotted(place) for place in keys_of(Experiment)}
-    write_key_texts(tmp_path / "key_texts.json")
-    assert (tmp_path / "key_texts.json").read_bytes() == PATH.read_bytes()
+def test_the_page_has_every_key_as_the_sections_say_it() -> None:
+    page = PAGE.read_text()
+    assert page == with_tables(page), "run: python -m fedmx.experiment.schema"
+    assert [name for name in KEYS if f"\n| `{name}` | " not in page] == []
+    assert [name for name, key in KEYS.items() if not key.text] == []
 
 
 def test_the_command_prints_it(tmp_path: Path) -> None:

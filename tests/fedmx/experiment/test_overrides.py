@@ -22,7 +22,7 @@ def test_an_override_reaches_into_a_component() -> None:
             "logic.selector.fraction=0.2",
             "logic.hooks.0=clip",
             "logic.hooks.0.norm=2",
-            "logic.hooks.1={name: noise, deviation: 1e-3}",
+            'logic.hooks.1={name: "own:Noise", deviation: 1e-3}',
             "compute.partition.alpha=1",
             "compute.normalise.mean=[0.1, 0.2]",
             "compute.normalise.mean.1=0.3",
@@ -34,7 +34,7 @@ def test_an_override_reaches_into_a_component() -> None:
     assert experiment.logic.selector == Component("uniform", {"fraction": 0.2})
     assert experiment.logic.hooks == (
         Component("clip", {"norm": 2}),
-        Component("noise", {"deviation": 0.001}),
+        Component("own:Noise", {"deviation": 0.001}),
     )
     assert experiment.compute.partition == Component("iid", {"alpha": 1})
     assert experiment.compute.normalise is not None

@@ -100,12 +100,12 @@ def test_a_wrong_value_is_told_with_its_line_and_path(change: str, message: str)
     ],
 )
 def test_wrong_training_is_told_on_its_own_line(change: str, message: str) -> None:
-    text = f"rounds: 1\nclients: 2\ncompute:\n  model: m\n  data: d\n  train:\n    {change}\n"
-    assert refused(text).startswith(f"exp.yaml:7: {message}")
+    head = "rounds: 1\nclients: 2\ncompute:\n  model: lenet5\n  data: digits\n  train:\n    "
+    assert refused(f"{head}{change}\n").startswith(f"exp.yaml:7: {message}")
 
 
 def test_normalise_takes_one_number_or_one_per_channel() -> None:
-    head = "rounds: 1\nclients: 2\ncompute:\n  model: m\n  data: d\n  normalise: "
+    head = "rounds: 1\nclients: 2\ncompute:\n  model: lenet5\n  data: digits\n  normalise: "
     experiment = Experiment.parse(head + "{scale: 255, mean: [0.5, 0.4], std: 2}")
     assert experiment.compute.normalise is not None
     assert experiment.compute.normalise.mean == (0.5, 0.4)
@@ -116,9 +116,13 @@ def test_normalise_takes_one_number_or_one_per_channel() -> None:
 
 
 def test_all_problems_are_told_together() -> None:
-    said = refused("rounds: 0\nclients: x\nlogik: 1\n", "compute={model: a}")
-    assert said.split("\n") == [
-        "exp.yaml: 4 problems",
+    said = refused("rounds: 0\nclients: x\nlogik: 1\n", "compute={model: lenet}")
+    lines = said.split("\n")
+    assert lines.pop(3).startswith(
+        "  --set compute.model: unknown model 'lenet'; did you mean 'lenet5'"
+    )
+    assert lines == [
+        "exp.yaml: 5 problems",
         "  exp.yaml:1: rounds: must be at least 1, not 0",
         "  exp.yaml:2: clients: must be a whole number, not 'x'",
         "  --set compute.data: is missing; add it",
