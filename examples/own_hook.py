@@ -1,4 +1,4 @@
-"""Your own hook: updates travel as 8-bit integers; what rounding took is sent next time."""
+"""Your own hook: sends updates as 8-bit integers and adds the rounding error to the next update."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Encode(ClientSide):
         codes = np.rint(wanted / scale).astype(np.int8)
         if self.feedback:
             context.keep(residual=wanted - codes * scale)  # this client's, from round to round
-        context.slot.update(codes=codes, scale=float(scale))  # what the other half is told
+        context.slot.update(codes=codes, scale=float(scale))  # the server side reads it
         return replace(update, delta=update.delta[:0])
 
 
