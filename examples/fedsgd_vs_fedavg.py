@@ -1,4 +1,4 @@
-"""FedSGD against FedAvg: clients one after the other, or eight at a time and their mean."""
+"""FedSGD against FedAvg: one client after the other, or the mean of eight clients."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def main(updates: int = 160) -> None:
     finished("FedAvg", updates // COHORT, fedavg)
     finished("FedSGD", updates, fedsgd)
 
-    # A client may return the sum of its gradients instead of its model, and the server takes the
-    # step. It is the same model, but for rounding, which grows with the rounds.
+    # A client may return the sum of its gradients instead of its model; the server then takes the
+    # step. The models differ only by rounding errors, which grow with the rounds.
     rounds = min(updates, 2)
     print(f"after {rounds} updates:")
     model = finished("FedSGD, model", rounds, fedsgd)

@@ -23,8 +23,8 @@ class CenteredClip(Aggregator):
     """v <- v + mean_k (delta_k - v) min(1, radius / ||delta_k - v||), w <- w + v."""
 
     radius: float = 1.0
-    each_client = True  # of a lane of several clients only the sum is known
-    robust = True  # hooks that would undo this, such as scaffold, refuse to work beside it
+    each_client = True  # a lane of several clients would only give their sum
+    robust = True  # hooks that would undo it, such as scaffold, are refused
 
     def __post_init__(self) -> None:
         if not self.radius > 0:

@@ -1,4 +1,4 @@
-"""Your own codec: the upper half of each float32 (bfloat16), so half the bytes both ways."""
+"""Your own codec: bfloat16, the upper half of each float32, for half the bytes both ways."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class UpperHalf:
         return np.ascontiguousarray(vector, "<f4").view("<u2")[1::2].copy().view(np.uint8)
 
     def decode(self, payload: np.ndarray, parts: np.ndarray) -> np.ndarray:
-        size = int(parts[-1])  # both ends know the model's tensors: any bytes, one length
+        size = int(parts[-1])  # from the model, not from the sender
         if payload.size != 2 * size:
             raise Rejected(f"{payload.size} bytes for {size} values of 2")
         halves = np.zeros(2 * size, "<u2")
@@ -28,7 +28,7 @@ class UpperHalf:
 @dataclass(frozen=True)
 class BFloat16(Hook):
     encodes_update = True  # updates travel in this hook's slot,
-    encodes_model = True  # and so does what changed the model
+    encodes_model = True  # and so do the changes of the model
 
     def server(self) -> ServerSide:
         return CodecServerSide(UpperHalf(), UpperHalf())

@@ -1,4 +1,4 @@
-"""Your own correction: FedDyn (Acar et al. 2021, algorithm 1), with a memory at each end."""
+"""Your own correction: FedDyn (Acar et al. 2021, algorithm 1), with a memory on each side."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Your own devices and availability: some phones are old, and half of them are off by turns."""
+"""Your own devices and availability: some phones are old; half of them are off at a time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fedmx import Availability, Devices, Fleet, Presence, generator, trained_sam
 
 @dataclass(frozen=True)
 class Phones(Devices):
-    """A phone is old with probability `old`, and then it trains `slower` times as slowly."""
+    """A phone is old with probability `old`; old phones train `slower` times as slowly."""
 
     old: float = 0.3
     slower: float = 4.0
@@ -28,13 +28,13 @@ class Drawn(Fleet):
     def train_s(self, client, samples, training):
         return trained_samples(samples, training) / float(self.samples_per_s[client])
 
-    def upload_s(self, client, bytes, round):  # with the channel to itself
+    def upload_s(self, client, bytes, round):  # if no other client uploads
         return bytes / 1e5
 
 
 @dataclass(frozen=True)
 class Shifts(Availability):
-    """Clients with even and with odd numbers are there by turns of some minutes."""
+    """Clients with even and odd numbers are available in turns of some minutes."""
 
     minutes: int = 10
 

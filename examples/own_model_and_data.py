@@ -1,4 +1,4 @@
-"""Your own model and data: any Gluon block, any arrays; and the loop in your hands."""
+"""Your own model and data: any Gluon block, any arrays, and your own loop over rounds."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def main() -> None:
     for round in simulate(experiment):
         print(f"round {round.round}: accuracy {round.accuracy:.3f}, clients {round.participants}")
         if round.accuracy is not None and round.accuracy > 0.93:
-            break  # a loop of yours: stop, log, draw, save as you like
+            break  # your own loop can stop, log, plot or save
 
 
 if __name__ == "__main__":

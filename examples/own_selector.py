@@ -1,4 +1,4 @@
-"""Your own selector: who is done in time offers; the first updates that are large are uploaded."""
+"""Your own selector: clients that finish in time offer updates; the first large ones upload."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ class LargeFirst(Selector):
         return [(Question("times"), population.clients)]
 
     def select(self, population, memory, round, rng):
-        told = ReportedTimes.of(population)  # of answers that are two numbers
+        told = ReportedTimes.of(population)  # leaves out malformed answers
         in_time = told.train_s + told.upload_s < population.deadline_s
         return Plan(single_lanes(told.clients[in_time].tolist()), offers=True)
 
-    def on_offers(self, pending, so_far):  # whenever an offer has come, or a client was lost
+    def on_offers(self, pending, so_far):  # after each offer and each lost client
         left = self.count if so_far is None else so_far
         verdicts = []
         for offer in pending.offers:
             granted = left > 0 and offer.norm >= pending.memory.get("enough", 0.0)
             left -= granted
             verdicts.append(Verdict(offer.round, offer.client, granted))
-        if pending.offers and not left:  # nobody need go on training
+        if pending.offers and not left:  # the other clients can stop training
             verdicts += [
                 Verdict(pending.offers[0].round, client, False) for client in pending.waiting
             ]

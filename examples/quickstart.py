@@ -1,8 +1,8 @@
-"""The quickstart: one experiment simulated, then between processes over TLS, and compared.
+"""The quickstart: simulates an experiment, deploys it over TLS and compares the two models.
 
     python examples/quickstart.py [FOLDER]
 
-puts certificates, the clients' logs and both runs into FOLDER (default: runs/quickstart).
+writes certificates, the clients' logs and both runs to FOLDER (default: runs/quickstart).
 """
 
 from __future__ import annotations
