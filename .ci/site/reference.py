@@ -1,4 +1,4 @@
-"""The reference: a page for each kind of public name of `fedmx`, made of the docstrings."""
+"""The reference: a page for each kind of public name of `fedmx`, built from the docstrings."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ STUB = Path(__file__).resolve().parents[2] / "fedmx" / "__init__.pyi"
 KINDS = {
     "Experiments and runs": (
         "runs",
-        "Read an experiment, run it here or between machines, and look at its rounds.",
+        "Read an experiment, simulate or deploy it, and inspect its rounds.",
         ("fedmx.",),
     ),
     "Hooks and messages": (
         "hooks",
-        "A hook has a half on each end; tasks go down and updates up, each with a slot for it.",
+        "A hook has a client side and a server side; tasks and updates carry a slot for each hook.",
         ("layers.logic.core.hook", "layers.logic.core.messages", "layers.logic.core.asset"),
     ),
     "Selectors": (
@@ -44,7 +44,7 @@ KINDS = {
     ),
     "Training and data": (
         "training",
-        "Local training, models, data sets and how they are divided among the clients.",
+        "Local training, models, data sets and partitions.",
         (
             "layers.compute.",
             "layers.logic.core.engine",
@@ -54,14 +54,15 @@ KINDS = {
     ),
     "Simulated devices": (
         "devices",
-        "What clients' devices and channels take in time, and when they are there.",
+        "The speed of simulated devices and channels, and the availability of clients.",
         ("layers.logic.clock",),
     ),
     "Parts, presets, reports": (
         "logic",
-        "The logic layer put together, what it reports of a round, and its errors.",
+        "The parts of an algorithm, the report of a round, and errors.",
         (
             "layers.logic.core.parts",
+            "layers.logic.core.preset",
             "layers.logic.core.report",
             "layers.logic.errors",
             "layers.logic.presets",
