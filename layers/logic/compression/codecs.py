@@ -1,4 +1,8 @@
-"""Codecs: pure pairs of functions between a flat vector and the bytes that travel for it."""
+"""Codecs: a codec turns a flat vector into bytes, and the bytes back into a vector.
+
+A codec has no state. `encode` takes the vector, the tensors' boundaries and a random generator;
+`decode` takes bytes that may come from anybody.
+"""
 
 from __future__ import annotations
 
@@ -12,22 +16,23 @@ from layers.logic.compression.golomb import decode_head, encode_positions, unpac
 from layers.logic.core.messages import Layout
 from layers.logic.errors import LogicError, Rejected
 
+BLOCK = 1 << 16  # values to quantise at a time, so that the draws stay in the processor's cache
+
 
 class Codec(Protocol):
-    """A way between a float32 (d,) vector and its payload, uint8 (bytes,).
+    """Encodes a float32 (d,) vector as a payload, uint8 (bytes,), and decodes it.
 
     `parts` are the boundaries of the tensors in the vector, int64 (tensors + 1,), from 0 to d. Both
-    ends know them, so they do not travel.
+    ends know them, so the payload does not hold them.
     """
 
     def encode(self, vector: np.ndarray, parts: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Return the payload of a vector of finite values; `rng` is for stochastic rounding."""
 
     def decode(self, payload: np.ndarray, parts: np.ndarray) -> np.ndarray:
-        """Return the float32 (d,) vector that the payload stands for.
+        """Return the float32 (d,) vector that a payload encodes.
 
-        Whatever the bytes are, the result is a vector of d finite values, or an error; time and
-        memory are bounded by d.
+        Any bytes give d finite values or an error. Time and memory are bounded by d.
 
         Raises:
             Rejected: `encode` cannot have made these bytes.
@@ -43,14 +48,24 @@ def parts_of(layout: Layout, flat: bool = False) -> np.ndarray:
     return np.array([0, *(stops[-1:] if flat else stops)], np.int64)
 
 
+# --- values in a payload ---------------------------------------------------------------------
+
+
+def bytes_of(values: np.ndarray) -> np.ndarray:
+    """Return float32 values as little-endian bytes, uint8 (4 n,)."""
+    return np.ascontiguousarray(values, "<f4").view(np.uint8)
+
+
 def floats_of(payload: np.ndarray, count: int, what: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return the first `count` little-endian float32 of a payload, and the bytes behind them.
+    """Return the first `count` little-endian float32 of a payload, and the remaining bytes.
 
     Args:
-        what: what the values are, for the error's message.
+        payload: uint8 (bytes,).
+        count: number of values.
+        what: a noun for the values, for error messages.
 
     Raises:
-        Rejected: there are too few bytes, or values that are not finite.
+        Rejected: there are too few bytes, or a value is not finite.
     """
     if payload.size < 4 * count:
         raise Rejected(
@@ -63,10 +78,10 @@ def floats_of(payload: np.ndarray, count: int, what: str) -> tuple[np.ndarray, n
 
 
 def scales_of(payload: np.ndarray, parts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the scale of each tensor, float32 (tensors,), and the bytes behind the scales.
+    """Return the scale of each tensor, float32 (tensors,), and the remaining bytes.
 
     Raises:
-        Rejected: there are too few bytes, or scales that are negative or not finite.
+        Rejected: there are too few bytes, or a scale is negative or not finite.
     """
     scales, rest = floats_of(payload, parts.size - 1, "scales")
     if scales.min(initial=0) < 0:
@@ -74,17 +89,15 @@ def scales_of(payload: np.ndarray, parts: np.ndarray) -> tuple[np.ndarray, np.nd
     return scales, rest
 
 
-def bytes_of(values: np.ndarray) -> np.ndarray:
-    """Return float32 values as little-endian bytes, uint8 (4 n,)."""
-    return np.ascontiguousarray(values, "<f4").view(np.uint8)
-
-
-BLOCK = 1 << 16  # values at a time, so that the draws stay in the processor's cache
+# --- a few bits for every value --------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class QuantisedCodec:
-    """The scale of each tensor, and `bits` bits for each value.
+    """A scale for each tensor and `bits` bits for each value (Alistarh et al. 2017, section 3.1).
+
+    The scale s of a tensor is its largest absolute value, and L is 127 or 32767. A value x becomes
+    floor(L x / s + u) with u uniform in [0, 1), so that the mean is L x / s.
 
     Attributes:
         bits: 8 or 16.
@@ -98,7 +111,7 @@ class QuantisedCodec:
 
     @property
     def levels(self) -> int:
-        """The largest value on the wire, L."""
+        """L, the largest encoded value."""
         return (1 << (self.bits - 1)) - 1
 
     @property
@@ -119,7 +132,7 @@ class QuantisedCodec:
                 scaled = np.multiply(vector[block], self.levels / largest, dtype=np.float64)
                 scaled += rng.random(scaled.size)
                 np.floor(scaled, out=scaled)
-                # The largest value itself may be rounded to a bit more than L, with either sign.
+                # The largest value itself may be rounded to slightly more than L.
                 rounded[block] = np.clip(scaled, -self.levels, self.levels, out=scaled)
         return np.concatenate((bytes_of(scales), rounded.view(np.uint8)))
 
@@ -142,7 +155,7 @@ class QuantisedCodec:
 class SignCodec:
     """(|x|_1 / n) sign(x) of each tensor (Karimireddy et al. 2019, algorithm 2).
 
-    A zero counts as positive, because it has no bit of its own; error feedback corrects that later.
+    Zero counts as positive because it has no bit of its own; error feedback corrects that later.
     """
 
     def encode(self, vector: np.ndarray, parts: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -167,8 +180,21 @@ class SignCodec:
         return vector
 
 
+# --- the largest values ----------------------------------------------------------------------
+
+
+def check_share(name: str, share: float) -> None:
+    """Check that a setting is a share.
+
+    Raises:
+        LogicError: it is not above 0 and at most 1.
+    """
+    if not 0 < share <= 1:
+        raise LogicError(f"{name} must be more than 0 and at most 1, not {share}")
+
+
 def kept_of(size: int, p: float) -> int:
-    """Return k = min(n, max(1, ceil(n p))), how many of n values the share p is.
+    """Return k = min(n, max(1, ceil(n p))), the number of values that the share p keeps of n.
 
     A small number is subtracted first, because 100 * 0.07 = 7.000000000000001 must give 7.
 
@@ -197,7 +223,7 @@ def at_least(vector: np.ndarray, threshold: float) -> np.ndarray:
 
 
 def exactly(vector: np.ndarray, threshold: float, k: int) -> np.ndarray:
-    """Return k of the positions of `at_least`; of values equal to the threshold the first ones."""
+    """Return k of the positions of `at_least`; ties at the threshold go to the first positions."""
     positions = at_least(vector, threshold)
     if positions.size <= k:
         return positions
@@ -206,25 +232,15 @@ def exactly(vector: np.ndarray, threshold: float, k: int) -> np.ndarray:
     return np.delete(positions, np.flatnonzero(tied)[-surplus:])
 
 
-def check_share(name: str, share: float) -> None:
-    """Check that a setting is a share of something.
-
-    Raises:
-        LogicError: it is not above 0 and at most 1.
-    """
-    if not 0 < share <= 1:
-        raise LogicError(f"{name} must be more than 0 and at most 1, not {share}")
-
-
 def largest_positions(vector: np.ndarray, parts: np.ndarray, p: float) -> np.ndarray:
     """Return the positions of the ceil(n p) largest |x| of each tensor, ascending int64.
 
-    Of equal values the first ones are taken; zeros are left out.
+    Ties go to the first positions. Zeros are left out.
 
     Args:
         vector: float32 (d,).
         parts: int64 (tensors + 1,), the tensors' boundaries.
-        p: share of the values that are taken.
+        p: share of the values to keep.
     """
     kept = []
     for start, stop in pairwise(parts):
@@ -241,7 +257,7 @@ def encode_sparse(positions: np.ndarray, values: np.ndarray, size: int) -> np.nd
 
 
 def decode_sparse(payload: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return positions, int64 (n,), and values, float32 (n,), of a payload.
+    """Return the positions, int64 (n,), and the values, float32 (n,), of a payload.
 
     Raises:
         Rejected: `encode_sparse` cannot have made it.
@@ -252,19 +268,12 @@ def decode_sparse(payload: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarra
     return positions, values
 
 
-def dense(positions: np.ndarray, values: np.ndarray, size: int) -> np.ndarray:
-    """Return the float32 (d,) vector with `values` at `positions`."""
-    vector = np.zeros(size, np.float32)
-    vector[positions] = values
-    return vector
-
-
 @dataclass(frozen=True)
 class SparseCodec:
-    """The largest values of each tensor, in full precision.
+    """The largest values of each tensor in full precision, with Golomb-coded positions.
 
     Attributes:
-        p: share of the values that are kept.
+        p: share of the values to keep.
     """
 
     p: float = 0.01
@@ -279,18 +288,23 @@ class SparseCodec:
 
     def decode(self, payload: np.ndarray, parts: np.ndarray) -> np.ndarray:
         """Return the vector of a payload."""
-        size = int(parts[-1])
-        return dense(*decode_sparse(payload, size), size)
+        vector = np.zeros(parts[-1], np.float32)
+        positions, values = decode_sparse(payload, vector.size)
+        vector[positions] = values
+        return vector
+
+
+# --- sparse ternary compression --------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
 class Ternary:
-    """A vector in which each tensor has the values -mu, 0 and mu only.
+    """A vector whose values are -mu, 0 or mu, with one mu for each tensor.
 
     Attributes:
         parts: int64 (tensors + 1,), the tensors' boundaries.
         positions: int64 (n,), of the non-zeros in the whole vector, ascending.
-        positive: bool (n,), which of the non-zeros are positive.
+        positive: bool (n,), the signs of the non-zeros.
         scales: float32 (tensors,), each tensor's mu.
     """
 
@@ -299,17 +313,13 @@ class Ternary:
     positive: np.ndarray
     scales: np.ndarray
 
-    def values(self) -> np.ndarray:
-        """Return the non-zeros, float32 (n,)."""
+    def dense(self) -> np.ndarray:
+        """Return the vector, float32 (d,)."""
         counts = np.diff(np.searchsorted(self.positions, self.parts))
         values = np.repeat(self.scales, counts)
         np.negative(values, out=values, where=~self.positive)
-        return values
-
-    def dense(self) -> np.ndarray:
-        """Return the vector, float32 (d,)."""
         vector = np.zeros(self.parts[-1], np.float32)
-        vector[self.positions] = self.values()
+        vector[self.positions] = values
         return vector
 
 
@@ -320,7 +330,7 @@ def ternarise(
     exact_k: bool = False,
     literal: bool = False,
 ) -> Ternary:
-    """Return a float32 (d,) vector with each tensor in its sparse ternary form (algorithm 1).
+    """Return the sparse ternary form of a vector (Sattler et al. 2019, algorithm 1).
 
     For a tensor T of n values, k = min(n, max(1, ceil(n p))), v is the k-th largest |T|, and mu the
     mean of the non-zeros among the k largest |T|. The result is mu sign(T) where |T| >= v and
@@ -329,11 +339,11 @@ def ternarise(
     Args:
         vector: float32 (d,).
         parts: int64 (tensors + 1,), the tensors' boundaries.
-        p: share of the values that are kept.
-        exact_k: whether exactly k values are kept: of those equal to v the first ones. If not, all
-            of them are kept.
-        literal: whether mu is the sum of all kept |T| divided by k, as algorithm 1 says when it is
-            read literally; that is too large with ties, too small with fewer than k non-zeros.
+        p: share of the values to keep.
+        exact_k: keep exactly k values: ties at v go to the first positions. If not, all values
+            equal to v are kept.
+        literal: read algorithm 1 literally: mu is the sum of all kept |T| divided by k. That is too
+            large with ties, and too small with fewer than k non-zeros.
     """
     scales = np.zeros(parts.size - 1, np.float32)
     kept = []
@@ -356,32 +366,6 @@ def ternarise(
     return Ternary(parts, positions, vector[positions] > 0, scales)
 
 
-@dataclass(frozen=True)
-class TernaryCodec:
-    """The number of non-zeros, the mu of each tensor, and the coded positions with their signs.
-
-    Attributes:
-        p: share of the values that are kept.
-        exact_k: see `ternarise`.
-        literal: see `ternarise`.
-    """
-
-    p: float = 0.1
-    exact_k: bool = False
-    literal: bool = False
-
-    def __post_init__(self) -> None:
-        check_share("p", self.p)
-
-    def encode(self, vector: np.ndarray, parts: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """Return the payload of the ternary form of `vector`."""
-        return encode_ternary(ternarise(vector, parts, self.p, self.exact_k, self.literal))
-
-    def decode(self, payload: np.ndarray, parts: np.ndarray) -> np.ndarray:
-        """Return the vector of a payload."""
-        return decode_ternary(payload, parts).dense()
-
-
 def encode_ternary(ternary: Ternary) -> np.ndarray:
     """Return the payload of a ternary vector, uint8 (bytes,)."""
     size = int(ternary.parts[-1])
@@ -400,3 +384,29 @@ def decode_ternary(payload: np.ndarray, parts: np.ndarray) -> Ternary:
     scales, stream = scales_of(rest, parts)
     positions, positive = unpack(stream, count, bits, size, signed=True)
     return Ternary(parts, positions, positive, scales)
+
+
+@dataclass(frozen=True)
+class TernaryCodec:
+    """The number of non-zeros, each tensor's mu, and the coded positions with their signs.
+
+    Attributes:
+        p: share of the values to keep.
+        exact_k: see `ternarise`.
+        literal: see `ternarise`.
+    """
+
+    p: float = 0.1
+    exact_k: bool = False
+    literal: bool = False
+
+    def __post_init__(self) -> None:
+        check_share("p", self.p)
+
+    def encode(self, vector: np.ndarray, parts: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """Return the payload of the ternary form of `vector`."""
+        return encode_ternary(ternarise(vector, parts, self.p, self.exact_k, self.literal))
+
+    def decode(self, payload: np.ndarray, parts: np.ndarray) -> np.ndarray:
+        """Return the vector of a payload."""
+        return decode_ternary(payload, parts).dense()

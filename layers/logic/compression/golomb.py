@@ -1,14 +1,14 @@
 """Golomb coding of the positions of non-zeros (Golomb 1966; Sattler et al. 2019, algorithm 3).
 
-A position is coded as its gap d >= 1 from the position before it (the first from -1). With
-q = (d - 1) div 2^b and r = (d - 1) mod 2^b it becomes q ones, a zero, r in b bits (most significant
-first) and, where signs travel, one bit for the sign (1 is positive). The stream is filled up with
-zeros to whole bytes.
+A position is coded as its gap d >= 1 from the previous position (the first from -1). With
+q = (d - 1) div 2^b and r = (d - 1) mod 2^b the code is q ones, a zero, r in b bits (most
+significant first) and, if signs are coded, one bit for the sign (1 is positive). Zeros pad the
+stream to whole bytes.
 
-The start of a code depends on the code before it. Decoding still needs no loop over the codes. Each
-code has one zero that ends its ones. Every zero of the stream could be such an end; if it is, the
-next end is the first zero behind the bits that follow it. So each zero has one successor, and the
-successors are followed by doubling (1, 2, 4, ... steps at once), block by block.
+Each code starts where the previous code ends. Decoding still needs no loop over the codes: one zero
+ends the ones of each code. Every zero of the stream could be such an end, and then the next end is
+the first zero after the bits that follow it. So each zero has one successor, and pointer doubling
+follows the successors (1, 2, 4, ... steps at once), block by block.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ import numpy as np
 
 from layers.logic.errors import Rejected
 
-BLOCK_BITS = 1 << 15  # of the stream at a time, so that a block stays in the processor's cache
-BLOCK_CODES = 1 << 14
+BLOCK_BITS = 1 << 15  # to decode at a time, so that a block stays in the processor's cache
+BLOCK_CODES = 1 << 14  # to encode at a time
 GOLDEN = (math.sqrt(5) + 1) / 2
 
 
@@ -29,17 +29,11 @@ def remainder_bits(density: float) -> int:
     """Return b* = max(0, 1 + floor(log2(ln(phi - 1) / ln(1 - p)))), phi = (sqrt 5 + 1) / 2.
 
     Args:
-        density: p, the share of positions that are coded, from 0 to 1.
+        density: p, the share of positions to code, from 0 to 1.
     """
     if not 0 < density < 1:
         return 0
     return max(0, 1 + math.floor(math.log2(math.log(GOLDEN - 1) / math.log1p(-density))))
-
-
-def bits_per_position(density: float) -> float:
-    """Return the expected bits of a position, without its sign: b* + 1 / (1 - (1 - p)^(2^b*))."""
-    bits = remainder_bits(density)
-    return bits + 1 / -math.expm1(2**bits * math.log1p(-density)) if density < 1 else 1.0
 
 
 def pack(positions: np.ndarray, bits: int, positive: np.ndarray | None = None) -> np.ndarray:
@@ -52,7 +46,7 @@ def pack(positions: np.ndarray, bits: int, positive: np.ndarray | None = None) -
     """
     if not positions.size:
         return np.zeros(0, np.uint8)
-    tail = bits + (positive is not None)  # bits behind the zero that ends the ones
+    tail = bits + (positive is not None)  # bits after the zero that ends the ones
     most = positions.size * (tail + 1) + (int(positions[-1]) >> bits)
     stream = np.ones(most, np.uint8)
     used, last = 0, -1
@@ -75,14 +69,14 @@ def unpack(
     """Return `count` ascending positions below `size`, int64 (count,), and their signs.
 
     Args:
-        stream: uint8 (bytes,), from anybody.
+        stream: uint8 (bytes,), untrusted.
         count: number of positions, at most `size`.
-        size: of the vector, d.
         bits: b, the bits of each remainder.
+        size: d, the length of the vector.
         signed: whether the stream has signs; if not, the returned signs are empty.
 
     Raises:
-        Rejected: the stream is not that of `count` positions below `size`.
+        Rejected: this is not the stream of `count` positions below `size`.
     """
     tail = bits + signed
     most_bits = count * (tail + 1) + (size >> bits)
@@ -101,7 +95,7 @@ def unpack(
         first = max(begin, low)
         ends = _ends(flags[first:high], tail)[: count - found] + first
         if not ends.size:
-            continue  # the ones of one code go on beyond this block
+            continue  # the ones of a code continue in the next block
         if ends[-1] + tail >= flags.size:
             break  # the stream ends within a code
         block = slice(found, found + ends.size)
@@ -119,16 +113,19 @@ def unpack(
     if found < count:
         raise Rejected(f"{stream.size} bytes of positions end before the last of {count}")
     if flags.size - begin >= 8 or flags[begin:].any():
-        raise Rejected(f"{stream.size} bytes of positions go on behind the last of {count}")
+        raise Rejected(f"{stream.size} bytes of positions go on after the last of {count}")
     return positions, positive
 
 
 def _ends(flags: np.ndarray, tail: int) -> np.ndarray:
-    """Return where the ones of each code end, ascending int64; the first code begins at 0.
+    """Return the positions of the zeros that end the ones of each code, ascending int64.
+
+    The first code begins at bit 0.
+
 
     Args:
         flags: uint8 (bits,), a block of the stream.
-        tail: bits behind the zero that ends the ones.
+        tail: bits after the zero that ends the ones.
     """
     is_zero = flags == 0
     zeros = np.flatnonzero(is_zero)
@@ -137,7 +134,7 @@ def _ends(flags: np.ndarray, tail: int) -> np.ndarray:
     upto = np.cumsum(is_zero, dtype=np.int64)  # zeros up to each bit = number of the next zero
     jump = np.empty(zeros.size + 1, np.int64)
     jump[:-1] = upto[np.minimum(zeros + tail, flags.size - 1)]
-    jump[-1] = zeros.size  # means: beyond this block
+    jump[-1] = zeros.size  # beyond this block
     path = np.zeros(1, np.int64)
     while path[-1] < zeros.size:
         path = np.concatenate((path, jump[path]))
@@ -154,11 +151,11 @@ def encode_positions(
 ) -> np.ndarray:
     """Return the head, the bytes `between`, and the Golomb stream; uint8 (bytes,).
 
-    The code's parameter is the best one for the actual share of positions.
+    The code's parameter is the best one for this share of positions.
 
     Args:
         positions: int64 (n,), ascending.
-        size: of the vector, d.
+        size: d, the length of the vector.
         between: uint8 (bytes,), put between the head and the stream.
         positive: bool (n,), the signs; None leaves them out.
     """
@@ -168,7 +165,7 @@ def encode_positions(
 
 
 def decode_head(payload: np.ndarray, size: int) -> tuple[int, int, np.ndarray]:
-    """Return the number of positions, the code's parameter, and the bytes behind the head.
+    """Return the number of positions, the code's parameter, and the remaining bytes.
 
     Raises:
         Rejected: the payload is too short, or its number or parameter is impossible.
@@ -179,7 +176,7 @@ def decode_head(payload: np.ndarray, size: int) -> tuple[int, int, np.ndarray]:
     if count > size:
         raise Rejected(f"{count} positions in a vector of {size}")
     # One more than the best parameter is allowed, because another machine's logarithm may round
-    # differently. With much more a stream could be many times as long as the vector.
+    # differently. A much larger parameter would allow streams many times as long as the vector.
     best = remainder_bits(count / size) if count else 0
     if bits > best + 1:
         raise Rejected(f"positions with {bits} bits of remainder; {best} are best")

@@ -10,14 +10,13 @@ from hypothesis import strategies as st
 from layers.logic import Rejected
 from layers.logic.compression import golomb
 from layers.logic.compression.golomb import (
-    bits_per_position,
     decode_head,
     encode_positions,
     pack,
     remainder_bits,
     unpack,
 )
-from tests.logic.compression.compression_ratio import compression_ratio
+from tests.logic.compression.compression_ratio import bits_per_position, compression_ratio
 from tests.logic.vector_files import vectors
 
 NOTHING = np.zeros(0, np.uint8)
@@ -133,7 +132,7 @@ def test_any_bits_are_positions_or_refused(stream, count, bits, size, signed) ->
         (lambda s: s[:-1], "end before the last"),
         (lambda s: np.append(s, np.uint8(0)), "take fewer"),
         (lambda s: np.append(s, np.full(90, 255, np.uint8)), "take fewer"),
-        (lambda s: s | (np.arange(s.size) == s.size - 1).astype(np.uint8), "go on behind"),
+        (lambda s: s | (np.arange(s.size) == s.size - 1).astype(np.uint8), "go on after"),
         (lambda s: NOTHING, "end before the last"),
         (lambda s: np.full_like(s, 255), "end before the last"),
     ],
@@ -149,7 +148,7 @@ def test_a_stream_that_is_cut_too_long_or_not_filled_up_with_zeros_is_refused(
 
 def test_a_stream_that_has_room_for_more_is_refused() -> None:
     stream = np.append(pack(np.array([1, 2]), 3), np.uint8(0))
-    with pytest.raises(Rejected, match="go on behind the last of 2"):
+    with pytest.raises(Rejected, match="go on after the last of 2"):
         unpack(stream, 2, 3, 100)
 
 
