@@ -14,36 +14,44 @@ from typing import Any
 import numpy as np
 
 from fedmx.assembly.assets import AssetFile, file_of_samples, samples_in
-from fedmx.assembly.data import Division, ExperimentData, held_back_of
-from fedmx.assembly.parts import clock_of, engine_of, keeps_places, logic_of, preset_of, takes_words
+from fedmx.assembly.data import ExperimentData, divided
+from fedmx.assembly.logic import keeps_places, logic_of, preset_of
 from fedmx.assembly.start_file import Start, read_start
+from fedmx.components.build import bind, build, resolve
+from fedmx.components.component import Component
+from fedmx.components.settings import signature_of
 from fedmx.components.text import shown
 from fedmx.errors import ExperimentError
 from fedmx.experiment import Experiment
+from layers.compute import bits
 from layers.compute.data.dataset import Samples
 from layers.compute.data.datasets import CheckedFederatedData, Files
-from layers.compute.data.partitions.held_back import HeldBack
+from layers.compute.data.partitions.held_back import HeldBack, hold_back
 from layers.compute.engines.mxnet.engine import Compute, MXNetEngine
-from layers.logic import Facilities, Logic, Preset, Training
+from layers.compute.engines.mxnet.model_zoo import ZOOS
+from layers.logic import Facilities, Logic, LogicError, Preset, Training
 from layers.logic.client_sizes import ClientSizes
 from layers.logic.clock import VirtualClock
+from layers.logic.clock.uploads import Parallel, Uploads
+from layers.logic.seeds import derive
 from layers.logic.watch.watcher import Watcher
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Assembly:
-    """The parts of one experiment, each made when it is first needed.
+    """The parts of one experiment, each made at its first use.
 
     Args:
         experiment: the experiment.
-        files: where data sets are.
-        shape: shape of one example; None: as in the experiment's data.
-        classes: number of labels; None: as in the experiment's data.
-        told_words: the words of the data set's tokens, if the data are not here; None: they are.
-        start_file: the file to begin from, instead of the experiment's; None: the experiment's.
+        files: the folders of data sets.
+        shape: shape of one example; None: read it from the data.
+        classes: number of labels; None: read it from the data.
+        told_words: the words of the data set's tokens, where the data are missing; None: read them
+            from the data.
+        start_file: the file with the initial weights; None: the experiment's `compute.start`.
 
     Raises:
-        ExperimentError: the experiment is something else.
+        ExperimentError: `experiment` is no `Experiment`.
     """
 
     experiment: Experiment
@@ -65,7 +73,7 @@ class Assembly:
 
     @cached_property
     def data(self) -> ExperimentData:
-        """The data set, and the samples in it as the model takes them."""
+        """The data set and the model's inputs."""
         return ExperimentData(
             self.experiment, self.files, self.shape, self.classes, self.told_words
         )
@@ -77,11 +85,28 @@ class Assembly:
         Raises:
             ComputeError: this process runs on other instructions than the experiment.
         """
-        return engine_of(self.experiment, self.data)
+        compute, shape, classes = self.experiment.compute, self.data.shape, self.data.classes
+        bits.require(compute.bits)
+        model = compute.model
+        zoo = model.name.partition(":")[0]
+        if zoo in ZOOS and model.object is None and "classes" not in model.settings:
+            settings = {**model.settings, "classes": classes}
+            model = dataclasses.replace(model, settings=settings)
+        provided: dict[str, Any] = {"classes": classes}
+        if self._model_takes_words:
+            provided["words"] = self.data.words
+        make = bind("model", model, **provided)
+        return MXNetEngine(make, shape, classes, seed=self.experiment.seed)
+
+    @property
+    def _model_takes_words(self) -> bool:
+        """Whether the model takes the words of the data set's tokens."""
+        model = resolve("model", self.experiment.compute.model)
+        return "words" in signature_of(model).settings
 
     @cached_property
     def start(self) -> Start | None:
-        """The weights that the run begins from; None: they are drawn from the seed.
+        """The initial weights from a file; None: the seed determines them.
 
         Raises:
             ExperimentError: the file cannot be read, or is of another model.
@@ -107,20 +132,20 @@ class Assembly:
         """
         return logic_of(self.experiment, self.preset, self.data, lambda: self.engine.layout)
 
-    @cached_property
+    @property
     def server_logic(self) -> Logic:
         """The logic of the server, which can train on assets and on samples of its own."""
-        logic = self.logic
-        facilities = Facilities()
+        logic, facilities = self.logic, Facilities()
+        if not logic.assets and not logic.held_out:
+            return logic
         if logic.assets:
             facilities = Facilities(
                 train_on_asset=lambda name, *how: self._trained(self.asset_samples[name], *how),
                 asset_sizes={name: len(rows) for name, rows in self.held_back.assets.items()},
             )
         if logic.held_out:
-            held_out = self.data.materialise(self.data.whole.train, self.held_back.held_out)
             facilities = dataclasses.replace(
-                facilities, auxiliary=lambda *how: self._trained(held_out, *how)[0]
+                facilities, auxiliary=lambda *how: self._trained(self._held_out_samples, *how)[0]
             )
         return dataclasses.replace(logic, facilities=facilities)
 
@@ -138,36 +163,51 @@ class Assembly:
         engine.train(samples, training, seed)
         return engine.weights.copy(), engine.buffers.copy()
 
-    def watch(self, watcher: Watcher | None) -> None:
-        """Let this watcher, and no other, see what is made of the parts from now on; None: nobody.
+    @cached_property
+    def _held_out_samples(self) -> Samples:
+        return self.data.materialise(self.data.whole.train, self.held_back.held_out)
 
-        A server or a client that exists already keeps its own.
+    def watch(self, watcher: Watcher | None) -> None:
+        """Let only this watcher observe the parts from now on; None: nobody.
+
+        A server or client that exists already keeps its own watcher.
         """
-        vars(self)["logic"] = dataclasses.replace(self.logic, watcher=watcher)
-        vars(self).pop("server_logic", None)
+        self.logic = dataclasses.replace(self.logic, watcher=watcher)
 
     @cached_property
     def held_back(self) -> HeldBack:
-        """The samples that hooks take out of the training split before it is divided.
+        """The samples that hooks take out of the training split before its partition.
 
         Raises:
             ExperimentError: hooks leave no sample to the clients.
         """
         seed, labels = self.experiment.seed, self.data.whole.train.y
-        if not any(hook.assets or hook.held_out for hook in self.preset.hooks):
-            return held_back_of(labels, {}, 0, seed)  # without the logic, which builds the model
-        shares = {name: asset.share for name, asset in self.logic.assets.items()}
-        return held_back_of(labels, shares, self.logic.held_out, seed)
+        shares: dict[str, float] = {}
+        held_out = 0.0
+        if any(hook.assets or hook.held_out for hook in self.preset.hooks):
+            logic = self.logic  # only here, because it builds the model
+            shares = {name: asset.share for name, asset in logic.assets.items()}
+            held_out = logic.held_out
+        # These purposes seed the draws.
+        seeds = derive(seed, "shared"), derive(seed, "held-out")
+        held_back = hold_back(labels, shares, held_out, *seeds)
+        if held_back.rest is not None and not len(held_back.rest):
+            taken = ", ".join(f"asset {name} {share:g}" for name, share in shares.items())
+            raise ExperimentError(
+                f"logic: hooks take all of the {len(labels)} training samples "
+                f"({taken or 'no asset'}, held_out {held_out:g}); leave the clients some"
+            )
+        return held_back
 
     @cached_property
     def parts(self) -> tuple[Sequence[np.ndarray], Sequence[np.ndarray]]:
-        """Each client's rows of the training and of the test split."""
-        division = Division.of(self.experiment)
-        return division.parts(self.data.whole, self.experiment.clients, self.held_back.rest)
+        """Each client's rows of the training split, and of the test split."""
+        clients = self.experiment.clients
+        return divided(self.experiment, self.data.whole, clients, self.held_back.rest)
 
     @cached_property
     def assets(self) -> dict[str, AssetFile]:
-        """The files that every client is given, by the names under which hooks declare them."""
+        """The files that every client receives, by the names that hooks declare."""
         data = self.data
         return {
             name: file_of_samples(
@@ -178,7 +218,7 @@ class Assembly:
 
     @cached_property
     def asset_samples(self) -> dict[str, Samples]:
-        """The samples in these files, as the model takes them."""
+        """The samples in these files, as inputs of the model."""
         return {name: samples_in(asset) for name, asset in self.assets.items()}
 
     def sizes(self) -> ClientSizes:
@@ -189,7 +229,7 @@ class Assembly:
         return ClientSizes(clients, np.array([len(rows) for rows in self.parts[0]], np.int64))
 
     def population(self) -> ClientSizes:
-        """Return the sizes of the clients of which cohorts are drawn."""
+        """Return the sizes of the clients that selectors choose from."""
         sizes, without = self.sizes(), self.experiment.without
         if not without or keeps_places(self.experiment, self.preset.selector):
             return sizes
@@ -205,7 +245,7 @@ class Assembly:
         return labels
 
     def samples_of(self, client: int) -> Samples:
-        """Return a client's training samples, as the model takes them."""
+        """Return a client's training samples, as inputs of the model."""
         dataset = self.data.dataset
         if isinstance(dataset, CheckedFederatedData):
             return self.data.materialise(dataset.client(client), None)
@@ -217,34 +257,50 @@ class Assembly:
         Raises:
             ExperimentError: the devices, the uploads or the availability have wrong settings.
         """
-        devices = self.experiment.clock.devices
-        if devices is None:
+        experiment, clock = self.experiment, self.experiment.clock
+        if clock.devices is None:
             return None
-        return clock_of(self.experiment, devices, self.preset.selector)
+        try:
+            return VirtualClock(
+                experiment.clients,
+                build("devices", clock.devices),
+                derive(experiment.seed, "clock"),
+                self._uploads(),
+                build("availability", clock.availability),
+                clock.dropout,
+            )
+        except LogicError as error:
+            raise ExperimentError(f"clock: {error}") from error
 
-    def use(self, assets: Mapping[str, Samples], rows: Sequence[np.ndarray] | None) -> None:
-        """Use equal samples and rows instead of those that are there or would be made.
+    def _uploads(self) -> Uploads:
+        """Return how uploads share the channel; by default as the selector needs.
 
-        Args:
-            assets: the samples of the assets, by name.
-            rows: each client's rows of the training split; None: what is there stays.
+        Raises:
+            ExperimentError: they are parallel, but the selector needs serial uploads.
         """
-        vars(self)["asset_samples"] = assets
-        if rows is not None:
-            test_rows = self.parts[1] if "parts" in vars(self) else []
-            vars(self)["parts"] = (rows, test_rows)
+        serial, reference = self.preset.selector.serial_uploads, self.experiment.clock.uploads
+        if reference is None:
+            reference = Component("serial" if serial else "parallel", where=("clock", "uploads"))
+        uploads: Uploads = build("uploads", reference)
+        if serial and isinstance(uploads, Parallel):
+            text = (
+                f"{type(self.preset.selector).__name__} assumes one upload at a time, not "
+                f"{reference.name} uploads; leave it out, or write clock: {{uploads: serial}}"
+            )
+            raise ExperimentError(reference.source.problem(reference.where, text))
+        return uploads
 
     def facts(self) -> dict[str, Any]:
-        """Return what a run folder says of the parts, so that its model can be built again."""
+        """Return the facts that a run folder needs to build the model again."""
         start = {} if self.start is None else {"start": self.start.facts}
         return {**self.data.facts(), **start}
 
     def kept(self) -> dict[str, bytes]:
-        """Return the files that a run folder keeps for the same purpose, by name."""
+        """Return the files that a run folder needs to build the model again, by name."""
         files = {}
         if self.start is not None:
             files["start.safetensors"] = self.start.content
-        if takes_words(self.experiment.compute.model) and self.data.words:
+        if self._model_takes_words and self.data.words:
             files["words.json"] = json.dumps(self.data.words).encode()
         return files
 
@@ -253,11 +309,11 @@ class Assembly:
         return Compute(self.engine, self.data.test_samples)
 
     def client_compute(self, client: int) -> Compute:
-        """Return the engine and the samples of a client with the experiment's data."""
+        """Return the engine and a client's part of the experiment's data."""
         return Compute(self.engine, self.samples_of(client))
 
     def own_compute(self, path: Path, part: tuple[int, int] | None = None) -> Compute:
-        """Return the engine and the samples of a client with data of its own.
+        """Return the engine and the samples of a client that has its own data.
 
         Args:
             path: an ``.npz`` file with x_train, y_train, x_test and y_test.

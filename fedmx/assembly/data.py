@@ -1,11 +1,11 @@
-"""The data of an experiment: its data set, and the samples in it as the model takes them."""
+"""The data of an experiment: the data set, the model's inputs, checksums and the partition."""
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -27,21 +27,20 @@ from layers.compute.data.datasets import (
     as_dataset,
 )
 from layers.compute.data.datasets.arrays import Arrays
-from layers.compute.data.partitions import Indices, Labels, Partition, divide
-from layers.compute.data.partitions.held_back import HeldBack, hold_back
+from layers.compute.data.partitions import Indices, divide
 from layers.compute.data.partitions.partition import GroupedRows
 from layers.compute.errors import NormaliseError
 from layers.logic.seeds import derive
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class ExperimentData:
-    """The data of one experiment, each part made when it is first needed.
+    """The data of one experiment, each part made at its first use.
 
     Args:
         experiment: the experiment.
-        files: where data sets are.
-        told_shape: shape of one example, if it is known without the data; None: as in them.
+        files: the folders of data sets.
+        told_shape: shape of one example, if known without the data; None: read it from the data.
         told_classes: number of labels, likewise.
         told_words: the words of the data set's tokens, likewise.
     """
@@ -54,7 +53,7 @@ class ExperimentData:
 
     @cached_property
     def dataset(self) -> Dataset | CheckedFederatedData:
-        """The experiment's data set, or data whose samples come client by client.
+        """The data set; samples are either all here, or read or generated client by client.
 
         Raises:
             ExperimentError: there is no such data set, or its settings are wrong.
@@ -62,7 +61,7 @@ class ExperimentData:
         """
         experiment, reference = self.experiment, self.experiment.compute.data
         given: dict[str, Any] = {}
-        # Data that are made or read by client; some of them for all clients at once.
+        # Data that are generated or read client by client may need to know all clients.
         if hasattr(resolve("data set", reference), "client"):
             given = {"clients": experiment.clients, "seed": derive(experiment.seed, "data")}
         found = build("data set", reference, **given)
@@ -91,10 +90,10 @@ class ExperimentData:
         )
 
     def _check_no_partition(self) -> None:
-        """Check that no partition is given for data that come client by client.
+        """Check that data that come client by client have no partition.
 
         Raises:
-            ExperimentError: there is one.
+            ExperimentError: they have one.
         """
         partition = self.experiment.compute.partition
         if partition.name != "iid" or partition.settings:
@@ -115,7 +114,7 @@ class ExperimentData:
 
     @property
     def words(self) -> tuple[str, ...]:
-        """The words of the data set's tokens; none on a client that has other data instead."""
+        """The words of the data set's tokens; empty on a client with other data."""
         if self.told_words is not None:
             return self.told_words
         if self.told_shape is None:
@@ -131,9 +130,9 @@ class ExperimentData:
         return data_sha256(self.dataset)
 
     def facts(self) -> dict[str, Any]:
-        """Return what a run folder says of the data, so that its model can be built again."""
+        """Return the facts of the data that a run folder needs to build the model again."""
         data, labels = self.dataset, self.dataset.test.y
-        # The accuracy of a model that always says the most frequent label.
+        # The accuracy of a model that always predicts the most frequent label.
         counts = np.unique(labels, return_counts=True)[1]
         chance = float(counts.max() / len(labels)) if len(labels) else None
         return {
@@ -145,7 +144,7 @@ class ExperimentData:
 
     @cached_property
     def normalise(self) -> Normalise | None:
-        """How stored values become inputs; None: unchanged."""
+        """The normalisation of stored values; None: inputs are the stored values."""
         given = self.experiment.compute.normalise
         try:
             return None if given is None else Normalise(given.scale, given.mean, given.std)
@@ -153,7 +152,7 @@ class ExperimentData:
             raise self._normalise_error(error) from None
 
     def materialise(self, raw: Raw, rows: np.ndarray | None) -> Samples:
-        """Return rows of a split as the model takes them; None: all rows.
+        """Return rows of a split as inputs of the model; None: all rows.
 
         Raises:
             ExperimentError: `compute.normalise` is missing, or does not fit the data.
@@ -170,7 +169,7 @@ class ExperimentData:
 
     @cached_property
     def test_rows(self) -> np.ndarray:
-        """The rows of the test split for the global model's evaluation: all, or a random sample."""
+        """The rows of the test split that evaluate the global model: all, or a random sample."""
         number = self.experiment.compute.evaluate.sample
         total = len(self.dataset.test)
         if number is None or number >= total:
@@ -180,13 +179,13 @@ class ExperimentData:
 
     @cached_property
     def test_samples(self) -> Samples:
-        """The samples that the global model is evaluated on."""
+        """The samples that evaluate the global model."""
         whole = len(self.test_rows) == len(self.dataset.test)
         rows = None if whole else self.test_rows
         return self.materialise(self.dataset.test, rows)
 
     def own_samples(self, path: Path, part: tuple[int, int] | None = None) -> Samples:
-        """Return the samples of a client with data of its own.
+        """Return the samples of a client that has its own data.
 
         Args:
             path: an ``.npz`` file with x_train, y_train, x_test and y_test.
@@ -195,26 +194,16 @@ class ExperimentData:
         own = Arrays(str(path)).load(self.files)
         rows = None
         if part is not None:
-            rows = Division.of(self.experiment).parts(own, part[1])[0][part[0]]
+            rows = divided(self.experiment, own, part[1])[0][part[0]]
         return self.materialise(own.train, rows)
-
-    def use(self, test_samples: Samples, dataset: Dataset | None) -> None:
-        """Use equal data instead of those that are there or would be read.
-
-        Args:
-            test_samples: the samples that the global model is evaluated on.
-            dataset: the data set; None: what is there stays.
-        """
-        vars(self)["test_samples"] = test_samples
-        if dataset is not None:
-            vars(self)["dataset"] = dataset
 
 
 def data_sha256(data: Dataset | CheckedFederatedData) -> str:
-    """Return the SHA-256 (hex) of a data set as it was loaded, before it is normalised.
+    """Return the SHA-256 (hex) of a data set as loaded, before normalisation.
 
-    It is over the samples, labels and users of both splits: the dtype, the shape and the bytes. Of
-    data that come client by client it is over the test samples and the clients' sizes.
+    Two machines compare it to see that they have the same data. It covers the dtype, shape and
+    bytes of the samples, labels and users of both splits. For data that come client by client it
+    covers the test samples and the clients' sizes.
     """
     digest = hashlib.sha256(b"fedmx data 1\n")
     _add_split(digest, "test", data.test)
@@ -227,7 +216,7 @@ def data_sha256(data: Dataset | CheckedFederatedData) -> str:
 
 
 def partition_sha256(rows: GroupedRows) -> str:
-    """Return the SHA-256 (hex) of the rows of each client."""
+    """Return the SHA-256 (hex) of each client's rows."""
     digest = hashlib.sha256(b"fedmx partition 1\n")
     _add_array(digest, "rows", rows.rows)
     _add_array(digest, "ends", rows.ends)
@@ -248,56 +237,22 @@ def _add_array(digest: Any, name: str, array: np.ndarray) -> None:
     digest.update(plain.reshape(-1).view(np.uint8).data)
 
 
-@dataclass(frozen=True)
-class Division:
-    """How an experiment divides a data set among clients.
+def divided(
+    experiment: Experiment, dataset: Dataset, clients: int, rows: Indices | None = None
+) -> tuple[Sequence[Indices], Sequence[Indices]]:
+    """Divide a data set by an experiment's partition; see `divide`.
 
     Args:
-        partition: the rule.
-        seed: of its draws.
-    """
+        experiment: the experiment.
+        dataset: the data set.
+        clients: number of clients.
+        rows: the rows of the training split to divide; None: all.
 
-    partition: Partition
-    seed: int
-
-    @classmethod
-    def of(cls, experiment: Experiment) -> Division:
-        """Return the division of an experiment.
-
-        Raises:
-            ExperimentError: there is no such partition, or its settings are wrong.
-        """
-        partition = build("partition", experiment.compute.partition)
-        return cls(partition, derive(experiment.seed, "partition"))
-
-    def parts(
-        self, dataset: Dataset, clients: int, rows: Indices | None = None
-    ) -> tuple[Sequence[Indices], Sequence[Indices]]:
-        """Return each client's rows of the training and of the test split; see `divide`."""
-        return divide(dataset, self.partition, clients, self.seed, rows)
-
-
-def held_back_of(
-    labels: Labels, shares: Mapping[str, float], held_out: float, seed: int
-) -> HeldBack:
-    """Return the samples that hooks take out of the training split before it is divided.
-
-    Args:
-        labels: of all training samples, (n,).
-        shares: the share of them that each asset takes, by its name.
-        held_out: the share of them that the server keeps.
-        seed: of the experiment.
+    Returns:
+        Each client's rows of the training split, and of the test split.
 
     Raises:
-        ExperimentError: hooks leave no sample to the clients.
+        ExperimentError: there is no such partition, or its settings are wrong.
     """
-    # The purpose "shared" stays as it is: another one would change the draws.
-    seeds = derive(seed, "shared"), derive(seed, "held-out")
-    held_back = hold_back(labels, shares, held_out, *seeds)
-    if held_back.rest is not None and not len(held_back.rest):
-        taken = ", ".join(f"asset {name} {share:g}" for name, share in shares.items())
-        raise ExperimentError(
-            f"logic: hooks take all of the {len(labels)} training samples "
-            f"({taken or 'no asset'}, held_out {held_out:g}); leave the clients some"
-        )
-    return held_back
+    partition = build("partition", experiment.compute.partition)
+    return divide(dataset, partition, clients, derive(experiment.seed, "partition"), rows)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fedmx.assembly.assembly import Assembly
-from fedmx.assembly.parts import keeps_places
+from fedmx.assembly.logic import keeps_places
 from fedmx.components.user_code import own_code
 from fedmx.course.chain import CHAIN, START, link_of, updates_of
 from fedmx.course.hashes import model_hash

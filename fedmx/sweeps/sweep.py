@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fedmx.assembly.parts import preset_of
+from fedmx.assembly.logic import preset_of
 from fedmx.components.user_code import is_allowed
 from fedmx.errors import ExperimentError, FedmxError
 from fedmx.experiment.model import Experiment

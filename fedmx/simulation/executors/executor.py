@@ -14,7 +14,16 @@ from fedmx.protocol.loopback import carried
 from fedmx.protocol.messages import CODEC
 from layers.compute.data.dataset import Samples
 from layers.compute.engines.mxnet.engine import Compute, MXNetEngine
-from layers.logic import Answer, ClientFailed, ClientLedger, Logic, Question, Task, Traffic, Update
+from layers.logic import (
+    Answer,
+    ClientFailed,
+    ClientLedger,
+    Logic,
+    Question,
+    Task,
+    Traffic,
+    Update,
+)
 from layers.logic.core.messages import EMPTY
 from layers.network import wire_size
 
@@ -34,22 +43,19 @@ class TrainResult:
     ledger: ClientLedger
 
 
-class Work(Protocol):
-    """One task that was submitted to an executor."""
+@dataclass(frozen=True, eq=False)
+class Work:
+    """A task that an executor has accepted.
 
-    @property
-    def down_bytes(self) -> int:
-        """Bytes of the task on the wire."""
+    Attributes:
+        down_bytes: bytes of the task on the wire.
+        result: waits for the result and returns it, or raises ClientFailed; called once.
+        cancel: cancels the task.
+    """
 
-    def result(self) -> TrainResult:
-        """Wait for the result and return it; called once.
-
-        Raises:
-            ClientFailed: the client's code failed.
-        """
-
-    def cancel(self) -> None:
-        """Cancel the task."""
+    down_bytes: int
+    result: Callable[[], TrainResult]
+    cancel: Callable[[], None]
 
 
 class Executor(Protocol):
@@ -69,11 +75,15 @@ class Executor(Protocol):
         """
 
 
+class ExecutorFailed(FedmxError):
+    """The workers cannot do any job; the message says why."""
+
+
 class WorkerTraceback(Exception):
     """The cause of an error that was raised in a worker; its text is the worker's traceback.
 
     Attributes:
-        place: FILE:LINE of the user's own code where it was raised; empty: not in user code.
+        place: FILE:LINE of the user's own code that raised it; empty: not in user code.
     """
 
     def __init__(self, traceback: str, place: str) -> None:
@@ -81,18 +91,16 @@ class WorkerTraceback(Exception):
         self.place = place
 
 
-class ExecutorFailed(FedmxError):
-    """The workers cannot do any job; the message says why."""
-
-
 class SerialExecutor:
-    """An executor that trains when a result is waited for, not before.
+    """Works in this process, for one client after the other, so that breakpoints in hooks work.
+
+    A task begins when its result is requested.
 
     Args:
         logic: the logic of the experiment, equal to the server's.
         engine: trains for one client after the other.
-        samples_of: returns a client's samples when it trains.
-        assets: the samples that every client was given, by name of the asset; None: none.
+        samples_of: returns a client's samples.
+        assets: the samples of the assets that every client has, by name; None: none.
     """
 
     def __init__(
@@ -119,10 +127,15 @@ class SerialExecutor:
 
     def __exit__(self, *exc_info: object) -> None: ...
 
+    def participant(self, client: int, ledger: ClientLedger) -> Participant:
+        """Return a client that can train or answer."""
+        compute = Compute(self._engine, self._samples_of(client))
+        return Participant(client, self._logic, compute, ledger, assets=self._assets)
+
     def submit(self, task: Task, ledger: ClientLedger) -> Work:
-        """Keep a task until its result is waited for."""
+        """Keep a task until its result is requested."""
         received, size = self._received(task)
-        return _SerialWork(self, received, ledger, size)
+        return Work(size, lambda: self._train(received, ledger), lambda: None)
 
     def ask(self, question: Question, clients: Sequence[int]) -> Sequence[tuple[Answer, Traffic]]:
         """Ask clients one after the other."""
@@ -149,26 +162,10 @@ class SerialExecutor:
         received, _ = carried(replace(task, weights=EMPTY))
         return replace(received, weights=last), size
 
-    def participant(self, client: int, ledger: ClientLedger) -> Participant:
-        """Return a client that can train or answer."""
-        compute = Compute(self._engine, self._samples_of(client))
-        return Participant(client, self._logic, compute, ledger, assets=self._assets)
-
-
-@dataclass(eq=False)
-class _SerialWork:
-    executor: SerialExecutor
-    task: Task
-    ledger: ClientLedger
-    down_bytes: int
-
-    def result(self) -> TrainResult:
-        client = self.task.client
+    def _train(self, task: Task, ledger: ClientLedger) -> TrainResult:
         try:
-            participant = self.executor.participant(client, self.ledger)
-            update, size = carried(participant.train(self.task))
+            participant = self.participant(task.client, ledger)
+            update, size = carried(participant.train(task))
         except Exception as error:
-            raise ClientFailed(client, self.task.round, reason_of(error)) from error
+            raise ClientFailed(task.client, task.round, reason_of(error)) from error
         return TrainResult(update, size, participant.ledger)
-
-    def cancel(self) -> None: ...

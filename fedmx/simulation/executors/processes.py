@@ -1,4 +1,8 @@
-"""Workers that are processes of this machine: started once, with jobs over pipes."""
+"""Worker processes on this machine: started once, with jobs over pipes.
+
+`ProcessBackend` runs in the simulation, `main` in each worker process. Data and large messages are
+in shared memory.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,6 @@ import sys
 import threading
 import weakref
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from multiprocessing.reduction import recv_handle, send_handle
@@ -24,15 +27,15 @@ from fedmx.simulation.executors.parallel import Part, WorkerDied
 from fedmx.simulation.executors.shared_memory import (
     REPLY_FILES,
     Block,
-    Place,
     ReplyFiles,
     SharedArrays,
     SharedMemory,
     map_arrays,
     read,
 )
+from fedmx.simulation.executors.worker import Worker
 
-MAX_EARLY_DEATHS = 3  # deaths of workers without a job before no more are started
+MAX_EARLY_DEATHS = 3  # deaths of workers without a job before the backend gives up
 EXIT_TIMEOUT_S = 5.0  # in which a process must exit after its pipe was closed
 
 # A terminal interrupts all of its processes; the parent alone decides which ones end.
@@ -43,19 +46,8 @@ START = (
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 
-@dataclass(eq=False)
-class _Process:
-    """One process, and this end of its pipe."""
-
-    process: subprocess.Popen[bytes]
-    pipe: Connection
-    replies: ReplyFiles
-    given: int = 0  # jobs without a reply
-    broken: bool = False  # a message was interrupted in the middle
-
-
 class ProcessBackend:
-    """Worker processes with one thread each; they import MXNet first.
+    """Worker processes with one thread each.
 
     They end when this process ends, however it ends, and also during a job.
     """
@@ -71,12 +63,7 @@ class ProcessBackend:
         self._processes: list[_Process] = []
         self._end = weakref.finalize(self, _end, self._processes, self._memory, self._data)
         for _ in range(size):
-            self._processes.append(_start(self._memory))
-
-    @property
-    def shared_bytes(self) -> int:
-        """Size of the memory that is shared with the processes."""
-        return self._memory.size
+            self._processes.append(_Process(self._memory))
 
     def open(self, build: bytes, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Let every process make an experiment's parts; all of them map one file of the arrays."""
@@ -90,7 +77,7 @@ class ProcessBackend:
         self._data.append(data)
         self._build = msgpack.packb({"build": build, "arrays": data.places})
         for one in self._processes:
-            _send(one, self._build, data.descriptor)
+            one.send(self._build, data.descriptor)
         return map_arrays(data.descriptor, data.places)
 
     def ready(self, worker: int) -> bool:
@@ -112,102 +99,105 @@ class ProcessBackend:
 
     def submit(self, worker: int, parts: Sequence[Part]) -> None:
         """Send a job."""
-        one = self._processes[worker]
-        one.given += 1
-        _send(one, msgpack.packb([*parts]))
+        self._processes[worker].jobs += 1
+        self._processes[worker].send(msgpack.packb([*parts]))
 
     def wait(self) -> tuple[int, bytes | WorkerDied | None]:
-        """Wait for a reply, or replace a dead process by a new one."""
-        number = self._next(None)
-        assert number is not None
-        return self._reply(number)
+        """Wait for a reply, or replace a dead process."""
+        event = self._event(None)
+        assert event is not None
+        return event
 
     def poll(self) -> tuple[int, bytes | WorkerDied | None] | None:
         """Return what `wait` would return now; None: it would have to wait."""
-        number = self._next(0.0)
-        return None if number is None else self._reply(number)
+        return self._event(0.0)
 
-    def _next(self, timeout_s: float | None) -> int | None:
-        """Return the number of a process that has replied or died; None: none has in time."""
-        for number, one in enumerate(self._processes):
-            if one.broken:
-                return number
-        pipes = [one.pipe for one in self._processes]
-        ready = wait(pipes, timeout_s)
-        return next((i for i, pipe in enumerate(pipes) if pipe in ready), None)
+    def close(self) -> None:
+        """End all processes, also during a job."""
+        self._end()
 
-    def _reply(self, number: int) -> tuple[int, bytes | WorkerDied]:
-        reply = _receive(self._processes[number])
+    def _event(self, timeout_s: float | None) -> tuple[int, bytes | WorkerDied] | None:
+        processes = self._processes
+        number = next((i for i, one in enumerate(processes) if one.broken), None)
+        if number is None:
+            ready = wait([one.pipe for one in processes], timeout_s)
+            number = next((i for i, one in enumerate(processes) if one.pipe in ready), None)
+        if number is None:
+            return None
+        reply = processes[number].receive()
         if isinstance(reply, WorkerDied):
             self._replace(number, reply)
         else:
             self._early_deaths = 0
         return number, reply
 
-    def close(self) -> None:
-        """End all processes, also during a job."""
-        self._end()
-
     def _replace(self, number: int, death: WorkerDied) -> None:
-        if not self._processes[number].given:
+        if not self._processes[number].jobs:
             self._early_deaths += 1
             if self._early_deaths > MAX_EARLY_DEATHS:
                 raise ExecutorFailed(
                     f"worker processes end before they have any work; the last one {death.how}"
                 )
-        self._processes[number] = _start(self._memory)
+        self._processes[number] = _Process(self._memory)
         if self._build is not None:
-            _send(self._processes[number], self._build, self._data[-1].descriptor)
+            self._processes[number].send(self._build, self._data[-1].descriptor)
 
 
-def _start(memory: SharedMemory) -> _Process:
-    ours, theirs = Pipe()
-    with theirs:
-        replies = ReplyFiles()
-        given = [theirs.fileno(), memory.descriptor, *replies.descriptors]
-        process = subprocess.Popen(
-            [sys.executable, "-c", START, *map(str, given), *sys.path],
-            stdin=subprocess.DEVNULL,
-            env={**os.environ, **ONE_THREAD},
-            pass_fds=given,
-        )
-    return _Process(process, ours, replies)
+class _Process:
+    """One worker process, and this end of its pipe.
 
+    Attributes:
+        jobs: number of its jobs without a reply.
+        broken: whether it died while it was sent a message, or a message was interrupted.
+    """
 
-def _send(one: _Process, message: bytes, descriptor: int | None = None) -> None:
-    try:
-        one.pipe.send_bytes(message)
-        if descriptor is not None:
-            send_handle(one.pipe, descriptor, one.process.pid)
-    except OSError:
-        one.broken = True  # it died; `wait` reports it
-    except BaseException:
-        one.broken = True
-        raise
+    def __init__(self, memory: SharedMemory) -> None:
+        self.jobs = 0
+        self.broken = False
+        self.pipe, theirs = Pipe()
+        with theirs:
+            self.replies = ReplyFiles()
+            given = [theirs.fileno(), memory.descriptor, *self.replies.descriptors]
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", START, *map(str, given), *sys.path],
+                stdin=subprocess.DEVNULL,
+                env={**os.environ, **ONE_THREAD},
+                pass_fds=given,
+            )
 
+    def send(self, message: bytes, descriptor: int | None = None) -> None:
+        try:
+            self.pipe.send_bytes(message)
+            if descriptor is not None:
+                send_handle(self.pipe, descriptor, self.process.pid)
+        except OSError:
+            self.broken = True  # it died; `receive` reports it
+        except BaseException:
+            self.broken = True
+            raise
 
-def _receive(one: _Process) -> bytes | WorkerDied:
-    try:
-        if not one.broken:
-            reply = one.replies.read(one.pipe.recv_bytes())
-            one.given -= 1
-            return reply
-    except (EOFError, OSError):
-        pass
-    except BaseException:
-        one.broken = True
-        raise
-    one.pipe.close()
-    one.replies.close()
-    return WorkerDied(f"worker process {one.process.pid}", _exit_text(_exit_code(one.process)))
+    def receive(self) -> bytes | WorkerDied:
+        try:
+            if not self.broken:
+                reply = self.replies.read(self.pipe.recv_bytes())
+                self.jobs -= 1
+                return reply
+        except (EOFError, OSError):
+            pass
+        except BaseException:
+            self.broken = True
+            raise
+        self.pipe.close()
+        self.replies.close()
+        return WorkerDied(f"worker process {self.process.pid}", _exit_text(self.exit_code()))
 
-
-def _exit_code(process: subprocess.Popen[bytes]) -> int:
-    try:
-        return process.wait(EXIT_TIMEOUT_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        return process.wait()
+    def exit_code(self) -> int:
+        """Wait until the process exits, after its pipe was closed."""
+        try:
+            return self.process.wait(EXIT_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            return self.process.wait()
 
 
 def _exit_text(code: int) -> str:
@@ -221,11 +211,11 @@ def _exit_text(code: int) -> str:
     return f"was ended by {name}{hint}"
 
 
-def _end(processes: list[Any], memory: SharedMemory, data: list[SharedArrays]) -> None:
+def _end(processes: list[_Process], memory: SharedMemory, data: list[SharedArrays]) -> None:
     for one in processes:
         one.pipe.close()  # a worker notices it, also during a job
     for one in processes:
-        _exit_code(one.process)
+        one.exit_code()
         one.replies.close()
     processes.clear()
     memory.close()
@@ -237,6 +227,9 @@ def _close(data: list[SharedArrays]) -> None:
         data.pop().close()
 
 
+# --- in the worker process -------------------------------------------------------------------
+
+
 def main(pipe: int, memory: int, *replies: int) -> None:
     """Do the jobs that come through a pipe, until its other end is closed.
 
@@ -245,17 +238,17 @@ def main(pipe: int, memory: int, *replies: int) -> None:
         memory: descriptor of the shared memory.
         replies: descriptors of the files for replies.
     """
-    threading.Thread(target=_end_with, args=(pipe,), daemon=True).start()
+    threading.Thread(target=_exit_with, args=(pipe,), daemon=True).start()
     sys.breakpointhook = no_breakpoint
-    from fedmx.simulation.executors.worker import Worker  # MXNet takes two seconds
-
-    connection, files = Connection(pipe), ReplyFiles(replies)
+    connection, files, worker = Connection(pipe), ReplyFiles(replies), Worker()
     try:
-        worker = Worker()
         while True:
             message = msgpack.unpackb(connection.recv_bytes())
             if isinstance(message, dict):
-                worker.open(message["build"], _arrays(connection, message["arrays"]))
+                descriptor = recv_handle(connection)  # of the arrays
+                arrays = map_arrays(descriptor, message["arrays"])
+                os.close(descriptor)
+                worker.open(message["build"], arrays)
                 continue
             reply = worker.do(_parts(message, memory))
             for stream in (sys.stdout, sys.stderr):
@@ -265,28 +258,13 @@ def main(pipe: int, memory: int, *replies: int) -> None:
         os._exit(0)
 
 
-def _arrays(connection: Connection, places: Sequence[Place]) -> list[np.ndarray]:
-    """Return the data; the descriptor of their file comes after the message."""
-    descriptor = recv_handle(connection)
-    try:
-        return map_arrays(descriptor, places)
-    finally:
-        os.close(descriptor)
-
-
 def _parts(message: Sequence[Any], memory: int) -> Iterable[bytes | bytearray]:
     for part in message:
-        if isinstance(part, bytes):
-            yield part
-        else:
-            block = Block(*part)
-            found = bytearray(block.size)
-            read(memory, block, memoryview(found))
-            yield found
+        yield part if isinstance(part, bytes) else read(memory, Block(*part))
 
 
-def _end_with(pipe: int) -> None:
-    """End this process when the other end of its pipe is closed, also during a job."""
+def _exit_with(pipe: int) -> None:
+    """Exit when the other end of the pipe is closed, also during a job."""
     waiting = select.poll()
     waiting.register(pipe, 0)  # a hang-up is reported without asking for it
     waiting.poll()

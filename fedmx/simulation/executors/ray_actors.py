@@ -1,4 +1,4 @@
-"""Workers that are Ray actors: on this machine, or on all nodes of a cluster."""
+"""Workers as Ray actors, on this machine or on all nodes of a cluster."""
 
 from __future__ import annotations
 
@@ -20,33 +20,34 @@ from fedmx.errors import FedmxError
 from fedmx.simulation.executors.executor import ExecutorFailed
 from fedmx.simulation.executors.parallel import Part, WorkerDied
 from fedmx.simulation.executors.processes import no_breakpoint
+from fedmx.simulation.executors.worker import Worker
 from layers.compute.bits import NUMPYS_NOTICE, PORTABLE_ENVIRONMENT, is_portable
 
 log = logging.getLogger("fedmx.executors")
 
 MISSING = 'executor ray: Ray is not installed; pip install "fedmx[ray]"'
-MAX_EARLY_DEATHS = 3  # deaths of actors without a job before no more are started
+MAX_EARLY_DEATHS = 3  # deaths of actors without a job before the backend gives up
 CONNECT_S = 10.0
-LOG_WAIT_S = 30.0  # without any worker before the log says what is waited for
+LOG_WAIT_S = 30.0  # without any worker before the log explains the wait
 
 
 @dataclass(frozen=True)
 class _Put:
-    """Bytes in Ray's object store, with a copy to compare others with."""
+    """Bytes in Ray's object store, and a copy for comparisons."""
 
     reference: Any
     data: bytes
 
 
 class RayBackend:
-    """Actors with one core each; a lost actor is started again, perhaps on another node.
+    """Actors with one core each; another actor replaces a lost one, perhaps on another node.
 
-    While no core is free for it, the other actors do its work.
+    While no core is free for the new actor, the others do its work.
 
     Args:
-        size: number of actors; None: as many as the cluster has cores.
+        size: number of actors; None: one for each core of the cluster.
         address: address of the cluster's head (``HOST:PORT``, or ``auto`` for one that runs here);
-            None: a cluster is started on this machine, and ends with this backend.
+            None: start a cluster on this machine, which ends with this backend.
 
     Raises:
         FedmxError: Ray is not installed, or there is no cluster at the address.
@@ -72,7 +73,7 @@ class RayBackend:
         self._doing: dict[Any, int] = {}
 
     def open(self, build: bytes, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Let every actor make an experiment's parts; the object store has the arrays."""
+        """Let every actor make an experiment's parts, from arrays in the object store."""
         try:
             references = [self._ray.put(np.ascontiguousarray(array)) for array in arrays]
             found = self._ray.get(references)
@@ -123,7 +124,7 @@ class RayBackend:
         return worker, found
 
     def poll(self) -> None:
-        """Return None: a look at Ray's results takes as long as a short task."""
+        """Return None, because asking Ray for results takes as long as a short task."""
 
     def close(self) -> None:
         """End all actors, and Ray if it was started here."""
@@ -139,26 +140,15 @@ class RayBackend:
     # --- inside ------------------------------------------------------------------------------
 
     def _start(self) -> Any:
-        from fedmx.simulation.executors.ray_actors import Actor
-
-        options = {
+        options: dict[str, Any] = {
             "num_cpus": 1,
             "max_restarts": 0,
             "scheduling_strategy": "SPREAD",
-            **self._runtime(),
         }
+        if is_portable():  # actors run on the same instructions as this process
+            variables = {**PORTABLE_ENVIRONMENT, "PYTHONWARNINGS": NUMPYS_NOTICE}
+            options["runtime_env"] = {"env_vars": variables}
         return self._ray.remote(**options)(Actor).remote(os.getcwd())
-
-    @staticmethod
-    def _runtime() -> dict[str, Any]:
-        """Return what makes actors run on the instructions of this process."""
-        if not is_portable():
-            return {}
-        return {
-            "runtime_env": {
-                "env_vars": {**PORTABLE_ENVIRONMENT, "PYTHONWARNINGS": NUMPYS_NOTICE},
-            }
-        }
 
     def _open(self, worker: int) -> None:
         if self._opening_with:
@@ -227,7 +217,7 @@ def _check_reachable(address: str | None) -> None:
 
 
 def _error_line(error: Exception) -> str:
-    """Return the line of a Ray error that describes what happened."""
+    """Return the line of a Ray error that says what happened."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     relevant = [line for line in lines if "Error:" in line or "node" in line.lower()]
     return (relevant or lines or [type(error).__name__])[-1][:300]
@@ -237,19 +227,17 @@ class Actor:
     """One worker, on the node where Ray gave it a core.
 
     Args:
-        folder: the working directory of the simulation; used on this node if it exists.
+        folder: the working directory of the simulation, for this actor too if its node has it.
     """
 
     def __init__(self, folder: str) -> None:
-        from fedmx.simulation.executors.worker import Worker  # MXNet takes two seconds
-
         sys.breakpointhook = no_breakpoint
         if os.path.isdir(folder):
             os.chdir(folder)
         self._worker = Worker()
 
     def open(self, build: bytes, *arrays: np.ndarray) -> str:
-        """Make an experiment's parts of the data; return the name of this worker for messages."""
+        """Make an experiment's parts; return the name of this worker for messages."""
         self._worker.open(build, arrays)
         return f"worker process {os.getpid()} on {socket.gethostname()}"
 

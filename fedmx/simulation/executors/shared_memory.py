@@ -1,8 +1,10 @@
-"""Memory that a simulation shares with its worker processes: files without names."""
+"""Memory that a simulation shares with its worker processes: files without names.
+
+Nothing of these files is left when all processes have ended, however they end.
+"""
 
 from __future__ import annotations
 
-import math
 import mmap
 import os
 import tempfile
@@ -16,6 +18,30 @@ from layers.network import Payload
 
 ALIGNMENT = 64
 PIECE_BYTES = 1 << 30  # Linux writes at most 2 GiB at once
+PAGE_BYTES = 4096
+FIRST_BYTES = 1 << 20
+REPLY_FILES = 2  # jobs that a worker may hold: it overwrites a reply two jobs later
+MAX_PIPED_BYTES = 32 << 10  # larger replies go into a file
+MAX_KEPT_BYTES = 4 << 20  # a file gives its memory back after a larger reply
+MAX_BUFFERS = 512  # to write at once; Linux allows 1,024
+
+_PIPED, _IN_FILE = b"p", b"f"
+
+
+def anonymous_file(name: str) -> int:
+    """Return the descriptor of a new file in memory that is in no folder.
+
+    Where the system has no such files, it is a temporary file without a name. It is never in
+    `/dev/shm`, which containers often keep small.
+    """
+    try:
+        return os.memfd_create(name)
+    except (AttributeError, OSError):
+        with tempfile.TemporaryFile(prefix=name) as file:
+            return os.dup(file.fileno())
+
+
+# --- data: one process writes the arrays, others map them read-only --------------------------
 
 
 class Place(NamedTuple):
@@ -35,16 +61,14 @@ class Place(NamedTuple):
 
 
 class SharedArrays:
-    """Arrays in a file without a name, of which nothing is left when all processes have ended.
-
-    An array that is already a memory-mapped file stays there.
+    """Arrays in a file without a name; an array that is already a mapped file stays there.
 
     Args:
-        arrays: the arrays; they are copied.
+        arrays: the arrays to copy.
 
     Attributes:
         descriptor: descriptor of the file, for `map_arrays` in the other processes.
-        places: where each array is.
+        places: the place of each array.
 
     Raises:
         OSError: there is no room for the file.
@@ -68,12 +92,12 @@ class SharedArrays:
             raise
 
     def close(self) -> None:
-        """Close the file; the arrays that are mapped stay."""
+        """Close the file; mapped arrays stay valid."""
         os.close(self.descriptor)
 
 
 def map_arrays(descriptor: int, places: Sequence[Place]) -> list[np.ndarray]:
-    """Return the arrays, read-only; their memory is the file's.
+    """Return the arrays, read-only, in the memory of the file.
 
     Raises:
         OSError: the file of an array cannot be mapped.
@@ -86,19 +110,6 @@ def map_arrays(descriptor: int, places: Sequence[Place]) -> list[np.ndarray]:
         else:
             arrays.append(np.ndarray(tuple(shape), dtype, memory, offset))
     return arrays
-
-
-def anonymous_file(name: str) -> int:
-    """Return the descriptor of a new file in memory that has no place in any folder.
-
-    Where the system has no such files, it is a file in the folder for temporary files, also
-    without a name there. It never is in `/dev/shm`, which containers often keep small.
-    """
-    try:
-        return os.memfd_create(name)
-    except (AttributeError, OSError):
-        with tempfile.TemporaryFile(prefix=name) as file:
-            return os.dup(file.fileno())
 
 
 def place_in_file(array: np.ndarray) -> Place | None:
@@ -118,20 +129,17 @@ def place_in_file(array: np.ndarray) -> Place | None:
 
 
 def _write(descriptor: int, array: np.ndarray, offset: int) -> None:
-    if not math.prod(array.shape):
-        return
-    data = array.reshape(-1).view(np.uint8).data
+    data = array.reshape(-1).view(np.uint8).data if array.size else b""
     done = 0
     while done < len(data):
         done += os.pwrite(descriptor, data[done : done + PIECE_BYTES], offset + done)
 
 
-PAGE_BYTES = 4096
-FIRST_BYTES = 1 << 20
+# --- jobs: blocks that the simulation writes and workers read --------------------------------
 
 
 class Block(NamedTuple):
-    """The place of some bytes in the file."""
+    """The place of some bytes in the shared memory."""
 
     start: int
     size: int
@@ -143,9 +151,7 @@ class Block(NamedTuple):
 
 
 class SharedMemory:
-    """Blocks that one process writes and others read, which have the file's descriptor.
-
-    The file has no name, so that nothing is left behind, however the processes end.
+    """Blocks that one process writes, and others read by the file's descriptor.
 
     Attributes:
         descriptor: descriptor of the file, for `read` in the other processes.
@@ -155,12 +161,7 @@ class SharedMemory:
         self.descriptor = anonymous_file("fedmx")
         os.ftruncate(self.descriptor, FIRST_BYTES)
         self._memory = mmap.mmap(self.descriptor, FIRST_BYTES)
-        self._free = [(0, FIRST_BYTES)]  # (start, stop), in order, none touching the next
-
-    @property
-    def size(self) -> int:
-        """Size of the file in bytes."""
-        return len(self._memory)
+        self._free = [(0, FIRST_BYTES)]  # (start, stop), ascending, none touching the next
 
     def put(self, data: memoryview) -> Block:
         """Write bytes into a free place."""
@@ -210,33 +211,33 @@ class SharedMemory:
         return self._place(size)
 
 
-def read(descriptor: int, block: Block, into: memoryview) -> None:
-    """Copy a block's bytes into a buffer, in any process that has the file's descriptor.
+def read(descriptor: int, block: Block) -> bytearray:
+    """Return a block's bytes, in any process that has the file's descriptor.
 
     Raises:
         EOFError: the file ends before the block.
     """
+    found = bytearray(block.size)
     done = 0
     while done < block.size:
-        got = os.preadv(descriptor, [into[done:]], block.start + done)
+        got = os.preadv(descriptor, [memoryview(found)[done:]], block.start + done)
         if not got:
             raise EOFError(f"the shared memory ends before {block}")
         done += got
+    return found
 
 
-REPLY_FILES = 2  # jobs that a worker may have been given: it overwrites a reply two jobs later
-MAX_PIPED_BYTES = 32 << 10  # larger replies go into a file
-MAX_KEPT_BYTES = 4 << 20  # a file gives its memory back after a larger one
-MAX_BUFFERS = 512  # written at once; Linux allows 1,024
-
-_PIPED, _IN_FILE = b"p", b"f"
+# --- replies: files that a worker writes and the simulation reads ----------------------------
 
 
 class ReplyFiles:
-    """Files without names, which take the large replies in turns.
+    """Files without names that take a worker's large replies in turns; small replies are piped.
+
+    A worker continues with its next job at once, because it need not wait until the simulation
+    reads a large reply from the pipe.
 
     Args:
-        descriptors: their descriptors in this process; None: they are made.
+        descriptors: their descriptors in this process; None: create the files.
     """
 
     def __init__(self, descriptors: Sequence[int] | None = None) -> None:
@@ -246,7 +247,7 @@ class ReplyFiles:
         self._next = 0
 
     def write(self, reply: Payload) -> bytes:
-        """Write a reply; return the message for the pipe that stands for it."""
+        """Write a reply; return the message for the pipe."""
         if reply.size <= MAX_PIPED_BYTES:
             return _PIPED + bytes(reply)
         descriptor, done = self._turn(), 0
@@ -261,7 +262,7 @@ class ReplyFiles:
         return _IN_FILE + str(done).encode()
 
     def read(self, message: bytes) -> bytes:
-        """Return the reply that a message stands for.
+        """Return the reply of a message.
 
         Raises:
             EOFError: its file ends before it.

@@ -1,13 +1,16 @@
-"""A worker, which works for any client, and the messages between a simulation and its workers."""
+"""A worker, and the messages between a simulation and its workers.
+
+A worker makes an experiment's parts once, from the simulation's arrays, and then works for any
+client. Jobs go out to workers, replies come back.
+"""
 
 from __future__ import annotations
 
 import gc
 import traceback
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -24,19 +27,21 @@ from layers.compute.data.partitions.partition import GroupedRows
 from layers.logic import Answer, ClientLedger, Question, Task, Update
 from layers.network import MessageCodec, Payload, wire_size
 
+# --- messages --------------------------------------------------------------------------------
+
 
 @dataclass(frozen=True)
 class DataIndex:
-    """What a list of arrays holds.
+    """The contents of a list of arrays that hold an experiment's data.
 
     Attributes:
         name: name of the data set.
         classes: its number of labels.
         shape: shape of one example.
         words: the words of its tokens.
-        arrays: the place in the list of each array, by the array's name. The arrays are both
-            splits, the rows of all clients one after the other (and where those of each client
-            end), the samples on which the global model is evaluated, and those of the assets.
+        arrays: the index of each array in the list, by name. The arrays are the samples that
+            evaluate the global model, those of each asset, both splits, and the rows of all
+            clients, one client after the other, with the end of each client's rows.
     """
 
     name: str
@@ -56,8 +61,8 @@ class Build:
         folder: the folder of the modules that it names; None: they are installed.
         data: the user's data folder; None: from the environment.
         cache: the folder for downloads; None: from the environment.
-        download: whether missing data may be downloaded.
-        contents: what the arrays hold that come with this message.
+        download: whether to download missing data.
+        contents: the contents of the arrays that come with this message.
     """
 
     experiment: str
@@ -70,14 +75,14 @@ class Build:
 
 
 @dataclass(frozen=True, eq=False)
-class EncodedState:
-    """A client's ledger, encoded: the text of a state tree, and its arrays by name."""
+class EncodedLedger:
+    """A client's ledger: the text of a state tree, and its arrays by name."""
 
     text: str
     arrays: dict[str, np.ndarray]
 
     @classmethod
-    def of(cls, ledger: ClientLedger) -> EncodedState:
+    def of(cls, ledger: ClientLedger) -> EncodedLedger:
         """Return the encoded ledger.
 
         Raises:
@@ -95,7 +100,7 @@ class Train:
     """Out: a client's task and its ledger."""
 
     task: Task
-    ledger: EncodedState
+    ledger: EncodedLedger
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,7 +109,7 @@ class TrainedUpdate:
 
     update: Update
     up_bytes: int
-    ledger: EncodedState
+    ledger: EncodedLedger
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,7 +162,7 @@ class JobFailed:
     Attributes:
         what: type and text of the error.
         traceback: the worker's traceback.
-        place: FILE:LINE of the user's own code where it was raised; empty: not in user code.
+        place: FILE:LINE of the user's own code that raised it; empty: not in user code.
         client: the client whose job failed; None: the worker cannot do any job.
     """
 
@@ -186,110 +191,105 @@ def build_of(assembly: Assembly, contents: DataIndex) -> bytes:
 
     Args:
         assembly: the parts of the experiment.
-        contents: what the arrays hold that workers are given with it.
+        contents: the contents of the arrays that workers receive with it.
     """
     experiment, files = assembly.experiment, assembly.files
     source = experiment.compute.model.source
-    return bytes(
-        JOBS.encode(
-            Build(
-                experiment=experiment.to_yaml(),
-                source=source.name,
-                folder=None if source.folder is None else str(source.folder),
-                data=None if files.root is None else str(files.root.absolute()),
-                cache=None if files.cache is None else str(files.cache.absolute()),
-                download=files.download,
-                contents=contents,
-            )
-        )
+    build = Build(
+        experiment=experiment.to_yaml(),
+        source=source.name,
+        folder=None if source.folder is None else str(source.folder),
+        data=None if files.root is None else str(files.root.absolute()),
+        cache=None if files.cache is None else str(files.cache.absolute()),
+        download=files.download,
+        contents=contents,
     )
+    return bytes(JOBS.encode(build))
+
+
+# --- the experiment's data -------------------------------------------------------------------
 
 
 def arrays_of(assembly: Assembly) -> tuple[DataIndex, list[np.ndarray]]:
-    """Return the data of an experiment: what there is, and the arrays.
+    """Return the data of an experiment as arrays, each once, and their contents.
 
-    An array with two names is there once. Of data that are no `Dataset`, whose samples come client
-    by client, there are only the samples that the global model is evaluated on.
+    For data that come client by client there are only the samples that evaluate the global model.
     """
     dataset = assembly.data.dataset
-    named = _of_samples("evaluated", assembly.data.test_samples)
+    samples = {"evaluated": assembly.data.test_samples}
+    samples |= {f"asset {name}": one for name, one in assembly.asset_samples.items()}
+    named: dict[str, np.ndarray] = {}
+    for name, one in samples.items():
+        named |= {f"{name}.x": one.x, f"{name}.y": one.y}
     if isinstance(dataset, Dataset):
-        parts = GroupedRows.joined(assembly.parts[0])
-        named |= {**_of_raw("train", dataset.train), **_of_raw("test", dataset.test)}
-        named["clients.rows"], named["clients.ends"] = parts.rows, parts.ends
-    for name, samples in assembly.asset_samples.items():
-        named |= _of_samples(f"asset {name}", samples)
+        for split, raw in (("train", dataset.train), ("test", dataset.test)):
+            named |= {f"{split}.x": raw.x, f"{split}.y": raw.y}
+            if raw.users is not None:
+                named[f"{split}.users"] = raw.users
+        for split, parts in zip(("train", "test"), assembly.parts, strict=True):
+            rows = GroupedRows.joined(parts)
+            named |= {f"{split}.rows": rows.rows, f"{split}.ends": rows.ends}
     arrays: list[np.ndarray] = []
-    places: dict[str, int] = {}
+    indices: dict[str, int] = {}
     known: dict[int, int] = {}
     for name, array in named.items():
-        places[name] = known.setdefault(id(array), len(arrays))
-        if places[name] == len(arrays):
+        indices[name] = known.setdefault(id(array), len(arrays))
+        if indices[name] == len(arrays):
             arrays.append(array)
     words = tuple(dataset.words)
-    return DataIndex(dataset.name, dataset.classes, dataset.shape, words, places), arrays
+    return DataIndex(dataset.name, dataset.classes, dataset.shape, words, indices), arrays
 
 
 def use_arrays(assembly: Assembly, index: DataIndex, arrays: Sequence[np.ndarray]) -> None:
-    """Let an assembly have the data in these arrays, instead of what it has or would read."""
+    """Replace the data of an assembly, loaded or not, by these equal arrays."""
     named = {name: arrays[place] for name, place in index.arrays.items()}
-    assets = [name[len("asset ") : -len(".x")] for name in named if _is_asset(name)]
-    dataset: Dataset | None = None
-    rows: GroupedRows | None = None
-    if "train.x" in named:
-        dataset = Dataset(
-            name=index.name,
-            train=_raw("train", named),
-            test=_raw("test", named),
-            classes=index.classes,
-            shape=tuple(index.shape),
-            words=tuple(index.words),
-        )
-        rows = GroupedRows(named["clients.rows"], named["clients.ends"])
-    assembly.data.use(_samples("evaluated", named), dataset)
-    assembly.use({name: _samples(f"asset {name}", named) for name in assets}, rows)
+    samples = {
+        name.removesuffix(".x"): Samples(x, named[f"{name.removesuffix('.x')}.y"])
+        for name, x in named.items()
+        if name.endswith(".x")
+    }
+    assembly.data.test_samples = samples["evaluated"]
+    assembly.asset_samples = {
+        name.removeprefix("asset "): one
+        for name, one in samples.items()
+        if name.startswith("asset ")
+    }
+    if "train.x" not in named:
+        return
+    train, test = (
+        Raw(named[f"{split}.x"], named[f"{split}.y"], named.get(f"{split}.users"))
+        for split in ("train", "test")
+    )
+    shape, words = tuple(index.shape), tuple(index.words)
+    assembly.data.dataset = Dataset(index.name, train, test, index.classes, shape, words)
+    train_rows, test_rows = (
+        GroupedRows(named[f"{split}.rows"], named[f"{split}.ends"]) for split in ("train", "test")
+    )
+    assembly.parts = train_rows, test_rows
 
 
-def _is_asset(name: str) -> bool:
-    return name.startswith("asset ") and name.endswith(".x")
-
-
-def _of_raw(split: str, raw: Raw) -> dict[str, np.ndarray]:
-    users = {} if raw.users is None else {f"{split}.users": raw.users}
-    return {f"{split}.x": raw.x, f"{split}.y": raw.y, **users}
-
-
-def _raw(split: str, named: Mapping[str, np.ndarray]) -> Raw:
-    return Raw(named[f"{split}.x"], named[f"{split}.y"], named.get(f"{split}.users"))
-
-
-def _of_samples(what: str, samples: Samples) -> dict[str, np.ndarray]:
-    return {f"{what}.x": samples.x, f"{what}.y": samples.y}
-
-
-def _samples(what: str, named: Mapping[str, np.ndarray]) -> Samples:
-    return Samples(named[f"{what}.x"], named[f"{what}.y"])
+# --- the worker ------------------------------------------------------------------------------
 
 
 class Worker:
     """Turns encoded jobs into encoded replies; an exception also becomes a reply."""
 
     def __init__(self) -> None:
-        self._failure = JobFailed("the worker was given a job before its experiment", "", "")
-        self._serial: SerialExecutor | None = None
+        self._failure = JobFailed("the worker received a job before its experiment", "", "")
+        self._parts: tuple[Assembly, SerialExecutor] | None = None
 
     def open(self, build: bytes, arrays: Sequence[np.ndarray]) -> None:
-        """Make an experiment's parts; a failure is the reply to each job that follows.
+        """Make an experiment's parts; a failure is the reply to all later jobs.
 
         Args:
             build: the encoded `Build`.
             arrays: the experiment's data, as the build describes them.
         """
-        self._serial = None
-        self.__dict__.pop("_assembly", None)
-        gc.collect()  # the data of the experiment before this one
+        self._parts = None
+        gc.collect()  # the data of the previous experiment
         try:
-            self._make(JOBS.decode(build), arrays)
+            assembly = _assembly_of(JOBS.decode(build), arrays)
+            self._parts = assembly, SerialExecutor.of(assembly)
         except BaseException as error:  # noqa: BLE001 - the simulation reports it
             self._failure = _failure_of(error)
 
@@ -298,49 +298,43 @@ class Worker:
         client: int | None = None
         try:
             job = JOBS.decode(bytearray().join(parts))
-            if self._serial is None:
+            if self._parts is None:
                 return JOBS.encode(self._failure)
+            assembly, serial = self._parts
             with one_blas_thread():
                 match job:
                     case Train():
                         client = job.task.client
-                        return JOBS.encode(self._train(job))
+                        participant = serial.participant(client, job.ledger.decode())
+                        update = participant.train(job.task)
+                        ledger = EncodedLedger.of(participant.ledger)
+                        return JOBS.encode(TrainedUpdate(update, _wire_bytes(update), ledger))
                     case AskClients():
                         answers = []
                         for client in job.clients:  # the failure names the last one
-                            answers.append(self._participant(client).answer(job.question))
+                            participant = serial.participant(client, ClientLedger())
+                            answers.append(participant.answer(job.question))
                         sizes = tuple(_wire_bytes(answer) for answer in answers)
                         return JOBS.encode(Answers(tuple(answers), sizes))
                     case Score():
-                        return JOBS.encode(self._score(job))
+                        assembly.engine.load(job.weights, job.buffers)
+                        samples = assembly.data.test_samples
+                        rows = job.batch_size, job.start, job.stop
+                        scores = assembly.engine.scores(samples, *rows)
+                        return JOBS.encode(ScoredRows(scores.right, scores.losses))
             raise TypeError(f"{type(job).__name__} is not a job")
         except BaseException as error:  # noqa: BLE001 - the simulation reports it
             return JOBS.encode(_failure_of(error, client))
 
-    def _make(self, build: Build, arrays: Sequence[np.ndarray]) -> None:
-        folder = None if build.folder is None else Path(build.folder)
-        data, cache = (None if one is None else Path(one) for one in (build.data, build.cache))
-        # The simulation that sent it has made the same parts, from modules that it allows.
-        experiment = Experiment.parse(build.experiment, build.source, folder=folder, modules=None)
-        self._assembly = Assembly(experiment, Files(data, cache, build.download))
-        use_arrays(self._assembly, build.contents, arrays)
-        self._serial = SerialExecutor.of(self._assembly)
 
-    def _participant(self, client: int, ledger: ClientLedger | None = None) -> Any:
-        assert self._serial is not None
-        return self._serial.participant(client, ledger or ClientLedger())
-
-    def _train(self, job: Train) -> TrainedUpdate:
-        participant = self._participant(job.task.client, job.ledger.decode())
-        update = participant.train(job.task)
-        return TrainedUpdate(update, _wire_bytes(update), EncodedState.of(participant.ledger))
-
-    def _score(self, job: Score) -> ScoredRows:
-        engine = self._assembly.engine
-        engine.load(job.weights, job.buffers)
-        samples = self._assembly.data.test_samples
-        scores = engine.scores(samples, job.batch_size, job.start, job.stop)
-        return ScoredRows(scores.right, scores.losses)
+def _assembly_of(build: Build, arrays: Sequence[np.ndarray]) -> Assembly:
+    folder = None if build.folder is None else Path(build.folder)
+    data, cache = (None if one is None else Path(one) for one in (build.data, build.cache))
+    # The simulation has made the same parts, from modules that it allows.
+    experiment = Experiment.parse(build.experiment, build.source, folder=folder, modules=None)
+    assembly = Assembly(experiment, Files(data, cache, build.download))
+    use_arrays(assembly, build.contents, arrays)
+    return assembly
 
 
 def _wire_bytes(message: object) -> int:

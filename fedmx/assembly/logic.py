@@ -2,58 +2,20 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 from fedmx.assembly.data import ExperimentData
-from fedmx.components.build import bind, build, build_part, resolve
+from fedmx.components.build import build, build_part
 from fedmx.components.component import Component
-from fedmx.components.settings import signature_of
 from fedmx.errors import ExperimentError
 from fedmx.experiment import Experiment
-from layers.compute import bits
 from layers.compute.data.partitions.biased import Biased
-from layers.compute.engines.mxnet.engine import MXNetEngine
-from layers.compute.engines.mxnet.model_zoo import ZOOS
 from layers.logic import Logic, LogicError, Preset, Selector, Training
 from layers.logic.aggregators.mean import Mean
 from layers.logic.algorithms.fedaim import FedAimSplit
-from layers.logic.clock import VirtualClock
-from layers.logic.clock.uploads import Parallel, Uploads
 from layers.logic.core.messages import Layout
-from layers.logic.seeds import derive
 from layers.logic.selectors.uniform import Uniform
-
-
-def engine_of(experiment: Experiment, data: ExperimentData) -> MXNetEngine:
-    """Return the engine of an experiment.
-
-    Args:
-        experiment: the experiment.
-        data: its data, which the model's inputs and outputs fit.
-
-    Raises:
-        ComputeError: this process runs on other instructions than the experiment.
-    """
-    bits.require(experiment.compute.bits)
-    shape, classes = data.shape, data.classes
-    reference = experiment.compute.model
-    zoo = reference.name.partition(":")[0]
-    if zoo in ZOOS and reference.object is None and "classes" not in reference.settings:
-        settings = {**reference.settings, "classes": classes}
-        reference = dataclasses.replace(reference, settings=settings)
-    provided: dict[str, Any] = {"classes": classes}
-    if takes_words(experiment.compute.model):
-        provided["words"] = data.words
-    make = bind("model", reference, **provided)
-    return MXNetEngine(make, shape, classes, seed=experiment.seed)
-
-
-def takes_words(model: Component) -> bool:
-    """Return whether a model takes the words of the data set's tokens."""
-    return "words" in signature_of(resolve("model", model)).settings
 
 
 def preset_of(experiment: Experiment) -> Preset:
@@ -177,51 +139,3 @@ def _check_distances(selector: Selector, partition: Component) -> None:
             f"but the selector fedaim looks for them by {selector.distance}; set distance to "
             "the same in both, or give the selector a threshold if two are meant"
         )
-
-
-def clock_of(experiment: Experiment, devices: Component, selector: Selector) -> VirtualClock:
-    """Return the virtual clock of an experiment.
-
-    Args:
-        experiment: the experiment.
-        devices: the component at `clock.devices`.
-        selector: the selector of the experiment.
-
-    Raises:
-        ExperimentError: the devices, the uploads or the availability have wrong settings.
-    """
-    clock = experiment.clock
-    try:
-        return VirtualClock(
-            experiment.clients,
-            build("devices", devices),
-            derive(experiment.seed, "clock"),
-            _uploads(clock.uploads, selector),
-            build("availability", clock.availability),
-            clock.dropout,
-        )
-    except LogicError as error:
-        raise ExperimentError(f"clock: {error}") from error
-
-
-def _uploads(reference: Component | None, selector: Selector) -> Uploads:
-    """Return how uploads share the channel; the default is what the selector needs.
-
-    Args:
-        reference: the component at `clock.uploads`; None: there is none.
-        selector: the selector of the experiment.
-
-    Raises:
-        ExperimentError: it cannot be made, or is parallel while the selector needs serial uploads.
-    """
-    if reference is None:
-        name = "serial" if selector.serial_uploads else "parallel"
-        reference = Component(name, where=("clock", "uploads"))
-    uploads: Uploads = build("uploads", reference)
-    if selector.serial_uploads and isinstance(uploads, Parallel):
-        text = (
-            f"{type(selector).__name__} assumes one upload at a time, not "
-            f"{reference.name} uploads; leave it out, or write clock: {{uploads: serial}}"
-        )
-        raise ExperimentError(reference.source.problem(reference.where, text))
-    return uploads
