@@ -19,7 +19,7 @@ from layers.logic.aggregators.median import StoredUpdates, coordinate_median
 from layers.logic.core.aggregator import Aggregator, Contribution
 from layers.logic.core.state import ServerState
 from layers.logic.errors import LogicError
-from layers.logic.numeric.vectors import WIDE
+from layers.logic.numeric.vectors import distance
 
 ENOUGH = 2.5e-10  # norm of a subgradient at which the sum is within 5e-10 of the least, relatively
 SAME = 1e-12  # an update counts as equal to z within this share of the mean distance
@@ -131,7 +131,7 @@ def _step(
         if pull:
             add_scaled(target, vector, float(pull))
     holds = total(shares[equal])
-    pulled = pull_sum * _distance(target, z)
+    pulled = pull_sum * distance(target, z)
     if pulled <= holds:
         return z, 0.0
     if holds:
@@ -146,14 +146,4 @@ def _spread(away: np.ndarray, shares: np.ndarray) -> float:
 
 def _distances(z: np.ndarray, vectors: Sequence[np.ndarray]) -> np.ndarray:
     """Return the distance from z to each of the vectors, float64 (m,)."""
-    return np.array([_distance(z, vector) for vector in vectors])
-
-
-def _distance(one: np.ndarray, other: np.ndarray) -> float:
-    """Return the Euclidean distance of two (d,) vectors, in float64."""
-    squares = 0.0
-    for start in range(0, one.size, WIDE):
-        part = slice(start, start + WIDE)
-        away = np.subtract(one[part], other[part], dtype=np.float64)
-        squares += total(np.multiply(away, away, out=away))
-    return math.sqrt(squares)
+    return np.array([distance(z, vector) for vector in vectors])

@@ -14,10 +14,16 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from layers.logic import LogicError, ServerState, run_round
-from layers.logic.aggregators.fedfv import FedFV
-from layers.logic.compression.ternary_storage import pack, unpack
+from layers.logic.aggregators.fedfv import (
+    FedFV,
+    combine,
+    inner_products,
+    pack,
+    project,
+    projection_order,
+    unpack,
+)
 from layers.logic.core.aggregator import AGGREGATE
-from layers.logic.numeric.vectors import combine, inner_products, project, projection_order
 from tests.logic.memory_peers import MemoryPeers, a_logic, a_state, alone
 from tests.logic.quadratic import bowl
 from tests.logic.vector_files import CLOSE, vectors
@@ -219,7 +225,7 @@ def test_settings_that_make_no_sense_are_refused(settings) -> None:
 
 PROGRAM = """
 import hashlib, numpy as np
-from layers.logic.numeric.vectors import combine, inner_products
+from layers.logic.aggregators.fedfv import combine, inner_products
 digest = hashlib.sha256()
 for m in (1, 2, 3, 7, 8, 20, 33):
     vectors = np.random.default_rng(m).normal(size=(m, 9001)).astype(np.float32)

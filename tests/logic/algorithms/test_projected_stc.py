@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from layers.logic import PRESETS, Training, run_round
-from layers.logic.aggregators.fedfv import FedFV
-from layers.logic.compression.ternary_storage import unpack
+from layers.logic.aggregators.fedfv import FedFV, unpack
 from layers.logic.core.aggregator import AGGREGATE
 from layers.logic.hooks.compressors import Stc
 from tests.logic.memory_peers import MemoryPeers, a_logic, a_state, alone, run_rounds, same_bits
