@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import PlainValidator, ValidationInfo
 
-from fedmx.components.catalogue import KINDS, read_catalogue, unknown_name
+from fedmx.components.catalogue import KINDS, NOUNS, read_catalogue, unknown_name
 from fedmx.components.text import Where, dotted, shown
 
 OVERRIDDEN = 0
@@ -113,6 +113,11 @@ class Component:
             return source
         modules = None if self.given_by_hand else self.source.modules
         return dataclasses.replace(source, folder=self.source.folder, modules=modules)
+
+    @property
+    def kind(self) -> str:
+        """The noun of its kind, by its place in the experiment."""
+        return NOUNS[tuple(str(key) for key in self.where if not isinstance(key, int))]
 
     @property
     def given_by_hand(self) -> bool:

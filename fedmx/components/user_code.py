@@ -7,12 +7,16 @@ import inspect
 import sys
 import sysconfig
 import traceback
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from hashlib import sha256
+from importlib.machinery import PathFinder
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Literal
 
+from fedmx.components.catalogue import KINDS, read_catalogue
+from fedmx.components.component import Component
 from fedmx.components.text import first_line, shown, unknown
 from fedmx.errors import FedmxError
 
@@ -22,6 +26,69 @@ _MAX_NAMES = 40
 
 class UserCodeError(FedmxError):
     """A user's own code cannot be found or imported, or no experiment may name it."""
+
+
+Owner = Literal["beside", "here", "installed", "missing"]
+"""Where a module is: beside the experiment, in the working directory, or installed."""
+
+
+@dataclass(frozen=True)
+class NamedCode:
+    """Code that an experiment names and that is not fedmx's.
+
+    Attributes:
+        component: the component that names it.
+        owner: whose code it is.
+        file: the module's file or folder; None: it was not found.
+    """
+
+    component: Component
+    owner: Owner
+    file: Path | None
+
+    @property
+    def name(self) -> str:
+        """The name, as ``package.module:Name``."""
+        return self.component.name
+
+    @property
+    def root(self) -> str:
+        """The package or module that a permission names."""
+        return self.name.partition(":")[0].partition(".")[0]
+
+
+def named_code(components: Iterable[Component]) -> list[NamedCode]:
+    """Return the code of users that components name; nothing is imported to find it.
+
+    A component that holds an object names no code: the object is there already.
+    """
+    code = []
+    for one in components:
+        families = [key for key in read_catalogue()[KINDS[one.kind].plural] if key.endswith(":")]
+        fedmx_has_it = ":" not in one.name or one.name.startswith(("<", *families))
+        if one.object is None and not fedmx_has_it:
+            folder = one.source.folder or Path.cwd()
+            code.append(NamedCode(one, *owner_of(one.name.partition(":")[0], folder.resolve())))
+    return code
+
+
+def owner_of(module: str, folder: Path) -> tuple[Owner, Path | None]:
+    """Return where the import of a module would find it, and its file or folder.
+
+    The installed ones come first, then those in `folder`, then those in the working directory.
+    """
+    beside = (folder, Path.cwd())
+    installed = [one for one in sys.path if Path(one or ".").resolve() not in beside]
+    places: tuple[tuple[Owner, list[str]], ...] = (
+        ("installed", installed),
+        ("beside", [str(folder)]),
+        ("here", [str(Path.cwd())]),
+    )
+    for owner, path in places:
+        if PathFinder.find_spec(module.partition(".")[0], path) is not None:
+            file = _file_of(module, path)
+            return ("missing", None) if file is None else (owner, file)
+    return "missing", None
 
 
 def import_user_code(name: str, folder: Path | None, modules: Collection[str] | None) -> Any:
@@ -211,3 +278,21 @@ def _own_names(holder: Any, path: str) -> list[str]:
 def _file(module: ModuleType) -> str:
     places = _places(module)
     return places[0] if places else module.__name__
+
+
+def _file_of(module: str, path: Sequence[str]) -> Path | None:
+    """Return the file of a module, or a folder; its packages are not imported."""
+    spec = None
+    for name in _prefixes(module):
+        spec = PathFinder.find_spec(name, path)
+        if spec is None:
+            return None
+        path = list(spec.submodule_search_locations or ())
+    if spec is not None and spec.has_location and spec.origin:
+        return Path(spec.origin)
+    return Path(path[0]) if path else None
+
+
+def _prefixes(module: str) -> Iterator[str]:
+    parts = module.split(".")
+    yield from (".".join(parts[:number]) for number in range(1, len(parts) + 1))

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from fedmx.components.build import bind, build, build_part
-from fedmx.components.catalogue import NOUNS
 from fedmx.components.component import Component
 from fedmx.errors import ExperimentError
 from fedmx.experiment.sections import ComputeSection, LogicSection
@@ -52,11 +51,11 @@ def check_parts(
     """
     problems: list[str] = []
     for component in components:
-        kind = NOUNS[tuple(str(key) for key in component.where if not isinstance(key, int))]
-        if kind not in _CHECKS or not _is_known(kind, component):
+        check = _CHECKS.get(component.kind)
+        if check is None or not _is_known(component):
             continue
         try:
-            _CHECKS[kind](kind, component)
+            check(component.kind, component)
         except ExperimentError as error:
             problems += error.problems
     if problems:
@@ -65,10 +64,10 @@ def check_parts(
         _check_data(compute.data.object, compute, clients, seed, logic)
 
 
-def _is_known(kind: str, component: Component) -> bool:
+def _is_known(component: Component) -> bool:
     """Return whether a component is an object, or one of fedmx by its name."""
     if component.object is not None:
-        return kind != "data set"  # a function may load a data set
+        return component.kind != "data set"  # a function may load a data set
     return ":" not in component.name and not component.name.startswith("<")
 
 

@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePath
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import yaml
 from pydantic import AfterValidator, BaseModel, Field, ValidationError, model_validator
@@ -37,6 +37,7 @@ from fedmx.experiment.sections import (
 
 NAME_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$"
 NAME_LENGTH = 100
+_Section = TypeVar("_Section", bound=Section)
 
 
 def _ascending(clients: tuple[int, ...]) -> tuple[int, ...]:
@@ -173,6 +174,11 @@ class Experiment(Section):
         origins = (component.source for component in self.components)
         origin = next((one for one in origins if one.modules is not None), Source())
         return self._of(self.tree(), overrides, Source("", origin.folder, origin.modules))
+
+    def allowing(self, modules: Collection[str]) -> Experiment:
+        """Return a copy whose components may import these modules, with their submodules."""
+        limit = frozenset(modules)
+        return _replaced(self, lambda one: replace(one, source=replace(one.source, modules=limit)))
 
     def tree(self) -> dict[str, Any]:
         """Return all values as a mapping that `from_dict` takes; components stay components."""
@@ -342,6 +348,21 @@ def components_of(section: BaseModel) -> Iterator[Component]:
                 yield from components_of(item)
             elif isinstance(item, Component):
                 yield item
+
+
+def _replaced(section: _Section, change: Callable[[Component], Component]) -> _Section:
+    """Return a copy of a section with changed components."""
+
+    def changed(value: Any) -> Any:
+        if isinstance(value, Section):
+            return _replaced(value, change)
+        if isinstance(value, tuple):
+            return tuple(map(changed, value))
+        return change(value) if isinstance(value, Component) else value
+
+    return section.model_copy(
+        update={name: changed(getattr(section, name)) for name in type(section).model_fields}
+    )
 
 
 def to_yaml(experiment: BaseModel) -> str:

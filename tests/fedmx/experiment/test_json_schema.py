@@ -11,7 +11,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from fedmx.components.catalogue import KINDS, NOUNS, read_catalogue
+from fedmx.components.catalogue import KINDS, read_catalogue
 from fedmx.errors import ExperimentError
 from fedmx.experiment import Experiment
 from fedmx.experiment.reader import parse_text
@@ -126,9 +126,8 @@ def build_all(experiment: Experiment) -> None:
     from fedmx.components.build import build
 
     for component in experiment.components:
-        noun = NOUNS[tuple(str(key) for key in component.where if not isinstance(key, int))]
-        if noun not in ("preset", "model"):
-            build(noun, component)
+        if component.kind not in ("preset", "model"):
+            build(component.kind, component)
 
 
 def test_it_has_the_settings_of_every_component(validator: Any) -> None:
