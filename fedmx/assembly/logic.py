@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from fedmx.assembly.data import ExperimentData
-from fedmx.components.build import build, build_part
+from fedmx.components.build import build
 from fedmx.components.component import Component
 from fedmx.errors import ExperimentError
 from fedmx.experiment import Experiment
@@ -32,10 +32,10 @@ def preset_of(experiment: Experiment) -> Preset:
         preset = build("preset", section.preset)
     selector, aggregator = preset.selector, preset.aggregator
     if section.selector is not None:
-        selector = build_part("selector", section.selector)
+        selector = build("selector", section.selector)
     if section.aggregator is not None:
-        aggregator = build_part("aggregator", section.aggregator)
-    hooks = [build_part("hook", hook) for hook in section.hooks]
+        aggregator = build("aggregator", section.aggregator)
+    hooks = [build("hook", hook) for hook in section.hooks]
     return Preset(selector, aggregator, (*hooks, *preset.hooks))
 
 

@@ -1,15 +1,15 @@
 """Builds a component from its name and settings.
 
-A table maps the names of one kind to classes or functions, or to ``"module:Name"`` strings, so that
-nothing is imported to list the names. A key that ends with a colon is a family:
-``gluon:resnet18_v1`` is the entry ``"gluon:"`` with ``"resnet18_v1"`` as its first argument. Every
-other name with a colon is a user's own ``package.module:Name``.
+A table maps the names of one kind to classes or functions. A name that ends with a colon is a
+family: ``gluon:resnet18_v1`` is the entry ``"gluon:"`` with "resnet18_v1" as its first argument.
+Every other name with a colon is a user's own ``package.module:Name``. It may lead only to what its
+place in the experiment takes: a class of that kind, an object of one, or a function whose return
+annotation says so. So a file can call nothing that was not written as a component.
 """
 
 from __future__ import annotations
 
 import functools
-import importlib
 import inspect
 import typing
 from collections.abc import Callable, Mapping
@@ -36,15 +36,14 @@ def resolve(kind: str, reference: Component, table: Mapping[str, Any] | None = N
     Args:
         kind: the noun for messages, such as "selector".
         reference: the component.
-        table: the names of this kind, each with its class, function or ``"module:Name"``; None:
-            those of fedmx.
+        table: the names of this kind, each with its class or function; None: those of fedmx.
 
     Returns:
         The object that the component holds, an entry of the table, or the user's own code.
 
     Raises:
         ExperimentError: the name is unknown, its module is not allowed or cannot be imported, or
-            what it names is no component of this kind.
+            the name leads to something of another kind.
     """
     if reference.object is not None:
         return reference.object
@@ -52,9 +51,9 @@ def resolve(kind: str, reference: Component, table: Mapping[str, Any] | None = N
     name = reference.name
     for key, entry in table.items():
         if name in (key, _entry_name(entry)):
-            return _load(entry)
+            return entry
         if key.endswith(":") and name.startswith(key) and name != key:
-            return functools.partial(_load(entry), name.removeprefix(key))
+            return functools.partial(entry, name.removeprefix(key))
     if name.startswith("<"):
         raise _error(reference, f"{reference.not_portable_reason}; run again from that program")
     if ":" not in name:
@@ -64,7 +63,6 @@ def resolve(kind: str, reference: Component, table: Mapping[str, Any] | None = N
         found = import_user_code(name, reference.source.folder, allowed)
     except UserCodeError as error:
         raise _error(reference, str(error)) from error.__cause__
-    # Not at the top: a check of names imports no layer.
     problem = problem_with(kind, found)
     if problem is not None:
         raise _error(reference, f"{name} {problem}")
@@ -80,15 +78,14 @@ def bind(
         kind: the noun for messages, such as "selector".
         reference: the component.
         table: the names of this kind; see `resolve`.
-        **provided: arguments of the framework, such as ``classes=10``. Each is used if the
-            signature has such a parameter and the settings do not give it.
+        **provided: arguments of fedmx, such as ``classes=10``. Each is used if the signature has
+            the parameter and the settings do not give it.
 
     Returns:
-        A function without parameters. For an object that is no class or function, it returns that
-        object.
+        A function without parameters. If the component is an object, it returns that object.
 
     Raises:
-        ExperimentError: settings are wrong, unknown or missing; one error tells all of them.
+        ExperimentError: settings are wrong, unknown or missing; one error lists them all.
     """
     target = resolve(kind, reference, table)
     if not _is_factory(target):
@@ -112,8 +109,23 @@ def bind(
 def build(
     kind: str, reference: Component, table: Mapping[str, Any] | None = None, /, **provided: Any
 ) -> Any:
-    """Check a component's settings and make it; see `bind`."""
-    return bind(kind, reference, table, **provided)()
+    """Check a component's settings, make it and check what was made; see `bind`.
+
+    Raises:
+        ExperimentError: as for `bind`; or making it failed; or a hook, selector or aggregator is
+            another kind of object, or its methods or settings are wrong.
+    """
+    made = bind(kind, reference, table, **provided)()
+    if kind in _CHECKED:
+        try:
+            check_kind(kind, made, _CHECKED[kind])
+            check_part(made)
+        except LogicError as error:
+            raise _error(reference, str(error)) from None
+    return made
+
+
+_CHECKED = {"hook": Hook, "selector": Selector, "aggregator": Aggregator}
 
 
 def _arguments(
@@ -147,25 +159,6 @@ def _arguments(
     return arguments
 
 
-_PARTS = {"hook": Hook, "selector": Selector, "aggregator": Aggregator}
-
-
-def build_part(kind: str, reference: Component, table: Mapping[str, Any] | None = None) -> Any:
-    """Make a hook, a selector or an aggregator as `build` does, and check it.
-
-    Raises:
-        ExperimentError: as for `build`; or it is another kind of object, or its methods or settings
-            are wrong.
-    """
-    made = build(kind, reference, table)
-    try:
-        check_kind(kind, made, _PARTS[kind])
-        check_part(made)
-    except LogicError as error:
-        raise _error(reference, str(error)) from None
-    return made
-
-
 def _error(reference: Component, text: str) -> ExperimentError:
     return ExperimentError(reference.source.problem(reference.where, text))
 
@@ -194,44 +187,33 @@ def _is_factory(target: Any) -> bool:
 
 def _entry_name(entry: Any) -> str:
     """Return ``module:Name`` of a table's entry, as a file names an object of this class."""
-    if isinstance(entry, str):
-        return entry
     return f"{getattr(entry, '__module__', '')}:{getattr(entry, '__qualname__', '')}"
-
-
-def _load(entry: Any) -> Any:
-    """Return the class or function of a table's entry."""
-    if not isinstance(entry, str):
-        return entry
-    module, _, qualified = entry.partition(":")
-    return functools.reduce(getattr, qualified.split("."), importlib.import_module(module))
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """One kind of component.
+    """What a user's own code must be to make a component of one kind.
 
     Attributes:
-        text: what a class of this kind is, for messages.
-        result: what a function of this kind returns, as its annotation says it.
-        fits: whether a class is of this kind.
-        otherwise: the end of the message about a function that says of no result.
+        text: what a class must be, for messages.
+        result: the return annotation of a function, for messages.
+        fits: whether a class is right.
     """
 
     text: str
     result: str
     fits: Callable[[type], bool]
-    otherwise: str = ""
 
+    @classmethod
+    def subclass(cls, root: type) -> Wanted:
+        """Return that a class must derive from ``root``."""
+        name = root.__name__
+        return cls(f"a subclass of {name}", name, lambda one: issubclass(one, root))
 
-def _subclass(root: type) -> Wanted:
-    return Wanted(
-        f"a subclass of {root.__name__}", root.__name__, lambda one: issubclass(one, root)
-    )
-
-
-def _with(method: str, result: str) -> Wanted:
-    return Wanted(f"a class with the method {method}", result, lambda one: _has(one, method))
+    @classmethod
+    def method(cls, name: str, result: str) -> Wanted:
+        """Return that a class must have a method."""
+        return cls(f"a class with the method {name}", result, lambda one: _has(one, name))
 
 
 def _has(one: type, *methods: str) -> bool:
@@ -251,28 +233,27 @@ def _is_data(one: type) -> bool:
 
 
 WANTED: dict[str, Wanted] = {
-    "preset": _subclass(Preset),
-    "selector": _subclass(Selector),
-    "aggregator": _subclass(Aggregator),
-    "hook": _subclass(Hook),
-    "devices": _subclass(Devices),
-    "uploads": _subclass(Uploads),
-    "availability": _subclass(Availability),
-    "partition": _with("split", "Partition"),
-    "schedule": _with("learning_rate", "Schedule"),
+    "preset": Wanted.subclass(Preset),
+    "selector": Wanted.subclass(Selector),
+    "aggregator": Wanted.subclass(Aggregator),
+    "hook": Wanted.subclass(Hook),
+    "devices": Wanted.subclass(Devices),
+    "uploads": Wanted.subclass(Uploads),
+    "availability": Wanted.subclass(Availability),
+    "partition": Wanted.method("split", "Partition"),
+    "schedule": Wanted.method("learning_rate", "Schedule"),
     "model": Wanted("a subclass of Gluon's Block", "Block", _is_block),
     "data set": Wanted(
         "a class with the method load, or with client, sizes and test",
-        "Dataset",
+        "Dataset, or -> dict or -> tuple for arrays",
         _is_data,
-        ", or with -> dict: or -> tuple: if it returns arrays",
     ),
 }
-"""What each kind of component is, by its noun."""
+"""What each kind of component wants, by its noun."""
 
 
 def problem_with(kind: str, found: Any) -> str | None:
-    """Return why an object is no component of a kind, or None if it is one.
+    """Return why an object cannot be a component of a kind, or None if it can.
 
     Args:
         kind: the noun, such as "selector".
@@ -289,16 +270,16 @@ def problem_with(kind: str, found: Any) -> str | None:
     kind_of_result = typing.get_origin(result) or result
     if inspect.isclass(kind_of_result) and wanted.fits(kind_of_result):
         return None
-    if isinstance(result, str) and result.rpartition(".")[2] == wanted.result:
+    if isinstance(result, str) and result.rpartition(".")[2] == wanted.result.partition(",")[0]:
         return None
     return (
-        f"is a function that does not say that it makes a {kind}; "
-        f"end its first line with -> {wanted.result}:{wanted.otherwise}"
+        f"is a function whose return annotation does not say that it makes a {kind}; "
+        f"write -> {wanted.result}"
     )
 
 
 def _result_of(function: Callable[..., Any]) -> Any:
-    """Return the return annotation of a function; as text if it names what is not imported."""
+    """Return the return annotation of a function, as text if its names are not imported."""
     try:
         result = inspect.signature(function).return_annotation
     except (TypeError, ValueError):  # code written in C may have no signature

@@ -147,7 +147,7 @@ def value_problem(details: ErrorDetails) -> str:
         key, words = LIMITS[kind]
         return f"{words} {context[key]}, not {shown(value)}"
     if kind == "value_error":
-        return first_line(context["error"])
+        return first_line(context["error"], 2000)  # it may list all known names
     if kind == "string_pattern_mismatch":
         return f"must be letters, digits and . _ - without spaces, not {shown(value)}"
     words = _KINDS.get(kind.split("_")[0]) or details["msg"].replace("Input should", "must")

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from fedmx.components.build import bind, build, build_part
+from fedmx.components.build import bind, build
 from fedmx.components.component import Component
 from fedmx.errors import ExperimentError
 from fedmx.experiment.sections import ComputeSection, LogicSection
@@ -26,9 +26,9 @@ _CHECKS: Mapping[str, Callable[[str, Component], Any]] = {
     "partition": build,
     "schedule": build,
     "preset": build,
-    "selector": build_part,
-    "aggregator": build_part,
-    "hook": build_part,
+    "selector": build,
+    "aggregator": build,
+    "hook": build,
     "data set": bind,
     "devices": bind,
     "uploads": bind,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from hypothesis import strategies as st
 from fedmx import Experiment, ExperimentError
 from fedmx.components.build import bind, build, problem_with, resolve
 from fedmx.components.component import Source
+from fedmx.components.text import new_key, new_option, new_setting, renamed_text
 from fedmx.experiment import Component
 from layers.compute.data.dataset import Dataset
 from layers.logic.errors import LogicError
@@ -74,7 +76,6 @@ TABLE: dict[str, Any] = {
     "model": model,
     "zoo:": zoo,
     "odd": Odd,
-    "lazy": "layers.logic.errors:LogicError",
 }
 
 
@@ -84,7 +85,7 @@ def component(reference: Any, folder: Path | None = None, **source: Any) -> Comp
 
 
 def refusal(
-    reference: Any, folder: Path | None = None, kind: str = "selector", **provided: Any
+    reference: Any, folder: Path | None = None, kind: str = "partition", **provided: Any
 ) -> str:
     with pytest.raises(ExperimentError) as caught:
         build(kind, component(reference, folder), TABLE, **provided)
@@ -108,8 +109,8 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 def test_a_component_is_made_with_its_settings_and_defaults() -> None:
     given = {"name": "uniform", "fraction": "1e-1", "layers": [1, 2], "inner": {"depth": 3}}
-    assert build("selector", component("uniform"), TABLE) == Uniform()
-    made = build("selector", component(given), TABLE)
+    assert build("partition", component("uniform"), TABLE) == Uniform()
+    made = build("partition", component(given), TABLE)
     assert made == Uniform(0.1, layers=(1, 2), inner=Inner(3))
 
 
@@ -119,11 +120,11 @@ def test_what_the_framework_gives_is_used_unless_the_settings_say_otherwise() ->
 
 
 def test_binding_checks_now_and_makes_a_new_one_at_each_call() -> None:
-    make = bind("selector", component("uniform"), TABLE)
+    make = bind("partition", component("uniform"), TABLE)
     assert make() == make()
     assert make() is not make()
     with pytest.raises(ExperimentError):
-        bind("selector", component({"name": "uniform", "fraction": "x"}), TABLE)
+        bind("partition", component({"name": "uniform", "fraction": "x"}), TABLE)
 
 
 @pytest.mark.parametrize(
@@ -142,7 +143,7 @@ def test_binding_checks_now_and_makes_a_new_one_at_each_call() -> None:
         ({"label": 3}, "label: must be text, not 3"),
         (
             {"fracton": 1},
-            "fracton: unknown setting 'fracton'; did you mean 'fraction'? selector uniform has: "
+            "fracton: unknown setting 'fracton'; did you mean 'fraction'? partition uniform has: "
             "count = null, flag = false, fraction = 0.1, inner",
         ),
     ],
@@ -155,7 +156,7 @@ def test_a_wrong_setting_is_told_with_its_path(settings: dict[str, Any], message
 
 def test_a_missing_setting_is_named_with_its_type() -> None:
     said = refusal("needy", classes=3)
-    assert said == "exp.yaml:3: logic.selector.path: is missing; selector needy needs it (text)"
+    assert said == "exp.yaml:3: logic.selector.path: is missing; partition needy needs it (text)"
 
 
 def test_all_wrong_settings_are_told_together() -> None:
@@ -183,10 +184,9 @@ def test_a_parameter_whose_type_is_not_known_here_is_handed_on() -> None:
 
 
 def test_an_unknown_name_gets_the_nearest_and_all_names() -> None:
-    assert refusal("unifrm") == (
-        "exp.yaml:3: logic.selector: unknown selector 'unifrm'; did you mean 'uniform'? there are: "
-        "lazy, model, needy, odd, uniform, zoo:NAME, or your own as package.module:Name"
-    )
+    said = refusal("unifrm")
+    assert "unknown partition 'unifrm'; did you mean 'uniform'?" in said
+    assert "model, needy, odd, uniform, zoo:NAME, or your own" in said
 
 
 def test_a_family_takes_the_rest_of_the_name() -> None:
@@ -194,22 +194,17 @@ def test_a_family_takes_the_rest_of_the_name() -> None:
     assert made == ("resnet:18", 3, {"depth": 2})
 
 
-def test_a_table_can_name_its_entries_without_importing_them() -> None:
-    assert resolve("error", component("lazy"), TABLE) is LogicError
-
-
 def test_an_entry_is_also_known_by_its_full_name() -> None:
     """So that an object of fedmx's own class, written to a file, needs no permission elsewhere."""
     limited = component(f"{__name__}:Uniform", modules=frozenset())
     assert resolve("selector", limited, TABLE) is Uniform
-    assert resolve("e", component("layers.logic.errors:LogicError"), TABLE) is LogicError
 
 
 def test_an_object_is_used_as_it_is() -> None:
     given = Uniform(0.5)
-    assert build("selector", component(given), TABLE) is given
+    assert build("partition", component(given), TABLE) is given
     assert build("model", component(model), {}, classes=4) == (4, 4)
-    assert build("selector", component(Uniform), {}) == Uniform()
+    assert build("partition", component(Uniform), {}) == Uniform()
 
 
 def test_an_object_that_was_lost_in_a_file_is_told() -> None:
@@ -311,10 +306,8 @@ def test_a_wrong_reference_is_told_in_one_line(folder: Path, name: str, message:
 def test_a_refusal_by_a_users_class_names_the_line(folder: Path) -> None:
     write(folder, "own_d.py", OWN)
     said = refusal({"name": "own_d:Mine", "norm": -1}, folder, "hook")
-    assert said == (
-        "exp.yaml:3: logic.selector: norm must not be negative "
-        f"({folder}/own_d.py:{OWN.split('norm must')[0].count(chr(10)) + 1})"
-    )
+    line = OWN.split("norm must")[0].count("\n") + 1
+    assert said.endswith(f"norm must not be negative ({folder}/own_d.py:{line})")
 
 
 @pytest.mark.parametrize(
@@ -342,9 +335,7 @@ def test_another_experiments_module_of_the_same_name_is_never_taken(folder: Path
         write(folder, f"{name}/own_f.py", OWN)
     assert build("hook", component("own_f:Mine", folder / "one"), {}).norm == 1.0
     said = refusal("own_f:Mine", folder / "two")
-    assert (
-        f"was imported from {folder}/one/own_f.py, not from {folder}/two/own_f.py; rename" in said
-    )
+    assert f"from {folder}/one/own_f.py, not from {folder}/two/own_f.py" in said
 
 
 def test_an_experiment_from_elsewhere_imports_only_what_is_allowed(folder: Path) -> None:
@@ -355,13 +346,8 @@ def test_an_experiment_from_elsewhere_imports_only_what_is_allowed(folder: Path)
         'logic: {hooks: ["own_g:Mine", "own_h:Mine"]}\n'
     )
     hooks = Experiment.parse(text, "server", folder=folder, modules=["own_h"]).logic.hooks
-    with pytest.raises(ExperimentError) as caught:
+    with pytest.raises(ExperimentError, match=r"server:4: logic\.hooks\.0.* --module own_g\b"):
         build("hook", hooks[0], TABLE)
-    assert str(caught.value) == (
-        "server:4: logic.hooks.0: 'own_g:Mine' names code of the module 'own_g', which is not "
-        "allowed here (allowed: own_h); if you trust it, allow it: --module own_g, "
-        "or modules=[...] in Python"
-    )
     assert "own_g" not in sys.modules
     assert build("hook", hooks[1], TABLE).norm == 1.0
 
@@ -384,24 +370,20 @@ def test_a_users_file_comes_after_what_is_installed(folder: Path) -> None:
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         check=True,
     )
-    assert done.stdout.strip() == "f: yaml:SafeLoader is no hook: it must be a subclass of Hook"
+    assert "subclass of Hook" in done.stdout
 
 
 @pytest.mark.parametrize(
     ("kind", "name", "message"),
     [
-        ("selector", "own_i:Mine", "own_i:Mine is no selector: it must be a subclass of Selector"),
-        ("selector", "own_i:ready", "is no selector: it must be a subclass of Selector, or an"),
-        ("hook", "own_i:helper", "is a function that does not say that it makes a hook; end its"),
-        ("model", "own_i:helper", "end its first line with -> Block:"),
-        ("model", "own_i:Mine", "is no model: it must be a subclass of Gluon's Block"),
-        (
-            "data set",
-            "own_i:helper",
-            "with -> Dataset:, or with -> dict: or -> tuple: if it returns arrays",
-        ),
-        ("partition", "own_i:Mine", "is no partition: it must be a class with the method split"),
-        ("model", "yaml:unsafe_load", "is a function that does not say that it makes a model"),
+        ("selector", "own_i:Mine", "must be a subclass of Selector"),
+        ("selector", "own_i:ready", "must be a subclass of Selector, or an object of one"),
+        ("hook", "own_i:helper", "return annotation .* -> Hook"),
+        ("model", "own_i:helper", "-> Block"),
+        ("model", "own_i:Mine", "must be a subclass of Gluon's Block"),
+        ("data set", "own_i:helper", "-> Dataset, or -> dict or -> tuple"),
+        ("partition", "own_i:Mine", "must be a class with the method split"),
+        ("model", "yaml:unsafe_load", "return annotation .* -> Block"),
     ],
 )
 def test_a_name_leads_only_to_what_its_key_wants(
@@ -409,7 +391,7 @@ def test_a_name_leads_only_to_what_its_key_wants(
 ) -> None:
     write(folder, "own_i.py", OWN)
     said = refusal({"name": name, "command": "touch trace"}, folder, kind)
-    assert message in said
+    assert re.search(message, said)
     assert "\n" not in said
 
 
@@ -445,8 +427,69 @@ def test_any_reference_is_built_or_refused(name: str, settings: dict[str, Any]) 
     problem, made = "", None
     try:
         reference = Component.of({**settings, "name": name}, ("logic", "selector"))
-        made = build("selector", reference, TABLE)
+        made = build("partition", reference, TABLE)
     except (ExperimentError, ValueError) as error:
         problem = str(error)
     assert all(line.isprintable() for line in problem.split("\n"))
     assert (made is None) == bool(problem)
+
+
+@pytest.mark.parametrize("name", ["a", "x" * 200, "package.module:Name", "two words"])
+def test_a_name_is_printable_text_of_at_most_200_characters(name: str) -> None:
+    assert Component.of(name).name == name
+    assert Component.of({"name": name, "p": 1}).settings == {"p": 1}
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        ("x" * 201, "longer than 200 characters"),
+        ("", "must be text without spaces around it"),
+        (" a", "must be text without spaces around it"),
+        ("a ", "must be text without spaces around it"),
+        ("a\nb", "must be text without spaces around it"),
+        ({"name": 7}, "must be text without spaces around it"),
+        ({"p": 1}, "must say its name"),
+        ({"name": "a", 7: 1}, "the name of a setting must be text, not 7"),
+        (None, "must be a name or a mapping with a name"),
+        (True, "must be a name or a mapping with a name"),
+        (["a"], "must be a name or a mapping with a name"),
+    ],
+)
+def test_what_is_not_a_component_is_refused(value: Any, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        Component.of(value)
+
+
+# --- names of earlier versions
+
+
+@pytest.mark.parametrize(
+    ("known", "new"),
+    [
+        (("learning_rate", "beta"), "learning_rate"),
+        (("server_learning_rate",), "server_learning_rate"),
+        (("beta",), None),
+        ((), None),
+    ],
+)
+def test_an_old_setting_leads_to_the_new_one_of_the_component(
+    known: tuple[str, ...], new: str | None
+) -> None:
+    assert new_setting("rate", known) == new
+    assert new_setting("beta", known) is None
+
+
+def test_an_old_option_is_named_where_the_new_one_is_known() -> None:
+    assert new_option("--engine", ("--executor", "--set")) == "--executor"
+    assert new_option("--engine", ("--set",)) is None
+    assert new_option("--set", ("--set", "--executor")) is None
+
+
+def test_an_old_key_is_known_by_its_place() -> None:
+    assert new_key(("engine",)) == "executor"
+    assert new_key(("logic", "select")) == "selector"
+    assert new_key(("logic", "aggregate")) == "aggregator"
+    assert new_key(("compute", "train", "rate")) == "learning_rate"
+    assert new_key(("logic", "rate")) is None
+    assert renamed_text("executor") == "is called executor now; write executor"

@@ -1,0 +1,33 @@
+"""The catalogue file says of each component what the component itself says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fedmx import ExperimentError
+from fedmx.components.build import resolve
+from fedmx.components.catalogue import (
+    KINDS,
+    PATH,
+    catalogue_of_components,
+    read_catalogue,
+    write_catalogue,
+)
+from fedmx.components.component import Component
+
+
+def test_the_file_is_current(tmp_path: Path) -> None:
+    current = read_catalogue() == catalogue_of_components()
+    assert current, "run: python -m fedmx.components.catalogue"
+    write_catalogue(tmp_path / "catalogue.json")
+    assert (tmp_path / "catalogue.json").read_bytes() == PATH.read_bytes()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_kind_has_its_components(kind: str) -> None:
+    with pytest.raises(ExperimentError, match=f"unknown {kind} 'nope'"):
+        resolve(kind, Component("nope"))
+    for name in read_catalogue()[KINDS[kind].plural]:
+        assert resolve(kind, Component(f"{name}x" if name.endswith(":") else name)) is not None
