@@ -1,4 +1,10 @@
-"""An asset as the file that is sent to clients, whatever its content."""
+"""Assets: training samples that clients receive as a file.
+
+The file is in the safetensors format. It holds `x` (n, ...) as the data set stores it, labels `y`
+(n,) in int64 and, where stored values are normalised, float64 `scale`, `mean` and `std` (one
+number, or one per channel). So pixels are sent as bytes, and a client can make the model's inputs
+from the file alone. The same samples give the same bytes.
+"""
 
 from __future__ import annotations
 
@@ -46,15 +52,15 @@ class AssetFile:
 
     @property
     def announced(self) -> AnnouncedAsset:
-        """Name, digest and size, as the server announces them to clients."""
+        """The message in which the server announces the file to clients."""
         return AnnouncedAsset(self.name, self.sha256, self.size_bytes)
 
     def wire_bytes(self, client: int) -> int:
-        """Return the bytes that sending it to a client takes on the wire, in both directions."""
+        """Return the bytes on the wire, in both directions, of sending the file to a client."""
         return file_wire_size(self.announced.file_name(client), self.size_bytes)
 
     def write(self, path: Path) -> None:
-        """Write the file, completely or not at all, unless it exists already.
+        """Write the file atomically, unless it exists already.
 
         Raises:
             FedmxError: it cannot be written.
@@ -81,7 +87,7 @@ def file_of_samples(
         name: name of the asset.
         raw: the data set's split, as stored.
         rows: the rows to take.
-        normalise: how stored values become inputs; None: unchanged.
+        normalise: the normalisation of stored values; None: inputs are the stored values.
     """
     arrays = {
         "x": np.ascontiguousarray(raw.x[rows]),
@@ -94,7 +100,7 @@ def file_of_samples(
 
 
 def samples_in(asset: AssetFile) -> Samples:
-    """Return the samples of a file, as the model takes them.
+    """Return the samples of a file, as inputs of the model.
 
     Raises:
         FedmxError: the file does not hold samples.
@@ -111,7 +117,7 @@ def samples_in(asset: AssetFile) -> Samples:
 
 
 def _plain(value: np.ndarray) -> float | tuple[float, ...]:
-    """Return one number, or several as a tuple, as in the settings of an experiment.
+    """Return a setting as a number, or as a tuple of numbers.
 
     Raises:
         DataError: the array is neither.

@@ -1,4 +1,4 @@
-"""The parts of an experiment besides its data: engine, logic and virtual clock."""
+"""The logic of an experiment, equal at both ends: selector, aggregator, hooks and training."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from layers.logic.selectors.uniform import Uniform
 
 
 def preset_of(experiment: Experiment) -> Preset:
-    """Return selector, aggregator and hooks: those of the preset, with the experiment's changes.
+    """Return the selector, the aggregator and the hooks of an experiment.
 
-    The experiment's selector and aggregator replace the preset's; its hooks stand before them.
+    Its own selector and aggregator replace those of its preset; its hooks precede the preset's.
 
     Raises:
         ExperimentError: a part does not exist, or its settings are wrong.
@@ -40,9 +40,9 @@ def preset_of(experiment: Experiment) -> Preset:
 
 
 def keeps_places(experiment: Experiment, selector: Selector) -> bool:
-    """Return whether cohorts are drawn as if the clients of `without` were there.
+    """Return whether the selector draws cohorts as if the clients of `without` took part.
 
-    Each of them is then replaced. So a round that draws none of them is the same with and without
+    Other clients then replace them. So a round that draws none of them is the same with and without
     them.
     """
     always = experiment.clock.availability.name == "always"
@@ -57,8 +57,8 @@ def logic_of(
     Args:
         experiment: the experiment.
         preset: its selector, aggregator and hooks; see `preset_of`.
-        data: its data, whose number of labels a selector may ask for.
-        layout: returns where each tensor of the model lies; called after the parts are checked.
+        data: its data, for the number of labels.
+        layout: returns the model's layout; called after the checks, since it builds the model.
 
     Raises:
         ExperimentError: the parts do not fit together.
@@ -96,7 +96,7 @@ def logic_of(
             max_update=section.max_update,
         )
         highest = max(map(learning_rate, range(1, experiment.rounds + 1)))
-        if highest > train.learning_rate:  # the parts' checks hold in every round
+        if highest > train.learning_rate:  # the parts check every round's learning rate
             replace(logic, training=replace(logic.training, learning_rate=highest))
     except LogicError as error:
         raise ExperimentError(f"logic: {error}") from error
@@ -104,7 +104,7 @@ def logic_of(
 
 
 def _check_labels(selector: Selector, data: ExperimentData) -> None:
-    """Check that the selector expects as many labels as the data have.
+    """Check that the selector expects the data's number of labels.
 
     With too few, no client could answer; with too many, every client would look biased.
 
@@ -122,12 +122,12 @@ def _check_labels(selector: Selector, data: ExperimentData) -> None:
 
 
 def _check_distances(selector: Selector, partition: Component) -> None:
-    """Check that FedAIM and the partition measure by one distance who is extremely biased.
+    """Check that FedAIM and the partition measure extreme bias by the same distance.
 
-    A threshold of its own, in either of them, says that two distances are meant.
+    An explicit threshold, in either of them, allows two distances.
 
     Raises:
-        ExperimentError: they measure by two.
+        ExperimentError: they use two distances.
     """
     if partition.name != "biased" or not isinstance(selector, FedAimSplit):
         return
@@ -135,7 +135,7 @@ def _check_distances(selector: Selector, partition: Component) -> None:
     thresholds = (made.threshold, selector.threshold)
     if made.distance != selector.distance and thresholds == (None, None):
         raise ExperimentError(
-            f"compute.partition: biased makes extremely biased clients by {made.distance}, "
-            f"but the selector fedaim looks for them by {selector.distance}; set distance to "
-            "the same in both, or give the selector a threshold if two are meant"
+            f"compute.partition: biased measures extreme bias by {made.distance}, but the selector "
+            f"fedaim by {selector.distance}; set the same distance in both, or set the selector's "
+            "threshold"
         )

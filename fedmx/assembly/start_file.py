@@ -1,7 +1,7 @@
-"""The weights that a run begins from, read from a file: exported, or trained before.
+"""The initial weights of a run, read from a file.
 
 The file holds named tensors: safetensors with the engine's names or with PyTorch's, as `fedmx
-export` writes them, or ONNX. A run folder and a checkpoint in it are such files, too.
+export` writes them, or ONNX. It may also be a run folder, or a checkpoint in it.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from layers.compute.errors import ComputeError
 
 Tensors = Mapping[str, NDArray[Any]]
 
-# What the files of torch.save and pickle begin with.
+# First bytes of files of torch.save and pickle.
 _PICKLES = (b"PK\x03\x04", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
 
 
 @dataclass(frozen=True)
 class Start:
-    """The weights that a run begins from.
+    """The initial weights of a run.
 
     Attributes:
-        path: the file that they were read from.
+        path: the file.
         sha256: SHA-256 of that file, in hexadecimal digits.
         weights: float32 (d,).
         buffers: float32 (b,).
-        content: the same as a safetensors file with the engine's names, for the run folder.
+        content: the weights as a safetensors file with the engine's names, for the run folder.
     """
 
     path: Path
@@ -51,21 +51,21 @@ class Start:
 
     @property
     def facts(self) -> dict[str, str]:
-        """What a run folder says of it; `kept_sha256` is that of the folder's own copy."""
+        """The facts for the run folder; `kept_sha256` is the checksum of the folder's own copy."""
         kept = hashlib.sha256(self.content).hexdigest()
         return {"file": str(self.path.absolute()), "sha256": self.sha256, "kept_sha256": kept}
 
 
 def read_start(path: Path, engine: MXNetEngine) -> Start:
-    """Return the weights in a file, as the engine takes them.
+    """Return the weights in a file, in the engine's order.
 
     Args:
         path: the file, or a run folder.
-        engine: the engine, with the model that the weights are for.
+        engine: the engine with the model.
 
     Raises:
-        ExperimentError: the file cannot be read, or it is of another model; the text names the
-            first tensor that does not fit.
+        ExperimentError: the file cannot be read, or holds another model; the text names the first
+            tensor that does not fit.
     """
     try:
         file = _file_of(path)
@@ -86,7 +86,7 @@ def _refusal(path: Path, text: str) -> ExperimentError:
 
 
 def _file_of(path: Path) -> Path:
-    """Return the file to read: for a run folder its final weights, or the newest checkpoint."""
+    """Return the file to read; of a run folder, its final weights or its newest checkpoint."""
     if not path.is_dir():
         return path
     folder = RunFolder.open(path)
@@ -103,8 +103,8 @@ def _tensors(file: Path, content: bytes, engine: MXNetEngine) -> Tensors:
     """Return the named tensors in a file.
 
     Raises:
-        ComputeError: it is of no known format.
-        CheckpointError: it is a damaged checkpoint.
+        ComputeError: the format is unknown.
+        CheckpointError: the checkpoint is damaged.
     """
     if content.startswith(_PICKLES):
         raise ComputeError(
@@ -122,13 +122,13 @@ def _tensors(file: Path, content: bytes, engine: MXNetEngine) -> Tensors:
             raise ComputeError(f"is not a safetensors or ONNX file ({error})") from None
     from layers.compute.engines.mxnet.to_onnx import onnx_tensors
 
-    # Besides weights, a graph has constants of its own.
+    # A graph also has its own constants.
     names = engine.definition.shapes
     return {name: value for name, value in onnx_tensors(content).items() if name in names}
 
 
 def _of_checkpoint(file: Path, engine: MXNetEngine) -> Tensors:
-    """Return the tensors of a checkpoint, which holds flat vectors without names."""
+    """Return the tensors of a checkpoint, which holds flat vectors."""
     state = read_checkpoint(file).state["server"]
     tensors: dict[str, NDArray[Any]] = {}
     for what, layout in (("weights", engine.layout), ("buffers", engine.buffers_layout)):
@@ -157,7 +157,7 @@ def _by_own_names(tensors: Tensors, engine: MXNetEngine) -> dict[str, NDArray[np
         name = known.get(own, own)
         if name not in tensors:
             if constant is not None:
-                continue  # a part of the model, which the file of a run does not repeat
+                continue  # the files of a run omit constants
             raise ComputeError(
                 f"has no tensor {name} of shape {tuple(shape)}, which the model has; "
                 "give weights of the same model"
@@ -188,7 +188,7 @@ def _by_own_names(tensors: Tensors, engine: MXNetEngine) -> dict[str, NDArray[np
 
 
 def _names_in_file(tensors: Tensors, engine: MXNetEngine) -> dict[str, str]:
-    """Return for each name in the file the engine's: the file uses the engine's, or PyTorch's."""
+    """Map the names in the file to the engine's; the file uses the engine's names or PyTorch's."""
     from layers.compute.engines.mxnet.to_torch import torch_module
 
     own = {name: name for name in engine.definition.shapes}

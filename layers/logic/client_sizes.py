@@ -1,4 +1,4 @@
-"""The clients that can be asked and their numbers of samples, as arrays that no round walks."""
+"""Client ids and their numbers of samples, for populations of a million."""
 
 from __future__ import annotations
 
@@ -10,16 +10,18 @@ import numpy as np
 
 Made = TypeVar("Made")
 
+_MOST = (1 << 63) - 1
+
 
 class ClientSizes(Mapping[int, int]):
-    """The number of samples by client, a mapping whose cost does not grow with each look at it.
+    """The number of samples by client, backed by arrays.
 
-    What is derived from all sizes is made once and kept (`once`). So a selector that needs the
-    cohort's clients alone takes a time that does not depend on the size of the population.
+    Values that derive from all sizes are computed once and cached (`once`). So the time of a
+    selector that needs only the cohort's clients does not depend on the population's size.
 
     Args:
         clients: the clients, ascending: a range, or int64 (n,).
-        sizes: their numbers of samples, int64 (n,); one number if all have as many.
+        sizes: their numbers of samples, int64 (n,), or one number for all.
     """
 
     def __init__(self, clients: range | np.ndarray, sizes: np.ndarray | int) -> None:
@@ -29,7 +31,7 @@ class ClientSizes(Mapping[int, int]):
 
     @classmethod
     def of(cls, samples: Mapping[int, int]) -> ClientSizes:
-        """Return the sizes that a mapping has, or the mapping itself if it is one of these."""
+        """Return a mapping as `ClientSizes`; a `ClientSizes` is returned as it is."""
         if isinstance(samples, ClientSizes):
             return samples
         clients = np.array(sorted(samples), np.int64)
@@ -59,7 +61,7 @@ class ClientSizes(Mapping[int, int]):
 
     @cached_property
     def clients(self) -> Sequence[int]:
-        """The clients that have samples, ascending: a range if nobody is missing, or a tuple."""
+        """The clients that have samples, ascending: a range if possible, otherwise a tuple."""
         if isinstance(self._ids, range) and self._all_have_samples:
             return self._ids
         return tuple(self.ids.tolist())
@@ -84,7 +86,7 @@ class ClientSizes(Mapping[int, int]):
         return ClientSizes(clients, self._sizes[np.searchsorted(self._ids, clients)])
 
     def once(self, name: object, make: Callable[[], Made]) -> Made:
-        """Return what `make` returns; it is called for the first use of a name, and kept."""
+        """Return the result of `make`, which is called at the first use of a name only."""
         if name not in self._made:
             self._made[name] = make()
         return cast("Made", self._made[name])
@@ -106,6 +108,3 @@ class ClientSizes(Mapping[int, int]):
             return int(client) if client in self._ids else None
         place = int(np.searchsorted(self._ids, client))
         return place if place < len(self._ids) and self._ids[place] == client else None
-
-
-_MOST = (1 << 63) - 1

@@ -1,4 +1,4 @@
-"""Updates of a round that wait on disk, and the vectors in them, which are read slice by slice."""
+"""Updates of a round that wait on disk; their vectors are read slice by slice."""
 
 from __future__ import annotations
 
@@ -14,17 +14,25 @@ import numpy as np
 
 from layers.logic.errors import LogicError
 
+PAGE = 4096  # a vector begins at a multiple of it
+LEAST_BYTES = 1 << 16  # smaller values in slots stay in memory
+
+Slots: TypeAlias = "Mapping[str, Mapping[str, Any]]"
+
+Vector: TypeAlias = "np.ndarray | StoredVector"
+"""A vector in memory or on disk; both have a `size` and are read in slices."""
+
 
 class StoredVector:
-    """An array of n values in a store's file; its room there is free again when it is dropped.
+    """An array of n values in the file of an `UpdateStore`, which reuses its room after its end.
 
     ``vector[start:stop]`` reads these values, ``np.asarray(vector)`` all of them.
 
     Attributes:
         size: n.
-        shape: of the array; slices are of the flat one.
-        dtype: of the values.
-        memory_bytes: memory that may be used to read slices of several vectors side by side.
+        shape: shape of the array; slices are those of the flat array.
+        dtype: type of the values.
+        memory_bytes: memory for reading slices of several vectors side by side.
     """
 
     def __init__(
@@ -56,23 +64,16 @@ class StoredVector:
         return whole if dtype is None else whole.astype(dtype)
 
 
-Vector: TypeAlias = "np.ndarray | StoredVector"
-"""A vector in memory or on disk; both have a `size` and are read in slices."""
-
-
-PAGE = 4096  # a vector begins at a multiple of it
-
-
 class UpdateStore:
     """Keeps arrays in memory up to a bound, and others in one file.
 
-    The file has no name: nothing is left of it however the process ends. One descriptor serves all
-    arrays. The room of one that was dropped is used again, and when none is left the file is empty.
+    The file has no name, so nothing of it is left, however the process ends. One descriptor serves
+    all arrays. The room of dropped arrays is used again; without arrays the file is empty.
 
     Args:
         memory_bytes: memory that a fold may use to read slices of the arrays, besides its result.
-        folder: where the file is; None: where the system keeps temporary files.
-        waiting_bytes: of arrays that may wait in memory together; 0: all wait on disk.
+        folder: folder of the file; None: the system's folder for temporary files.
+        waiting_bytes: total size of the arrays that may wait in memory; 0: all wait on disk.
     """
 
     def __init__(
@@ -91,7 +92,7 @@ class UpdateStore:
         """Open the file, if it is not open.
 
         Raises:
-            LogicError: the folder does not take it.
+            LogicError: it cannot be created.
         """
         if self._file is None:
             try:
@@ -116,13 +117,13 @@ class UpdateStore:
         return self._held
 
     def hold(self, array: np.ndarray, size: int) -> np.ndarray | None:
-        """Let an array wait in memory, and return it; None: there is no room.
+        """Keep an array in memory and return a view of it; None: there is no room.
 
-        Its room is free again when what is returned is dropped.
+        The room is free again when the view is dropped.
 
         Args:
             array: the array.
-            size: bytes of the array, and of all that waits for the same time.
+            size: bytes of the array, and of everything else that waits with it.
         """
         if self._held + size > self.waiting_bytes:
             return None
@@ -138,7 +139,7 @@ class UpdateStore:
         """Write an array to disk and return it.
 
         Raises:
-            LogicError: there is no room on the disk, or it fails.
+            LogicError: the disk is full, or fails.
         """
         self.open()
         assert self._file is not None
@@ -199,13 +200,8 @@ class UpdateStore:
         )
 
 
-LEAST_BYTES = 1 << 16  # smaller values stay in memory
-
-Slots: TypeAlias = "Mapping[str, Mapping[str, Any]]"
-
-
 def slots_bytes(slots: Slots) -> int:
-    """Return the bytes of the arrays and byte strings in slots."""
+    """Return the total size of the arrays and byte strings in slots."""
     return sum(
         value.nbytes if isinstance(value, np.ndarray) else len(value)
         for slot in slots.values()
@@ -216,10 +212,10 @@ def slots_bytes(slots: Slots) -> int:
 
 @dataclass(frozen=True, eq=False)
 class StoredSlots:
-    """The slots of one update.
+    """The slots of one update, with the large values on disk.
 
     Attributes:
-        small: the values that stay in memory, by hook and name.
+        small: the values in memory, by hook and name.
         large: the others.
     """
 
@@ -228,7 +224,7 @@ class StoredSlots:
 
     @classmethod
     def of(cls, slots: Slots, store: UpdateStore) -> StoredSlots:
-        """Return the slots, with the large values in `store`."""
+        """Write the large values of slots to a store."""
         small: dict[str, dict[str, Any]] = {}
         large: dict[str, dict[str, _Stored]] = {}
         for key, slot in slots.items():

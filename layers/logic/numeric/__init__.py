@@ -1,4 +1,4 @@
-"""Arithmetic that several algorithms share: on vectors, distributions and knapsacks.
+"""Arithmetic that several algorithms share: on vectors, label distributions and knapsacks.
 
-What knows a client, a round or a hook does not belong here.
+Code that knows clients, rounds or hooks does not belong here.
 """

@@ -1,4 +1,4 @@
-"""Distances between distributions of labels: earth mover's, L1 and Kullback-Leibler."""
+"""Distances between label distributions: earth mover's, L1 and Kullback-Leibler."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ def uniform(classes: int) -> np.ndarray:
 def earth_movers(counts: np.ndarray, reference: np.ndarray) -> np.ndarray:
     """Return sum_i |F(i) - F_ref(i)| of histograms (..., C), the labels as points 0 ... C - 1.
 
-    It is the earth mover's distance (1-D Wasserstein) where the distance of two labels is their
-    difference: at most (C - 1) / 2 from uniform. It depends on how the labels are numbered.
+    This is the earth mover's distance (1-D Wasserstein) with the difference of two labels as their
+    distance: at most (C - 1) / 2 from uniform. It depends on the order of the labels.
     """
     apart = np.cumsum(shares(counts) - reference, axis=-1)[..., :-1]
     return np.asarray(np.abs(apart).sum(-1))
 
 
 def l1(counts: np.ndarray, reference: np.ndarray) -> np.ndarray:
-    """Return sum_i |p(i) - p_ref(i)| of histograms (..., C), at most 2 for any numbering.
+    """Return sum_i |p(i) - p_ref(i)| of histograms (..., C), at most 2 in any order of the labels.
 
     Zhao et al. 2018, "Federated Learning with Non-IID Data", section 3.2.
     """
@@ -46,15 +46,16 @@ def kullback_leibler(counts: np.ndarray, reference: np.ndarray) -> np.ndarray:
 
 
 DISTANCES: Mapping[str, Distance] = {"emd": earth_movers, "l1": l1}
-"""The measures of a client's bias."""
+"""The measures of a client's bias, by their names in an experiment file."""
 
 USUAL_CLASSES = 10
 
 
 def farthest(distance: str, classes: int, reference: str) -> float:
-    """Return how far from the reference, uniform or pooled labels, no client's labels are beyond.
+    """Return the largest possible distance of a client's labels from the reference.
 
-    The pooled labels can be all of one class that the client does not have.
+    The reference is `uniform` or `pooled`. The pooled labels can be all of one class that the
+    client does not have.
     """
     if reference == "pooled":
         return 2.0 if distance == "l1" else classes - 1.0
@@ -62,9 +63,9 @@ def farthest(distance: str, classes: int, reference: str) -> float:
 
 
 def usual_threshold(distance: str, classes: int) -> float:
-    """Return the default distance from which on a client is extremely biased.
+    """Return the default distance above which a client is extremely biased.
 
-    Of the earth mover's distance it is 3 for 10 classes, and in proportion for another number of
-    classes; of L1 it is 1.3.
+    The earth mover's distance has 3 for 10 classes, and in proportion for other numbers of classes;
+    L1 has 1.3.
     """
     return 1.3 if distance == "l1" else 3.0 * (classes - 1) / (USUAL_CLASSES - 1)

@@ -1,4 +1,10 @@
-"""The 0/1 knapsack: the items to take within a capacity, solved exactly or by a table."""
+"""The 0/1 knapsack: the items to take within a capacity, solved exactly or by a table.
+
+The exact solver is the algorithm of Nemhauser and Ullmann 1969 with the bounds of Dantzig 1957. It
+adds the items one by one. It keeps a choice of the items so far if no other choice has both as
+little weight and as much value, and if it can still be completed to the value of a known choice.
+`Table` is dynamic programming over whole cells of capacity.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +23,7 @@ class Choice:
     """Some of the items.
 
     Attributes:
-        items: their places among all items, in ascending order.
+        items: their indices, in ascending order.
         value: sum of their values, rounded once, so that the same items give the same sum.
         weight: sum of their weights, rounded once.
     """
@@ -35,7 +41,7 @@ class Choice:
 
 
 def worth_taking(values: np.ndarray, weights: np.ndarray, capacity: float) -> np.ndarray:
-    """Return the places of the items that a best choice can contain, in ascending order.
+    """Return the indices of the items that a best choice can contain, in ascending order.
 
     Raises:
         LogicError: the lengths differ, a weight is negative, or a number is not finite.
@@ -52,11 +58,14 @@ def worth_taking(values: np.ndarray, weights: np.ndarray, capacity: float) -> np
     return np.flatnonzero((values > 0) & (weights <= capacity))
 
 
-BITS = 61  # of the sum; int64 has room for the sum and one item more
+BITS = 61  # of the sum; int64 has room for the sum and one more item
 
 
 def scale_of(total: float) -> int:
-    """Return the exponent of the unit in which `total` is below 2**BITS."""
+    """Return the exponent of the unit that makes `total` less than 2**BITS.
+
+    Integer multiples of one unit have exact sums, in any order.
+    """
     return BITS - int(np.frexp(total)[1])
 
 
@@ -76,22 +85,21 @@ def rounded_down(number: float, scale: int) -> int:
         return int(min(np.floor(np.ldexp(number, scale)), 2.0**62))
 
 
-SLACK = 1e-9  # added to a bound; more than float64 can be wrong by, so no best choice is cut off
+SLACK = 1e-9  # added to a bound: more than the error of float64, so no best choice is cut off
 WORD = 64
 
 
 def solve_exact(values: np.ndarray, weights: np.ndarray, capacity: float) -> Choice:
     """Return the choice of the highest value whose weight is `capacity` or less.
 
-    Among choices of equal value it is the lightest one. Among those of equal weight it is the one
-    whose list of items, in ascending order, is the first in lexicographic order. The result is
-    exact, since sums are of integers.
+    Of choices of equal value it is the lightest. Of those of equal weight it is the first in
+    lexicographic order of the ascending items. The result is exact, because sums are of integers.
 
-    In the worst case 2**n choices are kept, but only values and weights made for it do that; for 20
+    In the worst case 2**n choices are kept, but only contrived values and weights reach it; for 20
     measured items a few hundred are kept.
 
     Args:
-        values: float64 (n,); an item without value is not taken.
+        values: float64 (n,); items without value are never taken.
         weights: float64 (n,), 0 or more.
         capacity: in the unit of the weights.
 
@@ -113,7 +121,7 @@ def solve_exact(values: np.ndarray, weights: np.ndarray, capacity: float) -> Cho
 
 
 def _best(value: np.ndarray, weight: np.ndarray, room: int) -> np.ndarray:
-    """Return the places of the best choice.
+    """Return the indices of the best choice.
 
     Args:
         value: int64 (n,), above 0.
@@ -123,7 +131,7 @@ def _best(value: np.ndarray, weight: np.ndarray, room: int) -> np.ndarray:
     bounds = _Bounds(value, weight, room)
     words = -(-value.size // WORD)
     # A choice has a weight, a value, and a bit for each of its items. The first item has the
-    # highest bit, so that of two choices the first in lexicographic order has the larger number.
+    # highest bit, so the first choice in lexicographic order has the larger number.
     held_w, held_v = np.zeros(1, np.int64), np.zeros(1, np.int64)
     held_s = np.zeros((1, words), np.uint64)
     for place, item in enumerate(bounds.order):
@@ -146,7 +154,7 @@ def _best(value: np.ndarray, weight: np.ndarray, room: int) -> np.ndarray:
 
 
 class _Bounds:
-    """The least and the highest value that a choice can be completed to.
+    """The least and the highest value of the completions of a choice.
 
     The bounds add the remaining items by descending density, which is value divided by weight.
     """
@@ -155,7 +163,7 @@ class _Bounds:
         with np.errstate(divide="ignore"):
             density = value / weight
         self.order = np.lexsort((np.arange(value.size), -density))
-        # Behind the last item stands one without density, of which a part adds nothing.
+        # After the last item comes one without density, a part of which adds nothing.
         self._density = np.append(density[self.order], 0.0)
         self._value = np.concatenate([[0], np.cumsum(value[self.order])])
         self._weight = np.concatenate([[0], np.cumsum(weight[self.order])])
@@ -164,14 +172,14 @@ class _Bounds:
         self._known = 0  # the value of a choice that exists
 
     def worth_a_look(self) -> np.ndarray:
-        """Return the places of the items that a best choice can contain, in ascending order."""
+        """Return the indices of the items that a best choice can contain, in ascending order."""
         value, weight = self._items
         nothing = np.zeros(1, np.int64)
         (least,), _, (end,) = self._with_the_next(nothing, nothing, 0)
         others = self.order[end:]
         fitting = value[others][weight[others] <= self._room - self._weight[end]]
         self._known = int(least) + int(fitting.max(initial=0))
-        # The bound of the choice of one item may add that item again: it is high enough even so.
+        # The bound of a single item may add that item again, and is then only higher.
         _, most, _ = self._with_the_next(weight, value, 0)
         return np.flatnonzero(most >= self._known)
 
@@ -184,17 +192,17 @@ class _Bounds:
     def _with_the_next(
         self, weight: np.ndarray, value: np.ndarray, first: int
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return bounds of the value that choices can reach with the items from `first` on.
+        """Return bounds on the value that choices can reach with the items from `first` on.
 
         Args:
             weight: int64 (k,), of the choices.
             value: int64 (k,), of the choices.
-            first: where the remaining items begin, by descending density.
+            first: the start of the remaining items, by descending density.
 
         Returns:
-            For each choice, the value with the next items as long as they fit; that value with the
-            part of the following item that fills the room, rounded up, which no completion exceeds;
-            and the place of that following item.
+            For each choice: its value plus the next items that fit; that value plus the part of the
+            following item that fills the capacity, rounded up, which no completion exceeds; and the
+            index of that following item.
         """
         start = self._room - weight + self._weight[first]
         end = np.searchsorted(self._weight, start, side="right") - 1
@@ -210,11 +218,10 @@ class _Row:
     """A row of the table.
 
     Attributes:
-        item: the item that it was made for.
+        item: its item.
         cells: weight of the item.
-        taken: bits, packed: whether the best choice takes the item, for each capacity from `cells`
-            on.
-        before: the row of the item before.
+        taken: packed bits: whether the best choice takes the item, for each capacity from `cells`.
+        before: the row of the previous item.
     """
 
     item: int
@@ -227,11 +234,11 @@ class _Row:
 class Table:
     """V[T][k], the best value for every whole capacity T among the k items so far.
 
-    A table does not change: `with_item` makes another one, with one pass over the cells.
+    A table is immutable: `with_item` returns a new table after one pass over the cells.
 
     Attributes:
         best: float64 (cells + 1,), the best value by capacity.
-        rows: the row of the newest item, which leads to those before; None without items.
+        rows: the row of the newest item, which links to the older rows; None without items.
     """
 
     best: np.ndarray
@@ -239,17 +246,17 @@ class Table:
 
     @classmethod
     def of(cls, cells: int) -> Table:
-        """Return the table without items for the capacities from 0 to `cells`."""
+        """Return the empty table for the capacities from 0 to `cells`."""
         return cls(np.zeros(cells + 1))
 
     def with_item(self, item: int, value: float, cells: int) -> Table:
-        """Return the table with one item more.
+        """Return the table with one more item.
 
         Of choices of equal value it keeps the one with the newer item.
 
         Args:
-            item: its number, which `choose` gives back.
-            value: of the item; one without value is never taken.
+            item: its number, which `choose` returns.
+            value: value of the item; items without value are never taken.
             cells: weight of the item.
         """
         if value <= 0 or cells >= self.best.size:
@@ -283,10 +290,10 @@ class Table:
 
 
 def cells_up(weight: float, resolution: float) -> int:
-    """Return the weight in cells, rounded up: a choice that fits in cells also fits in seconds."""
+    """Return a weight in cells, rounded up: a choice that fits in cells also fits in seconds."""
     return int(np.ceil(weight / resolution))
 
 
 def cells_down(capacity: float, resolution: float) -> int:
-    """Return the capacity in cells, rounded down."""
+    """Return a capacity in cells, rounded down."""
     return int(np.floor(capacity / resolution))

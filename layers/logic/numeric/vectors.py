@@ -13,7 +13,7 @@ from layers.logic.seeds import generator
 from layers.logic.storage import Vector
 
 LARGEST = float(np.finfo(np.float32).max)
-BLOCK = 1 << 14  # values at a time, so that their squares stay in the processor's cache
+BLOCK = 1 << 14  # values to square at a time, so that they stay in the processor's cache
 
 
 def norm(vector: Vector) -> float:
@@ -64,18 +64,18 @@ def excess(
     peak: float | None = None,
     like_peak: float | None = None,
 ) -> Excess | None:
-    """Return the norm of a vector if it is more than `most` times that of `like` plus 1.
+    """Return the norm of a vector if it is more than `most` times (the norm of `like` plus 1).
 
-    No norm is computed where the largest absolute values show that it is not: the norm of d values
-    is at most sqrt(d) times the largest of them, and at least the largest.
+    The largest absolute values often show without any norm that it is not: the norm of d values is
+    between the largest value and sqrt(d) times the largest value.
 
     Args:
         vector: float32 (d,), finite.
-        like: float32 (any,), finite, to whose norm it is compared.
-        most: the factor, above 0; None: there is no bound. A norm must also be a float32 number.
-        since: float32 (d,), finite, which is first subtracted from the vector; None: nothing is.
-        peak: `largest` of the vector; None: it is not known yet.
-        like_peak: `largest` of `like`; None: it is not known yet.
+        like: float32 (any,), finite, the vector whose norm sets the bound.
+        most: the factor, above 0; None: no bound. The norm must also be a float32 number.
+        since: float32 (d,), finite, subtracted from the vector first; None: zero.
+        peak: `largest` of the vector; None: not known yet.
+        like_peak: `largest` of `like`; None: not known yet.
     """
     if most is None:
         return None
@@ -92,14 +92,15 @@ def excess(
 
 
 def sketch(vector: np.ndarray, values: int, seed: int) -> np.ndarray:
-    """Return float32 (values,): each value is added, with a random sign, at a random place.
+    """Return a sketch, float32 (values,), that keeps distances between vectors.
 
-    Places and signs are the same for all vectors of a length, so that distances between sketches
-    are those between the vectors, with a relative error of about sqrt(2 / values).
+    Each value of the vector is added, with a random sign, at a random place (Charikar, Chen and
+    Farach-Colton 2002). Places and signs are the same for all vectors of a length, so the distance
+    between two sketches is that of the vectors, with a relative error of about sqrt(2 / values).
 
     Args:
         vector: float32 (d,).
-        values: how long the sketch is, at most d.
+        values: length of the sketch, at most d.
         seed: of places and signs; only sketches of one seed can be compared.
 
     Raises:
@@ -116,7 +117,9 @@ def sketch(vector: np.ndarray, values: int, seed: int) -> np.ndarray:
 
 
 def accumulation(steps: int, learning_rate: float, momentum: float = 0.0, mu: float = 0.0) -> float:
-    """Return ||a||_1, where local training makes w_t - w = eta sum_s a_s g_s of its gradients.
+    """Return ||a||_1, where local training computes w_t - w = eta sum_s a_s g_s from gradients g_s.
+
+    These weights are those of Wang et al. 2020, section 4.1:
 
     ========================  ===================================================
     plain SGD                 tau
@@ -133,7 +136,6 @@ def accumulation(steps: int, learning_rate: float, momentum: float = 0.0, mu: fl
     if momentum:
         return (steps - momentum * (1 - momentum**steps) / (1 - momentum)) / (1 - momentum)
     if mu:
-        return -math.expm1(steps * math.log1p(-learning_rate * mu)) / (
-            learning_rate * mu
-        )  # exact for tiny mu
+        shrunk = -math.expm1(steps * math.log1p(-learning_rate * mu))  # exact for tiny mu
+        return shrunk / (learning_rate * mu)
     return float(steps)

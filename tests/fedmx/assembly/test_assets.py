@@ -1,4 +1,4 @@
-"""Assets and what a server holds out: nobody else's, the same in every file, paid for once."""
+"""Assets and held-out samples: disjoint from the clients, and equal bits in the file."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def assembly(logic: str) -> Assembly:
     return Assembly(Experiment.parse(DIGITS.format(logic=logic)))
 
 
-def test_no_sample_counts_twice_and_none_is_lost() -> None:
+def test_assets_held_out_samples_and_client_parts_divide_the_training_split() -> None:
     made = assembly(BOTH)
     number = len(made.data.dataset.train)
     shared, held_out = made.held_back.assets["shared"], made.held_back.held_out
@@ -53,7 +53,7 @@ def test_no_sample_counts_twice_and_none_is_lost() -> None:
     assert classes.max() - classes.min() <= 1
 
 
-def test_without_such_a_hook_the_parts_are_those_of_the_whole_and_no_model_is_made() -> None:
+def test_without_assets_clients_divide_the_whole_split_and_no_model_is_built() -> None:
     made = assembly(NEITHER)
     whole = divide(made.data.dataset, Iid(), 5, derive(3, "partition"))
     for ours, theirs in zip(made.parts, whole, strict=True):
@@ -64,17 +64,17 @@ def test_without_such_a_hook_the_parts_are_those_of_the_whole_and_no_model_is_ma
 
 
 @pytest.mark.parametrize("logic", [BOTH, SHARING, NEITHER])
-def test_a_report_knows_the_labels_of_what_is_left(logic: str) -> None:
+def test_a_report_counts_the_labels_of_the_clients_parts(logic: str) -> None:
     made = assembly(logic)
     shares = label_shares(made.experiment.to_yaml(), range(5))
     for found, part in zip(shares, made.parts[0], strict=True):
         assert found == pytest.approx(np.bincount(made.data.dataset.train.y[part]) / len(part))
 
 
-def test_hooks_that_leave_the_clients_nothing_are_refused() -> None:
+def test_hooks_that_take_all_samples_are_refused() -> None:
     logic = "{hooks: [{name: fedshare, shared: 0.6}, {name: divergence, held_out: 0.6}]}"
-    with pytest.raises(FedmxError, match="take all of the 1442 training samples"):
-        assembly(logic).parts  # noqa: B018, it is made when it is first looked at
+    with pytest.raises(FedmxError, match="all of the 1442 training samples"):
+        assembly(logic).parts  # noqa: B018, made at its first use
 
 
 @settings(deadline=None)
@@ -83,7 +83,7 @@ def test_hooks_that_leave_the_clients_nothing_are_refused() -> None:
     st.sampled_from([None, Normalise(255.0, 0.1307, 0.3081), Normalise(1.0, (0.1, 1 / 3), 0.7)]),
     st.integers(1, 7),
 )
-def test_the_file_gives_the_bits_that_the_data_set_gives(dtype, normalise, number) -> None:
+def test_samples_from_the_file_have_the_bits_of_the_data_set(dtype, normalise, number) -> None:
     rng = np.random.default_rng(number)
     raw = Raw((rng.random((9, 2, 3)) * 255).astype(dtype), rng.integers(0, 4, 9))
     rows = rng.permutation(9)[:number]
@@ -112,8 +112,8 @@ X, Y = np.zeros((2, 3), np.float32), np.zeros(2, np.int64)
         save({"x": X, "y": Y, "mean": np.zeros((1, 2))}),
     ],
 )
-def test_a_file_that_is_something_else_is_refused_in_one_line(content: bytes) -> None:
-    with pytest.raises(FedmxError, match="the asset 'some' holds no samples: ") as caught:
+def test_a_file_without_samples_is_refused_in_one_line(content: bytes) -> None:
+    with pytest.raises(FedmxError, match="asset 'some'") as caught:
         samples_in(AssetFile("some", content))
     assert "\n" not in str(caught.value)
 
@@ -127,13 +127,13 @@ def test_a_file_that_is_something_else_is_refused_in_one_line(content: bytes) ->
         (np.full((1, 3), 2.0), "float64 of shape (1, 3)"),
     ],
 )
-def test_a_setting_that_is_no_list_of_float64_numbers_is_refused(value, what) -> None:
+def test_settings_other_than_float64_numbers_are_refused(value, what) -> None:
     content = save({"x": X, "y": Y, "scale": value})
-    with pytest.raises(FedmxError, match=re.escape(f"a setting is {what}, not float64 numbers")):
+    with pytest.raises(FedmxError, match=re.escape(what)):
         samples_in(AssetFile("some", content))
 
 
-def test_a_file_is_written_whole_and_only_if_it_is_another_one(tmp_path: Path) -> None:
+def test_the_file_is_written_atomically_and_only_if_it_differs(tmp_path: Path) -> None:
     made = assembly(SHARING).assets["shared"]
     path = tmp_path / "assets" / "shared.safetensors"
     path.parent.mkdir()
@@ -144,11 +144,11 @@ def test_a_file_is_written_whole_and_only_if_it_is_another_one(tmp_path: Path) -
     assert path.read_bytes() == made.content
     assert path.stat().st_ino == before.st_ino
     assert [one.name for one in path.parent.iterdir()] == [path.name]
-    with pytest.raises(FedmxError, match="the asset cannot be written"):
+    with pytest.raises(FedmxError, match=r"shared.safetensors: .* cannot be written"):
         made.write(path / "shared.safetensors")
 
 
-def test_sending_is_paid_for_once_by_every_client_and_not_again_after_a_resume() -> None:
+def test_the_bytes_of_a_file_count_once_for_every_client_also_after_a_resume() -> None:
     made = assembly(SHARING)
     simulation = simulate(made)
     first, second = simulation
@@ -162,7 +162,7 @@ def test_sending_is_paid_for_once_by_every_client_and_not_again_after_a_resume()
     assert third.file_bytes == 0
 
 
-def test_fedshare_clients_train_on_the_shared_samples_and_on_their_own() -> None:
+def test_fedshare_clients_train_on_shared_and_own_samples() -> None:
     made = assembly(SHARING)
     (first, _) = simulate(made)
     sizes = made.sizes()
@@ -170,8 +170,8 @@ def test_fedshare_clients_train_on_the_shared_samples_and_on_their_own() -> None
         assert told.samples == sizes[told.client] + len(made.asset_samples["shared"])
 
 
-def test_the_server_warms_up_on_the_shared_samples_and_on_nothing_else() -> None:
-    """The clients hand the model back untrained, so that the warm-up is all that is left."""
+def test_the_server_warms_up_on_the_shared_samples_alone() -> None:
+    """The clients return the model untrained, so only the warm-up changes it."""
     text = DIGITS.format(logic=SHARING.replace("shared: 0.1", "shared: 0.1, warm_up: 3"))
     server = simulate(Assembly(Experiment.parse(text.replace("steps: 2", "steps: 0"))))
     list(server)
@@ -189,7 +189,7 @@ def test_the_server_warms_up_on_the_shared_samples_and_on_nothing_else() -> None
     assert found.tobytes() != weights.tobytes()
 
 
-def test_the_server_trains_on_what_it_holds_out_and_on_nothing_else() -> None:
+def test_the_server_trains_on_its_held_out_samples_alone() -> None:
     made = assembly(HOLDING)
     train, engine = made.data.dataset.train, made.engine
     assert made.server_logic.facilities.auxiliary is not None

@@ -1,4 +1,4 @@
-"""An experiment on `synthetic`: drawn for its clients and its seed, tested by client."""
+"""An experiment on `synthetic` data: generated for its clients and seed, tested by client."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def experiment(number: int = 1, **data: Any) -> Experiment:
     )
 
 
-def test_each_client_has_its_own_samples_and_the_server_tests_on_those_of_all() -> None:
+def test_each_client_has_its_own_samples_and_the_server_has_all_test_samples() -> None:
     assembly = Assembly(experiment(4))
     synthetic = Synthetic(clients=12, seed=derive(4, "data"))
     tests = []
@@ -44,7 +44,7 @@ def test_each_client_has_its_own_samples_and_the_server_tests_on_those_of_all() 
     np.testing.assert_array_equal(assembly.data.test_samples.x, np.concatenate(tests))
 
 
-def test_accuracy_by_client_is_that_of_each_clients_own_tests() -> None:
+def test_client_accuracy_is_measured_on_each_clients_test_samples() -> None:
     assembly = Assembly(experiment())
     simulation = simulate(assembly)
     *_, last = simulation
@@ -58,7 +58,7 @@ def test_accuracy_by_client_is_that_of_each_clients_own_tests() -> None:
     assert last.client_accuracy_variance > 0
 
 
-def test_the_samples_follow_the_experiments_seed_unless_they_have_their_own() -> None:
+def test_the_experiments_seed_determines_the_samples_unless_the_data_have_a_seed() -> None:
     def first(one: Experiment) -> float:
         return float(Assembly(one).samples_of(0).x[0, 0])
 
@@ -67,7 +67,7 @@ def test_the_samples_follow_the_experiments_seed_unless_they_have_their_own() ->
     assert first(experiment(1, seed=7)) == first(experiment(2, seed=7))
 
 
-def test_it_is_listed_as_data_without_files() -> None:
+def test_synthetic_data_are_listed_as_data_without_files() -> None:
     places = dict(dataset_locations())
     assert places["synthetic"] == "no files: drawn from the seed"
     assert places["digits"] == "here: it comes with an installed package"
