@@ -74,6 +74,9 @@ class UpdateStore:
         memory_bytes: memory that a fold may use to read slices of the arrays, besides its result.
         folder: folder of the file; None: the system's folder for temporary files.
         waiting_bytes: total size of the arrays that may wait in memory; 0: all wait on disk.
+
+    Attributes:
+        held_bytes: bytes that wait in memory.
     """
 
     def __init__(
@@ -82,7 +85,7 @@ class UpdateStore:
         self.memory_bytes = memory_bytes
         self.folder = folder
         self.waiting_bytes = waiting_bytes
-        self._held = 0  # bytes that wait in memory
+        self.held_bytes = 0
         self._file: IO[bytes] | None = None
         self._end = 0
         self._kept = 0
@@ -111,11 +114,6 @@ class UpdateStore:
         """Size of the file."""
         return 0 if self._file is None else os.fstat(self._file.fileno()).st_size
 
-    @property
-    def held_bytes(self) -> int:
-        """Bytes that wait in memory."""
-        return self._held
-
     def hold(self, array: np.ndarray, size: int) -> np.ndarray | None:
         """Keep an array in memory and return a view of it; None: there is no room.
 
@@ -125,15 +123,15 @@ class UpdateStore:
             array: the array.
             size: bytes of the array, and of everything else that waits with it.
         """
-        if self._held + size > self.waiting_bytes:
+        if self.held_bytes + size > self.waiting_bytes:
             return None
-        self._held += size
+        self.held_bytes += size
         held = array.view()
         weakref.finalize(held, self._let_go, size).atexit = False
         return held
 
     def _let_go(self, size: int) -> None:
-        self._held -= size
+        self.held_bytes -= size
 
     def put(self, array: np.ndarray) -> StoredVector:
         """Write an array to disk and return it.

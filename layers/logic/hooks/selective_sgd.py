@@ -7,11 +7,13 @@ together have updated most often. Then it trains, and uploads a share of its cha
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 
+from layers.arithmetic import log
 from layers.logic.compression.codecs import (
     SparseCodec,
     check_share,
@@ -32,10 +34,11 @@ from layers.logic.core.hook import (
 )
 from layers.logic.core.messages import EMPTY, Task, Update
 from layers.logic.errors import LogicError
-from layers.logic.numeric.sparse_vector import numeric_sparse
 
 NEWS = "most updated"
 EVERYTHING = SparseCodec(1.0)
+LARGEST = 1e300  # scale of noise, so that noise stays finite
+ABOVE, VALUES = 8 / 9, 2 / 9  # of epsilon; sigma has a factor of 2, which halves the second share
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,7 @@ class SelectiveSgd(Hook):
     them up.
 
     With `epsilon` a client uploads with Laplace noise, by the sparse vector technique (section 5;
-    `numeric.sparse_vector`): of its changes, each clipped to [-gamma, gamma], it looks at one after
+    `numeric_sparse`): of its changes, each clipped to [-gamma, gamma], it looks at one after
     the other in random order, and uploads at most c = theta_u d whose absolute value with noise is
     at least tau with noise. An uploaded change has noise, too, and is clipped again (the paper
     prints one clipping, after the noise). The sensitivity is 2 gamma. Each uploaded parameter
@@ -233,3 +236,65 @@ def most_updated(updated: np.ndarray, k: int) -> np.ndarray:
 
 def _whole(context: Context) -> np.ndarray:
     return np.array([0, context.layout[-1].stop if len(context.layout) else 0], np.int64)
+
+
+# --- the sparse vector technique -------------------------------------------------------------
+
+
+def numeric_sparse(
+    values: np.ndarray,
+    threshold: float,
+    count: int,
+    sensitivity: float,
+    epsilon: float,
+    rng: Callable[[str], np.random.Generator],
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the positions of at most `count` values above the threshold, and the noisy values.
+
+    NumericSparse (Dwork and Roth 2014, algorithm 3, delta = 0) on absolute values, as Shokri and
+    Shmatikov use it (2015, section 5). With sigma(x) = 2 count sensitivity / x,
+    epsilon_1 = 8/9 epsilon and epsilon_2 = 2/9 epsilon:
+
+        rho = Lap(sigma(epsilon_1)), drawn again after each hit
+        v is a hit if abs(v) + Lap(2 sigma(epsilon_1)) >= threshold + rho
+        the result is v + Lap(sigma(epsilon_2))
+
+    Each value is tested once, in random order, until there are `count` hits.
+
+    Args:
+        values: float64 (d,), each within bounds that are `sensitivity` apart.
+        threshold: tau.
+        count: c, at least 1.
+        sensitivity: the largest change of a value by one sample.
+        epsilon: the budget of the whole call, above 0.
+        rng: returns the generator for a purpose.
+
+    Returns:
+        Positions, ascending int64, and values, float64, with noise.
+    """
+    order = rng("order").permutation(values.size)
+    above = _sigma(ABOVE * epsilon, count, sensitivity)
+    queries = np.abs(values[order]) + laplace(rng("query"), 2 * above, values.size) - threshold
+    thresholds = laplace(rng("threshold"), above, count).tolist()
+    found: list[int] = []
+    for place, query in enumerate(queries.tolist()):
+        if query >= thresholds[len(found)]:
+            found.append(place)
+            if len(found) == count:
+                break
+    noise = laplace(rng("value"), _sigma(VALUES * epsilon, count, sensitivity), count)
+    positions = order[found]
+    noisy = values[positions] + noise[: len(found)]
+    ascending = np.argsort(positions)
+    return positions[ascending], noisy[ascending]
+
+
+def laplace(rng: np.random.Generator, scale: float, size: int) -> np.ndarray:
+    """Return draws of the Laplace distribution with mean 0, float64; the same bits everywhere."""
+    uniform = 1 - rng.random((2, size))  # above 0
+    return np.asarray(scale * (log(uniform[0]) - log(uniform[1])))
+
+
+def _sigma(epsilon: float, count: int, sensitivity: float) -> float:
+    scale = 2 * count * sensitivity
+    return scale / epsilon if scale < LARGEST * epsilon else LARGEST

@@ -124,7 +124,7 @@ def test_lanes_of_several_clients_wait_on_disk_with_the_same_bits(lost) -> None:
 
 
 @pytest.mark.parametrize("hook", ["scaffold", "stc", "top-k", "fedavgm"])
-def test_hooks_see_accepted_updates_with_all_their_slots(hook) -> None:
+def test_hooks_see_accepted_updates_with_all_slots(hook) -> None:
     """Large values of slots wait on disk as well, and come back as they were."""
     size = 40_000
     deltas = {
@@ -150,7 +150,7 @@ def test_hooks_see_accepted_updates_with_all_their_slots(hook) -> None:
 
 
 @pytest.mark.parametrize("name", WHOLE)
-def test_a_rule_that_needs_whole_updates_says_so_in_one_line(name) -> None:
+def test_an_aggregator_that_needs_whole_updates_is_refused_in_one_line(name) -> None:
     logic = a_logic(Fixed(((0,), (1,))), aggregator=AGGREGATORS[name]())
     peers = MemoryPeers(logic, bowls(2))
     with closing(UpdateStore(MB)) as store, pytest.raises(LogicError, match="fold_memory_mb") as no:
@@ -183,7 +183,7 @@ def _peak_bytes(work) -> int:
         tracemalloc.stop()
 
 
-def test_the_file_has_no_name_and_no_more_room_than_what_waits(tmp_path) -> None:
+def test_the_file_has_no_name_and_reuses_room(tmp_path) -> None:
     with closing(UpdateStore(MB, tmp_path)) as store:
         for value in range(20):
             kept = [store.put(np.full(5000, value, np.float32)) for _ in range(3)]
@@ -199,7 +199,7 @@ def test_the_file_has_no_name_and_no_more_room_than_what_waits(tmp_path) -> None
             assert store.file_bytes == 0
 
 
-def test_a_full_disk_is_one_line_that_says_where(tmp_path) -> None:
+def test_a_full_disk_is_reported_in_one_line_with_the_folder(tmp_path) -> None:
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     with closing(UpdateStore(MB, tmp_path)) as store:
         first = store.put(np.ones(1000, np.float32))
@@ -213,7 +213,7 @@ def test_a_full_disk_is_one_line_that_says_where(tmp_path) -> None:
         assert np.array_equal(first, np.ones(1000))
 
 
-def test_a_folder_that_is_not_there_is_one_line_that_names_it(tmp_path) -> None:
+def test_a_missing_folder_is_named(tmp_path) -> None:
     with pytest.raises(LogicError, match="missing"):
         UpdateStore(MB, tmp_path / "missing").open()
 
@@ -235,9 +235,7 @@ def test_nothing_of_a_message_stays_in_memory_when_its_update_is_on_disk(tmp_pat
         assert update.slots["hook"]["rows"].size == 10
 
 
-def test_updates_wait_in_memory_up_to_a_bound_and_the_room_of_those_that_are_folded_is_free() -> (
-    None
-):
+def test_updates_wait_in_memory_up_to_a_bound_and_folding_frees_their_room() -> None:
     with closing(UpdateStore(MB, waiting_bytes=4000)) as store:
         first = store.hold(np.ones(500, np.float32), 2000)
         assert store.hold(np.ones(500, np.float32), 2001) is None

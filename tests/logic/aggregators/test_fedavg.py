@@ -1,11 +1,8 @@
-"""FedAvg and FedSGD give the numbers that were worked out independently for them."""
+"""FedAvg and FedSGD equal independently computed numbers."""
 
 from __future__ import annotations
 
-import json
-import os
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,34 +11,18 @@ from layers.logic import Training, run_round
 from layers.logic.catalogue.presets import fedsgd
 from tests.logic.memory_peers import MemoryPeers, a_logic, a_state, alone, run_rounds
 from tests.logic.quadratic import Quadratic
-
-CLOSE = {"rtol": 1e-5, "atol": 1e-6}  # float32
+from tests.logic.vector_files import CLOSE, quadratics
+from tests.logic.vector_files import vectors as vectors_of
 
 
 @pytest.fixture(scope="module")
 def vectors() -> dict:
-    named = os.environ.get("FEDMX_VECTORS")
-    data = os.environ.get("FEDMX_DATA")
-    folder = Path(named) if named else Path(data).parent / "vectors" if data else None
-    file = folder / "fedavg_fedsgd.json" if folder else None
-    if file is None or not file.exists():
-        pytest.skip("needs fedavg_fedsgd.json: set FEDMX_VECTORS to the folder of test vectors")
-    return json.loads(file.read_text())
+    return vectors_of("fedavg_fedsgd")
 
 
 @pytest.fixture(scope="module")
 def clients(vectors: dict) -> dict[int, Quadratic]:
-    given = vectors["inputs"]
-    return {
-        k: Quadratic(
-            np.array(given["A"][k]),
-            np.array(given["b"][k]),
-            n=given["n"][k],
-            c=given["c"][k],
-            steps_per_epoch=given["local_steps"][k],
-        )
-        for k in range(3)
-    }
+    return quadratics(vectors["inputs"])
 
 
 @pytest.mark.parametrize(("momentum", "expected"), [(0.0, "fedavg"), (0.9, "fedavg_momentum0_9")])

@@ -16,7 +16,7 @@ MANY = 10**12  # no memory holds one number for each
 
 
 @given(samples=st.dictionaries(st.integers(0, 50), st.integers(0, 9), max_size=20))
-def test_sizes_of_a_mapping_are_that_mapping(samples: Mapping[int, int]) -> None:
+def test_client_sizes_equal_their_mapping(samples: Mapping[int, int]) -> None:
     sizes = ClientSizes.of(samples)
     assert dict(sizes) == samples
     assert list(sizes) == sorted(samples)
@@ -28,14 +28,14 @@ def test_sizes_of_a_mapping_are_that_mapping(samples: Mapping[int, int]) -> None
 
 
 @given(sizes=st.lists(st.integers(0, 9), min_size=1, max_size=20), data=st.data())
-def test_some_of_the_clients_keep_their_sizes(sizes: list[int], data: st.DataObject) -> None:
+def test_only_keeps_the_sizes_of_some_clients(sizes: list[int], data: st.DataObject) -> None:
     whole = ClientSizes(range(len(sizes)), np.array(sizes, np.int64))
     assert dict(whole) == dict(enumerate(sizes))
     some = sorted(data.draw(st.sets(st.sampled_from(range(len(sizes))))))
     assert dict(whole.only(np.array(some, np.int64))) == {one: sizes[one] for one in some}
 
 
-def test_a_client_that_is_not_there_has_no_size() -> None:
+def test_an_unknown_client_has_no_size() -> None:
     for sizes in (ClientSizes(range(3), 7), ClientSizes.of({0: 7, 2: 7})):
         for absent in (-1, 3, "0", None):
             assert absent not in sizes
@@ -53,7 +53,7 @@ def test_equal_sizes_take_no_memory_by_client() -> None:
     assert not population.has(MANY)
 
 
-def test_what_is_derived_is_made_once_for_each_name() -> None:
+def test_once_calls_make_once_for_each_name() -> None:
     sizes, made = ClientSizes(range(3), 7), []
 
     def make() -> int:
@@ -63,7 +63,7 @@ def test_what_is_derived_is_made_once_for_each_name() -> None:
     assert [sizes.once("a", make), sizes.once("a", make), sizes.once("b", make)] == [1, 1, 2]
 
 
-def test_a_client_without_samples_is_no_client_of_a_population() -> None:
+def test_clients_omits_clients_without_samples() -> None:
     for sizes in (ClientSizes(range(3), np.array([4, 0, 5])), ClientSizes.of({0: 4, 1: 0, 2: 5})):
         population = Population(sizes)
         assert tuple(population.clients) == (0, 2)

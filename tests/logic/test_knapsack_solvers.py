@@ -69,7 +69,7 @@ def by_trying_all(values, weights, capacity: float) -> tuple[int, ...]:
 
 
 @pytest.mark.parametrize("name", ["tiny", "all_fit", "greedy_fails", "float_weights_12"])
-def test_the_optimum_is_the_one_that_was_worked_out(name) -> None:
+def test_the_optimum_equals_the_reference(name) -> None:
     file = vectors("knapsack_01_optimum")
     case = next(case for case in file["inputs"]["cases"] if case["name"] == name)
     expected = next(case for case in file["expected"]["cases"] if case["name"] == name)
@@ -85,14 +85,14 @@ def test_the_optimum_is_the_one_that_was_worked_out(name) -> None:
 
 @pytest.mark.parametrize("solve", SOLVERS)
 @given(items=st.lists(small, max_size=8), capacity=st.integers(0, 25))
-def test_of_equal_values_the_lighter_is_chosen_then_the_first(solve, items, capacity) -> None:
+def test_ties_go_to_the_lighter_choice_then_to_the_first(solve, items, capacity) -> None:
     values, weights = columns(items)
     choice = solve(values, weights, float(capacity))
     assert choice.items == by_trying_all(values, weights, capacity)
 
 
 @given(items=st.lists(measured, max_size=18), share=st.floats(0, 1))
-def test_up_to_18_items_nothing_that_fits_is_worth_more(items, share) -> None:
+def test_no_choice_of_up_to_18_items_is_worth_more(items, share) -> None:
     values, weights = columns(items)
     capacity = float(share * weights.sum())
     choice = solve_exact(values, weights, capacity)
@@ -108,9 +108,7 @@ def test_up_to_18_items_nothing_that_fits_is_worth_more(items, share) -> None:
     share=st.floats(0, 1),
     resolution=st.sampled_from([0.5, 1.0, 7.0, 100.0]),
 )
-def test_a_table_is_worth_at_least_the_best_with_less_room_by_a_cell_an_item(
-    items, share, resolution
-) -> None:
+def test_a_table_loses_at_most_one_cell_for_each_item(items, share, resolution) -> None:
     values, weights = columns(items)
     capacity = float(share * weights.sum())
     choice = solve_by_table(values, weights, capacity, resolution)
@@ -122,7 +120,7 @@ def test_a_table_is_worth_at_least_the_best_with_less_room_by_a_cell_an_item(
 
 
 @given(items=st.lists(measured, min_size=1, max_size=12), share=st.floats(0, 1))
-def test_the_order_of_the_items_changes_no_value(items, share) -> None:
+def test_the_order_of_the_items_does_not_change_the_value(items, share) -> None:
     values, weights = columns(items)
     capacity = float(share * weights.sum())
     one, other = (solve_exact(v, w, capacity) for v, w in ((values, weights), columns(items[::-1])))
@@ -130,7 +128,7 @@ def test_the_order_of_the_items_changes_no_value(items, share) -> None:
 
 
 @given(items=st.lists(small, max_size=10), capacity=st.integers(0, 30))
-def test_a_table_that_grows_knows_every_smaller_capacity(items, capacity) -> None:
+def test_a_growing_table_answers_every_smaller_capacity(items, capacity) -> None:
     table = Table.of(40)
     for place, (value, weight) in enumerate(items):
         table = table.with_item(place, value, weight)
@@ -141,7 +139,7 @@ def test_a_table_that_grows_knows_every_smaller_capacity(items, capacity) -> Non
         assert chosen.weight <= room
 
 
-def test_many_items_are_no_obstacle() -> None:
+def test_many_items_are_solved() -> None:
     rng = np.random.default_rng(1)
     values, weights = rng.uniform(0.5, 1.5, 2000), rng.exponential(100, 2000)
     choice = solve_exact(values, weights, 1000.0)
@@ -164,13 +162,13 @@ def test_many_items_are_no_obstacle() -> None:
         ([1.0, 2.0], [1.0], 5.0, "values"),
     ],
 )
-def test_what_is_no_knapsack_is_refused(solve, values, weights, capacity, said) -> None:
+def test_invalid_knapsacks_are_refused(solve, values, weights, capacity, said) -> None:
     with pytest.raises(LogicError, match=said):
         solve(np.array(values), np.array(weights), capacity)
 
 
 @pytest.mark.parametrize("solve", SOLVERS)
-def test_nothing_fits_into_no_room_and_what_weighs_nothing_always_does(solve) -> None:
+def test_weightless_items_fit_into_zero_capacity(solve) -> None:
     assert solve(np.ones(2), np.ones(2), -1.0) == Choice()
     assert solve(np.ones(3), np.array([0.0, 1.0, 0.0]), 0.0) == Choice((0, 2), 2.0, 0.0)
     assert solve(np.zeros(2), np.ones(2), 9.0) == Choice()
