@@ -24,7 +24,7 @@ from pathlib import Path
 import psutil
 
 from fedmx import Experiment, RunFolder, Server, serve, simulate
-from fedmx.cli.terminal.options import executor_override
+from fedmx.cli.options import executor_override
 from fedmx.server.recorder import recorded
 
 CLIENTS = 20

@@ -60,7 +60,7 @@ def main() -> int:
 def run(options: argparse.Namespace) -> None:
     """Run the rounds, and print the megabytes of this process and of each worker."""
     from fedmx import Experiment, simulate
-    from fedmx.cli.terminal.options import executor_override
+    from fedmx.cli.options import executor_override
 
     tree = {
         "rounds": ROUNDS,

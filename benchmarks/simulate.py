@@ -65,7 +65,7 @@ def _options() -> argparse.Namespace:
 
 def simulate(options: argparse.Namespace) -> None:
     """Do the work in this process and its workers, and print what it took."""
-    from fedmx.cli.terminal.options import executor_override
+    from fedmx.cli.options import executor_override
     from fedmx.experiment.model import Experiment
     from fedmx.simulation.simulate import simulate
     from fedmx.version import __version__

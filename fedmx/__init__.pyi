@@ -4,11 +4,11 @@ Only imports of the form ``from HOME import NAME as NAME`` belong here.
 """
 
 from fedmx.assembly.assembly import Assembly as Assembly
-from fedmx.callbacks.early_stopping import EarlyStopping as EarlyStopping
-from fedmx.callbacks.keep_best import KeepBest as KeepBest
-from fedmx.callbacks.mlflow_logger import MLflowLogger as MLflowLogger
-from fedmx.callbacks.progress_bar import ProgressBar as ProgressBar
-from fedmx.callbacks.wandb_logger import WandbLogger as WandbLogger
+from fedmx.callbacks.builtin import EarlyStopping as EarlyStopping
+from fedmx.callbacks.builtin import KeepBest as KeepBest
+from fedmx.callbacks.builtin import ProgressBar as ProgressBar
+from fedmx.callbacks.trackers import MLflowLogger as MLflowLogger
+from fedmx.callbacks.trackers import WandbLogger as WandbLogger
 from fedmx.client.client import Client as Client
 from fedmx.deployment.join import OwnPart as OwnPart
 from fedmx.deployment.join import join as join

@@ -19,8 +19,8 @@ from safetensors.numpy import load, save
 
 from fedmx.errors import ExperimentError
 from fedmx.run.checkpoint import METADATA_KEY, read_checkpoint
-from fedmx.run.errors import RunError
-from fedmx.run.folder.run_folder import RunFolder
+from fedmx.run.durable import RunError
+from fedmx.run.folder import RunFolder
 from layers.compute.engines.mxnet.engine import MXNetEngine
 from layers.compute.engines.mxnet.parameters import Layout
 from layers.compute.errors import ComputeError

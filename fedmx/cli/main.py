@@ -8,33 +8,15 @@ import logging
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import typer
 from typer.exceptions import TyperException
 
-from fedmx.cli.commands import (
-    certs,
-    client,
-    data,
-    explain,
-    export,
-    fork,
-    listing,
-    report,
-    server,
-    status,
-)
-from fedmx.cli.commands import run as simulation
-from fedmx.cli.commands.projects import new
-from fedmx.cli.commands.sweeps import runs, sweep
-from fedmx.cli.commands.time_travel import diff, pack, replay
-from fedmx.cli.terminal.error_text import error_text, printable
-from fedmx.cli.terminal.exit_codes import INTERNAL_ERROR, INTERRUPTED, USER_ERROR
-from fedmx.cli.terminal.interrupts import Interrupted
-from fedmx.cli.terminal.json_lines import OPTION, is_json, line, take_format, timed
-from fedmx.cli.terminal.options import show_help_without_command
-from fedmx.cli.terminal.plain_values import take_plainly
+from fedmx.cli import certs, data, deploy, names, run, runs, sweep, time_travel
+from fedmx.cli.options import show_help_without_command, take_plainly
+from fedmx.cli.output import OPTION, error_text, is_json, line, printable, take_format, timed
+from fedmx.cli.process import INTERNAL_ERROR, INTERRUPTED, USER_ERROR, Interrupted
 from fedmx.components.text import new_option, renamed_text
 from fedmx.errors import FedmxError
 
@@ -48,27 +30,31 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-app.command("new")(new.new)
-app.command("run")(simulation.run)
-app.command("resume")(simulation.resume)
-app.command("fork")(fork.fork)
-app.command("sweep")(sweep.sweep)
-app.command("server")(server.server)
-app.command("client")(client.client)
-app.command("runs")(runs.runs)
-app.command("status")(status.status)
-app.command("report")(report.report)
-app.command("replay")(replay.replay)
-app.command("diff")(diff.diff)
-app.command("export")(export.export)
-app.command("pack")(pack.pack)
-app.command("verify")(pack.verify)
-app.command("unpack")(pack.unpack)
-app.command("list")(listing.show)
-app.command("explain")(explain.explain)
-app.command("schema")(listing.schema)
+COMMANDS: dict[str, Callable[..., None]] = {
+    "new": names.new,
+    "run": run.run,
+    "resume": run.resume,
+    "fork": time_travel.fork,
+    "sweep": sweep.sweep,
+    "server": deploy.server,
+    "client": deploy.client,
+    "runs": runs.runs,
+    "status": runs.status,
+    "report": runs.report,
+    "replay": time_travel.replay,
+    "diff": time_travel.diff,
+    "export": runs.export,
+    "pack": time_travel.pack,
+    "verify": time_travel.verify,
+    "unpack": time_travel.unpack,
+    "list": names.list_,
+    "explain": names.explain,
+    "schema": names.schema,
+}
+for name, command in COMMANDS.items():
+    app.command(name)(command)
 app.add_typer(data.app, name="data")
-app.add_typer(certs.app, name="certs")
+app.add_typer(certs.certs, name="certs")
 
 
 @app.callback(invoke_without_command=True)
@@ -91,7 +77,7 @@ def _common_options(
     show_help_without_command(context)
 
 
-def run(arguments: Sequence[str]) -> int:
+def main(arguments: Sequence[str]) -> int:
     """Run a command and return its exit code; an error is one line on stderr."""
     debug = "--debug" in arguments
     words = [word for word in arguments if word != "--debug"]

@@ -6,11 +6,15 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from fedmx.cli.streams import prepare_streams
-from fedmx.cli.terminal import interrupts
-from fedmx.cli.terminal.error_text import not_installed
-from fedmx.cli.terminal.exit_codes import INTERRUPTED, USER_ERROR
-from fedmx.cli.terminal.loading import show_loading
+from fedmx.cli.output import not_installed
+from fedmx.cli.process import (
+    INTERRUPTED,
+    USER_ERROR,
+    catch_signals,
+    exit_process,
+    prepare_streams,
+    show_loading,
+)
 from fedmx.layers_check import hidden_layers
 
 
@@ -22,11 +26,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if hidden is not None:
         _exit_with_error(hidden)
     _check_python()
-    interrupts.install()
+    catch_signals()
     show_loading()
     try:
         try:
-            from fedmx.cli.main import run
+            from fedmx.cli.main import main as run
         except ModuleNotFoundError as error:
             root = (error.name or "").partition(".")[0]
             if root in ("", "fedmx", "layers") or "--debug" in words:
@@ -37,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.stderr.write("fedmx: interrupted\n")
         code = INTERRUPTED
     if code == INTERRUPTED:
-        interrupts.exit_process(code)
+        exit_process(code)
     sys.exit(code)
 
 

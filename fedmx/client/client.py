@@ -12,9 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedmx.client.asset_receiver import AssetReceiver, check_announced
-from fedmx.client.memory import ClientMemory
-from fedmx.client.participant import Participant
-from fedmx.client.speed_estimate import SpeedEstimate
+from fedmx.client.participant import ClientMemory, Participant, SpeedEstimate
 from fedmx.components.text import first_line, shown
 from fedmx.components.user_code import reason_of
 from fedmx.errors import FedmxError

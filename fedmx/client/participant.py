@@ -1,10 +1,13 @@
-"""A client at work: it trains on tasks, and keeps the memory of its hooks in a ledger."""
+"""A client at work: its training, its memory across rounds, and the estimate of its speed."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
+from fedmx.run.checkpoint import read_checkpoint, write_checkpoint
 from layers.compute.data.dataset import Samples
 from layers.compute.engines.mxnet.engine import Compute
 from layers.logic import (
@@ -17,6 +20,7 @@ from layers.logic import (
     answer,
     answer_question,
 )
+from layers.logic.clock.devices import trained_samples
 
 
 def _discard(ledger: ClientLedger) -> None:
@@ -61,3 +65,97 @@ class Participant:
         """Return the answer to a question of the server."""
         compute = self.compute
         return answer_question(self.client, question, compute.engine, compute.samples, self.logic)
+
+
+class ClientMemory:
+    """The ledger of one client in one run.
+
+    Args:
+        folder: the folder of ledgers, one file for each run and client; None: in this process only.
+        run: name of the run.
+        client: number of the client.
+    """
+
+    def __init__(self, folder: Path | None, run: str, client: int) -> None:
+        self._path = None if folder is None else folder / f"{run}-client-{client}.safetensors"
+        self._kept: ClientLedger | None = None
+
+    def load(self) -> ClientLedger:
+        """Return the saved ledger, or an empty one.
+
+        Raises:
+            CheckpointError: the file is damaged.
+        """
+        if self._kept is None and self._path is not None and self._path.exists():
+            self._kept = ClientLedger.of_tree(read_checkpoint(self._path).state)
+        return self._kept or ClientLedger()
+
+    def keep(self, ledger: ClientLedger) -> None:
+        """Write the ledger beside the old one, then replace the old one."""
+        self._kept = ledger
+        states = (ledger.settled, ledger.passed, ledger.pending)
+        if self._path is None or not any(state and state.memory for state in states):
+            return  # no hook has memory: there is nothing to save
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        write_checkpoint(self._path, ledger.settled.round, ledger.tree())
+
+    def discard(self) -> None:
+        """Remove the ledger of a run that has ended."""
+        self._kept = None
+        if self._path is not None:
+            self._path.unlink(missing_ok=True)
+
+
+WEIGHT = 0.5  # of the last measurement against those before it
+
+
+@dataclass
+class SpeedEstimate:
+    """Exponential moving averages of measurements; None: nothing was measured yet.
+
+    Attributes:
+        sample_s: seconds of training for one sample.
+        bytes_per_s: bandwidth of uploads.
+        update_bytes: size of the last update.
+    """
+
+    sample_s: float | None = None
+    bytes_per_s: float | None = None
+    update_bytes: int = 0
+    _sending: tuple[float, int] | None = None
+
+    def trained(self, task: Task, update: Update, seconds: float) -> None:
+        """Record the duration of a task's training."""
+        samples = trained_samples(update.samples, task.training)
+        if samples:
+            self.sample_s = _averaged(self.sample_s, seconds / samples)
+
+    def sending(self, bytes: int) -> None:
+        """Record that an update of this size is queued for sending now."""
+        self.update_bytes = bytes
+        self._sending = time.monotonic(), bytes
+
+    def sent(self) -> None:
+        """Record that the update was sent completely."""
+        if self._sending is not None:
+            began, bytes = self._sending
+            self._sending = None
+            seconds = max(time.monotonic() - began, 1e-6)
+            self.bytes_per_s = _averaged(self.bytes_per_s, bytes / seconds)
+
+    @property
+    def upload_s(self) -> float:
+        """Estimated seconds of an upload; 0 if nothing was measured yet."""
+        return self.update_bytes / self.bytes_per_s if self.bytes_per_s else 0.0
+
+    def improve(self, answer: Answer, question: Question, samples: int) -> Answer:
+        """Return the answer to a question about times, with the estimates as its values."""
+        values = dict(answer.values)
+        if self.sample_s is not None:
+            values["train_s"] = self.sample_s * trained_samples(samples, question.training)
+        values["upload_s"] = self.upload_s
+        return replace(answer, values=values)
+
+
+def _averaged(before: float | None, now: float) -> float:
+    return now if before is None else WEIGHT * now + (1 - WEIGHT) * before

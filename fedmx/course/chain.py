@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from fedmx.run.json_lines import plain
+from fedmx.run.records import plain
 
 CHAIN = "chain"
 TIMES = ("seconds", "elapsed_s", "clock_s", "clock_elapsed_s")

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
 from fedmx.deployment.client_sessions import ClientSessions
-from fedmx.monitoring.clients_now import ClientsNow
+from fedmx.monitoring.monitor import ClientsNow
 from layers.logic import Task
 
 T = TypeVar("T")

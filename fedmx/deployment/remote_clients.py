@@ -23,7 +23,7 @@ from fedmx.deployment.round_events import RoundEvents
 from fedmx.deployment.survey import ask_all
 from fedmx.errors import FedmxError
 from fedmx.experiment.sections import LOG_LINES, MOST_VIOLATIONS, PATIENCE
-from fedmx.monitoring.clients_now import ClientsNow
+from fedmx.monitoring.monitor import ClientsNow
 from fedmx.protocol.messages import Setup
 from fedmx.server.clients import Overhead
 from layers.logic import (

@@ -82,8 +82,7 @@ def serve(
     server.monitor = monitor = Monitor(run, experiment.rounds, clients.now)
     if network.metrics is not None:
         # Not at the top: only this setting needs an HTTP server and the library of Prometheus.
-        from fedmx.monitoring.endpoint import MetricsEndpoint
-        from fedmx.monitoring.prometheus import metrics_page
+        from fedmx.monitoring.endpoint import MetricsEndpoint, metrics_page
 
         pages = {"/metrics": metrics_page(monitor), "/status": status_page(monitor)}
         server.metrics = MetricsEndpoint(network.metrics, pages)

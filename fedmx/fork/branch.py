@@ -23,7 +23,7 @@ from fedmx.replay.rerun import rerun
 from fedmx.report.fork import Origin
 from fedmx.run import RunError, RunFolder, gather_facts
 from fedmx.run.checkpoint import Keep
-from fedmx.run.folder.kept_start import kept_start
+from fedmx.run.folder import kept_start
 from fedmx.server.recorder import recorded
 from fedmx.server.round import Round
 from fedmx.server.server import Server

@@ -1,19 +1,63 @@
-"""The status of a server: what it does now, and what it has counted since its process began."""
+"""A server's clients at one moment."""
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import json
+import logging
 import os
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-from fedmx.monitoring.clients_now import ClientsNow
-from fedmx.monitoring.memory import resident_bytes
+
+@dataclass(frozen=True)
+class ClientsNow:
+    """Who is there, and who is waited for. Times are seconds since 1970.
+
+    Attributes:
+        address: where the server listens.
+        number: how many clients the run has; None: any number.
+        ready: the clients that are connected and ready.
+        away: the clients that were ready and may come back, with the times at which they left.
+        waiting_for: what is waited for: clients, answers or updates; empty: for nothing.
+        waited_for: the clients that it is waited for.
+        since: when the waiting began.
+        received_bytes: bytes from clients in this process, frames of every kind.
+        sent_bytes: bytes to clients in this process, frames of every kind.
+        refused_connections: connections that were turned away, or ended for what they sent.
+        reconnections: how often a client came back that had been ready before.
+    """
+
+    address: str
+    number: int | None = None
+    ready: tuple[int, ...] = ()
+    away: Mapping[int, float] = field(default_factory=dict)
+    waiting_for: str = ""
+    waited_for: tuple[int, ...] = ()
+    since: float = 0.0
+    received_bytes: int = 0
+    sent_bytes: int = 0
+    refused_connections: int = 0
+    reconnections: int = 0
+
+
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+def resident_bytes(pid: int | None = None) -> int | None:
+    """Return the resident memory of this process, or of another; None if that has ended."""
+    try:
+        text = Path(f"/proc/{pid or 'self'}/statm").read_text(encoding="ascii")
+    except OSError:
+        return None
+    return int(text.split()[1]) * PAGE_BYTES
+
 
 FORMAT = 1
 BUCKETS_S = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 60.0, 180.0, 600.0, 1800.0, 3600.0, 14400.0)
@@ -147,3 +191,54 @@ def timestamp(seconds: float) -> str:
     """Return seconds since 1970 as text, in UTC (ISO 8601)."""
     moment = datetime.datetime.fromtimestamp(seconds, datetime.timezone.utc)
     return moment.isoformat(timespec="milliseconds")
+
+
+log = logging.getLogger("fedmx.run")
+EVERY_S = 1.0
+
+
+class LiveFile:
+    """Renews the file inside a with statement; it stays there with the last status.
+
+    A file that cannot be written is said once and does not end the run.
+
+    Args:
+        path: the file.
+        status: returns the status; called by a thread of its own.
+    """
+
+    def __init__(self, path: Path, status: Callable[[], Mapping[str, Any]]) -> None:
+        self._path = path
+        self._status = status
+        self._over = threading.Event()
+        self._warned = False
+        self._thread = threading.Thread(target=self._run, name="fedmx-status", daemon=True)
+
+    def __enter__(self) -> LiveFile:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._over.set()
+        self._thread.join()
+        self._write()
+
+    def _run(self) -> None:
+        while True:
+            self._write()
+            if self._over.wait(EVERY_S):
+                return
+
+    def _write(self) -> None:
+        # Not synced: after a power cut nobody asks what the server was doing just then. The name is
+        # none of those that the run folder clears away.
+        temporary = self._path.with_name(f".{self._path.name}.new")
+        try:
+            temporary.write_text(json.dumps(self._status()) + "\n", encoding="utf-8")
+            os.replace(temporary, self._path)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
+            if not self._warned:
+                self._warned = True
+                log.warning("%s: cannot write the status (%s)", self._path, error.strerror)

@@ -9,7 +9,7 @@ from typing import Any
 
 from fedmx.errors import FedmxError
 from fedmx.experiment.reader import parse_text
-from fedmx.monitoring.memory import resident_bytes
+from fedmx.monitoring.monitor import resident_bytes
 from fedmx.run import RunFolder
 
 PATIENCE_S = 10.0

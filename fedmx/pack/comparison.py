@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from fedmx.course.chain import CHAIN, TIMES
-from fedmx.run.json_lines import plain
+from fedmx.run.records import plain
 from fedmx.server.round import Round
 from layers.logic import Times
 

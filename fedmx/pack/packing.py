@@ -17,8 +17,7 @@ from fedmx.pack.pack_file import PackFile, of_any_machine, packed
 from fedmx.pack.records import check_records
 from fedmx.replay import RecordedRun
 from fedmx.run import RunFolder
-from fedmx.run.checksum import document_text
-from fedmx.run.durable import write_bytes_durably
+from fedmx.run.durable import document_text, write_bytes_durably
 from fedmx.run.identity import FORMAT, Identity
 from fedmx.shell_line import shell_line
 from layers.compute.data.datasets import Files

@@ -11,7 +11,7 @@ from typing import Any
 from fedmx.assembly.assembly import Assembly
 from fedmx.experiment import Experiment
 from fedmx.run import RunError, RunFolder
-from fedmx.run.folder.kept_start import kept_start
+from fedmx.run.folder import kept_start
 from layers.compute.data.datasets import Files
 
 

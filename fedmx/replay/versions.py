@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fedmx.run.facts import DECIDING
+from fedmx.run.identity import DECIDING
 
 BUILD = " build"
 

@@ -21,8 +21,7 @@ from fedmx.report.strata import strata_of, strata_section
 from fedmx.report.summary import RunSummary, table_of
 from fedmx.report.timeline import timeline_of, timeline_section
 from fedmx.run import RunError, RunFolder
-from fedmx.run.durable import write_text_durably
-from fedmx.run.errors import cannot_write
+from fedmx.run.durable import cannot_write, write_text_durably
 
 
 def write_report(

@@ -5,11 +5,10 @@ Nothing here runs an experiment or reads one.
 
 from __future__ import annotations
 
-from fedmx.run.checkpoint import Checkpoint
-from fedmx.run.errors import CheckpointError, RunError
-from fedmx.run.facts import gather_facts
-from fedmx.run.folder.run_folder import RunFolder
-from fedmx.run.weights import export_weights
+from fedmx.run.checkpoint import Checkpoint, export_weights
+from fedmx.run.durable import CheckpointError, RunError
+from fedmx.run.folder import RunFolder
+from fedmx.run.identity import gather_facts
 
 __all__ = [
     "Checkpoint",

@@ -1,15 +1,29 @@
-"""A checkpoint: a state tree in one safetensors file with its own SHA-256.
+"""Safetensors files of a run: checkpoints, each with its own SHA-256, and the final weights.
 
-The arrays are the file's tensors. The metadata has one entry: the digest, a line break, and a JSON
-text with the format, the round and the rest of the tree (see `state_tree`). The digest covers that
-text and the name, dtype, shape and bytes of every array. So a damaged file, even with one flipped
-bit, is detected when it is read.
+In a checkpoint, the arrays of the state tree are the file's tensors. The metadata has one entry:
+the digest, a line break, and a JSON text with the format, the round and the rest of the tree. The
+digest covers that text and the name, dtype, shape and bytes of every array. Reading detects any
+damage, even one flipped bit.
+
+JSON alone turns integer keys into text, loses infinities, and has no bytes and no arrays. A value
+that JSON holds exactly is written as it is; every other value is an object with one tag:
+
+===========  ========================================================================
+``dict``     list of ``[key, node]``, in order; a key is text or an integer
+``tuple``    list of nodes (a plain JSON list is a list)
+``array``    name in the table of arrays
+``scalar``   the same, for a numpy scalar (kept as an array without dimensions)
+``bytes``    the same, for bytes (kept as an array of uint8)
+``int``      hexadecimal text, for an integer that does not fit 64 bits
+``float``    ``inf``, ``-inf`` or ``nan``
+===========  ========================================================================
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,9 +35,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
-from fedmx.run.durable import write_durably
-from fedmx.run.errors import CheckpointError, is_full
-from fedmx.run.state_tree import decode, encode
+from fedmx.run.durable import DISK_FULL, CheckpointError, RunError, write_durably
 
 FORMAT = 1
 METADATA_KEY = "fedmx-checkpoint"
@@ -78,13 +90,13 @@ def write_checkpoint(path: Path, round_number: int, state: Mapping[Any, Any]) ->
     Args:
         path: the file.
         round_number: the last round that the state contains.
-        state: a state tree; see `fedmx.run.state_tree.encode`.
+        state: a state tree; see `fedmx.run.checkpoint.encode`.
 
     Raises:
         CheckpointError: the state holds something else, or the file cannot be written.
     """
     try:
-        tree, arrays = encode(state)
+        tree, arrays = encode_tree(state)
     except TypeError as error:
         raise CheckpointError(f"round {round_number}: {error}") from None
     content = json.dumps(
@@ -94,9 +106,11 @@ def write_checkpoint(path: Path, round_number: int, state: Mapping[Any, Any]) ->
     try:
         write_durably(path, lambda temporary: save_file(arrays, temporary, metadata=metadata))
     except (OSError, SafetensorError) as error:
+        # An error of safetensors has no number; writing is all that can fail in it here.
+        maybe_full = isinstance(error, SafetensorError) or error.errno in DISK_FULL
         raise CheckpointError(
-            f"{path}: cannot write the checkpoint ({error}); the one before it is unchanged; "
-            f"{'free disk space, then ' if is_full(error) else ''}resume the run"
+            f"{path}: cannot write the checkpoint ({error}); the previous one is unchanged; "
+            f"{'check the free disk space, then ' if maybe_full else ''}resume the run"
         ) from None
 
 
@@ -125,7 +139,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
                     f"{FORMAT}; use the version that wrote it, or a newer one"
                 )
             case {"format": int(), "round": int(round_number), "tree": str(tree)}:
-                return Checkpoint(round_number, decode(tree, arrays))
+                return Checkpoint(round_number, decode_tree(tree, arrays))
     except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{path}: the checkpoint cannot be read ({error})") from None
     raise CheckpointError(f"{path}: no checkpoint of fedmx; give another file")
@@ -148,3 +162,178 @@ def _digest(content: str, arrays: Mapping[str, NDArray[Any]]) -> str:
         digest.update(f"\n{name} {array.dtype.name} {array.shape}\n".encode())
         digest.update(array.reshape(-1).view(np.uint8).data)
     return digest.hexdigest()
+
+
+DTYPES = frozenset(
+    f"{kind}{size}"
+    for kind, sizes in (("f", "248"), ("iu", "1248"))
+    for kind in kind
+    for size in sizes
+) | {"b1"}
+
+
+def encode_tree(tree: Mapping[Any, Any]) -> tuple[str, dict[str, NDArray[Any]]]:
+    """Return the JSON text of a state tree, and the arrays that it names.
+
+    Contiguous arrays are not copied. Arrays that are the same memory are in the table once.
+
+    Args:
+        tree: a nested mapping with str or int keys. Its leaves are numpy arrays and scalars
+            (floats, integers and booleans), bytes, int, float, str, bool, None, and lists and
+            tuples of these.
+
+    Raises:
+        TypeError: a leaf or a key has another type; the text has its path.
+    """
+    arrays = _Arrays()
+    node = _encode(tree, "state", arrays)
+    return json.dumps(node, allow_nan=False, separators=(",", ":")), arrays.named
+
+
+def decode_tree(text: str, arrays: Mapping[str, NDArray[Any]]) -> Any:
+    """Return the tree that was given to `encode_tree`.
+
+    Raises:
+        ValueError: the text is not from `encode_tree`.
+    """
+    try:
+        return _decode(json.loads(text), arrays)
+    except RecursionError:
+        raise ValueError("a state tree that is nested too deeply") from None
+
+
+def _encode(value: Any, path: str, arrays: _Arrays) -> Any:
+    if isinstance(value, np.generic):  # first, because np.float64 is a float, too
+        return {"scalar": _store(np.asarray(value), path, arrays)}
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int):
+        number = int(value)
+        return number if -(2**63) <= number < 2**63 else {"int": hex(number)}
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else {"float": repr(float(value))}
+    if isinstance(value, str):
+        return _text(value, path)
+    if isinstance(value, np.ndarray):
+        return {"array": _store(value, path, arrays)}
+    if isinstance(value, bytes | bytearray):
+        return {"bytes": _store(np.frombuffer(value, dtype=np.uint8), path, arrays)}
+    if isinstance(value, list):
+        return [_encode(item, f"{path}[{i}]", arrays) for i, item in enumerate(value)]
+    if isinstance(value, tuple):
+        return {"tuple": [_encode(item, f"{path}[{i}]", arrays) for i, item in enumerate(value)]}
+    if isinstance(value, Mapping):
+        return {
+            "dict": [
+                [_key(key, path), _encode(item, f"{path}.{key}", arrays)]
+                for key, item in value.items()
+            ]
+        }
+    raise TypeError(f"{path}: {type(value).__name__} cannot be kept in a checkpoint")
+
+
+def _key(key: Any, path: str) -> str | int:
+    if isinstance(key, str):
+        return _text(key, path)
+    if isinstance(key, int) and not isinstance(key, bool) and -(2**63) <= key < 2**63:
+        return int(key)
+    raise TypeError(f"{path}: key {key!r} is neither text nor an integer of 64 bits")
+
+
+def _text(value: str, path: str) -> str:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise TypeError(f"{path}: the text {value!r} is not valid Unicode") from None
+    return str(value)
+
+
+class _Arrays:
+    """The table of arrays; the same memory has one name."""
+
+    def __init__(self) -> None:
+        self.named: dict[str, NDArray[Any]] = {}
+        self._names: dict[tuple[object, ...], str] = {}
+
+    def name_of(self, array: NDArray[Any]) -> str:
+        """Return the name of an array; the array must live as long as the table."""
+        where = (array.__array_interface__["data"][0], array.dtype, array.shape, array.strides)
+        name = self._names.setdefault(where, str(len(self.named)))
+        # order="C" keeps an array of 0 dimensions as it is; ascontiguousarray would add one.
+        plain = np.asarray(array, dtype=array.dtype.newbyteorder("="), order="C")
+        self.named.setdefault(name, plain)
+        return name
+
+
+def _store(array: NDArray[Any], path: str, arrays: _Arrays) -> str:
+    if array.dtype.str[1:] not in DTYPES:
+        raise TypeError(f"{path}: an array of dtype {array.dtype} cannot be kept in a checkpoint")
+    return arrays.name_of(array)
+
+
+def _decode(node: Any, arrays: Mapping[str, NDArray[Any]]) -> Any:
+    match node:
+        case None | bool() | int() | float() | str():
+            return node
+        case list():
+            return [_decode(item, arrays) for item in node]
+        case {"dict": list(items), **rest} if not rest:
+            return dict(_pair(pair, arrays) for pair in items)
+        case {"tuple": list(items), **rest} if not rest:
+            return tuple(_decode(item, arrays) for item in items)
+        case {"array": str(name), **rest} if not rest and name in arrays:
+            return arrays[name]
+        case {"scalar": str(name), **rest} if not rest and name in arrays:
+            return arrays[name][()]
+        case {"bytes": str(name), **rest} if not rest and name in arrays:
+            return arrays[name].tobytes()
+        case {"int": str(digits), **rest} if not rest:
+            return int(digits, 16)
+        case {"float": ("inf" | "-inf" | "nan") as name, **rest} if not rest:
+            return float(name)
+    raise ValueError(f"not a node of a state tree: {str(node)[:60]}")
+
+
+def _pair(pair: Any, arrays: Mapping[str, NDArray[Any]]) -> tuple[str | int, Any]:
+    match pair:
+        case [str() | int() as key, node]:
+            return key, _decode(node, arrays)
+    raise ValueError(f"not an entry of a state tree: {str(pair)[:60]}")
+
+
+Layout = Sequence[tuple[str, tuple[int, ...]]]
+
+
+def export_weights(path: str | Path, layout: Layout, vector: NDArray[Any]) -> None:
+    """Write a flat vector as named tensors.
+
+    The file is written whole or not at all, and the same vector gives the same bytes.
+
+    Args:
+        path: the file.
+        layout: the name and shape of each tensor, in the order of the vector.
+        vector: (d,), all tensors one after the other.
+
+    Raises:
+        RunError: the layout does not fit the vector, or the file cannot be written.
+    """
+    names = [name for name, _ in layout]
+    if len(set(names)) != len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise RunError(f"{path}: the layout names the parameter {twice!r} twice")
+    expected = sum(math.prod(shape) for _, shape in layout)
+    if vector.shape != (expected,):
+        raise RunError(
+            f"{path}: the layout has {expected} numbers, the vector has shape {vector.shape}"
+        )
+    flat = np.ascontiguousarray(vector)
+    tensors: dict[str, NDArray[Any]] = {}
+    start = 0
+    for name, shape in layout:
+        stop = start + math.prod(shape)
+        tensors[name] = flat[start:stop].reshape(shape)
+        start = stop
+    try:
+        write_durably(Path(path), lambda temporary: save_file(tensors, temporary))
+    except (OSError, SafetensorError) as error:
+        raise RunError(f"{path}: cannot write the model ({error})") from None

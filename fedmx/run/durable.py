@@ -1,10 +1,50 @@
-"""Writing of files so that a power cut leaves either the old file or the new one, whole."""
+"""Durable files: a power cut leaves the old file or the new one, and a checksum shows any damage.
+
+A JSON document or record keeps its checksum in the key ``checksum``: the CRC-32 (8 hexadecimal
+digits) of all other keys, as JSON without blanks and with sorted keys. Whole files have a SHA-256,
+recorded in another file.
+"""
 
 from __future__ import annotations
 
+import errno
+import hashlib
+import json
 import os
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any, NamedTuple
+
+from fedmx.errors import FedmxError
+
+DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+"""The error numbers of a write beyond the disk, a quota or a limit of file sizes."""
+
+
+class RunError(FedmxError):
+    """A run folder cannot be created, opened, used or written."""
+
+
+class CheckpointError(RunError):
+    """A checkpoint cannot be written, or all existing ones are damaged."""
+
+
+class DamagedError(RunError):
+    """A file of a run folder is not what was written; the text has no word on what to do."""
+
+
+def cannot_write(path: Path, error: OSError, what: str = "") -> str:
+    """Return the text of an error: a file or a folder cannot be written, and what to do.
+
+    Args:
+        path: the file or folder.
+        error: why.
+        what: of it cannot be written; empty: the path says it.
+    """
+    advice = "; free disk space" if error.errno in DISK_FULL else ""
+    return f"{path}: cannot write{what and f' {what}'} ({error.strerror}){advice}"
+
 
 TEMPORARY_PREFIX = ".writing-"
 
@@ -69,3 +109,115 @@ def write_text_durably(path: Path, text: str) -> None:
         OSError: the disk refuses.
     """
     write_bytes_durably(path, text.encode())
+
+
+CHECKSUM = "checksum"
+
+
+class Document(NamedTuple):
+    """A JSON document that was read.
+
+    Attributes:
+        values: its keys, without the checksum.
+        checked: whether it had a checksum, which is right.
+    """
+
+    values: dict[str, Any]
+    checked: bool
+
+
+def sealed(values: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """Return a mapping with the checksum of its keys as its last key.
+
+    Args:
+        values: what strict JSON can hold.
+        name: of the file, for the message.
+
+    Raises:
+        RunError: there is a key ``checksum`` already.
+    """
+    if CHECKSUM in values:
+        raise RunError(f"{name}: {CHECKSUM} is a key of fedmx itself; choose another name")
+    return {**values, CHECKSUM: _crc(values)}
+
+
+def unsealed(found: object) -> Document | None:
+    """Return what was sealed, after a check; None if it is damaged."""
+    if not isinstance(found, dict):
+        return None
+    if CHECKSUM not in found:
+        return Document(found, False)
+    values = {key: value for key, value in found.items() if key != CHECKSUM}
+    return Document(values, True) if found[CHECKSUM] == _crc(values) else None
+
+
+def write_document(path: Path, values: Mapping[str, Any]) -> None:
+    """Replace a file by a JSON document with its checksum, whole or not at all.
+
+    Raises:
+        RunError: there is a key ``checksum`` already.
+        OSError: the disk refuses.
+    """
+    write_text_durably(path, document_text(values, path.name))
+
+
+def document_text(values: Mapping[str, Any], name: str) -> str:
+    """Return the text of a JSON document with its checksum; see `sealed`."""
+    return json.dumps(sealed(values, name), indent=2) + "\n"
+
+
+def read_document(path: Path) -> Document:
+    """Read a JSON document.
+
+    Raises:
+        DamagedError: it cannot be read, or its checksum does not match.
+    """
+    try:
+        found = json.loads(path.read_bytes().decode())
+        document = unsealed(found)
+    except json.JSONDecodeError as error:
+        raise DamagedError(f"{path}:{error.lineno}: damaged ({error.msg})") from None
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise DamagedError(f"{path}:{line}: damaged ({error.reason})") from None
+    except (ValueError, RecursionError) as error:
+        raise DamagedError(f"{path}: damaged ({error})") from None
+    except OSError as error:
+        raise DamagedError(f"{path}: cannot read it ({error.strerror})") from None
+    if not isinstance(found, dict):
+        raise DamagedError(f"{path}: not written by fedmx")
+    if document is None:
+        raise DamagedError(f"{path}: damaged (its checksum does not match)")
+    return document
+
+
+def sha256_of(path: Path) -> str:
+    """Return the SHA-256 (hex) of a file.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def check_file(path: Path, recorded: str | None) -> None:
+    """Check the content of a file by its SHA-256 (hex); None: none was recorded.
+
+    Raises:
+        RunError: its content is another one, or it cannot be read.
+    """
+    try:
+        if recorded is None or sha256_of(path) == recorded:
+            return
+    except OSError as error:
+        raise RunError(f"{path}: cannot read it ({error.strerror})") from None
+    raise RunError(f"{path}: damaged (its SHA-256 is not the recorded one); restore the file")
+
+
+def _crc(values: Mapping[str, Any]) -> str:
+    text = json.dumps(values, sort_keys=True, separators=(",", ":"))
+    return f"{zlib.crc32(text.encode('ascii')):08x}"

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from fedmx.run.errors import RunError, cannot_write
+from fedmx.run.durable import RunError, cannot_write
 
 SCALARS = {
     "accuracy": "accuracy",

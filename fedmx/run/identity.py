@@ -1,17 +1,31 @@
-"""What a run folder is known by: its name, and run.json with the files that the run began with."""
+"""The documents of a run folder: run.json with the facts of the run, status.json with its end."""
 
 from __future__ import annotations
 
 import contextlib
+import datetime
+import hashlib
+import importlib.metadata
+import os
+import platform
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
-from fedmx.run.checksum import read_document, sha256_of, write_document
-from fedmx.run.errors import DamagedError, RunError
+from fedmx.components.text import unknown
+from fedmx.run.durable import (
+    DamagedError,
+    RunError,
+    cannot_write,
+    read_document,
+    sha256_of,
+    write_document,
+)
 from fedmx.shell_line import shell_line
+from fedmx.version import __version__
+from layers.compute.bits import instructions
 
 FORMAT = 2
 FIRST_WITH_CHECKSUMS = 2
@@ -136,3 +150,110 @@ def _has_begun(path: Path) -> bool:
     rounds = path / "rounds.jsonl"
     recorded = rounds.is_file() and rounds.stat().st_size > 0
     return recorded or any((path / "checkpoints").glob("round-*"))
+
+
+PACKAGES = ("mxnet", "numpy")
+
+DECIDING = ("fedmx", *PACKAGES, "builds", "python", "instructions", "threads", "code")
+"""The facts that decide the bits of a run, besides the experiment."""
+
+
+def gather_facts(
+    *, seed: int, mode: Literal["simulation", "server"], digest: str, **more: Any
+) -> dict[str, Any]:
+    """Return the facts of a run that starts now.
+
+    Versions come from the metadata of the installed packages, so that nothing is imported. A
+    package that is not installed has the version None.
+
+    Args:
+        seed: the experiment's seed.
+        mode: simulation or server.
+        digest: the experiment's digest.
+        **more: other facts, added as they are.
+    """
+    return {
+        "fedmx": __version__,
+        **{package: _version(package) for package in PACKAGES},
+        "builds": {package: _build(package) for package in PACKAGES},
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "cpu": _cpu(),
+        "instructions": instructions(),
+        "threads": int(os.environ.get("OMP_NUM_THREADS") or len(os.sched_getaffinity(0))),
+        "seed": seed,
+        "mode": mode,
+        "digest": digest,
+        **more,
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _build(package: str) -> str | None:
+    """Return which build of a package is installed: a hash of the hashes of its libraries."""
+    try:
+        files = importlib.metadata.files(package) or ()
+    except importlib.metadata.PackageNotFoundError:
+        return None
+    hashes = sorted(one.hash.value for one in files if one.suffix == ".so" and one.hash)
+    return hashlib.sha256(" ".join(hashes).encode()).hexdigest()[:16] if hashes else None
+
+
+def _cpu() -> str | None:
+    """Return the name of the processor's model, if the system tells it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return None
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, None)
+
+
+Ending = Literal["done", "stopped", "interrupted", "failed"]
+Status = Literal["running", "done", "stopped", "interrupted", "failed"]
+
+
+def write_ending(path: Path, status: Ending, reason: str, files: Mapping[str, str]) -> None:
+    """Write how a run ended.
+
+    Args:
+        path: the file.
+        status: how it ended.
+        reason: why, in any number of lines.
+        files: the SHA-256 of files that were written at the end, by name.
+
+    Raises:
+        RunError: there is no such ending, or it cannot be written.
+    """
+    if status not in get_args(Ending):
+        raise RunError(unknown("ending", status, get_args(Ending)))
+    now = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
+    ending = {"status": status, "reason": " ".join(reason.split()), "ended": now}
+    try:
+        write_document(path, {**ending, "files": dict(files)})
+    except OSError as error:
+        raise RunError(cannot_write(path.parent, error)) from None
+
+
+def read_ending(path: Path, checked: bool) -> dict[str, Any]:
+    """Return how a run ended, with an empty status if it has not.
+
+    Args:
+        path: the file.
+        checked: whether it must have a checksum.
+
+    Raises:
+        DamagedError: the file is damaged.
+    """
+    if not path.exists():
+        return {"status": ""}
+    ending = read_document(path)
+    if ending.values.get("status") not in get_args(Ending) or (checked and not ending.checked):
+        raise DamagedError(f"{path}: damaged (it does not say how the run ended)")
+    return ending.values

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from fedmx.run.errors import RunError
+from fedmx.run.durable import RunError
 
 TRIES, PAUSE_S = 10, 0.01
 

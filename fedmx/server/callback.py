@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from fedmx.errors import FedmxError
 from fedmx.experiment import Experiment
 from fedmx.run import RunFolder
-from fedmx.run.ending import Ending
+from fedmx.run.identity import Ending
 from fedmx.server.round import Round
 from layers.logic import LogicError, ServerState
 from layers.logic.checks.parts import check_methods

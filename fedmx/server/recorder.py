@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from fedmx.course.chain import CHAIN, START, chained
-from fedmx.monitoring.live_file import LiveFile
+from fedmx.monitoring.monitor import LiveFile
 from fedmx.report import write_report
 from fedmx.run import RunError, RunFolder
 from fedmx.run.checkpoint import Keep

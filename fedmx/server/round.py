@@ -11,7 +11,7 @@ from fedmx.course.course_round import CourseRound
 from fedmx.display import card
 from fedmx.errors import FedmxError
 from fedmx.report.quantities import duration, mebibytes, number, percent
-from fedmx.run.checksum import CHECKSUM
+from fedmx.run.durable import CHECKSUM
 from fedmx.server.clients import Overhead
 from fedmx.server.step_back import StepBack
 from layers.logic import RoundReport

@@ -25,9 +25,13 @@ from typing import Any, Literal
 
 from fedmx.report.summary import Point, best_of, evaluated, first_with, points_of
 from fedmx.run import RunError, RunFolder, lock
-from fedmx.run.checksum import read_document, write_document
-from fedmx.run.durable import sync_folder, write_text_durably
-from fedmx.run.errors import DamagedError
+from fedmx.run.durable import (
+    DamagedError,
+    read_document,
+    sync_folder,
+    write_document,
+    write_text_durably,
+)
 from fedmx.run.identity import new_folder
 from fedmx.sweeps.cells import Axis, Cell, CellRun, cells_of, runs_of
 

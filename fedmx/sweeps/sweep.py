@@ -17,7 +17,7 @@ from fedmx.experiment.own_code import NamedCode, named_code
 from fedmx.experiment.reader import read_text
 from fedmx.report.groups import check_target
 from fedmx.run import RunError
-from fedmx.run.errors import cannot_write
+from fedmx.run.durable import cannot_write
 from fedmx.sweeps.cells import Axis, axis_of, cells_of, check_axes, check_overrides, runs_of
 from fedmx.sweeps.folder import SweepFolder
 from fedmx.sweeps.processes import Options, RunProgress, Show, SweepProgress, run_all

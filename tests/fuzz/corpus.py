@@ -14,8 +14,8 @@ from fedmx.pack.manifest import Data, Manifest
 from fedmx.pack.pack_file import packed
 from fedmx.protocol.messages import CODEC
 from fedmx.run.checkpoint import write_checkpoint
-from fedmx.run.checksum import write_document
-from fedmx.run.json_lines import JsonLines
+from fedmx.run.durable import write_document
+from fedmx.run.records import JsonLines
 from layers.network.control import CONTROL, Goodbye, Greeting, Hello, Welcome
 from layers.network.frames import SIZE, Kind, frame
 from tests.fedmx.golden.values import (

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
-from fedmx.client.memory import ClientMemory
+from fedmx.client.participant import ClientMemory
 from fedmx.server.recorder import FolderRecorder
 from layers.logic import ClientLedger, Contribution, Update
 from layers.logic.round.collection import Collection

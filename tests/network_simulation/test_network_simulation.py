@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fedmx.run.json_lines import JsonLines
+from fedmx.run.records import JsonLines
 from tests.network_simulation.checks import model_of
 from tests.network_simulation.disk import Disk
 from tests.network_simulation.experiment import ALGORITHMS, Experiment

@@ -18,7 +18,7 @@ from fedmx.assembly.assembly import Assembly
 from fedmx.components.user_code import place_of, reason_of
 from fedmx.experiment import Experiment
 from fedmx.protocol.messages import CODEC
-from fedmx.run import state_tree
+from fedmx.run.checkpoint import decode_tree, encode_tree
 from fedmx.simulation.executors.executor import SerialExecutor
 from layers.compute.bits import one_blas_thread
 from layers.compute.data.dataset import Samples
@@ -88,11 +88,11 @@ class EncodedLedger:
         Raises:
             TypeError: a hook keeps something other than arrays, numbers and text.
         """
-        return cls(*state_tree.encode(ledger.tree()))
+        return cls(*encode_tree(ledger.tree()))
 
     def decode(self) -> ClientLedger:
         """Return the ledger."""
-        return ClientLedger.of_tree(state_tree.decode(self.text, self.arrays))
+        return ClientLedger.of_tree(decode_tree(self.text, self.arrays))
 
 
 @dataclass(frozen=True, eq=False)

@@ -219,7 +219,7 @@ def test_the_users_onnx_and_mxnets_translations_stay_as_they_are(content: bytes)
 
 def test_torch_and_onnx_are_imported_only_where_they_are_needed() -> None:
     code = (
-        "import sys, fedmx.cli.main, fedmx.cli.commands.export\n"
+        "import sys, fedmx.cli.main, fedmx.cli.runs\n"
         "print(sorted({'mxnet', 'onnx', 'torch', 'onnxruntime'} & set(sys.modules)))"
     )
     root = Path(__file__).resolve().parents[3]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fedmx import Assembly, Experiment, simulate
-from fedmx.cli.commands.dataset_locations import dataset_locations
+from fedmx.cli.datasets import dataset_locations
 from layers.compute.data.dataset import Samples
 from layers.compute.data.datasets.synthetic import Synthetic
 from layers.logic.seeds import derive

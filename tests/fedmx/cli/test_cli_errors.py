@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from fedmx import Experiment
-from fedmx.cli.terminal.options import executor_override
+from fedmx.cli.options import executor_override
 from fedmx.experiment import ExecutorSection
 from tests.fedmx.command_line import ROOT, environment, fedmx
 from tests.network.conftest import Certificates
@@ -328,9 +328,9 @@ def test_lists_say_what_each_name_is_and_takes(folder: Path) -> None:
 
 IGNORES = """
 import os, signal
-from fedmx.cli.terminal import interrupts
+from fedmx.cli import process
 signal.signal(signal.SIGINT, signal.SIG_IGN)
-interrupts.install()
+process.catch_signals()
 os.kill(os.getpid(), signal.SIGINT)
 print("goes on")
 try:

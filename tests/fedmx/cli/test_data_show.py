@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from fedmx import FedmxError
-from fedmx.cli.main import run as command
+from fedmx.cli.main import main as command
 from fedmx.report.partition import count, figure, summary, table
 from tests.fedmx.cli.gated_run import place
 from tests.fedmx.command_line import fedmx

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fedmx import ExperimentError
-from fedmx.cli.commands.explain import explanation
+from fedmx.cli.names import explanation
 from fedmx.components.build import build
 from fedmx.components.component import Component
 from layers.logic import PRESETS

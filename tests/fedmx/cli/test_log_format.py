@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from fedmx.cli.terminal import json_lines
-from fedmx.cli.terminal.log_lines import LogLines
+from fedmx.cli import output
+from fedmx.cli.output import LogLines
 from fedmx.monitoring.events import EVENTS
 from tests.fedmx.command_line import fedmx
 from tests.fedmx.processes import Deployment
@@ -142,7 +142,7 @@ def test_an_error_is_an_object_with_its_exit_code(tmp_path: Path) -> None:
 
 
 def test_what_a_peer_writes_stays_in_its_field(capsys: pytest.CaptureFixture[str]) -> None:
-    json_lines.take_format(["--log-format", "json"])
+    output.take_format(["--log-format", "json"])
     try:
         with LogLines():
             forged = 'gone\n{"event": "client_left"}\x1b[2J'
@@ -152,13 +152,13 @@ def test_what_a_peer_writes_stays_in_its_field(capsys: pytest.CaptureFixture[str
             except ValueError:
                 logging.getLogger("fedmx.client").exception("round %d failed", 4)
     finally:
-        json_lines.take_format([])
+        output.take_format([])
     left, failed = objects(capsys.readouterr().err)
     assert left["event"] == "client_left"
     assert left["fields"] == {"client": 3, "reason": forged}
     assert (failed["event"], failed["fields"]) == ("training_failed", {"round": 4})
     assert failed["traceback"].endswith("ValueError: mine")
-    assert json.loads(json_lines.line("info", "round", "", {"loss": float("nan")}))["fields"] == {
+    assert json.loads(output.line("info", "round", "", {"loss": float("nan")}))["fields"] == {
         "loss": None
     }
 
@@ -177,12 +177,12 @@ def test_with_times_each_line_begins_with_its_time(tmp_path: Path) -> None:
 
 
 def test_a_record_with_its_time_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    json_lines.take_format(["--log-format", "timed"])
+    output.take_format(["--log-format", "timed"])
     try:
         with LogLines():
             logging.getLogger("fedmx.server").warning("client %d: %s", 3, "x\ny")
     finally:
-        json_lines.take_format([])
+        output.take_format([])
     (line,) = capsys.readouterr().err.splitlines()
     assert re.fullmatch(r"[\d-]+T[\d:]+Z warning: client 3: x y", line)
 
@@ -214,10 +214,10 @@ def test_the_journal_has_times_of_its_own(tmp_path: Path, monkeypatch: pytest.Mo
         found = os.fstat(journal.fileno())
         monkeypatch.setattr(sys, "stderr", journal)
         monkeypatch.setenv("JOURNAL_STREAM", f"{found.st_dev}:{found.st_ino}")
-        json_lines.take_format([])
-        json_lines.begin_log()
-        assert json_lines.timed("x") == "x"
+        output.take_format([])
+        output.begin_log()
+        assert output.timed("x") == "x"
         monkeypatch.setenv("JOURNAL_STREAM", f"{found.st_dev}:{found.st_ino + 1}")
-        json_lines.begin_log()
-        assert json_lines.timed("x").endswith("Z x")
-        json_lines.take_format([])
+        output.begin_log()
+        assert output.timed("x").endswith("Z x")
+        output.take_format([])

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from fedmx.cli.terminal.log_lines import LogLines
+from fedmx.cli.output import LogLines
 
 log = logging.getLogger("fedmx.server")
 FORGED = "no room\nclient 3 joined with 600 samples\r\nround 9: done"

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from fedmx import Experiment, ExperimentError, simulate
-from fedmx.cli.main import run as command
+from fedmx.cli.main import main as command
 
 PARTS = """
 from dataclasses import dataclass, replace

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from fedmx import Round, RunFolder
-from fedmx.cli.terminal import progress
-from fedmx.cli.terminal.progress import RECENT_ROUNDS, ProgressLine, fitted
+from fedmx.cli import rounds
+from fedmx.cli.rounds import RECENT_ROUNDS, ProgressLine, fitted
 from layers.logic import RoundReport, Traffic
 
 MIB = 1 << 20
@@ -32,7 +32,7 @@ class Run:
         self.line = ProgressLine(last)
         self.records: list[dict[str, Any]] = []
         self.folder: Any = SimpleNamespace(rounds=lambda: self.records)
-        monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: self.now_s))
+        monkeypatch.setattr(rounds, "time", SimpleNamespace(monotonic=lambda: self.now_s))
 
     def add(self, round: int, seconds: float, accuracy: float | None = 0.5, **told: Any) -> None:
         self.now_s += seconds

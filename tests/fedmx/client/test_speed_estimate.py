@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fedmx.client import speed_estimate
-from fedmx.client.speed_estimate import SpeedEstimate
+from fedmx.client import participant
+from fedmx.client.participant import SpeedEstimate
 from layers.logic import Answer, Question, Task, Training, Update
 
 NOTHING = np.zeros(0, np.float32)
@@ -23,7 +23,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(speed_estimate, "time", clock)
+    monkeypatch.setattr(participant, "time", clock)
     return clock
 
 

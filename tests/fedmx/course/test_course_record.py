@@ -17,7 +17,7 @@ from fedmx.course.course import Course
 from fedmx.course.course_event import CourseEvent, UpdateArrived
 from fedmx.course.course_round import Asked, CourseRound, TaskSent
 from fedmx.course.errors import CourseError
-from fedmx.run.json_lines import JsonLines
+from fedmx.run.records import JsonLines
 from layers.logic import ClientLost, Offer, Rejected, StateLost, TimerFired, Times, Traffic
 from layers.logic.round.validation import check_offer
 

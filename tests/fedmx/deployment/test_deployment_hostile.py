@@ -13,7 +13,7 @@ import pytest
 from fedmx.deployment.rejections import MOST_REASONS, Rejections
 from fedmx.experiment.sections import MOST_VIOLATIONS
 from fedmx.protocol.messages import CannotTakePart, Failed, Finished, Ready, Setup
-from fedmx.run.json_lines import JsonLines
+from fedmx.run.records import JsonLines
 from layers.logic import Offer, Task, TooFewUpdates, Verdict
 from layers.network import MessageCodec
 from layers.network.frames import SIZE, Kind, frame

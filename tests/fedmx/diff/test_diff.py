@@ -13,7 +13,7 @@ import pytest
 from fedmx import RunFolder
 from fedmx.diff import diff
 from fedmx.run import RunError
-from fedmx.run.json_lines import JsonLines
+from fedmx.run.records import JsonLines
 from fedmx.server.server import Server
 from tests.fedmx.command_line import fedmx
 from tests.fedmx.recorded_runs import TREE, run_of

@@ -13,7 +13,7 @@ from fedmx import Experiment, RunFolder
 from fedmx.diff import diff
 from fedmx.errors import FedmxError
 from fedmx.fork import fork
-from fedmx.run.json_lines import JsonLines
+from fedmx.run.records import JsonLines
 from tests.fedmx.fork.parents import TREE, contents, ended
 from tests.fedmx.recorded_runs import record
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedmx.client.memory import ClientMemory
+from fedmx.client.participant import ClientMemory
 from fedmx.protocol.messages import CODEC
 from fedmx.run import RunFolder
 from fedmx.run.checkpoint import read_checkpoint

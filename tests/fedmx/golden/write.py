@@ -13,7 +13,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from fedmx.client.memory import ClientMemory
+from fedmx.client.participant import ClientMemory
 from fedmx.protocol.messages import CODEC
 from fedmx.run import RunFolder
 from fedmx.run.checkpoint import write_checkpoint

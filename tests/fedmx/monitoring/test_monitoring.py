@@ -23,10 +23,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from fedmx.deployment.remote_clients import RemoteClients
 from fedmx.errors import FedmxError
 from fedmx.monitoring import endpoint as endpoint_module
-from fedmx.monitoring.endpoint import MetricsEndpoint
-from fedmx.monitoring.live_file import LiveFile
-from fedmx.monitoring.monitor import Monitor, status_page
-from fedmx.monitoring.prometheus import metrics_page
+from fedmx.monitoring.endpoint import MetricsEndpoint, metrics_page
+from fedmx.monitoring.monitor import LiveFile, Monitor, status_page
 from fedmx.monitoring.reading import status_of_address
 from fedmx.server.server import Server
 from tests.fedmx.command_line import fedmx

@@ -11,7 +11,7 @@ from fedmx.course.chain import CHAIN, START, chained
 from fedmx.pack import PackFile
 from fedmx.pack.container import sha256
 from fedmx.pack.pack_file import packed
-from fedmx.run.checksum import CHECKSUM, document_text, sealed
+from fedmx.run.durable import CHECKSUM, document_text, sealed
 from tests.fedmx.command_line import fedmx
 
 MINE = """

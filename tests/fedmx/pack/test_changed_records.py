@@ -17,7 +17,7 @@ from safetensors.numpy import load, save
 from fedmx.course.hashes import model_hash
 from fedmx.pack import PackError, PackFile, Verification, verify
 from fedmx.pack.records import check_records
-from fedmx.run.checksum import CHECKSUM, sealed
+from fedmx.run.durable import CHECKSUM, sealed
 from tests.fedmx.command_line import fedmx
 from tests.fedmx.pack.packed_runs import (
     Members,

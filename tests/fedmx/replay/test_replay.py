@@ -14,7 +14,7 @@ from fedmx.diff import diff
 from fedmx.fork import fork
 from fedmx.replay import RecordedRun, ReplayReport, replay
 from fedmx.run import RunError
-from fedmx.run.json_lines import JsonLines
+from fedmx.run.records import JsonLines
 from tests.fedmx import kinds
 from tests.fedmx.recorded_runs import run_of
 

@@ -13,7 +13,7 @@ from fedmx import RunFolder, simulate
 from fedmx.replay import RecordedRun, rerun
 from fedmx.run import RunError
 from fedmx.run.identity import Identity
-from fedmx.run.json_lines import JsonLines
+from fedmx.run.records import JsonLines
 from tests.fedmx.recorded_runs import TREE, run_of
 from tests.fedmx.timeless import timeless
 

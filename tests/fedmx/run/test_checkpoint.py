@@ -19,8 +19,15 @@ from safetensors.numpy import save_file
 
 from fedmx import RunFolder
 from fedmx.run import CheckpointError
-from fedmx.run.checkpoint import METADATA_KEY, Keep, _digest, read_checkpoint, write_checkpoint
-from fedmx.run.state_tree import decode, encode
+from fedmx.run.checkpoint import (
+    METADATA_KEY,
+    Keep,
+    _digest,
+    decode_tree,
+    encode_tree,
+    read_checkpoint,
+    write_checkpoint,
+)
 
 ROOT = Path(__file__).resolve().parents[3]
 DTYPES = ["f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "?", ">f4", ">i8"]
@@ -202,7 +209,7 @@ def test_a_format_from_the_future_is_refused(
 @given(text=st.text() | st.sampled_from(["{}", '{"array": "9"}', '{"int": "0x1", "float": "inf"}']))
 def test_a_text_that_is_no_state_is_a_value_error(text: str) -> None:
     try:
-        decode(text, {})
+        decode_tree(text, {})
     except ValueError:
         return
     assert text.strip()[0] in '"[-0123456789tfn{'
@@ -246,7 +253,7 @@ except CheckpointError as error:
     output, _ = process.communicate()
     assert "cannot write the checkpoint" in output
     assert "File too large" in output
-    assert output.endswith("; free disk space, then resume the run\n")
+    assert output.endswith("free disk space, then resume the run\n")
     assert {p.name: p.read_bytes() for p in folder.checkpoints_path.iterdir()} == before
 
 
@@ -319,9 +326,9 @@ def test_one_and_the_same_memory_is_written_once_and_views_of_it_are_not_mixed_u
         "as int": array.view(np.int32),
         "equal": array.copy(),
     }
-    text, arrays = encode(tree)
+    text, arrays = encode_tree(tree)
     assert len(arrays) == 5
-    back = decode(text, arrays)
+    back = decode_tree(text, arrays)
     for key, value in tree.items():
         assert back[key].dtype == value.dtype
         assert np.array_equal(back[key], value)

@@ -14,7 +14,7 @@ from fedmx import RunFolder
 from fedmx.report import summary_text, write_report
 from fedmx.report.summary import summarise
 from fedmx.run import RunError
-from fedmx.run.checksum import CHECKSUM
+from fedmx.run.durable import CHECKSUM
 
 ROUNDS = 4
 FLIPS = 300

@@ -13,8 +13,8 @@ import pytest
 
 from fedmx.run import CheckpointError, RunError
 from fedmx.run.checkpoint import write_checkpoint
-from fedmx.run.ending import write_ending
-from fedmx.run.json_lines import JsonLines, plain
+from fedmx.run.identity import write_ending
+from fedmx.run.records import JsonLines, plain
 
 
 def open_files() -> list[str]:

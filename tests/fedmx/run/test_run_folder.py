@@ -21,7 +21,7 @@ from safetensors.numpy import load_file
 from fedmx import RunFolder
 from fedmx.run import RunError, export_weights, gather_facts
 from fedmx.run.checkpoint import Keep
-from fedmx.run.json_lines import JsonLines, plain
+from fedmx.run.records import JsonLines, plain
 
 ROOT = Path(__file__).resolve().parents[3]
 

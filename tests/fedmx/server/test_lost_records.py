@@ -12,7 +12,7 @@ from fedmx import Assembly, Experiment, RunFolder, recorded, simulate
 from fedmx.course.chain import updates_of
 from fedmx.fork import fork
 from fedmx.run import RunError
-from fedmx.run.checksum import document_text
+from fedmx.run.durable import document_text
 from tests.fedmx.fork.parents import TREE, chain, ended
 from tests.fedmx.recorded_runs import record
 

@@ -14,7 +14,7 @@ import pytest
 from mxnet.gluon import nn
 
 from fedmx import RunFolder, Server, SimulatedClients, recorded
-from fedmx.run.json_lines import JsonLines
+from fedmx.run.records import JsonLines
 from fedmx.simulation.executors.executor import SerialExecutor
 from layers.compute.engines.mxnet.engine import Compute, MXNetEngine
 from layers.logic import (
@@ -170,7 +170,7 @@ def test_a_run_that_is_killed_around_a_step_back_ends_in_the_same_bits(
         if when == "before it":
             patch.setattr("fedmx.server.recorder.FolderRecorder.step_back", unplugged)
         elif when == "while it is written":
-            patch.setattr("fedmx.run.json_lines.JsonLines.keep", unplugged_once_there_are_records)
+            patch.setattr("fedmx.run.records.JsonLines.keep", unplugged_once_there_are_records)
         with pytest.raises(PullThePlug):
             run_until_it_steps_back(simulation(*hooks), run, every)
     list(recorded(simulation(*hooks), RunFolder.open(run.path), every=every))

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fedmx import Experiment, Round, Server, simulate
-from fedmx.run.state_tree import encode
+from fedmx.run.checkpoint import encode
 from layers.logic import PRESETS
 from tests.logic.given_updates import Witness
 

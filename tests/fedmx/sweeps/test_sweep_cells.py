@@ -10,8 +10,8 @@ import pytest
 import fedmx
 from fedmx import Experiment, FedmxError, simulate
 from fedmx.assembly.assembly import Assembly
-from fedmx.cli.commands.sweeps.runs import rows
-from fedmx.cli.commands.sweeps.sweep import tell_failures
+from fedmx.cli.runs import rows
+from fedmx.cli.sweep import tell_failures
 from fedmx.run import RunError
 from fedmx.sweeps.cells import axis_of, cells_of, check_axes, read_axis, runs_of
 from fedmx.sweeps.folder import SweepFolder

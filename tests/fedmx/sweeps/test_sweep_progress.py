@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from fedmx.cli.commands.sweeps.progress_lines import CellLines, total_text
+from fedmx.cli.sweep_output import CellLines, total_text
 from fedmx.sweeps.cells import axis_of, cells_of, runs_of
 from fedmx.sweeps.processes import LogReader, RunProgress, SweepProgress
 

@@ -14,7 +14,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from fedmx.run.checkpoint import METADATA_KEY, _digest, read_checkpoint
-from fedmx.run.errors import CheckpointError
+from fedmx.run.durable import CheckpointError
 from tests.fuzz.target import Target, in_memory
 
 FILE = in_memory() / f"fuzz-checkpoint-{os.getpid()}"

@@ -5,9 +5,8 @@ from __future__ import annotations
 import atexit
 import os
 
-from fedmx.run.checksum import read_document
-from fedmx.run.errors import RunError
-from fedmx.run.json_lines import JsonLines
+from fedmx.run.durable import RunError, read_document
+from fedmx.run.records import JsonLines
 from tests.fuzz.target import Target, in_memory
 
 FILE = in_memory() / f"fuzz-records-{os.getpid()}"

@@ -1,0 +1,211 @@
+"""Callbacks that need no other service: early stopping, the best model, a progress bar."""
+
+from __future__ import annotations
+
+import json
+import math
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fedmx.components.text import unknown
+from fedmx.errors import FedmxError
+from fedmx.output_file import check_output
+from fedmx.run.durable import write_text_durably
+from fedmx.run.identity import Ending
+from fedmx.server.callback import Callback, Running
+from fedmx.server.round import Round
+
+_BETTER = {"accuracy": 1, "client_accuracy_mean": 1, "loss": -1, "train_loss": -1}
+
+
+@dataclass
+class EarlyStopping(Callback):
+    """Ends a run when a measure has not improved for some evaluations (patience).
+
+    Its state is what the rounds say, so that a resumed run ends where the uninterrupted one does.
+
+    Attributes:
+        patience: evaluations without an improvement after which the run ends; at least 1.
+        measure: ``accuracy`` or ``client_accuracy_mean`` (more is better), ``loss`` or
+            ``train_loss`` (less is better); see `Round`.
+        least: by how much more than this a value must be better to count as an improvement.
+    """
+
+    patience: int = 5
+    measure: str = "accuracy"
+    least: float = 0.0
+    _values: dict[int, float] = field(default_factory=dict, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.measure not in _BETTER:
+            raise FedmxError(f"EarlyStopping: {unknown('measure', self.measure, _BETTER)}")
+        if not isinstance(self.patience, int) or self.patience < 1:
+            raise FedmxError(
+                f"EarlyStopping: patience must be a whole number from 1, not {self.patience!r}"
+            )
+        if not (math.isfinite(self.least) and self.least >= 0):
+            raise FedmxError(f"EarlyStopping: least must be at least 0, not {self.least!r}")
+
+    def on_begin(self, run: Running) -> None:
+        """Take the rounds before a resume.
+
+        Raises:
+            FedmxError: the run does not measure it.
+        """
+        if (
+            self.measure == "client_accuracy_mean"
+            and run.experiment is not None
+            and not run.experiment.compute.evaluate.per_client
+        ):
+            raise FedmxError(
+                "EarlyStopping: client_accuracy_mean is not measured; set "
+                "compute.evaluate.per_client to true"
+            )
+        self._values.clear()
+        for record in run.records:
+            self._take(record)
+
+    def stop(self, round: Round) -> str | None:
+        """Return a reason when the patience is at its end."""
+        for later in [one for one in self._values if one >= round.round]:  # after a step back
+            del self._values[later]
+        if not self._take(round.record()):
+            return None
+        best, at, since = -math.inf, 0, 0
+        for number, value in self._values.items():
+            since += 1
+            if value > best + self.least:
+                best, at, since = value, number, 0
+        if since < self.patience:
+            return None
+        if at == 0:
+            return f"{self.measure} was no number in {since} evaluations"
+        return (
+            f"{self.measure} is no better than {best * _BETTER[self.measure]:.4g} of round {at} "
+            f"since {since} evaluation{'s' if since > 1 else ''}"
+        )
+
+    def _take(self, record: Mapping[str, Any]) -> bool:
+        """Keep a round's value if it was measured; a value that is no number is the worst."""
+        if self.measure != "train_loss" and record.get("accuracy") is None:
+            return False  # the round was not evaluated
+        value = record.get(self.measure)
+        if value is None or not math.isfinite(value):
+            value = -math.inf * _BETTER[self.measure]
+        self._values[record["round"]] = _BETTER[self.measure] * value
+        return True
+
+
+BEST = "best.safetensors"
+
+
+@dataclass
+class KeepBest(Callback):
+    """Writes the global model whenever its accuracy is the best until then.
+
+    Beside the model stands a file of the same name that ends in ``.json``, with its round, accuracy
+    and SHA-256. From it a resumed run knows the best model, also if that is of a round after the
+    checkpoint: the rounds that are run again give the same models.
+
+    Attributes:
+        path: the file; None: ``best.safetensors`` in the run folder.
+        best_round: the round of the best model; 0: there is none yet.
+        best_accuracy: its accuracy, from 0 to 1.
+    """
+
+    path: str | Path | None = None
+    best_round: int = field(default=0, init=False)
+    best_accuracy: float = field(default=-1.0, init=False)
+    _run: Running | None = field(default=None, init=False, repr=False)
+
+    def on_begin(self, run: Running) -> None:
+        """Read what the best model was before a resume.
+
+        Raises:
+            FedmxError: there is neither a path nor a run folder; the path does not end in
+                ``.safetensors``; or fedmx did not write the files that are there.
+        """
+        if self.path is None and run.folder is None:
+            raise FedmxError(
+                "KeepBest: the run has no folder; give a file, as in KeepBest('best.safetensors')"
+            )
+        self._run, self.best_round, self.best_accuracy = run, 0, -1.0
+        if self.path is not None:
+            self._check_files(begins=run.state.round == 0)
+        if run.state.round > 0 and self.model_path.exists() and self._about.exists():
+            about = json.loads(self._about.read_text("utf-8"))
+            self.best_round, self.best_accuracy = about["round"], about["accuracy"]
+
+    def on_round(self, round: Round) -> None:
+        """Write the model if it is the best one until now."""
+        if round.stepped_back and self.best_round >= round.round:
+            self.best_accuracy = -1.0  # of a round that is forgotten
+        if round.accuracy is None or not round.accuracy > self.best_accuracy:
+            return
+        assert self._run is not None
+        self.best_round, self.best_accuracy = round.round, round.accuracy
+        self._run.save_model(self.model_path)
+        about = {
+            "round": round.round,
+            "accuracy": round.accuracy,
+            "loss": round.loss,
+            "model_sha256": round.model_sha256,
+        }
+        write_text_durably(self._about, json.dumps(about) + "\n")
+
+    def _check_files(self, *, begins: bool) -> None:
+        """Check that no file of somebody else is replaced.
+
+        A resumed run may find a model alone: its process ended before it wrote the file beside it.
+
+        Raises:
+            FedmxError: there is one.
+        """
+        file, alone = self.model_path, not self._about.exists()
+        if file.suffix != ".safetensors" or file.is_dir() or (begins and alone):
+            check_output(file, "the best model is a safetensors file", (".safetensors",))
+        check_output(self._about, "what stands beside the best model is JSON", (".json",))
+
+    @property
+    def model_path(self) -> Path:
+        """The file of the best model."""
+        if self.path is not None:
+            return Path(self.path)
+        assert self._run is not None
+        assert self._run.folder is not None
+        return self._run.folder.path / BEST
+
+    @property
+    def _about(self) -> Path:
+        return self.model_path.with_suffix(".json")
+
+
+@dataclass
+class ProgressBar(Callback):
+    """Shows the rounds, the accuracy and the time that is left, by tqdm.
+
+    In a notebook it is a widget if ipywidgets is installed, and else a line of text.
+    """
+
+    _bar: Any = field(default=None, init=False, repr=False)
+
+    def on_begin(self, run: Running) -> None:
+        """Show the bar."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the line of text needs nothing installed
+            from tqdm.auto import tqdm
+        self._bar = tqdm(total=run.last_round, initial=run.state.round, unit="round", leave=True)
+
+    def on_round(self, round: Round) -> None:
+        """Move the bar to this round, which is an earlier one after a step back."""
+        if round.accuracy is not None:
+            self._bar.set_postfix_str(f"accuracy {round.accuracy:.2%}", refresh=False)
+        self._bar.update(round.round - self._bar.n)
+
+    def on_end(self, status: Ending, reason: str) -> None:
+        """Leave the bar as it is."""
+        if self._bar is not None:
+            self._bar.close()

@@ -1,0 +1,240 @@
+"""Callbacks that send a run to MLflow or Weights & Biases."""
+
+from __future__ import annotations
+
+import math
+import time
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from fedmx.callbacks.builtin import BEST
+from fedmx.errors import FedmxError
+from fedmx.report.summary import as_text, read_settings
+from fedmx.run.identity import Ending
+from fedmx.server.callback import Callback, Running
+from fedmx.server.round import Round
+
+
+def name_of(run: Running) -> str:
+    """Return the run folder's name, or else the experiment's."""
+    if run.folder is not None:
+        return run.folder.name
+    return "fedmx" if run.experiment is None else run.experiment.name
+
+
+def settings_of(run: Running) -> dict[str, str]:
+    """Return the experiment's settings as text, each under its dotted path."""
+    if run.experiment is None:
+        return {}
+    settings = read_settings(run.experiment.to_yaml())
+    return {key: as_text(value) for key, value in settings.items()}
+
+
+def numbers_in(record: Mapping[str, Any]) -> dict[str, float]:
+    """Return the numbers of a round's record, its own number left out."""
+    return {
+        key: float(value)
+        for key, value in record.items()
+        if isinstance(value, int | float)
+        and not isinstance(value, bool)
+        and key != "round"
+        and math.isfinite(value)
+    }
+
+
+def files_of(run: Running) -> list[Path]:
+    """Return the files of the run folder that a tracker may keep."""
+    if run.folder is None:
+        return []
+    best = run.folder.path / BEST
+    files = (run.folder.path / "experiment.yaml", run.folder.model_path, run.folder.report_path)
+    return [path for path in (*files, best) if path.exists()]
+
+
+@dataclass
+class Tracker(Callback):
+    """Sends each round's numbers once, those before a resume included.
+
+    A round that comes again, after a step back, is sent again.
+    """
+
+    _run: Running | None = field(default=None, init=False, repr=False)  # once it is known there
+    _sent: int = field(default=0, init=False, repr=False)  # the last round that the tracker has
+
+    @abstractmethod
+    def _send(self, round: int, numbers: Mapping[str, float]) -> None:
+        """Send the numbers of a round."""
+
+    def _go_on(self, run: Running, sent: int) -> None:
+        """Send the run's rounds after those that the tracker has already."""
+        self._sent = sent
+        for record in run.records:
+            self._send_once(record)
+
+    def on_round(self, round: Round) -> None:
+        """Send the numbers of a round."""
+        if round.stepped_back:
+            self._sent = min(self._sent, round.round - 1)
+        self._send_once(round.record())
+
+    def _send_once(self, record: Mapping[str, Any]) -> None:
+        if record["round"] > self._sent:
+            self._send(record["round"], numbers_in(record))
+            self._sent = record["round"]
+
+
+_TAG = "fedmx.run"  # which run folder a run of MLflow is of
+_MOST_PARAMS = 100  # that MLflow takes in one call
+_LONGEST = 500  # characters of a value that every version of MLflow takes
+_STATUS = {"done": "FINISHED", "stopped": "KILLED", "interrupted": "KILLED", "failed": "FAILED"}
+
+
+@dataclass
+class MLflowLogger(Tracker):
+    """Logs a run to MLflow; ``pip install fedmx[mlflow]``.
+
+    A resumed run goes on in the same run of MLflow, which it finds by the name of the run folder;
+    rounds that MLflow has already are not logged again.
+
+    Attributes:
+        experiment: the experiment in MLflow; it is made if it does not exist.
+        tracking_uri: where MLflow is; None: what MLFLOW_TRACKING_URI says.
+        run_name: None: the name of the run folder.
+        files: whether experiment, model and report are kept as artifacts.
+        run_id: the id of the run in MLflow.
+    """
+
+    experiment: str = "fedmx"
+    tracking_uri: str | None = None
+    run_name: str | None = None
+    files: bool = True
+    run_id: str = field(default="", init=False)
+    _client: Any = field(default=None, init=False, repr=False)
+
+    def on_begin(self, run: Running) -> None:
+        """Begin a run of MLflow, or find the one to go on with.
+
+        Raises:
+            FedmxError: MLflow is not installed, or cannot be reached.
+        """
+        try:
+            from mlflow import MlflowClient
+            from mlflow.exceptions import MlflowException
+        except ImportError:
+            raise FedmxError("MLflowLogger needs MLflow; pip install fedmx[mlflow]") from None
+        try:
+            self._client = MlflowClient(tracking_uri=self.tracking_uri)
+            known = self._client.get_experiment_by_name(self.experiment)
+            number = known and known.experiment_id
+            number = number or self._client.create_experiment(self.experiment)
+        except MlflowException as error:
+            raise FedmxError(f"MLflowLogger: {str(error).splitlines()[0]}") from error
+        self._run, sent, name, found = run, 0, name_of(run), []
+        if run.folder is not None:
+            found = self._client.search_runs([number], f"tags.`{_TAG}` = '{name}'", max_results=1)
+        if found:
+            self.run_id = found[0].info.run_id
+            history = self._client.get_metric_history(self.run_id, "up_bytes")
+            sent = max((one.step for one in history), default=0)
+            self._client.update_run(self.run_id, status="RUNNING")
+        else:
+            made = self._client.create_run(
+                number, run_name=self.run_name or name, tags={_TAG: name}
+            )
+            self.run_id = made.info.run_id
+            self._log_settings(settings_of(run))
+        self._go_on(run, sent)
+
+    def on_end(self, status: Ending, reason: str) -> None:
+        """Keep the files, and end the run of MLflow."""
+        if not self.run_id or self._run is None:
+            return
+        self._client.set_tag(self.run_id, "fedmx.reason", reason)
+        if self.files:
+            for path in files_of(self._run):
+                self._client.log_artifact(self.run_id, str(path))
+        self._client.set_terminated(self.run_id, _STATUS[status])
+
+    def _send(self, round: int, numbers: Mapping[str, float]) -> None:
+        from mlflow.entities import Metric
+
+        now_ms = time.time_ns() // 1_000_000
+        metrics = [Metric(key, value, now_ms, round) for key, value in numbers.items()]
+        self._client.log_batch(self.run_id, metrics=metrics)
+
+    def _log_settings(self, settings: Mapping[str, str]) -> None:
+        from mlflow.entities import Param
+
+        params = [Param(key, value[:_LONGEST]) for key, value in settings.items()]
+        for start in range(0, len(params), _MOST_PARAMS):
+            self._client.log_batch(self.run_id, params=params[start : start + _MOST_PARAMS])
+
+
+@dataclass
+class WandbLogger(Tracker):
+    """Logs a run to Weights & Biases; ``pip install fedmx[wandb]``.
+
+    The run's id is the name of the run folder, so that a resumed run goes on in the same run. What
+    is written offline has all rounds in itself, those before a resume included.
+
+    Attributes:
+        project: the project.
+        name: of the run; None: the name of the run folder.
+        mode: ``online``, ``offline`` (``wandb sync`` sends it later) or ``disabled``; None: what
+            WANDB_MODE says.
+        folder: where files are written until they are sent; None: what WANDB_DIR says.
+        files: whether experiment, model and report are sent.
+        path: where the run is written; known when it has begun.
+    """
+
+    project: str = "fedmx"
+    name: str | None = None
+    mode: Literal["online", "offline", "disabled"] | None = None
+    folder: str | Path | None = None
+    files: bool = True
+    path: Path | None = field(default=None, init=False)
+    _wandb: Any = field(default=None, init=False, repr=False)
+
+    def on_begin(self, run: Running) -> None:
+        """Begin a run, or go on with it.
+
+        Raises:
+            FedmxError: the package is not installed, or the run cannot begin.
+        """
+        try:
+            import wandb
+        except ImportError:
+            raise FedmxError("WandbLogger needs wandb; pip install fedmx[wandb]") from None
+        name = name_of(run)
+        try:
+            self._wandb = wandb.init(
+                project=self.project,
+                name=self.name or name,
+                id=None if run.folder is None else name,
+                resume=None if run.folder is None else "allow",
+                mode=self.mode,
+                dir=None if self.folder is None else str(self.folder),
+                config=settings_of(run),
+                reinit="create_new",  # the caller may have a run of his own
+            )
+        except (wandb.errors.Error, ValueError) as error:
+            raise FedmxError(f"WandbLogger: {str(error).splitlines()[0]}") from error
+        self._run, self.path = run, Path(self._wandb.dir).parent
+        self._wandb.define_metric("*", step_metric="round")
+        self._go_on(run, int(self._wandb.summary.get("round", 0)) if self._wandb.resumed else 0)
+
+    def on_end(self, status: Ending, reason: str) -> None:
+        """Send the files, and end the run."""
+        if self._wandb is None or self._run is None:
+            return
+        self._wandb.summary.update({"status": status, "reason": reason})
+        if self.files:
+            for path in files_of(self._run):
+                self._wandb.save(str(path), base_path=str(path.parent), policy="now")
+        self._wandb.finish(exit_code=int(status == "failed"))
+
+    def _send(self, round: int, numbers: Mapping[str, float]) -> None:
+        self._wandb.log({"round": round, **numbers})

@@ -1,0 +1,219 @@
+"""``fedmx certs``: a private certificate authority for one deployment."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fedmx.cli.options import show_help_without_command
+from fedmx.errors import FedmxError
+
+if TYPE_CHECKING:
+    from cryptography import x509
+
+certs = typer.Typer(help="Make certificates for mutual TLS, and look at them.")
+Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="Where the files are kept.")]
+Names = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--name",
+        metavar="HOST",
+        help="Name or IP address by which clients know the server; may be repeated.",
+    ),
+]
+LOCAL = ("localhost", "127.0.0.1", "::1")
+
+
+@certs.callback(invoke_without_command=True)
+def _group(context: typer.Context) -> None:
+    show_help_without_command(context)
+
+
+@certs.command("ca")
+def ca_certificate(folder: Folder) -> None:
+    """Make the private authority that signs everything else."""
+    from layers.network import make_ca
+
+    files = make_ca(folder)
+    _print_line("authority", f"{files.certificate}, for everybody")
+    _print_line("", f"{files.key}, which signs certificates: keep it to yourself")
+
+
+@certs.command("server")
+def server_certificate(folder: Folder, names: Names = None) -> None:
+    """Make the server's certificate."""
+    from layers.network import make_server_certificate
+
+    hosts = names or LOCAL
+    files = make_server_certificate(folder, hosts)
+    _print_line("server", f"{files.certificate} and .key, as {', '.join(hosts)}")
+
+
+@certs.command("client")
+def client_certificates(
+    folder: Folder,
+    ids: Annotated[list[int], typer.Argument(metavar="ID", min=0, help="Clients' numbers.")],
+) -> None:
+    """Make the certificates of clients, by their numbers."""
+    from fedmx.deployment.client_sessions import identity
+    from layers.network import make_client_certificate
+
+    made = [make_client_certificate(folder, identity(number)) for number in dict.fromkeys(ids)]
+    first, last = made[0].certificate, made[-1].certificate
+    to = f" to {last.name}" if len(made) > 1 else ""
+    who = "client" if len(made) == 1 else f"{len(made)} clients"
+    _print_line(who, f"{first}{to} and .key")
+
+
+@certs.command("crl")
+def revocation_list(folder: Folder) -> None:
+    """Make the list of revoked certificates, in which none is yet."""
+    from layers.network import make_crl
+
+    _print_line("revoked", f"{make_crl(folder)}, nobody yet")
+
+
+@certs.command("revoke")
+def revoke_certificates(
+    folder: Folder,
+    clients: Annotated[
+        list[str],
+        typer.Argument(metavar="CLIENT", help="Clients' numbers, or their certificates (.pem)."),
+    ],
+) -> None:
+    """Revoke certificates of clients.
+
+    A server that watches the list ends their sessions at once.
+    """
+    from fedmx.deployment.client_sessions import identity
+    from layers.network import revoke
+
+    files = [
+        folder / f"{identity(int(one))}.pem" if one.isascii() and one.isdigit() else Path(one)
+        for one in clients
+    ]
+    path = revoke(folder, files)
+    _print_line("revoked", ", ".join(str(file) for file in files))
+    _print_line("list", f"{path}: put it where the server reads it (network.tls.crl)")
+
+
+@certs.command("all")
+def all_certificates(
+    folder: Folder,
+    clients: Annotated[int, typer.Option(min=1, help="How many clients, numbered from 0.")] = 1,
+    names: Names = None,
+) -> None:
+    """Make all certificates that a server and its clients need."""
+    from fedmx.deployment.client_sessions import identity
+
+    existing = [
+        name
+        for name in ("ca", "crl", "server", *map(identity, range(clients)))
+        if (folder / f"{name}.pem").exists() or (folder / f"{name}.key").exists()
+    ]
+    if existing:  # before the first certificate is made
+        raise FedmxError(
+            f"{folder}: {existing[0]}.pem or .key is already there and stays as it is; "
+            "give another folder"
+        )
+    ca_certificate(folder)
+    server_certificate(folder, names)
+    client_certificates(folder, list(range(clients)))
+    revocation_list(folder)
+    typer.echo("""
+ca.pem, crl.pem, server.pem and server.key go to the server's machine:
+  fedmx server FILE --ca ca.pem --cert server.pem --key server.key --crl crl.pem
+ca.pem, client-I.pem and client-I.key go to the machine of client I:
+  fedmx client HOST:PORT --id I --ca ca.pem --cert client-I.pem --key client-I.key""")
+
+
+@certs.command("show")
+def show_certificate(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A certificate or list (.pem).")],
+) -> None:
+    """Show whose a certificate is, for which names, until when.
+
+    Of a list of revoked certificates it shows these.
+    """
+    from fedmx.cli.output import printable
+
+    for label, text in describe(file).items():
+        _print_line(label, printable(text))
+
+
+def _print_line(label: str, text: str) -> None:
+    typer.echo(f"{label + ':' if label else '':11} {text}")
+
+
+def describe(path: Path) -> dict[str, str]:
+    """Return the facts in a certificate or a revocation list (PEM), each with its label.
+
+    Raises:
+        FedmxError: the file cannot be read, or is neither.
+    """
+    from cryptography import x509
+
+    try:
+        content = path.read_bytes()
+        if b"BEGIN X509 CRL" in content:
+            crl = x509.load_pem_x509_crl(content)
+            revoked = [
+                f"{one.serial_number:X} ({one.revocation_date_utc:%Y-%m-%d %H:%M} UTC)"
+                for one in crl
+            ]
+            return {
+                "purpose": "the list of the revoked certificates",
+                "signed by": _common_name(crl.issuer),
+                "written": f"{crl.last_update_utc:%Y-%m-%d}",
+                "revoked": ", ".join(revoked) or "nobody",
+            }
+        certificate = x509.load_pem_x509_certificate(content)
+    except OSError as error:
+        raise FedmxError(f"{path}: cannot be read ({error.strerror}); give a .pem file") from None
+    except ValueError:
+        hint = "; give the .pem beside it" if path.suffix == ".key" else ""
+        raise FedmxError(f"{path}: not a certificate in PEM format{hint}") from None
+    found = {one.oid: one.value for one in certificate.extensions}
+    hosts = found.get(x509.SubjectAlternativeName.oid, ())
+    names = ", ".join(str(name.value) for name in hosts)
+    begins, ends = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+    now = datetime.datetime.now(datetime.timezone.utc)
+    left = f"{(ends - now).days:,} days left"
+    state = "not yet" if now < begins else "expired" if now > ends else left
+    return {
+        "subject": _common_name(certificate.subject),
+        "purpose": _purpose(found),
+        **({"names": names} if names else {}),
+        "serial": f"{certificate.serial_number:X}",
+        "signed by": _common_name(certificate.issuer),
+        "valid": f"{begins:%Y-%m-%d} to {ends:%Y-%m-%d} ({state})",
+    }
+
+
+def _common_name(name: x509.Name) -> str:
+    from cryptography.x509.oid import NameOID
+
+    found = name.get_attributes_for_oid(NameOID.COMMON_NAME)
+    return str(found[0].value) if found else name.rfc4514_string()
+
+
+def _purpose(extensions: Mapping[x509.ObjectIdentifier, Any]) -> str:
+    """Return what a certificate may be used for, from its extensions."""
+    from cryptography import x509
+    from cryptography.x509.oid import ExtendedKeyUsageOID
+
+    constraints = extensions.get(x509.BasicConstraints.oid)
+    if constraints is not None and constraints.ca:
+        return "an authority, which signs certificates"
+    uses = {
+        ExtendedKeyUsageOID.SERVER_AUTH: "a server",
+        ExtendedKeyUsageOID.CLIENT_AUTH: "a client",
+    }
+    usages = extensions.get(x509.ExtendedKeyUsage.oid)
+    if usages is None:
+        return "any"
+    return " and ".join(uses.get(usage, usage.dotted_string) for usage in usages)

@@ -1,4 +1,0 @@
-"""One module for each command, and what only commands need.
-
-Drawing on the terminal belongs to `fedmx.cli.terminal`.
-"""

@@ -1,0 +1,147 @@
+"""``fedmx data``: data sets, and how an experiment divides one among its clients."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedmx.cli.options import (
+    AsJson,
+    Modules,
+    Overrides,
+    OwnModules,
+    allowed_modules,
+    show_help_without_command,
+)
+from fedmx.cli.output import show_table
+
+DEFAULT_CLIENTS = 100  # for a data set that is named without an experiment
+app = typer.Typer(help="Look at data sets and how they are divided.")
+
+
+@app.callback(invoke_without_command=True)
+def _group(context: typer.Context) -> None:
+    show_help_without_command(context)
+
+
+@app.command("show")
+def show(
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE|NAME", help="An experiment file, or a data set.")
+    ],
+    clients: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Among how many clients.")
+    ] = None,
+    partition: Annotated[
+        str | None, typer.Option(metavar="NAME", help="How: a name of fedmx list partitions.")
+    ] = None,
+    set_: Overrides = None,
+    figure: Annotated[
+        Path | None,
+        typer.Option(metavar="PATH", help="Also draw labels by client (.png, .svg or .pdf)."),
+    ] = None,
+    module: Modules = None,
+    own_modules: OwnModules = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show how a data set is divided among clients."""
+    import numpy as np
+
+    from fedmx.components.catalogue import read_catalogue
+    from fedmx.experiment import Experiment
+    from fedmx.experiment.names import check_names
+    from fedmx.output_file import check_output
+
+    if figure is not None:
+        check_output(figure, "a figure is PNG, SVG or PDF", (".png", ".svg", ".pdf"))
+    overrides = [] if clients is None else [f"clients={clients}"]
+    overrides += [] if partition is None else [f"compute.partition={partition}"]
+    overrides += set_ or []
+    if str(file) in read_catalogue()["data"] and not file.exists():
+        compute = {
+            "model": "2nn",
+            "data": str(file),
+        }  # the schema needs a model
+        given = {"rounds": 1, "clients": DEFAULT_CLIENTS, "compute": compute}
+        experiment = Experiment.from_dict(given, overrides)
+    else:
+        check_names(file, overrides)
+        modules = allowed_modules(file, overrides, module, own_modules)
+        experiment = Experiment.read(file, overrides, modules=modules)
+
+    from fedmx.assembly.assembly import Assembly
+    from fedmx.cli.datasets import files_with_progress
+    from fedmx.report.partition import count, table
+
+    with files_with_progress() as files:
+        assembly = Assembly(experiment, files)
+        of_clients = [assembly.labels_of(client) for client in range(experiment.clients)]
+        ends = np.cumsum([0, *map(len, of_clients)])
+        labels = np.concatenate(of_clients)
+        parts = [np.arange(begin, end) for begin, end in pairwise(ends)]
+    classes = assembly.data.dataset.classes
+    if as_json:
+        counts = count(labels, parts, classes).tolist()
+        typer.echo(json.dumps({"data": experiment.compute.data.name, "samples": counts}))
+    else:
+        show_table(table(labels, parts, classes))
+    if figure is not None:
+        from fedmx.report.partition import figure as draw
+
+        title = f"{experiment.compute.data.name}: samples by label and client"
+        drawn = draw(labels, parts, classes, figure, title=title)
+        typer.echo(f"figure: {drawn}", err=as_json)
+
+
+@app.command("list")
+def available(as_json: AsJson = False) -> None:
+    """Show which data sets are on this machine."""
+    from fedmx.cli.datasets import dataset_locations
+
+    if as_json:
+        typer.echo(json.dumps(dict(dataset_locations())))
+        return
+
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, place in dataset_locations():
+        table.add_row(name, place)
+    show_table(table)
+
+
+@app.command("get")
+def get(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A name of fedmx data list.")],
+    as_json: AsJson = False,
+) -> None:
+    """Download a data set, or check that it is here and whole."""
+    from fedmx.cli.datasets import files_with_progress
+    from fedmx.components.text import unknown
+    from fedmx.errors import FedmxError
+    from layers.compute.data.datasets import DATASETS
+
+    if name not in DATASETS:
+        raise FedmxError(unknown("data set", name, DATASETS))
+    if name == "arrays":
+        raise FedmxError(
+            "arrays is a file of your own; name it in the experiment, as in "
+            "compute.data: {name: arrays, path: my.npz}"
+        )
+    with files_with_progress() as files:
+        dataset = DATASETS[name]().load(files)
+    if as_json:
+        found = {"data": dataset.name, "train": len(dataset.train.y), "test": len(dataset.test.y)}
+        shape = {"shape": list(dataset.shape), "classes": dataset.classes}
+        typer.echo(json.dumps(found | shape))
+        return
+    typer.echo(
+        f"{dataset.name}: {len(dataset.train.y):,} training and {len(dataset.test.y):,} test "
+        f"samples of shape {dataset.shape}, {dataset.classes} classes"
+    )

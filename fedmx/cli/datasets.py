@@ -1,0 +1,104 @@
+"""Data sets on the terminal: the progress of a download, and where each data set is."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+from urllib.parse import urlsplit
+
+from fedmx.cli.output import is_json, say
+from fedmx.components.settings import signature_of
+from layers.compute.data.datasets import DATASETS, DataError, Files
+from layers.compute.data.files import Remote
+
+
+@contextlib.contextmanager
+def files_with_progress() -> Iterator[Files]:
+    """Return a context manager with the places of data sets; a download shows its progress.
+
+    A terminal shows a bar, other outputs one line.
+    """
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn
+
+    bar = Progress(
+        TextColumn("downloading {task.description}"),
+        BarColumn(20),
+        DownloadColumn(binary_units=True),
+        console=Console(stderr=True),
+        transient=True,
+    )
+    terminal = sys.stderr.isatty() and not is_json()
+    tasks: dict[str, TaskID] = {}
+
+    def show(name: str, done: int, total: int | None) -> None:
+        if name not in tasks:
+            tasks[name] = bar.add_task(name, total=total)
+            if terminal:
+                bar.start()
+            else:
+                say("downloading", f"downloading {name}", name=name)
+        bar.update(tasks[name], completed=done, total=total)
+
+    try:
+        yield Files(progress=show)
+    finally:
+        if terminal and tasks:
+            bar.stop()
+
+
+class _LocationFound(Exception):
+    """A data set asked for a file; the text says where the file is."""
+
+
+@dataclass(frozen=True)
+class _LocationFinder(Files):
+    """Finds where a file is, or would come from, without reading or downloading it."""
+
+    def existing(self, data_set: str, names: Sequence[str]) -> Path | None:
+        """Raise `_LocationFound` if the file is on this machine, or return None."""
+        path = super().existing(data_set, names)
+        if path is not None:
+            raise _LocationFound(f"here: {path.parent}")
+        return None
+
+    def find(self, data_set: str, names: Sequence[str], remote: Remote) -> NoReturn:
+        """Raise `_LocationFound`: where the file is, or from where it would be downloaded."""
+        self.existing(data_set, names)
+        host = urlsplit(remote.urls[0]).hostname
+        raise _LocationFound(f"would be downloaded from {host} into {self.folders(data_set)[-1]}")
+
+
+def dataset_locations(files: Files | None = None) -> Iterator[tuple[str, str]]:
+    """Yield the name of each data set, and where it is or would come from.
+
+    Raises:
+        DataError: FEDMX_DATA is not a folder.
+    """
+    given = files or Files()
+    finder = _LocationFinder(
+        **{one.name: getattr(given, one.name) for one in dataclasses.fields(given)}
+    )
+    finder.folders("")
+    for name, source in DATASETS.items():
+        settings = signature_of(source).settings.values()
+        needs = [one.name for one in settings if one.required]
+        if needs:
+            yield name, f"your own: give {', '.join(needs)}"
+            continue
+        if hasattr(source, "client"):
+            yield name, "no files: drawn from the seed"
+            continue
+        try:
+            source().load(finder)
+        except _LocationFound as location:
+            yield name, str(location)
+        except DataError as error:
+            yield name, "not here: " + str(error).removeprefix(f"{name}: ")
+        else:
+            yield name, "here: it comes with an installed package"

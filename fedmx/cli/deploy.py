@@ -1,0 +1,337 @@
+"""``fedmx server`` and ``fedmx client``: a run with clients that connect over sockets."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+import uuid
+from collections.abc import Callable
+from importlib.machinery import PathFinder
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedmx.cli.options import (
+    CaFile,
+    CertificateFile,
+    ExperimentFile,
+    Insecure,
+    KeyFile,
+    Modules,
+    Overrides,
+    OwnModules,
+    TokenFile,
+    allowed_modules,
+    tls_files,
+)
+from fedmx.cli.output import begin_log, say
+from fedmx.cli.process import Interrupted, on_hangup, restart_on
+from fedmx.errors import FedmxError
+
+if TYPE_CHECKING:
+    from fedmx.client.client import Client
+    from fedmx.experiment import Experiment
+    from fedmx.experiment.sections import NetworkSection
+    from fedmx.run import RunFolder
+    from fedmx.server.server import Server
+    from layers.network import ClientTLS
+
+
+def server(
+    file: ExperimentFile,
+    set_: Overrides = None,
+    listen: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="The address, instead of network.address."),
+    ] = None,
+    ca: CaFile = None,
+    cert: CertificateFile = None,
+    key: KeyFile = None,
+    crl: Annotated[
+        Path | None,
+        typer.Option(metavar="PEM", help="The CA's list of revoked certificates; needs --ca."),
+    ] = None,
+    token_file: TokenFile = None,
+    insecure: Insecure = False,
+    module: Modules = None,
+    own_modules: OwnModules = False,
+) -> None:
+    """Run an experiment with clients that connect over sockets."""
+    from fedmx.experiment.names import check_names
+
+    overrides = list(set_ or [])
+    if listen is not None:
+        overrides.append(f"network.address={json.dumps(listen)}")
+    if insecure:
+        overrides.append("network.insecure=true")
+    if token_file is not None:
+        overrides.append(_path_override("network.token_file", token_file))
+    tls = tls_files(ca, cert, key)
+    if tls is not None:
+        names = ("ca", "certificate", "key")
+        overrides += [
+            _path_override(f"network.tls.{name}", path)
+            for name, path in zip(names, tls, strict=True)
+        ]
+    if crl is not None:
+        if tls is None:
+            raise FedmxError("--crl needs --ca, --cert and --key; make them with fedmx certs")
+        overrides.append(_path_override("network.tls.crl", crl))
+    check_names(file, overrides)
+    modules = allowed_modules(file, overrides, module, own_modules)
+
+    from fedmx.experiment import Experiment
+
+    experiment = Experiment.read(file, overrides, modules=modules)
+    restart_on(experiment.compute.bits)
+    check_network(experiment.network)
+
+    # Not before: this imports MXNet, and a wrong file should be shown at once.
+    from fedmx.assembly.assembly import Assembly
+    from fedmx.cli.datasets import files_with_progress
+    from fedmx.cli.output import LogLines
+    from fedmx.components.user_code import own_code
+    from fedmx.deployment.serve import serve
+    from fedmx.run import RunFolder, gather_facts
+
+    run = uuid.uuid4().hex
+    with LogLines(), files_with_progress() as files:
+        assembly = Assembly(experiment, files)
+        deployed = serve(assembly, run)
+
+    def make_folder() -> RunFolder:
+        facts = gather_facts(
+            seed=experiment.seed,
+            mode="server",
+            digest=experiment.digest(),
+            modules=str(file.resolve().parent),
+            code=own_code(file.resolve().parent),
+            parameters=deployed.state.weights.size,
+            buffers=deployed.state.buffers.size,
+            **assembly.facts(),
+            run=run,
+            address=deployed.address,
+        )
+        return RunFolder.create(
+            experiment.run.folder, experiment.name, experiment.to_yaml(), facts, assembly.kept()
+        )
+
+    run_deployed(deployed, make_folder, experiment)
+
+
+def run_deployed(
+    server: Server, folder: RunFolder | Callable[[], RunFolder], experiment: Experiment
+) -> None:
+    """Run all rounds of a server whose clients connect over sockets; see `run_loop`."""
+    from fedmx.cli.rounds import run_loop
+    from fedmx.deployment.remote_clients import RemoteClients
+
+    assert isinstance(server.network, RemoteClients)
+    begin_log()
+    with on_hangup(server.network.listener.renew_certificates):
+        # A deployed client keeps the state of its last round only.
+        run_loop(server, folder, experiment, every=1)
+
+
+def check_network(network: NetworkSection) -> None:
+    """Check the address and the certificates before anything that takes time.
+
+    Raises:
+        AddressError: the address cannot be used, or needs TLS.
+        CertificateError: a certificate cannot be used.
+        FedmxError: the package for `network.metrics` is not installed.
+    """
+    from fedmx.monitoring.endpoint import check_prometheus
+    from layers.network import ServerTLS
+    from layers.network.address import Address
+
+    tls = network.tls
+    Address.parse(network.address).check_safe(tls=tls is not None, insecure=network.insecure)
+    if tls is not None:
+        files = ServerTLS(tls.certificate, tls.key, tls.ca, crl=tls.crl)
+        files.context()
+        files.revoked()
+    if network.metrics is not None:
+        check_prometheus()
+
+
+def _path_override(key: str, path: Path) -> str:
+    """Return an override with a path, quoted so that YAML reads it as text."""
+    return f"{key}={json.dumps(str(path.resolve()))}"
+
+
+def client(
+    address: Annotated[str, typer.Argument(metavar="HOST:PORT", help="The server's address.")],
+    id_: Annotated[
+        int | None,
+        typer.Option("--id", metavar="I", min=0, help="This client's number, from 0."),
+    ] = None,
+    partition: Annotated[
+        str | None,
+        typer.Option(
+            metavar="I/N",
+            help="Part I (from 0) of N of the data; I is also the client's number, unless "
+            "--data has another --id with it.",
+        ),
+    ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(metavar="NPZ", help="Own data: a file with x_train, y_train, x_test, y_test."),
+    ] = None,
+    module: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="MODULE",
+            help="A module of yours whose names the experiment may use; may be repeated.",
+        ),
+    ] = None,
+    memory: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="For what hooks keep, also over restarts. [default: ~/.local/state/fedmx]",
+        ),
+    ] = None,
+    ca: CaFile = None,
+    cert: CertificateFile = None,
+    key: KeyFile = None,
+    token_file: TokenFile = None,
+    insecure: Insecure = False,
+    give_up: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SECONDS",
+            min=0,
+            help="When to stop looking for a lost server. [default: never]",
+        ),
+    ] = None,
+) -> None:
+    """Take part in a run as one client; its data stay on this machine."""
+    from layers.network.address import Address
+
+    number, part = _number_and_part(id_, partition, own_data=data is not None)
+    tls = _client_tls(ca, cert, key)
+    Address.parse(address).check_safe(tls=tls is not None, insecure=insecure)
+    if data is not None and not data.is_file():
+        raise FedmxError(f"{data}: there is no such file; give an .npz file of your data")
+    for name in module or ():
+        if PathFinder.find_spec(name.partition(".")[0], [*sys.path, os.getcwd()]) is None:
+            raise FedmxError(
+                f"--module {name}: there is no such module among the installed ones or in "
+                f"{os.getcwd()}; start from the folder that holds it"
+            )
+
+    # Not before: this imports MXNet, and wrong arguments should be shown at once.
+    from fedmx.cli.datasets import files_with_progress
+    from fedmx.cli.output import LogLines
+    from fedmx.deployment.join import OwnPart, join
+    from fedmx.deployment.token import read_token
+    from layers.compute.bits import PORTABLE, OtherInstructionsError
+
+    with LogLines(), files_with_progress() as files:
+        own = OwnPart(
+            data=data,
+            part=part if data is not None else None,
+            parts=None if part is None else part[1],
+            modules=tuple(module or ()),
+            files=files,
+        )
+        joined = join(
+            address,
+            number,
+            own,
+            tls=tls,
+            token=read_token(token_file),
+            insecure=insecure,
+            memory=memory or _default_memory(),
+            give_up_s=give_up,
+        )
+        until = "until it answers" if give_up is None else f"for {give_up:g} s"
+        begin_log()
+        text = f"client {number}: looking for {address}, {until}"
+        say("looking_for_server", text, client=number, address=address)
+        try:
+            # Certificates are read again at each connection: a service's reload has nothing to do.
+            with joined, on_hangup(lambda: None):
+                _take_part(joined)
+        except OtherInstructionsError:
+            text = f"client {number}: begins again on portable instructions"
+            say("other_instructions", text, client=number)
+            restart_on(PORTABLE)
+        except KeyboardInterrupt:
+            raise Interrupted("interrupted; the same command takes part again") from None
+
+
+def _take_part(joined: Client) -> None:
+    """Take part in all rounds; print a line for each, and at the end why the run is over."""
+    from fedmx.protocol.messages import CODEC
+    from fedmx.report.quantities import mebibytes
+    from layers.network import wire_size
+
+    rounds = 0
+    for update in joined.updates():
+        rounds += 1
+        loss = update.metrics.get("loss")
+        size_bytes = wire_size(CODEC.encode(update).size)
+        parts = [f"round {update.round}: {update.steps} steps on {update.samples:,} samples"]
+        parts += [f"loss {loss:.4f}"] if loss is not None else []
+        say(
+            "round",
+            ", ".join([*parts, f"update of {mebibytes(size_bytes)}"]),
+            round=update.round,
+            steps=update.steps,
+            samples=update.samples,
+            loss=loss,
+            update_bytes=size_bytes,
+        )
+    updates = "1 update" if rounds == 1 else f"{rounds} updates"
+    traffic = joined.network.traffic()
+    typer.echo(
+        f"the run is over: {joined.reason}; {updates} from here, "
+        f"up {mebibytes(traffic.sent_bytes)}, down {mebibytes(traffic.received_bytes)}"
+    )
+
+
+def _number_and_part(
+    id_: int | None, partition: str | None, *, own_data: bool
+) -> tuple[int, tuple[int, int] | None]:
+    """Return the client's number, and which part of the data it has (None: not given).
+
+    Only of own data can a client have another part than that of its number.
+    """
+    if partition is None:
+        if id_ is None:
+            raise FedmxError("the client's number is missing; give --id 7, or --partition 7/100")
+        return id_, None
+    match = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", partition)
+    if match is None or int(match[1]) >= int(match[2]):
+        raise FedmxError(
+            f"--partition {partition}: must be I/N with I from 0 to N - 1, as in 7/100"
+        )
+    part = (int(match[1]), int(match[2]))
+    if id_ not in (None, part[0]) and not own_data:
+        raise FedmxError(
+            f"--id {id_} and --partition {partition} name two clients; give one of them"
+        )
+    return (part[0] if id_ is None else id_), part
+
+
+def _client_tls(ca: Path | None, certificate: Path | None, key: Path | None) -> ClientTLS | None:
+    """Return the TLS files of the client after a check, or None if none is given."""
+    from layers.network import ClientTLS
+
+    files = tls_files(ca, certificate, key)
+    if files is None:
+        return None
+    tls = ClientTLS(ca=files[0], certificate=files[1], key=files[2])
+    tls.context()
+    return tls
+
+
+def _default_memory() -> Path:
+    """Return the folder of fedmx for state in the user's home (XDG)."""
+    base = os.environ.get("XDG_STATE_HOME")
+    return (Path(base) if base else Path.home() / ".local" / "state") / "fedmx"

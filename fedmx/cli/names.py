@@ -1,0 +1,455 @@
+"""``fedmx new``, ``list``, ``schema`` and ``explain``: what an experiment file can say."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import json
+import shutil
+import sys
+import textwrap
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, fields
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fedmx.cli.options import AsJson, Overrides, options, place
+from fedmx.cli.output import show_text
+from fedmx.errors import FedmxError
+from fedmx.shell_line import shell_line
+
+if TYPE_CHECKING:
+    from fedmx.components.catalogue import Entry
+    from fedmx.components.settings import Setting
+    from layers.logic import Hook, Preset
+
+
+_DATA = ("csv", "images")
+
+
+def new(
+    folder: Annotated[
+        Path, typer.Argument(metavar="NAME", help="The folder to write.", show_default=False)
+    ],
+    hook: Annotated[bool, typer.Option("--hook", help="With a hook of your own.")] = False,
+    model: Annotated[bool, typer.Option("--model", help="With your own model and arrays.")] = False,
+    selector: Annotated[
+        bool, typer.Option("--selector", help="With your own selector and devices.")
+    ] = False,
+    aggregator: Annotated[
+        bool, typer.Option("--aggregator", help="With an aggregator of your own.")
+    ] = False,
+    data: Annotated[
+        str | None,
+        typer.Option(metavar="csv|images", help="With data from a CSV file or a folder of images."),
+    ] = None,
+    deploy: Annotated[
+        bool, typer.Option("--deploy", help="A server and two clients over mutual TLS.")
+    ] = False,
+) -> None:
+    """Write a small project: an experiment, its code and tests."""
+    if data is not None and data not in _DATA:
+        raise FedmxError(f"--data {data}: unknown kind of data; write csv or images")
+    flags = {"hook": hook, "model": model, "selector": selector, "aggregator": aggregator}
+    chosen = [name for name, is_set in {**flags, "deploy": deploy}.items() if is_set]
+    chosen += [] if data is None else [data]
+    if len(chosen) != 1:
+        raise FedmxError(
+            "say what the project is for, with one of --hook, --model, --selector, --aggregator, "
+            f"--data csv, --data images, --deploy ({len(chosen)} of them are there)"
+        )
+
+    # Not before: `fedmx --help` does not wait for what these import.
+    from fedmx.new import KINDS, write_project
+
+    (kind,) = chosen
+    for name in write_project(folder, kind):
+        typer.echo(f"{folder}/{name}")
+    go = shell_line("cd", folder)
+    install = "" if find_spec("pytest") else "pip install pytest; "
+    typer.echo(f"\nRun it:   {go}; {KINDS[kind].command}\nTest it:  {go}; {install}pytest")
+
+
+PLACES = {
+    "presets": ("logic.preset", "preset: 'my_module:function'"),
+    "selectors": ("logic.selector", "selector: {name: 'my_module:Pick', fraction: 0.5}"),
+    "aggregators": ("logic.aggregator", "aggregator: 'my_module:Median'"),
+    "hooks": ("logic.hooks", "hooks: [{name: 'my_module:Noise', sigma: 0.01}]"),
+    "models": ("compute.model", "model: 'my_module:Net'"),
+    "data": ("compute.data", "data: 'my_module:load'"),
+    "partitions": ("compute.partition", "partition: 'my_module:Split'"),
+    "schedules": ("compute.train.schedule", "schedule: 'my_module:Schedule'"),
+    "devices": ("clock.devices", "devices: 'my_module:Phones'"),
+    "uploads": ("clock.uploads", "uploads: 'my_module:Cell'"),
+    "availabilities": ("clock.availability", "availability: 'my_module:Nights'"),
+}
+"""Where an experiment file names a component of each kind, and how it names the user's own."""
+
+
+def _kinds(incomplete: str) -> list[str]:
+    """Return what a shell offers after Tab: the kinds of components that begin so."""
+    return [kind for kind in PLACES if kind.startswith(incomplete)]
+
+
+def list_(
+    kind: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[KIND]",
+            help="models, data, hooks, ...  [default: all]",
+            autocompletion=_kinds,
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the names that an experiment file can use."""
+    from fedmx.components.catalogue import read_catalogue
+    from fedmx.components.text import unknown
+    from fedmx.errors import FedmxError
+
+    index = read_catalogue()
+    if kind is not None and kind not in index:
+        raise FedmxError(unknown("kind", kind, list(index)))
+    if as_json:
+        kinds = index if kind is None else {kind: index[kind]}
+        found = {name: {key: asdict(one) for key, one in kinds[name].items()} for name in kinds}
+        typer.echo(json.dumps(found))
+        return
+    if kind is not None:
+        _show_kind(kind, index[kind], settings=True)
+        return
+    for name, entries in index.items():
+        _show_kind(name, entries, settings=False)
+        typer.echo()
+    typer.echo("with their settings: fedmx list KIND, as in fedmx list hooks")
+
+
+def schema() -> None:
+    """Print the JSON schema of experiment files, for editors."""
+    from fedmx.experiment.schema import experiment_schema
+
+    typer.echo(json.dumps(experiment_schema(), indent=1, ensure_ascii=False))
+
+
+def _show_kind(kind: str, entries: Mapping[str, Entry], *, settings: bool) -> None:
+    """Print the components of a kind: names on the left, texts beside them.
+
+    It is no table of `rich`, whose import takes longer than all the rest of this command.
+    """
+    where, own = PLACES[kind]
+    typer.echo(f"{typer.style(kind, bold=True)} ({where})")
+    names = {f"{key}NAME" if key.endswith(":") else key: entry for key, entry in entries.items()}
+    left = max(map(len, [*names, "your own"])) + 2
+    right = max(shutil.get_terminal_size().columns - left, 20)
+    for name, entry in names.items():
+        _show_row(name, left, textwrap.wrap(entry.about, right))
+        for setting in entry.settings if settings else ():
+            lines = textwrap.wrap(setting, right, initial_indent="  ", subsequent_indent="    ")
+            _show_row("", left, (typer.style(line, dim=True) for line in lines))
+    _show_row("your own", left, textwrap.wrap(own, right))
+
+
+def _show_row(name: str, left: int, lines: Iterator[str] | list[str]) -> None:
+    for line in lines or [""]:
+        typer.echo(f"{name:{left}}{line}".rstrip())
+        name = ""
+
+
+NOUNS = {
+    "presets": "preset",
+    "selectors": "selector",
+    "aggregators": "aggregator",
+    "hooks": "hook",
+    "models": "model",
+    "data": "data set",
+    "partitions": "partition",
+    "schedules": "schedule",
+    "devices": "devices",
+    "uploads": "way of uploading",
+    "availabilities": "availability",
+}
+"""The noun for a component of each kind, in messages and headings."""
+
+
+def names_and_keys(incomplete: str) -> list[tuple[str, str]]:
+    """Return what a shell offers after Tab: the names and keys that begin so, with their texts."""
+    from fedmx.components.catalogue import read_catalogue
+    from fedmx.experiment.schema import KEYS, plain_text
+
+    texts = {name: plain_text(key) for name, key in KEYS.items()}
+    for entries in read_catalogue().values():
+        texts |= {name: entry.about for name, entry in entries.items()}
+    return [(one, text) for one, text in sorted(texts.items()) if one.startswith(incomplete)]
+
+
+def explain(
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME|KEY|FILE",
+            help="A name or a key that an experiment file can have, or such a file.",
+            autocompletion=names_and_keys,
+        ),
+    ],
+    set_: Overrides = None,
+    as_json: AsJson = False,
+) -> None:
+    """Explain a name or key of a file, or whose code a file would run."""
+    file = Path(name)
+    named_file = file.suffix in (".yaml", ".yml") or file.is_file()
+    if as_json:
+        typer.echo(json.dumps(_code(file, set_ or ()) if named_file else _document(name)))
+        return
+    show_text(whose_code(file, set_ or ()) if named_file else explanation(name))
+
+
+def whose_code(file: Path, overrides: Sequence[str] = ()) -> list[str]:
+    """Return the lines about whose code an experiment file would run; none of it is imported.
+
+    Raises:
+        ExperimentError: the file cannot be read, or names an unknown component.
+    """
+    from fedmx.components.text import dotted
+    from fedmx.experiment.names import check_names
+    from fedmx.experiment.own_code import named_code
+
+    check_names(file, overrides)
+    code = named_code(file, overrides)
+    rows = [(dotted(one.where), one.name, place(one)) for one in code]
+    widths = [max(len(row[column]) for row in rows) if rows else 0 for column in (0, 1)]
+    lines = [f"{where:<{widths[0]}}  {name:<{widths[1]}}  {of}" for where, name, of in rows]
+    others = [one for one in code if one.owner is not None]
+    if not others:
+        return [*lines, "", "All of this is fedmx's own code."]
+    roots = ", ".join(dict.fromkeys(one.root for one in others))
+    return [
+        *lines,
+        "",
+        f"Not fedmx's own: {roots}. To run the experiment is to run this code, with all your",
+        f"rights. Nothing of it was imported now. If you trust it: {options(others)}",
+    ]
+
+
+def _code(file: Path, overrides: Sequence[str]) -> dict[str, Any]:
+    """Return what `whose_code` says as a document."""
+    from fedmx.components.text import dotted
+    from fedmx.experiment.names import check_names
+    from fedmx.experiment.own_code import named_code
+
+    check_names(file, overrides)
+    code = [
+        {"where": dotted(one.where), "name": one.name, "owner": one.owner or "fedmx"}
+        for one in named_code(file, overrides)
+    ]
+    return {"file": str(file), "code": code}
+
+
+def _document(name: str) -> dict[str, Any]:
+    """Return what `explanation` says as a document, with the index's entries by their kind."""
+    from fedmx.components.catalogue import read_catalogue
+
+    text = "\n".join(explanation(name))
+    found = {kind: entries.get(_key(name, entries)) for kind, entries in read_catalogue().items()}
+    kinds = {kind: asdict(entry) for kind, entry in found.items() if entry is not None}
+    return {"name": name, "kinds": kinds, "text": text}
+
+
+def explanation(name: str) -> list[str]:
+    """Return the lines about all components with a name, or about a key of an experiment file.
+
+    Raises:
+        FedmxError: there is no such component or key.
+    """
+    from fedmx.components.catalogue import read_catalogue
+    from fedmx.components.text import unknown
+    from fedmx.errors import FedmxError
+    from fedmx.experiment.schema import KEYS, explained_key
+
+    known = read_catalogue().values()
+    if not any(_key(name, entries) in entries for entries in known):
+        told = explained_key(name)
+        if told:
+            return told
+        keys = {*KEYS, *(one for entries in known for one in entries)}
+        names = [f"{one}NAME" if one.endswith(":") else one for one in sorted(keys)]
+        near = difflib.get_close_matches(name[:100], names, n=5, cutoff=0)
+        text = unknown("name or key", name, near, listed="the nearest are")
+        raise FedmxError(f"{text}; fedmx list shows all names")
+
+    from fedmx.components.catalogue import components
+
+    lines: list[str] = []
+    parts: list[object] = []  # of the preset; they are not explained a second time
+    for kind, entries in components().items():
+        key = _key(name, entries)
+        entry = entries.get(key)
+        if entry is None or entry in parts:
+            continue
+        lines += ["", ""] if lines else []
+        lines += [f"{name}: {NOUNS[kind]}", ""]
+        preset = _default_instance(entry) if kind == "presets" else None
+        if preset is not None:
+            lines += [*_own_lines(entry), "", *_preset_lines(entry, preset)]
+            parts = [type(part) for _, part in _parts(preset)]
+            continue
+        lines += _documentation(entry, None, key.endswith(":"))
+        if kind == "hooks":
+            hook = _default_instance(entry)
+            lines += ["", *_hook_lines(hook)] if hook is not None else []
+    return lines
+
+
+def preset_section(preset: Preset) -> dict[str, Any]:
+    """Return the logic section of an experiment file that names the parts of a preset."""
+    section: dict[str, Any] = {
+        "selector": _reference("selectors", preset.selector),
+        "aggregator": _reference("aggregators", preset.aggregator),
+    }
+    if preset.hooks:
+        section["hooks"] = [_reference("hooks", hook) for hook in preset.hooks]
+    return section
+
+
+def _key(name: str, entries: Mapping[str, Any]) -> str:
+    """Return the key of a name's entry; for ``gluon:resnet18_v1`` it is the family ``gluon:``."""
+    zoo = f"{name.partition(':')[0]}:"
+    return zoo if ":" in name and zoo in entries else name
+
+
+def _default_instance(entry: Callable[..., Any]) -> Any:
+    """Return the component with its default settings, or None if some setting is required."""
+    from fedmx.components.settings import signature_of
+
+    required = any(one.required for one in signature_of(entry).settings.values())
+    return None if required else entry()
+
+
+def _parts(preset: Preset) -> list[tuple[str, Any]]:
+    """Return the parts of a preset, each with its kind."""
+    hooks = [("hooks", hook) for hook in preset.hooks]
+    return [("selectors", preset.selector), ("aggregators", preset.aggregator), *hooks]
+
+
+def _own_lines(entry: Callable[..., Preset]) -> Iterator[str]:
+    """Yield the text on a preset, and the settings that it has besides those of its parts."""
+    from fedmx.components.settings import signature_of
+
+    own = signature_of(inspect.unwrap(entry)).settings
+    text, settings_text = _split(entry)
+    yield from text.splitlines()
+    yield ""
+    yield "settings, besides those of its parts below:" if own else "settings: those of its parts"
+    for setting in own.values():
+        yield from _setting_lines(setting, str(setting), settings_text)
+
+
+def _preset_lines(entry: Callable[..., Preset], preset: Preset) -> Iterator[str]:
+    """Yield the lines about the parts of a preset, and how an experiment file names them."""
+    import yaml
+
+    fixed: Mapping[str, str] = getattr(entry, "fixed", {})
+    yield "Made of:"
+    for kind, part in _parts(preset):
+        yield ""
+        yield f"{NOUNS[kind]} {_name(kind, part)}"
+        for line in _documentation(type(part), part, family=False, fixed=fixed):
+            yield f"  {line}".rstrip()
+        if kind == "hooks":
+            yield ""
+            for line in _hook_lines(part):
+                yield f"  {line}".rstrip()
+    yield ""
+    yield "In an experiment file, by hand:"
+    yield ""
+    text = yaml.safe_dump({"logic": preset_section(preset)}, sort_keys=False, width=96)
+    yield from (f"  {line}" for line in text.splitlines())
+
+
+def _name(kind: str, part: object) -> str:
+    """Return the name of a part in an experiment file."""
+    from fedmx.components.catalogue import components
+    from fedmx.components.component import Component
+
+    names = {entry: name for name, entry in components()[kind].items()}
+    return names.get(type(part)) or Component.of(part).name
+
+
+def _reference(kind: str, part: Any) -> dict[str, Any]:
+    """Return what an experiment file says for a part, without settings that are null by default."""
+    from fedmx.components.component import plain
+
+    given = {one.name: getattr(part, one.name) for one in fields(part) if one.init}
+    optional = {one.name for one in fields(part) if one.default is None}
+    settings = {k: plain(v) for k, v in given.items() if v is not None or k not in optional}
+    return {"name": _name(kind, part), **settings}
+
+
+def _hook_lines(hook: Hook) -> Iterator[str]:
+    """Yield the methods that each half of a hook overrides, and what it encodes."""
+    for end, half in (("server", hook.server()), ("client", hook.client())):
+        own, plain = type(half), type(half).__mro__[-2]
+        steps = [
+            step
+            for step in vars(plain)
+            if not step.startswith("_") and getattr(own, step) is not getattr(plain, step)
+        ]
+        yield f"on the {end}: {', '.join(steps) or 'nothing'}"
+    if hook.encodes_update:
+        yield "the update goes up encoded"
+    if hook.encodes_model:
+        yield "the model goes down encoded"
+
+
+def _documentation(
+    entry: Any, part: object, family: bool, fixed: Mapping[str, str] | None = None
+) -> list[str]:
+    """Return the documentation of a component, and its settings: those of `part`, or defaults.
+
+    Args:
+        entry: the class or function.
+        part: the object whose values are shown; None: the defaults.
+        family: whether the first setting is the end of the name, and is left out.
+        fixed: the settings that the preset of this part does not take, each with the reason.
+    """
+    from fedmx.components.settings import signature_of
+    from fedmx.components.text import shown
+
+    text, settings_text = _split(entry)
+    if inspect.isclass(entry):
+        text = _with_module_text(entry, text)
+    lines = text.splitlines()
+    settings = list(signature_of(entry).settings.values())[1 if family else 0 :]
+    lines += ["", "settings:"] if settings else []
+    for one in settings:
+        value = str(one) if part is None else f"{one.name} = {shown(getattr(part, one.name))}"
+        lines += _setting_lines(one, value, settings_text)
+        if fixed and one.name in fixed:
+            lines.append(f"      fixed in the preset: {fixed[one.name]}")
+    return lines
+
+
+def _setting_lines(
+    setting: Setting, value: str, settings_text: Mapping[str, list[str]]
+) -> list[str]:
+    """Return the lines about one setting."""
+    first = f"  {value}: {setting.type}{', must be given' if setting.required else ''}"
+    return [first, *(f"      {line}" for line in settings_text.get(setting.name, ()))]
+
+
+def _with_module_text(entry: type, text: str) -> str:
+    """Return the documentation of a class inside that of its module, which names the paper."""
+    module = inspect.getdoc(sys.modules[entry.__module__]) or ""
+    opening, _, more = module.replace("``", "`").partition("\n\n")
+    return "\n\n".join(part for part in (opening, text, more) if part)
+
+
+def _split(entry: Any) -> tuple[str, dict[str, list[str]]]:
+    """Return a docstring without its sections, and the lines about each argument or attribute."""
+    from layers.logic.core.preset import split_docstring
+
+    text, entries = split_docstring((inspect.getdoc(entry) or "").replace("``", "`"))
+    shortened = text.removeprefix("Return ")
+    return text if shortened == text else shortened[:1].upper() + shortened[1:], entries

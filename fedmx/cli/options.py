@@ -1,0 +1,221 @@
+"""Options that several commands share, and the permission to run the user's code."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fedmx.cli.process import USER_ERROR
+from fedmx.components.text import shown
+from fedmx.errors import FedmxError
+
+if TYPE_CHECKING:
+    from fedmx.experiment.own_code import NamedCode
+
+
+ExperimentFile = Annotated[
+    Path,
+    typer.Argument(metavar="FILE", help="The experiment file (YAML).", show_default=False),
+]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="PATH=VALUE",
+        help="Override a value, e.g. logic.selector.fraction=0.2; may be repeated.",
+    ),
+]
+ExecutorName = Annotated[
+    str | None,
+    typer.Option(
+        "--executor",
+        metavar="EXECUTOR",
+        help="Who trains: serial, processes[:N] or ray[:ADDRESS]; the result is the same.",
+        show_default=False,
+    ),
+]
+CaFile = Annotated[
+    Path | None, typer.Option("--ca", metavar="PEM", help="Certificate of the private CA.")
+]
+CertificateFile = Annotated[
+    Path | None, typer.Option("--cert", metavar="PEM", help="This end's certificate.")
+]
+KeyFile = Annotated[
+    Path | None, typer.Option("--key", metavar="PEM", help="This end's private key.")
+]
+TokenFile = Annotated[
+    Path | None,
+    typer.Option("--token-file", metavar="PATH", help="File with a secret that all ends share."),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as one JSON document.")]
+Insecure = Annotated[bool, typer.Option("--insecure", help="Allow plain TCP beyond this machine.")]
+
+
+def executor_override(name: str | None) -> list[str]:
+    """Return the overrides that set an experiment's executor, as after ``--set``.
+
+    Raises:
+        FedmxError: there is no such executor.
+    """
+    if name is None:
+        return []
+    kind, colon, argument = name.partition(":")
+    count = argument.isascii() and argument.isdigit() and int(argument) > 0
+    if kind == "processes" and colon and (count or argument == "all"):
+        return [f"executor={{processes: {argument}}}"]
+    if kind == "ray" and argument:
+        return [f"executor={{ray: {{address: {json.dumps(argument)}}}}}"]
+    if name in ("serial", "processes", "ray"):
+        return [f"executor={name}"]
+    raise FedmxError(f"--executor {shown(name)}: must be serial, processes[:N] or ray[:ADDRESS]")
+
+
+def tls_files(
+    ca: Path | None, certificate: Path | None, key: Path | None
+) -> tuple[Path, Path, Path] | None:
+    """Return the files of one end of a TLS connection, or None if none is given.
+
+    Raises:
+        FedmxError: only some of them are given.
+    """
+    if ca is None and certificate is None and key is None:
+        return None
+    if ca is None or certificate is None or key is None:
+        raise FedmxError("TLS needs all of --ca, --cert and --key; make them with fedmx certs")
+    return ca, certificate, key
+
+
+def show_help_without_command(context: typer.Context) -> None:
+    """Show the help and end, if a group of commands was called without one of them."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help(), err=True)
+        raise typer.Exit(USER_ERROR)
+
+
+Modules = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--module",
+        metavar="MODULE",
+        help="A module of yours whose names the experiment may use; may be repeated.",
+    ),
+]
+OwnModules = Annotated[
+    bool,
+    typer.Option("--own-modules", help="Allow the modules beside the experiment that it names."),
+]
+
+
+def allowed_modules(
+    file: Path,
+    overrides: Sequence[str],
+    modules: Sequence[str] | None,
+    own_modules: bool,
+    folder: Path | None = None,
+    typed: bool = True,
+) -> frozenset[str]:
+    """Return the modules that an experiment may import, before any of them is imported.
+
+    Modules beside the experiment are allowed by ``--own-modules``, or by the answer to a question
+    if this is a terminal; all others by ``--module`` alone.
+
+    Args:
+        file: the experiment file.
+        overrides: ``PATH=VALUE`` texts; what they name is allowed if they were typed now.
+        modules: those after ``--module``.
+        own_modules: whether ``--own-modules`` was given.
+        folder: where its own modules are; None: the file's folder.
+        typed: whether the overrides were typed now, or are from a file, too.
+
+    Raises:
+        ExperimentError: it names code that is not allowed; the text says whose it is.
+    """
+    from fedmx.components.user_code import is_allowed
+    from fedmx.errors import ExperimentError
+    from fedmx.experiment.own_code import named_code
+
+    allowed = frozenset(modules or ())
+    code = [one for one in named_code(file, overrides, folder) if one.owner is not None]
+    code = [one for one in code if not (typed and one.given_by_hand)]
+    code = [one for one in code if not is_allowed(one.name, allowed)]
+    beside = [one for one in code if one.owner == "beside"]
+    if beside and (own_modules or (len(beside) == len(code) and _agreed(file, beside))):
+        allowed |= {one.root for one in beside}
+        code = [one for one in code if one.owner != "beside"]
+    if code:
+        problems = [one.source.problem(one.where, _problem(one)) for one in code]
+        raise ExperimentError.of(str(file), problems)
+    return allowed
+
+
+def place(code: NamedCode) -> str:
+    """Return where the code of a component is, in words."""
+    return {
+        None: "fedmx",
+        "beside": f"{code.file}, beside the experiment",
+        "here": f"{code.file}, in the working directory",
+        "installed": f"{code.file}, installed",
+        "missing": "not found here",
+    }[code.owner]
+
+
+def options(code: Sequence[NamedCode]) -> str:
+    """Return the options that allow some code."""
+    others = sorted({one.root for one in code if one.owner not in ("beside", None)})
+    own = ["--own-modules"] if any(one.owner == "beside" for one in code) else []
+    return " ".join([*own, *(f"--module {root}" for root in others)])
+
+
+def _problem(code: NamedCode) -> str:
+    return (
+        f"{code.name} is not fedmx's code ({place(code)}), and would run; "
+        f"if you trust it, allow it: {options([code])}"
+    )
+
+
+def _agreed(file: Path, code: Sequence[NamedCode]) -> bool:
+    """Ask whether the code may run; no is the answer where nobody can be asked."""
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return False
+    typer.echo(f"{file} names code beside it, which runs with all your rights:", err=True)
+    for name, place in {one.name: one.file for one in code}.items():
+        typer.echo(f"  {name}  ({place})", err=True)
+    return typer.confirm("Run this code?", default=False, err=True)
+
+
+_CONVERT: dict[Any, Callable[[Any], Any]] = {
+    bool: bool,
+    str: str,
+    Path: Path,
+    list[str]: lambda values: [str(one) for one in values],
+    list[Path]: lambda values: [Path(one) for one in values],
+}
+
+
+@dataclass(frozen=True)
+class _Plain:
+    """What Typer asks for a parameter's value, in place of its own that asks pydantic."""
+
+    convert: Callable[[Any], Any]
+
+    def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
+        """Return the value of a parameter; None if it was not given, or () for a list."""
+        if value is None:
+            return () if param.multiple or param.nargs == -1 else None
+        return self.convert(value)
+
+
+def take_plainly(command: Any) -> None:
+    """Take the texts and paths of a command, and of those below it, as they are."""
+    for param in command.get_params(command.context_class(command)):  # with --help
+        annotation = param.type_descriptor.annotation
+        if annotation in _CONVERT:
+            param._runtime_param = _Plain(_CONVERT[annotation])
+    for below in getattr(command, "commands", {}).values():
+        take_plainly(below)

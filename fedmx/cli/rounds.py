@@ -1,0 +1,421 @@
+"""The rounds of a run on the terminal: the loop, its progress lines, and the result."""
+
+from __future__ import annotations
+
+import bdb
+import contextlib
+import json
+import math
+import os
+import pdb
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import FrameType, TracebackType
+from typing import Any
+
+import typer
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from fedmx.cli.options import options
+from fedmx.cli.output import LogLines, error_text, is_json, say, timed
+from fedmx.cli.process import Interrupted
+from fedmx.errors import FedmxError
+from fedmx.experiment import Experiment
+from fedmx.report.quantities import duration, mebibytes, percent
+from fedmx.run import RunFolder
+from fedmx.run.checkpoint import Keep
+from fedmx.run.records import plain
+from fedmx.server.recorder import recorded
+from fedmx.server.round import Round
+from fedmx.server.server import Server
+from fedmx.shell_line import shell_line
+from layers.logic import BrokenModel
+
+
+@dataclass(frozen=True)
+class Result:
+    """The end of a run.
+
+    Attributes:
+        folder: the run folder.
+        accuracy: of the last model, from 0 to 1.
+        loss: of the last model.
+    """
+
+    folder: RunFolder
+    accuracy: float
+    loss: float
+
+
+def run_loop(
+    server: Server,
+    folder: RunFolder | Callable[[], RunFolder],
+    experiment: Experiment,
+    *,
+    every: int,
+    show: Callable[[Result], None] | None = None,
+) -> None:
+    """Run all rounds of a server; record and show each, and print where the results are.
+
+    Args:
+        server: the server, simulated or deployed.
+        folder: the run folder, or a function that makes it when the first round begins.
+        experiment: the server's experiment.
+        every: after how many rounds a checkpoint is written.
+        show: prints the result; None: as lines.
+
+    Raises:
+        Interrupted: a signal ended the run.
+        FedmxError: the run cannot go on; the text says how to resume it.
+    """
+    opened: list[RunFolder] = []
+    progress = RoundProgress(
+        server.last_round, server.state.round, may_end_early=experiment.stop.is_set
+    )
+
+    def open_folder() -> RunFolder:
+        opened.append(folder() if callable(folder) else folder)
+        progress.say("run_folder", f"run folder: {opened[0].path}", path=str(opened[0].path))
+        return opened[0]
+
+    kept = experiment.run.checkpoint.keep
+    rounds = recorded(
+        server,
+        open_folder if callable(folder) else open_folder(),
+        every=every,
+        keep=Keep(kept.last, kept.every),
+    )
+    last: Round | None = None
+    try:
+        with progress:
+            for last in rounds:
+                progress.show(last, opened[0])
+    except KeyboardInterrupt as interruption:
+        if not opened:
+            raise
+        with contextlib.suppress(KeyboardInterrupt):  # between two rounds nobody else handles it
+            rounds.throw(interruption)
+        if opened[0].status != "done":
+            raise _interrupted(server, opened[0]) from None
+        raise
+    except Exception as error:
+        if opened and _is_debugger_left(error):
+            raise _interrupted(server, opened[0]) from None
+        text = error_text(error)
+        if text is None or not opened or server.recorder is None:
+            raise  # a fault, or the run did not begin
+        is_hopeless = isinstance(error, BrokenModel) and error.report.round == 1
+        raise FedmxError(text if is_hopeless else f"{text}{_hint(opened[0])}") from error
+    (show or _print_result)(_result(server, opened[0], last))
+
+
+def print_document(result: Result) -> None:
+    """Print the result of a run as a JSON document."""
+    folder = result.folder
+    found = {
+        "folder": str(folder.path),
+        "state": folder.status,
+        "reason": folder.reason,
+        "rounds": folder.rounds()[-1]["round"],
+        "accuracy": result.accuracy,
+        "loss": result.loss,
+        "model": str(folder.model_path),
+        "report": str(folder.report_path),
+    }
+    typer.echo(json.dumps(plain(found, "the result")))
+
+
+def _hint(folder: RunFolder) -> str:
+    """Return how to go on with a run that has ended early, or with the report of one that is done.
+
+    The command has what allows the code that the run named. Without its files there is no command:
+    they were removed, moved, or are relative to a folder that is not the working directory any
+    more. That must not hide what ended the run.
+    """
+    from fedmx.experiment.own_code import named_code
+
+    try:
+        if folder.status == "done":
+            words = ["report"]
+        else:
+            code = named_code(folder.path / "experiment.yaml", (), folder.modules_path)
+            words = ["resume", *options(code).split()]
+    except (FedmxError, OSError):
+        return ""
+    return f"; go on with: {shell_line('fedmx', words[0], folder.path, *words[1:])}"
+
+
+def _interrupted(server: Server, folder: RunFolder) -> Interrupted:
+    return Interrupted(f"interrupted {_last_round_text(server)}{_hint(folder)}")
+
+
+def _is_debugger_left(error: BaseException | None) -> bool:
+    """Return whether an error is that of a debugger of the user's own, which was left by ``q``."""
+    while error is not None and not isinstance(error, bdb.BdbQuit):
+        error = error.__cause__
+    return error is not None
+
+
+def _last_round_text(server: Server) -> str:
+    return f"after round {server.state.round}" if server.state.round else "before round 1 was done"
+
+
+def _result(server: Server, folder: RunFolder, last: Round | None) -> Result:
+    if last is None or last.accuracy is None or last.loss is None:
+        return Result(folder, *server.evaluate())
+    return Result(folder, last.accuracy, last.loss)
+
+
+def _print_result(result: Result) -> None:
+    folder = result.folder
+    text = f"accuracy {percent(result.accuracy)}, loss {result.loss:.4f}"
+    records = folder.rounds()
+    if records and records[-1].get("virtual"):
+        text += f", after {duration(records[-1].get('clock_elapsed_s'))} of virtual time"
+    typer.echo(f"{folder.reason}: {text}")
+    typer.echo(f"model:  {folder.model_path}")
+    typer.echo(f"report: {folder.report_path}")
+
+
+BAR_COLUMNS = 20
+RECENT_ROUNDS = 20  # for the estimate of the time that is left
+HISTORY_ROUNDS = 10  # every tenth round stays on a terminal,
+HISTORY_LINES = 20  # or every twentieth and so on, so that not many more lines than these stay
+SHRINKING = (
+    *("best", "accuracy", "virtual"),  # shorter words
+    *("down", "up", "virtual", "best", "best", "loss", "begun"),  # then columns go,
+    *("round", "left"),  # until the round and the accuracy are left
+)
+"""The columns in the order in which they take their next shorter form on a narrow terminal."""
+
+
+class RoundProgress:
+    """Shows the rounds of a run on stderr, and its log above them.
+
+    Args:
+        last: the number of the last round.
+        done: how many rounds were run before, by a process that this one goes on for.
+        may_end_early: whether a target may end the run before its last round.
+    """
+
+    def __init__(self, last: int, done: int = 0, *, may_end_early: bool = False) -> None:
+        self._console = Console(stderr=True, highlight=False)
+        self._line = ProgressLine(last, done, may_end_early=may_end_early)
+        self._stays_every = HISTORY_ROUNDS * math.ceil(last / HISTORY_ROUNDS / HISTORY_LINES)
+        self._logs = LogLines(self._console)
+        self._live: Live | None = None
+        self._breakpoint = sys.breakpointhook
+        if sys.stderr.isatty() and not is_json() and not self._console.is_dumb_terminal:
+            self._live = Live(
+                self._line, console=self._console, refresh_per_second=4, transient=True
+            )
+
+    def __enter__(self) -> RoundProgress:
+        self._logs.__enter__()
+        sys.breakpointhook = self._debug
+        if self._live is not None:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        sys.breakpointhook = self._breakpoint
+        if self._live is not None:
+            self._live.stop()
+        self._logs.__exit__(kind, error, traceback)
+
+    def show(self, round: Round, folder: RunFolder) -> None:
+        """Show a round of the run that `folder` records."""
+        self._line.add_round(round, folder)
+        uncounted = _uncounted_text(round)
+        parts = [*self._line.parts(), uncounted]
+        text = "  ".join(part for part in parts if part)
+        if is_json():
+            say("round", text, **round.record())
+            return
+        if self._live is not None:
+            self._live.refresh()
+            if uncounted:
+                self._console.print(timed(f"round {round.round}: {uncounted}"), soft_wrap=True)
+            if round.round % self._stays_every == 0:
+                width = self._console.width - len(timed(""))
+                self._console.print(timed(self._line.history(width)), soft_wrap=True)
+            return
+        self._console.print(timed(text), soft_wrap=True)
+
+    def say(self, event: str, text: str, **fields: Any) -> None:
+        """Write a line to stderr, above the one that changes; with fields where lines are JSON."""
+        if self._live is None:
+            say(event, text, **fields)
+        else:
+            self._console.print(timed(text), markup=False, soft_wrap=True)
+
+    def _debug(self, *arguments: Any, **named: Any) -> Any:
+        """Start a debugger; from now on the rounds are plain lines."""
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+        sys.breakpointhook = self._breakpoint
+        chosen = os.environ.get("PYTHONBREAKPOINT", "") not in ("", "pdb.set_trace")
+        if self._breakpoint is sys.__breakpointhook__ and not chosen:
+            return _Debugger().set_trace(
+                sys._getframe(1)
+            )  # the frame of breakpoint(), not this one
+        return self._breakpoint(*arguments, **named)
+
+
+class _Debugger(pdb.Pdb):
+    """A debugger whose ``q`` ends the command in good order, as Ctrl-C does."""
+
+    def trace_dispatch(self, frame: FrameType, event: str, arg: Any) -> Any:
+        try:
+            return super().trace_dispatch(frame, event, arg)
+        except bdb.BdbQuit:
+            raise KeyboardInterrupt from None
+
+
+class ProgressLine:
+    """One line about the progress of a run, as wide as the terminal allows."""
+
+    def __init__(self, last: int, done: int = 0, *, may_end_early: bool = False) -> None:
+        self._last = last
+        self._may_end_early = may_end_early
+        self._round = done
+        self._accuracy: float | None = None
+        self._loss: float | None = None
+        self._best: tuple[float, int] | None = None  # accuracy and round
+        self._up_bytes: int | None = None
+        self._down_bytes = 0
+        self._virtual_s: float | None = None
+        self._ends_s: deque[float] = deque(maxlen=RECENT_ROUNDS + 1)
+
+    def add_round(self, round: Round, folder: RunFolder) -> None:
+        """Add a round; at the first call, the bytes before a resume are read from `folder`."""
+        if self._up_bytes is None:
+            records = folder.rounds()
+            self._up_bytes = sum(record["up_bytes"] for record in records)
+            self._down_bytes = sum(record["down_bytes"] for record in records)
+            for record in records:
+                self._keep_best(record["accuracy"], record["round"])
+        else:
+            self._up_bytes += round.up_bytes
+            self._down_bytes += round.down_bytes
+        self._round = round.round
+        self._virtual_s = round.clock_elapsed_s if round.virtual else None
+        if round.accuracy is not None:
+            self._accuracy, self._loss = round.accuracy, round.loss
+            self._keep_best(round.accuracy, round.round)
+        now_s = time.monotonic()
+        if not self._ends_s:
+            self._ends_s.append(now_s - round.seconds)
+        self._ends_s.append(now_s)
+
+    def _keep_best(self, accuracy: float | None, round: int) -> None:
+        if accuracy is not None and (self._best is None or accuracy > self._best[0]):
+            self._best = accuracy, round
+
+    def parts(self) -> list[str]:
+        """Return the parts of a plain line."""
+        columns = self.columns()
+        return [forms[0] for name, forms in columns.items() if name != "best"]
+
+    def columns(self) -> dict[str, tuple[str, ...]]:
+        """Return what is known, each with its forms from the longest to the shortest."""
+        at = f"{self._round}/{self._last}"
+        columns: dict[str, tuple[str, ...]] = {"round": (f"round {at}", at)}
+        if self._up_bytes is None:
+            return {**columns, "begun": (f"round {self._round + 1} has begun", "")}
+        if self._accuracy is not None:
+            known = percent(self._accuracy)
+            columns["accuracy"] = (f"accuracy {known}", f"acc {known}")
+        if self._loss is not None:
+            columns["loss"] = (f"loss {self._loss:.4f}", "")
+        if self._best is not None:
+            accuracy, round = self._best
+            known = f"best {percent(accuracy)}"
+            if accuracy == self._accuracy:
+                columns["best"] = ("best so far", "")
+            else:
+                columns["best"] = (f"{known} in round {round}", known, "")
+        if self._virtual_s is not None:
+            known = duration(self._virtual_s)
+            columns["virtual"] = (f"virtual time {known}", f"virtual {known}", "")
+        columns["up"] = (f"up {mebibytes(self._up_bytes)}", "")
+        columns["down"] = (f"down {mebibytes(self._down_bytes)}", "")
+        left_s = self._left_s()
+        if left_s is not None:
+            known = f"{left_s:.0f} s" if left_s < 60 else duration(left_s)
+            columns["left"] = (time_left(known, at_most=self._may_end_early), "")
+        return columns
+
+    def history(self, width: int) -> str:
+        """Return the line that stays, of at most `width` characters."""
+        return fitted({**self.columns(), "left": ("",)}, width)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        width = options.max_width
+        columns = self.columns()
+        cells: list[Any] = [Text(fitted(columns, width), no_wrap=True, overflow="crop")]
+        if len(joined(columns)) + 2 + BAR_COLUMNS <= width:
+            cells.insert(0, ProgressBar(self._last, self._round, width=BAR_COLUMNS))
+        line = Table.grid(padding=(0, 2, 0, 0))
+        line.add_row(*cells)
+        yield line
+
+    def _left_s(self) -> float | None:
+        rounds = len(self._ends_s) - 1
+        if rounds < 1 or self._round >= self._last:
+            return None
+        each_s = (self._ends_s[-1] - self._ends_s[0]) / rounds
+        since_s = time.monotonic() - self._ends_s[-1]
+        return max(0.0, (self._last - self._round) * each_s - since_s)
+
+
+def time_left(known: str, *, at_most: bool) -> str:
+    """Return the words for a time that is left; `at_most`: a target may end the rounds early."""
+    return f"at most {known} left" if at_most else f"{known} left"
+
+
+def joined(columns: Mapping[str, Sequence[str]]) -> str:
+    """Return a line with the longest form of each column."""
+    return "  ".join(forms[0] for forms in columns.values() if forms[0])
+
+
+def fitted(columns: Mapping[str, Sequence[str]], width: int) -> str:
+    """Return a line of at most `width` characters: what matters least is shortened first.
+
+    Args:
+        columns: the forms of each column, from the longest to the shortest.
+        width: in characters; with even fewer than the shortest forms need, the line is longer.
+    """
+    left = dict(columns)
+    for name in SHRINKING:
+        if len(joined(left)) <= width:
+            break
+        if len(left.get(name, ())) > 1:
+            left[name] = left[name][1:]
+    return joined(left)
+
+
+def _uncounted_text(round: Round) -> str:
+    """Return how many selected clients' updates did not count, by status; empty if all did."""
+    selected = len(round.report.clients)
+    reasons = [
+        f"{number} {status}"
+        for status in ("rejected", "declined", "lost")
+        if (number := len(round.report.of(status)))
+    ]
+    if not reasons:
+        return ""
+    return f"{selected - len(round.participants)} of {selected} did not count: {', '.join(reasons)}"

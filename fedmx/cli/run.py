@@ -1,0 +1,265 @@
+"""``fedmx run`` simulates an experiment file; ``fedmx resume`` continues the run in a folder."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fedmx.cli.deploy import check_network, run_deployed
+from fedmx.cli.options import (
+    AsJson,
+    ExecutorName,
+    ExperimentFile,
+    Modules,
+    Overrides,
+    OwnModules,
+    allowed_modules,
+    executor_override,
+)
+from fedmx.cli.output import say
+from fedmx.cli.process import restart_on
+
+if TYPE_CHECKING:
+    from fedmx.experiment import Experiment
+    from fedmx.run import RunFolder
+    from fedmx.simulation.estimate import Estimate
+
+
+def run(
+    file: ExperimentFile,
+    set_: Overrides = None,
+    executor: ExecutorName = None,
+    module: Modules = None,
+    own_modules: OwnModules = False,
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run", help="Check everything and say what the run would cost; run nothing."
+        ),
+    ] = False,
+    as_json: AsJson = False,
+    beside: Annotated[
+        Path | None,
+        typer.Option(hidden=True, help="Where the modules beside FILE are, if FILE is a copy."),
+    ] = None,
+) -> None:
+    """Simulate an experiment on this machine."""
+    from fedmx.experiment.names import check_names
+
+    overrides = [*(set_ or []), *executor_override(executor)]
+    check_names(file, overrides)
+    own = (beside or file.parent).resolve()
+    modules = allowed_modules(file, overrides, module, own_modules, own)
+
+    from fedmx.experiment import Experiment
+
+    experiment = Experiment.read(file, overrides, folder=own, modules=modules)
+    restart_on(experiment.compute.bits)
+    if dry_run:
+        _show_estimate(experiment, as_json)
+        return
+
+    # Not before: this imports MXNet, and a wrong file should be shown at once.
+    from fedmx.assembly.assembly import Assembly
+    from fedmx.cli.datasets import files_with_progress
+    from fedmx.cli.output import LogLines
+    from fedmx.cli.rounds import print_document, run_loop
+    from fedmx.components.user_code import own_code
+    from fedmx.run import RunFolder, gather_facts
+    from fedmx.simulation.simulate import simulate
+
+    with LogLines(), files_with_progress() as files:
+        assembly = Assembly(experiment, files)
+        server = simulate(assembly)
+
+    def make_folder() -> RunFolder:
+        facts = gather_facts(
+            seed=experiment.seed,
+            mode="simulation",
+            digest=experiment.digest(),
+            modules=str(own),
+            code=own_code(own),
+            parameters=server.state.weights.size,
+            buffers=server.state.buffers.size,
+            **assembly.facts(),
+        )
+        return RunFolder.create(
+            experiment.run.folder, experiment.name, experiment.to_yaml(), facts, assembly.kept()
+        )
+
+    every = experiment.run.checkpoint.every
+    show = print_document if as_json else None
+    run_loop(server, make_folder, experiment, every=every, show=show)
+
+
+def _show_estimate(experiment: Experiment, as_json: bool) -> None:
+    """Check all parts of an experiment, and print what its simulation would cost."""
+    from fedmx.assembly.assembly import Assembly
+    from fedmx.cli.datasets import files_with_progress
+    from fedmx.cli.output import LogLines
+    from fedmx.simulation.estimate import estimate
+    from fedmx.simulation.executors.build import require_portable
+    from fedmx.simulation.simulate import simulate
+
+    if experiment.executor.name != "serial":
+        require_portable(experiment)
+    serial = experiment.with_overrides(["executor=serial"])
+    with LogLines(), files_with_progress() as files:
+        assembly = Assembly(serial, files)
+        with simulate(assembly):
+            found = estimate(assembly)
+    lines = [json.dumps(estimate_document(found))] if as_json else estimate_lines(found)
+    for line in lines:
+        typer.echo(line)
+
+
+def resume(
+    path: Annotated[Path, typer.Argument(metavar="RUN", help="The run folder.")],
+    executor: ExecutorName = None,
+    patience: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SECONDS",
+            help="In place of network.patience_s: how long a silent client is waited for.",
+        ),
+    ] = None,
+    module: Modules = None,
+    own_modules: OwnModules = False,
+) -> None:
+    """Go on with an interrupted run, with the same result."""
+    from fedmx.experiment import Experiment
+    from fedmx.run import RunError, RunFolder
+    from fedmx.run.folder import kept_start
+
+    folder = RunFolder.open(path)
+    if folder.status == "done":
+        raise RunError(f"{path}: the run is done ({folder.reason}); there is nothing to resume")
+    with folder.lock():
+        pass  # a run in use is shown at once, not after all imports
+    address, own = folder.facts.get("address"), folder.modules_path
+    source = folder.path / "experiment.yaml"
+    experiment = Experiment.parse(
+        folder.experiment_yaml,
+        str(source),
+        # The address that its clients know; the system may have chosen the port.
+        [
+            *([f"network.address={json.dumps(address)}"] if isinstance(address, str) else []),
+            *executor_override(executor),
+            *([] if patience is None else [f"network.patience_s={patience!r}"]),
+        ],
+        folder=own,
+        modules=allowed_modules(source, (), module, own_modules, own),
+    )
+    if experiment.digest() != folder.facts.get("digest"):
+        raise RunError(
+            f"{source}: this is not the experiment that the run began with; "
+            "restore the file, or start a new run"
+        )
+    start = kept_start(folder)
+    restart_on(experiment.compute.bits)
+    _tell_other_instructions(folder.facts.get("instructions"))
+    deployed = folder.facts.get("mode") == "server"
+    if patience is not None and not deployed:
+        raise RunError(f"{path}: --patience is for a deployed run, and this one is a simulation")
+    if deployed:
+        check_network(experiment.network)
+
+    # As above.
+    from fedmx.assembly.assembly import Assembly
+    from fedmx.cli.datasets import files_with_progress
+    from fedmx.cli.output import LogLines
+    from fedmx.cli.rounds import run_loop
+    from fedmx.deployment.serve import serve
+    from fedmx.simulation.simulate import simulate
+
+    with LogLines(), files_with_progress() as files:
+        assembly = Assembly(experiment, files, start_file=start)
+        folder.check_data(assembly.data.dataset.name, assembly.data.sha256)
+        server = serve(assembly, str(folder.facts["run"])) if deployed else simulate(assembly)
+    _tell_other_code(folder)
+    if deployed:
+        run_deployed(server, folder, experiment)
+    else:
+        run_loop(server, folder, experiment, every=experiment.run.checkpoint.every)
+
+
+def _tell_other_code(folder: RunFolder) -> None:
+    """Say it if a run goes on with other code of the user's own than it began with."""
+    from fedmx.components.user_code import own_code
+
+    changed = folder.other_code(own_code(folder.modules_path))
+    if changed:
+        say(
+            "other_code",
+            f"{', '.join(changed)}: not as when the run began; the rounds from here on are made by "
+            "other code, so that the run cannot be done again as a whole",
+            files=changed,
+        )
+
+
+def _tell_other_instructions(before: object) -> None:
+    """Say it if a run goes on with other instructions than it began with."""
+    from layers.compute.bits import instructions
+
+    now = instructions()
+    if isinstance(before, str) and before != now:
+        say(
+            "other_instructions",
+            f"the run began on the instructions {before}, and goes on here with {now}: the last "
+            "bits of its result may differ (compute.bits: portable avoids it)",
+            before=before,
+            now=now,
+        )
+
+
+def estimate_document(found: Estimate) -> dict[str, Any]:
+    """Return the estimate for ``--json``: sizes in bytes, times in seconds; None: not known.
+
+    ``round_bytes`` and ``bytes`` are those of one round and of all, down and up.
+    """
+    each = found.task_bytes + found.update_bytes
+    round = None if found.cohort is None else each * found.cohort
+    return {
+        **vars(found),
+        "samples": found.samples.tolist(),
+        "round_bytes": round,
+        "bytes": None if round is None else round * found.rounds,
+        "seconds": found.seconds,
+    }
+
+
+def estimate_lines(found: Estimate) -> Iterator[str]:
+    """Yield the lines about a simulation that was not run."""
+    from fedmx.report.quantities import duration, mebibytes
+
+    samples = found.samples
+    low, high = int(samples.min()), int(samples.max())
+    middle = sorted(samples.tolist())[len(samples) // 2]
+    each = f"{low:,}" if low == high else f"{low:,} to {high:,} (median {middle:,})"
+    yield f"clients: {len(samples):,} with {each} samples"
+    chosen = "as many clients as the selector takes when it has asked them"
+    if found.cohort is not None:
+        chosen = "1 client" if found.cohort == 1 else f"{found.cohort:,} clients"
+    yield f"rounds:  {found.rounds:,}, each with {chosen}, of about {found.steps:,.0f} local steps"
+    client = found.task_bytes + found.update_bytes
+    line = f"{mebibytes(found.task_bytes)} down and {mebibytes(found.update_bytes)} up per client"
+    if found.cohort is not None:
+        round = client * found.cohort
+        line += f"; about {mebibytes(round)} a round, {mebibytes(round * found.rounds)} in all"
+    yield f"bytes:   {line}"
+    line = f"{mebibytes(found.process_bytes)} for data, model and one client in one process"
+    if found.memory_bytes:
+        kept = mebibytes(found.memory_bytes)
+        line += (
+            f"; hooks keep {kept} a client, {mebibytes(found.memory_bytes * len(samples))} in all"
+        )
+    yield f"memory:  {line}"
+    one = (
+        f"a local step takes {1000 * found.step_s:.3g} ms, an evaluation {found.evaluation_s:.2g} s"
+    )
+    total = "" if found.seconds is None else f"about {duration(found.seconds)} on one core; "
+    yield f"time:    {total}{one}"

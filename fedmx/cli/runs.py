@@ -1,0 +1,397 @@
+"""Commands that show recorded runs: ``fedmx runs``, ``status``, ``report`` and ``export``."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import re
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fedmx.cli.options import AsJson, Modules, OwnModules, allowed_modules
+from fedmx.cli.output import show_table
+from fedmx.output_file import check_output
+
+NARROW = 72  # columns below which there is no age; a run's name ends with its time
+WIDE = 100  # columns from which the experiment has a column of its own; a run's name begins with it
+
+
+def runs(
+    folder: Annotated[
+        Path, typer.Argument(metavar="[FOLDER]", help="The folder of the runs, or of a sweep.")
+    ] = Path("runs"),
+    as_json: AsJson = False,
+) -> None:
+    """List the runs in a folder."""
+    from fedmx.run import RunError
+
+    if not folder.is_dir():
+        what = "is a file" if folder.exists() else "there is no such folder"
+        raise RunError(f"{folder}: {what}; give the folder of the runs (run.folder)")
+    if (folder / "run.json").is_file():
+        raise RunError(f"{folder}: is a run itself; give the folder that it is in: {folder.parent}")
+    found = sorted(rows(folder), key=lambda row: (row["started"] or "", row["run"]))
+    if as_json:
+        typer.echo(json.dumps(found))
+    elif found:
+        _show(found)
+    else:
+        typer.echo(f"{folder}: no runs", err=True)
+
+
+def rows(folder: Path) -> Iterator[dict[str, Any]]:
+    """Yield what is known of each run folder, and of each sweep folder, in a folder."""
+    for path in sorted(folder.iterdir()):
+        if (path / "run.json").is_file():
+            yield {"kind": "run", "run": str(path), **_of_run(path)}
+        elif (path / "sweep.json").is_file():
+            yield {"kind": "sweep", "run": str(path), **_of_sweep(path)}
+
+
+def _of_run(path: Path) -> dict[str, Any]:
+    from fedmx.report.summary import best_of, evaluated, points_of, read_settings
+    from fedmx.run import RunError, RunFolder
+
+    try:
+        folder = RunFolder.open(path, salvage=True)
+        points = points_of(folder.rounds())
+    except RunError as error:
+        return _row(state="damaged", reason=str(error))
+    settings, best, last = read_settings(folder.experiment_yaml), best_of(points), evaluated(points)
+    return _row(
+        experiment=settings.get("name"),
+        state=folder.status,
+        reason=folder.reason,
+        round=points[-1].round if points else 0,
+        rounds=settings.get("rounds"),
+        best_accuracy=best.accuracy if best else None,
+        best_round=best.round if best else None,
+        accuracy=last[-1].accuracy if last else None,
+        loss=last[-1].loss if last else None,
+        started=folder.facts.get("started"),
+        mode=folder.facts.get("mode"),
+        seed=folder.facts.get("seed"),
+    )
+
+
+def _of_sweep(path: Path) -> dict[str, Any]:
+    """Return a sweep's row; its state says how many of its runs are done."""
+    from fedmx.errors import FedmxError
+    from fedmx.report.summary import read_settings
+    from fedmx.sweeps.folder import SweepFolder
+    from fedmx.sweeps.result import SweepResult
+
+    try:
+        folder = SweepFolder.open(path)
+        result = SweepResult.of(folder)
+        text = folder.experiment_path.read_text("utf-8")
+    except (FedmxError, OSError) as error:
+        return _row(state="damaged", reason=str(error))
+    done = sum(one.state == "done" for one in result.states)
+    best = [row["best_accuracy"] for row in result.table() if row["best_accuracy"] is not None]
+    state = "running" if folder.process else "done" if result.done else "interrupted"
+    return _row(
+        experiment=read_settings(text).get("name"),
+        state="failed" if result.failed and state != "running" else state,
+        reason=f"{done} of {len(result.states)} runs are done, {len(result.failed)} failed",
+        best_accuracy=max(best, default=None),
+        started=folder.manifest.started,
+        runs=len(result.states),
+        runs_done=done,
+    )
+
+
+def _row(**known: Any) -> dict[str, Any]:
+    keys = (
+        *("experiment", "state", "reason", "round", "rounds", "best_accuracy", "best_round"),
+        *("accuracy", "loss", "started", "mode", "seed", "runs", "runs_done"),
+    )
+    row = {key: known.get(key) for key in keys}
+    return {**row, "age_s": _age_s(row["started"])}
+
+
+def _age_s(started: object) -> int | None:
+    """Return how many seconds ago a time was."""
+    try:
+        moment = datetime.datetime.fromisoformat(str(started))
+        return max(int((datetime.datetime.now().astimezone() - moment).total_seconds()), 0)
+    except (ValueError, TypeError):
+        return None
+
+
+def _show(found: list[dict[str, Any]]) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    from fedmx.cli.output import printable, show_table
+    from fedmx.report.quantities import NOTHING, percent
+
+    columns = shutil.get_terminal_size().columns
+    wide, narrow = columns >= WIDE, columns < NARROW
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="")
+    table.add_column("run", overflow="fold")
+    if wide:
+        table.add_column("experiment", overflow="fold")
+    table.add_column("state")
+    table.add_column("round", justify="right", no_wrap=True)
+    table.add_column("best", justify="right", no_wrap=True)
+    if not narrow:
+        table.add_column("age", justify="right", no_wrap=True)
+    for row in found:
+        known = row["round"] is not None
+        rounds = f"{row['round']}/{row['rounds']}" if known else NOTHING
+        if row["kind"] == "sweep" and row["runs"]:
+            rounds = f"{row['runs_done']}/{row['runs']} runs"
+        table.add_row(
+            Text(printable(Path(row["run"]).name)),
+            *([Text(printable(str(row["experiment"] or NOTHING)))] if wide else []),
+            row["state"],
+            rounds,
+            percent(row["best_accuracy"]),
+            *([] if narrow else [NOTHING if row["age_s"] is None else age(row["age_s"])]),
+        )
+    show_table(table)
+
+
+def age(seconds: int) -> str:
+    """Return an age in its largest unit: ``12 s``, ``5 min``, ``3 h`` or ``4 d``."""
+    for limit, size, unit in ((60, 1, "s"), (3600, 60, "min"), (86400, 3600, "h")):
+        if seconds < limit:
+            return f"{seconds // size} {unit}"
+    return f"{seconds // 86400:,} d"
+
+
+ADDRESS = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9.-]+):([0-9]{1,5})")
+
+
+def status(
+    where: Annotated[
+        str,
+        typer.Argument(
+            metavar="RUN|ADDRESS",
+            help="A run folder, or HOST:PORT of a server's metrics (network.metrics).",
+            show_default=False,
+        ),
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """Show what a run does now, who is there and who is waited for."""
+    from fedmx.monitoring.reading import status_of_address, status_of_run
+
+    is_address = ADDRESS.fullmatch(where) is not None and not Path(where).exists()
+    found = status_of_address(where) if is_address else status_of_run(where)
+    if as_json:
+        typer.echo(json.dumps(found))
+        return
+    for label, text in status_lines(found, time.time()):
+        typer.echo(f"{label + ':':12} {text}")
+
+
+def status_lines(status: dict[str, Any], now: float) -> list[tuple[str, str]]:
+    """Return a status as labels and texts; `now` is seconds since 1970."""
+    from fedmx.cli.output import printable
+    from fedmx.deployment.membership import listing
+    from fedmx.report.quantities import mebibytes, percent
+
+    state = status["state"]
+    process = f", process {status['pid']}" if status["pid"] is not None else ""
+    reason = f": {status['reason']}" if status["reason"] else ""
+    found = [("run", f"{status['run']}"), ("state", f"{state}{process}{reason}")]
+    done, last = status["rounds_done"], status["last_round"]
+    text = f"{done} of {last} done"
+    if status["round"] is not None and state == "running":
+        text += f", round {status['round']} is under way"
+    found.append(("rounds", text))
+    if status["accuracy"] is not None:
+        found.append(
+            ("model", f"accuracy {percent(status['accuracy'])}, loss {status['loss']:.4f}")
+        )
+    if state == "interrupted" and status["time"] is not None:
+        found.append(("last seen", f"{status['time']}; what follows is of then"))
+    if status["clients"] is not None or status["ready"]:
+        of = "" if status["clients"] is None else f" of {status['clients']}"
+        ready = status["ready"]
+        who = f": {listing(set(ready))}" if ready else ""
+        found.append(("clients", f"{len(ready)}{of} are ready{who}"))
+    for client, since in status["away"].items():
+        found.append(("away", f"client {client}, since {_since(since, now)}"))
+    waiting = status["waiting"]
+    if waiting is not None:
+        text = f"for {waiting['for']} of {listing(set(waiting['clients']))}"
+        if waiting["for"] == "clients":
+            text = f"for clients {listing(set(waiting['clients']))}"
+        found.append(("waiting", f"{text}, since {_since(waiting['since'], now)}"))
+    updates = ", ".join(f"{number} {fate}" for fate, number in status["updates"].items())
+    found.append(("updates", updates))
+    received, sent = mebibytes(status["received_bytes"]), mebibytes(status["sent_bytes"])
+    found.append(("bytes", f"up {received}, down {sent}"))
+    if status["refused_connections"] is not None:
+        text = f"{status['refused_connections']} refused, {status['reconnections']} came back"
+        found.append(("connections", text))
+    if status["memory_bytes"] is not None:
+        found.append(("memory", mebibytes(status["memory_bytes"])))
+    return [(label, printable(text)) for label, text in found]
+
+
+def _since(timestamp: str, now: float) -> str:
+    from fedmx.report.quantities import duration
+
+    moment = datetime.datetime.fromisoformat(timestamp)
+    return f"{moment:%H:%M:%S} UTC ({duration(max(now - moment.timestamp(), 0.0))})"
+
+
+def report(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Run folders.")],
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="HTML",
+            help="The page to write. [default: in the folder of a single run]",
+        ),
+    ] = None,
+    target: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SHARE",
+            help="Accuracy, such as 0.98, to which rounds, bytes and time are counted.",
+        ),
+    ] = None,
+    round: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="The round whose timeline is drawn; otherwise one of median duration.",
+        ),
+    ] = None,
+    figures: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER", help="Also write the figures as PDF and SVG, one column wide."
+        ),
+    ] = None,
+    csv: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Also write a row for each run, as CSV."),
+    ] = None,
+    latex: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Also write a table of the groups, for booktabs."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write a page with figures about one run, or several side by side."""
+    from fedmx.cli.output import LogLines
+    from fedmx.report import Comparison, comparison_text, write_page
+    from fedmx.run import RunFolder
+
+    if output is not None:
+        check_output(output, "a report is HTML", (".html", ".htm"))
+    if csv is not None:
+        check_output(csv, "a table is CSV", (".csv",))
+    if latex is not None:
+        check_output(latex, "a table for LaTeX", (".tex",))
+    with LogLines():  # it says what is damaged
+        folders = [RunFolder.open(path, salvage=True) for path in runs]
+        path = output or (folders[0].report_path if len(folders) == 1 else Path("report.html"))
+        compared = Comparison.of(folders, target)
+        write_page(compared, path, round)
+        written = [] if figures is None else compared.write_figures(figures)
+        if csv is not None:
+            compared.write_csv(csv)
+        if latex is not None:
+            compared.write_latex(latex)
+        if as_json:
+            from fedmx.report.comparison import document
+
+            typer.echo(json.dumps({"report": str(path), **document(folders, target)}))
+            return
+    show_table(comparison_text(compared))
+    typer.echo(f"report: {path}")
+    if written:
+        typer.echo(f"figures: {len(written)} files in {figures}")
+    for what, file in (("table", csv), ("table", latex)):
+        if file is not None:
+            typer.echo(f"{what}: {file}")
+
+
+NAMES = ("onnx", "torch", "safetensors")
+"""The formats; `fedmx.export` has a function for each."""
+_FILES = {
+    "onnx": ("--to onnx writes ONNX", (".onnx",)),
+    "torch": ("a state_dict is written as .safetensors, and not as a pickle", (".safetensors",)),
+    "safetensors": ("--to safetensors writes safetensors", (".safetensors",)),
+}
+
+
+def export(
+    path: Annotated[Path, typer.Argument(metavar="RUN", help="The run folder.")],
+    to: Annotated[
+        str,
+        typer.Option(
+            "--to",
+            metavar="FORMAT",
+            help="onnx, torch (a state_dict and its module) or safetensors.",
+        ),
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            "-o",
+            metavar="FILE",
+            help="The file to write. [default: the model's name, in this folder]",
+        ),
+    ] = None,
+    module: Modules = None,
+    own_modules: OwnModules = False,
+) -> None:
+    """Write the model of a run for ONNX, PyTorch or others."""
+    from fedmx.components.text import unknown
+    from fedmx.errors import FedmxError
+    from fedmx.output_file import check_output
+    from fedmx.run import RunFolder
+
+    if to not in NAMES:
+        raise FedmxError(unknown("format", to, NAMES))
+    if out is not None:
+        check_output(out, *_FILES[to])
+    folder = RunFolder.open(path)
+    modules = allowed_modules(
+        folder.path / "experiment.yaml",
+        (),
+        module,
+        own_modules,
+        folder.modules_path,
+    )
+
+    # Not before: this imports MXNet, and a wrong folder should be shown at once.
+    from fedmx.export import FORMATS, TrainedModel
+    from fedmx.run.durable import write_bytes_durably
+
+    model = TrainedModel.of(folder, modules)
+    ending, make = FORMATS[to]
+    file = out or Path(f"{model.name}{ending}")
+    check_output(file, *_FILES[to])
+    exported = make(model, file)
+    for one, content in exported.files.items():
+        try:
+            write_bytes_durably(one, content)
+        except OSError as error:
+            raise FedmxError(f"{one}: cannot write it ({error.strerror})") from None
+    if not model.last:
+        typer.echo(f"the run is not done: this is its model after round {model.round}", err=True)
+    typer.echo(f"model:  {file}, of round {model.round}", err=bool(exported.source))
+    if exported.source:
+        typer.echo(f"module: {file.with_suffix('.py')}", err=True)
+        typer.echo(exported.source, nl=False)
+    else:
+        typer.echo(f"input:  {model.notes['input']}")
+        typer.echo(f"output: {model.notes['output']}")

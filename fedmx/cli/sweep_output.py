@@ -1,0 +1,297 @@
+"""The output of fedmx sweep: progress lines and result tables."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Any
+
+import typer
+from rich.console import Console, ConsoleOptions, Group, RenderResult
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from fedmx.cli.output import is_json, printable, say, show_table, show_text
+from fedmx.cli.rounds import time_left
+from fedmx.report.quantities import MIB, NOTHING, duration, percent, plain, target_percent
+from fedmx.report.summary import as_text
+from fedmx.sweeps.cells import Cell
+from fedmx.sweeps.processes import RunProgress, SweepProgress
+from fedmx.sweeps.result import SweepResult
+from fedmx.sweeps.statistics import FEWEST_SEEDS
+
+BAR_COLUMNS = 20
+WIDE = 100  # columns from which the bar is shown
+MEDIUM = 70  # columns from which the best accuracy is shown
+
+
+class SweepLines:
+    """Shows the runs of a sweep on stderr."""
+
+    def __init__(self) -> None:
+        self._console = Console(stderr=True, highlight=False)
+        self._cells: CellLines | None = None
+        self._live: Live | None = None
+        self._is_live = sys.stderr.isatty() and not is_json() and not self._console.is_dumb_terminal
+
+    def __enter__(self) -> SweepLines:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def show(self, progress: SweepProgress, ended: RunProgress | None) -> None:
+        """Show how far the runs are; the signature is `fedmx.sweeps.processes.Show`."""
+        if self._is_live and self._live is None:
+            self._cells = CellLines(progress)
+            # Without a thread of its own: `show` is called often enough.
+            self._live = Live(
+                self._cells, console=self._console, auto_refresh=False, transient=True
+            )
+            self._live.start()
+        if self._live is not None:
+            self._live.refresh()
+        if ended is not None and ended.state == "failed" and self._live is not None:
+            self._console.print(_ended_text(ended), soft_wrap=True, markup=False)
+        elif ended is not None and self._live is None:
+            say(
+                "sweep_run",
+                f"{_ended_text(ended)}; {total_text(progress)}",
+                cell=ended.run.cell.settings,
+                seed=ended.run.seed,
+                state=ended.state,
+                best_accuracy=ended.best,
+                rounds=ended.rounds,
+                runs=len(progress.runs),
+                done=sum(one.state == "done" for one in progress.runs),
+            )
+
+
+class CellLines:
+    """A line for each cell, as wide and as many as the terminal allows, and one for all."""
+
+    def __init__(self, progress: SweepProgress) -> None:
+        self._progress = progress
+        runs = {one.run.cell.number: one.run.cell for one in progress.runs}
+        self._cells = [runs[number] for number in sorted(runs)]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        cells = self._shown(max(options.size.height - 3, 1))
+        table = Table.grid(padding=(0, 2, 0, 0))
+        table.add_column(no_wrap=True, overflow="ellipsis")
+        for _ in range(4):
+            table.add_column(no_wrap=True)
+        for cell in cells:
+            table.add_row(*self._row(cell, options.max_width))
+        total = Text(total_text(self._progress), no_wrap=True, overflow="ellipsis")
+        hidden = len(self._cells) - len(cells)
+        if hidden:
+            total = Text(f"and {hidden} more cells; {total}", no_wrap=True, overflow="ellipsis")
+        yield Group(table, total)
+
+    def _shown(self, most: int) -> list[Cell]:
+        """Return the cells to show, in their order; those that are worked on come first."""
+        if len(self._cells) <= most:
+            return self._cells
+        order = {"running": 0, "failed": 1, "waiting": 2, "interrupted": 2, "done": 3}
+
+        def rank(cell: Cell) -> int:
+            return min(order[one.state] for one in self._progress.of(cell))
+
+        chosen = sorted(self._cells, key=lambda cell: (rank(cell), cell.number))[:most]
+        return sorted(chosen, key=lambda cell: cell.number)
+
+    def _row(self, cell: Cell, width: int) -> list[Text | ProgressBar]:
+        runs = self._progress.of(cell)
+        done = sum(one.state == "done" for one in runs)
+        failed = sum(one.state == "failed" for one in runs)
+        row: list[Text | ProgressBar] = [Text(printable(str(cell)))]
+        row.append(Text(f"{done}/{len(runs)}" + (f", {failed} failed" if failed else "")))
+        if width >= WIDE:
+            planned = sum(one.planned for one in runs)
+            rounds = sum(one.planned if one.state == "done" else one.rounds for one in runs)
+            row.append(ProgressBar(max(planned, 1), rounds, width=BAR_COLUMNS))
+        if width >= MEDIUM:
+            best = [one.best for one in runs if one.best is not None]
+            row.append(Text(f"best {percent(max(best))}" if best else ""))
+        row.append(Text(_cell_text(self._progress, cell, runs)))
+        return row
+
+
+def total_text(progress: SweepProgress) -> str:
+    """Return how many runs have ended, and the time that is left."""
+    states = [one.state for one in progress.runs]
+    parts = [f"{states.count('done')} of {len(states)} runs done"]
+    parts += [f"{states.count(one)} {one}" for one in ("failed", "running") if one in states]
+    left_s = progress.left_s()
+    if left_s:
+        parts.append(time_left(_left(left_s), at_most=progress.may_end_early))
+    return ", ".join(parts)
+
+
+def _cell_text(progress: SweepProgress, cell: Cell, runs: list[RunProgress]) -> str:
+    """Return the rounds of the runs that are under way, or what else there is to say."""
+    states = {one.state for one in runs}
+    running = [f"{one.rounds}/{one.planned}" for one in runs if one.state == "running"]
+    if running:
+        return f"round {', '.join(running)}"
+    if states <= {"done", "failed"}:
+        return "done" if "failed" not in states else "ended"
+    return "waiting"
+
+
+def _ended_text(one: RunProgress) -> str:
+    """Return how a run ended."""
+    if one.state == "failed":
+        return printable(f"{one.run}: failed: {one.reason}")
+    if one.state != "done":
+        return printable(f"{one.run}: {one.state} after round {one.rounds}")
+    best = "not evaluated" if one.best is None else f"best accuracy {percent(one.best)}"
+    return printable(f"{one.run}: {best} in {one.rounds} rounds")
+
+
+def _left(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 60 else duration(seconds)
+
+
+MOST_SEEDS = 10_000  # which nobody runs
+WIDE_TABLE = 72  # columns from which a table has all of its columns
+Row = Mapping[str, Any]
+Number = Callable[[float], str]
+"""How a metric's value is written."""
+
+TITLES: dict[str, tuple[str, Number, Number]] = {
+    "best_accuracy": (
+        "best accuracy, %",
+        lambda value: f"{100 * value:.2f}",
+        lambda value: f"{100 * value:+.2f}",
+    ),
+    "rounds_to_target": (
+        "rounds to {target}",
+        lambda value: plain(value, 4),
+        lambda value: f"{value:+.2f}",
+    ),
+    "bytes_to_target": (
+        "MiB to {target}",
+        lambda value: plain(value / MIB, 4),
+        lambda value: plain(value / MIB, 3, "+"),
+    ),
+}
+"""The metrics that are shown: title, a value, and a difference. The others are in the table."""
+
+
+def show_result(result: SweepResult) -> None:
+    """Print what is known of the cells, and of the pairs of arms."""
+    found = result.statistics()
+    target = "" if result.target is None else target_percent(result.target)
+    for metric, (title, value, difference) in TITLES.items():
+        if metric not in result.metrics:
+            continue
+        name = title.format(target=target)
+        cells = [row for row in found["cells"] if row["metric"] == metric]
+        pairs = [row for row in found["comparisons"] if row["metric"] == metric]
+        typer.echo(f"{name}: each cell over its seeds")
+        show_table(_cells_table(cells, [axis.path for axis in _axes(result)], value))
+        typer.echo(f"\n{name}: each pair of arms, seed by seed")
+        show_table(_pairs_table(pairs, [axis.path for axis in _axes(result)[1:]], difference))
+        typer.echo()
+    show_text(_notes(found))
+
+
+def _axes(result: SweepResult) -> Any:
+    return result.folder.manifest.axes
+
+
+def _table(paths: list[str]) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="")
+    for path in paths:
+        table.add_column(path.rpartition(".")[2], overflow="fold")
+    return table
+
+
+def _cells_table(rows: Sequence[Row], paths: list[str], write: Number) -> Table:
+    table = _table(paths)
+    table.add_column("seeds", justify="right")
+    table.add_column("median")
+    table.add_column("IQM")
+    for row in rows:
+        seeds = str(row["seeds"])
+        if row["reached"] < row["seeds"]:
+            seeds = f"{row['reached']} of {seeds}"
+        table.add_row(
+            *(_literal(as_text(row[path])) for path in paths),
+            seeds,
+            _with_interval(row, "median", write),
+            _with_interval(row, "iqm", write),
+        )
+    return table
+
+
+def _pairs_table(rows: Sequence[Row], paths: list[str], write: Number) -> Table:
+    table = _table(paths)
+    table.add_column("arm", overflow="fold")
+    table.add_column("minus", overflow="fold")
+    table.add_column("seeds", justify="right")
+    table.add_column("difference")
+    table.add_column("better", justify="right")
+    if _is_wide():
+        table.add_column("unpaired", justify="right")
+    for row in rows:
+        better, unpaired = row["improvement"], row["unpaired_seeds"]
+        table.add_row(
+            *(_literal(as_text(row[path])) for path in paths),
+            _literal(row["arm"]),
+            _literal(row["against"]),
+            str(row["seeds"]),
+            _with_interval(row, "difference", write),
+            NOTHING if better is None else f"{100 * better:.0f} %",
+            *([_count(unpaired)] if _is_wide() else []),
+        )
+    return table
+
+
+def _with_interval(row: Row, name: str, write: Number) -> str:
+    if row[name] is None:
+        return NOTHING
+    if row[f"{name}_low"] is None:
+        return write(row[name])
+    between = " " if _is_wide() else "\n"
+    return f"{write(row[name])}{between}[{write(row[f'{name}_low'])}, {write(row[f'{name}_high'])}]"
+
+
+def _is_wide() -> bool:
+    """Return whether there is room for the column that matters least."""
+    return shutil.get_terminal_size().columns >= WIDE_TABLE
+
+
+def _count(seeds: int | None) -> str:
+    if seeds is None:
+        return NOTHING
+    return f"{seeds:,}" if seeds <= MOST_SEEDS else f"> {MOST_SEEDS:,}"
+
+
+def _notes(found: Mapping[str, Sequence[Row]]) -> list[str]:
+    """Return what a reader needs to understand the tables."""
+    notes = ["in brackets: 95 % intervals; IQM: the mean without a quarter at each end"]
+    if any(row["seeds"] < FEWEST_SEEDS for row in found["cells"]):
+        notes.append(f"the intervals of median and IQM need {FEWEST_SEEDS} seeds")
+    notes.append("better: how probable it is that a run of the arm is better than one of the other")
+    if _is_wide():
+        notes.append(
+            "unpaired: the seeds of each arm that as narrow an interval would need without pairs"
+        )
+    return notes
+
+
+def _literal(text: str) -> Text:
+    return Text(printable(text))

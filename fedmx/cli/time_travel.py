@@ -1,0 +1,383 @@
+"""Commands that run a recorded run again: ``replay``, ``diff``, ``fork``, ``pack``, ``verify``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fedmx.cli.options import (
+    AsJson,
+    ExecutorName,
+    Modules,
+    Overrides,
+    OwnModules,
+    allowed_modules,
+    executor_override,
+)
+from fedmx.cli.output import one_line, say
+from fedmx.cli.process import NOT_RUN, OTHER_BITS, restart_on
+from fedmx.shell_line import shell_line
+
+if TYPE_CHECKING:
+    from fedmx.cli.rounds import Result
+    from fedmx.pack import Verification
+    from fedmx.replay.part import Part
+    from fedmx.replay.part_watcher import Passage
+    from fedmx.replay.rounds import ReplayedRound
+
+
+RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="The run folder.")]
+COLUMNS = "{:<7} {:<24} {:>11} {:>10} {:>8} {:>10} {:>7} {:>12}"
+
+
+def replay(
+    path: RunPath,
+    round: Annotated[
+        int | None,
+        typer.Option("--round", metavar="R", help="Only this round, from the nearest checkpoint."),
+    ] = None,
+    client: Annotated[
+        int | None,
+        typer.Option("--client", metavar="C", help="Only this client's part, station by station."),
+    ] = None,
+    stop_at: Annotated[
+        str | None,
+        typer.Option(
+            "--break",
+            metavar="MODULE:CLASS.METHOD",
+            help="Stop in the debugger at a hook's method, as in own_hook:Encode.send.",
+        ),
+    ] = None,
+    executor: ExecutorName = None,
+    module: Modules = None,
+    own_modules: OwnModules = False,
+    as_json: AsJson = False,
+) -> None:
+    """Run a run again, and compare it with its records."""
+    from fedmx.run import RunError, RunFolder
+
+    folder = RunFolder.open(path)
+    if round is None and (client is not None or stop_at is not None):
+        raise RunError("--client and --break need --round; give one")
+    alone = client is not None or stop_at is not None
+    if alone and executor is not None:
+        raise RunError("--executor is for whole rounds; a client's part is replayed here")
+    source = folder.path / "experiment.yaml"
+    modules = allowed_modules(source, (), module, own_modules, folder.modules_path)
+
+    # Not before: this imports MXNet, and a wrong folder should be shown at once.
+    from fedmx.cli.datasets import files_with_progress
+    from fedmx.cli.output import LogLines
+    from fedmx.replay.recorded_run import RecordedRun
+    from fedmx.replay.replaying import SERIAL
+    from fedmx.replay.replaying import replay as run_again
+    from fedmx.run.records import plain
+
+    overrides = SERIAL if alone else executor_override(executor)
+    with LogLines(), files_with_progress() as files:
+        run = RecordedRun.open(folder, modules=modules, overrides=overrides, files=files)
+        restart_on(run.experiment.compute.bits)
+        tell = None if as_json else _show_round
+        report = run_again(run, round, client, stop_at=stop_at, on_round=tell)
+    if as_json:
+        typer.echo(json.dumps(plain(report.record(), "the result")))  # infinity is no JSON
+    elif report.part is not None:
+        for line in part_lines(report.part):
+            typer.echo(one_line(line))  # a deployed client gave its reason
+    else:
+        typer.echo(_result(report.rounds))
+    if report.same is False:
+        raise typer.Exit(OTHER_BITS)
+
+
+def part_lines(part: Part) -> Iterator[str]:
+    """Yield the lines that show a client's part."""
+    heads = ("end", "station", "values", "norm", "zeros", "largest", "NaN/inf", "bytes")
+    yield COLUMNS.format(*heads).rstrip()
+    for one in part.passages:
+        yield _row(one)
+    fate, record = part.fate, part.record
+    if fate is not None:
+        yield f"server  check: {fate.status}" + (f", {fate.reason}" if fate.reason else "")
+    status = record.get("status")
+    if status is not None and (fate is None or status != fate.status):
+        yield f"in the run: {status}, {record.get('reason', '')}"
+    hashes = ", ".join(one[:16] for one in part.sha256)
+    recorded = ", ".join(one[:16] for one in part.recorded_sha256 or ())
+    if part.same:
+        yield f"the recorded update, bit for bit: SHA-256 {hashes}"
+    elif part.same is None:
+        yield "no update of this client counted in this round, so that none is recorded"
+    else:
+        yield f"another update than recorded: SHA-256 {hashes or 'none'}, recorded {recorded}"
+
+
+def _row(passage: Passage) -> str:
+    numbers = passage.numbers
+    station = passage.station
+    if passage.pass_number > 1:
+        station += f", pass {passage.pass_number}"
+    row = COLUMNS.format(
+        passage.end,
+        station,
+        f"{numbers.values:,}",
+        f"{numbers.norm:.4g}",
+        f"{100 * numbers.zeros:.1f} %",
+        f"{numbers.largest:.4g}",
+        numbers.not_finite,
+        f"{passage.bytes:,}",
+    )
+    notes = ", ".join(f"{name} {value:.6g}" for name, value in passage.notes.items())
+    return f"{row}  {notes}".rstrip()
+
+
+def _show_round(round: ReplayedRound) -> None:
+    if round.same:
+        number = round.updates
+        text = f"the same bits, {number} {'update' if number == 1 else 'updates'}"
+    else:
+        what = []
+        if round.differing:
+            what.append(f"updates of clients {', '.join(map(str, round.differing))}")
+        if round.model_sha256 != round.recorded_model_sha256:
+            what.append("model")
+        if not round.record_holds:
+            what.append("record, which was changed afterwards")
+        text = f"other bits: {' and '.join(what) or 'record'}"
+    typer.echo(f"round {round.round}: {text}")
+
+
+def _result(rounds: tuple[ReplayedRound, ...]) -> str:
+    other = [one.round for one in rounds if not one.same]
+    number = len(rounds)
+    if not other:
+        return f"{number} {'round' if number == 1 else 'rounds'} replayed to the recorded bits"
+    return f"{len(other)} of {number} rounds parted from the records, the first is {other[0]}"
+
+
+def diff(
+    path: RunPath,
+    other: Annotated[Path, typer.Argument(metavar="RUN", help="The other run folder.")],
+    module: Modules = None,
+    own_modules: OwnModules = False,
+    as_json: AsJson = False,
+) -> None:
+    """Say where two runs part: settings, round, client, station."""
+    from fedmx.run import RunFolder
+
+    folders = RunFolder.open(path), RunFolder.open(other)
+    allowed = [
+        allowed_modules(
+            folder.path / "experiment.yaml", (), module, own_modules, folder.modules_path
+        )
+        for folder in folders
+    ]
+
+    # Not before: this imports MXNet, and a wrong folder should be shown at once.
+    from fedmx.cli.datasets import files_with_progress
+    from fedmx.cli.output import LogLines
+    from fedmx.diff import diff as told_apart
+    from fedmx.replay import RecordedRun
+    from fedmx.replay.replaying import SERIAL
+
+    with LogLines(), files_with_progress() as files:
+        runs = [
+            RecordedRun.open(folder, modules=modules, overrides=SERIAL, files=files)
+            for folder, modules in zip(folders, allowed, strict=True)
+        ]
+        for run in runs:
+            restart_on(run.experiment.compute.bits)
+        report = told_apart(*runs)
+    typer.echo(json.dumps(report.record()) if as_json else one_line(report.sentence))
+    if not report.same:
+        raise typer.Exit(OTHER_BITS)
+
+
+def fork(
+    path: Annotated[Path, typer.Argument(metavar="RUN", help="The run folder.")],
+    round: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            metavar="N",
+            help="The last round that both have. [default: the last one before the clients of "
+            "--without took part]",
+            show_default=False,
+        ),
+    ] = None,
+    set_: Overrides = None,
+    without: Annotated[
+        list[int] | None,
+        typer.Option(metavar="CLIENT", min=0, help="A client that takes no part; may be repeated."),
+    ] = None,
+    executor: ExecutorName = None,
+    as_json: AsJson = False,
+    module: Modules = None,
+    own_modules: OwnModules = False,
+) -> None:
+    """Give a run another future from one of its rounds on."""
+    from fedmx.run import RunFolder
+
+    folder = RunFolder.open(path)
+    overrides = [*(set_ or []), *executor_override(executor)]
+    source = folder.path / "experiment.yaml"
+    place = folder.modules_path
+    # What the run names is needed as well where the fork does not name it any more.
+    modules = allowed_modules(source, (), module, own_modules, place)
+    modules |= allowed_modules(source, overrides, module, own_modules, place)
+
+    from fedmx.experiment import Experiment
+
+    text = folder.experiment_yaml
+    experiment = Experiment.parse(text, str(source), folder=place, modules=modules)
+    restart_on(experiment.compute.bits)
+
+    # Not before: this imports MXNet, and a wrong folder should be shown at once.
+    from fedmx.cli.datasets import files_with_progress
+    from fedmx.cli.rounds import run_loop
+    from fedmx.fork import fork as make
+    from fedmx.run.records import plain
+
+    with files_with_progress() as files:
+        made = make(folder, round, overrides, without or (), modules=modules, files=files)
+    origin = made.origin
+    text = "\n".join([f"fork of {origin.run} after round {origin.round}", *origin.lines()])
+    say("fork", text, **origin.record())
+
+    def print_json(result: Result) -> None:
+        found: dict[str, Any] = {
+            "folder": str(result.folder.path),
+            "fork": made.origin.record(),
+            "rounds": result.folder.rounds()[-1]["round"],
+            "reason": result.folder.reason,
+            "accuracy": result.accuracy,
+            "loss": result.loss,
+        }
+        typer.echo(json.dumps(plain(found, "the result")))  # a loss may be no number
+
+    run_loop(
+        made.server,
+        made.folder,
+        made.experiment,
+        every=made.experiment.run.checkpoint.every,
+        show=print_json if as_json else None,
+    )
+
+
+PackPath = Annotated[
+    Path, typer.Argument(metavar="PACK", help="The pack, as x.fedmx.", show_default=False)
+]
+
+
+def pack(
+    path: Annotated[Path, typer.Argument(metavar="RUN", help="The run folder.")],
+    out: Annotated[
+        Path,
+        typer.Option("--out", "-o", metavar="FILE", help="The file to write.", show_default=False),
+    ],
+    module: Modules = None,
+    own_modules: OwnModules = False,
+    as_json: AsJson = False,
+) -> None:
+    """Make one file of a run that is done, which anybody can verify."""
+    from fedmx.experiment import Experiment
+    from fedmx.run import RunFolder
+
+    folder = RunFolder.open(path)
+    place = folder.modules_path
+    source = folder.path / "experiment.yaml"
+    modules = allowed_modules(source, (), module, own_modules, place)
+    experiment = Experiment.parse(
+        folder.experiment_yaml, str(source), folder=place, modules=modules
+    )
+    restart_on(experiment.compute.bits)
+
+    # Not before: this imports MXNet, and a wrong folder should be shown at once.
+    from fedmx.cli.datasets import files_with_progress
+    from fedmx.pack import pack as make
+
+    with files_with_progress() as files:
+        made = make(folder, out, modules=modules, files=files)
+    size = out.stat().st_size
+    if as_json:
+        typer.echo(json.dumps({"pack": str(out), "bytes": size, "sha256": made.sha256}))
+        return
+    typer.echo(f"pack:    {out}, {size:,} bytes")
+    typer.echo(f"sha256:  {made.sha256}")
+    typer.echo(f"data:    {made.manifest.data.name}, by its SHA-256; none of its samples")
+    if made.modules:
+        typer.echo(f"modules: {', '.join(made.modules)}, as text")
+
+
+def verify(
+    path: PackPath,
+    trust: Annotated[
+        bool,
+        typer.Option("--trust", help="Run the pack's own code, too, with all your rights."),
+    ] = False,
+    executor: ExecutorName = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check a pack, run it again, and compare the bits."""
+    from fedmx.pack import verify as check
+
+    def tell(round: int, rounds: int) -> None:
+        say("verified", f"round {round}/{rounds}  the same bits", round=round, rounds=rounds)
+
+    found = check(path, trust, overrides=executor_override(executor), on_round=tell)
+    if as_json:
+        typer.echo(json.dumps(found.record()))
+    else:
+        for line in verification_lines(found):
+            typer.echo(line)
+    if not found.same:
+        raise typer.Exit(OTHER_BITS if found.outcome == "other bits" else NOT_RUN)
+
+
+def unpack(
+    path: PackPath,
+    folder: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="The new run folder.", show_default=False)
+    ],
+) -> None:
+    """Make a run folder of a pack; none of its code runs."""
+    from fedmx.pack.pack_file import PackFile
+
+    made = PackFile.read(path).unpack(folder)
+    typer.echo(f"run folder: {made.path}")
+
+
+def verification_lines(found: Verification) -> list[str]:
+    """Return what was found about a pack, as text."""
+    from fedmx.cli.output import one_line
+
+    recorded = found.recorded
+    rounds = f"{recorded.rounds} round{'s' if recorded.rounds != 1 else ''}"
+    text = [
+        f"pack:     {found.pack} is whole; SHA-256 {found.sha256}",
+        f"records:  {found.run}: {rounds}, whose hashes fit, up to {recorded.chain}",
+        f"model:    the one after the last round; SHA-256 {recorded.model_sha256}",
+    ]
+    if found.versions:
+        text.append(f"versions: the pack against here: {', '.join(found.versions)}")
+    else:
+        text.append("versions: the same here, and the same instructions")
+    if found.code and found.outcome == "not run":
+        text += [f"code:     {one}" for one in found.code]
+    if found.ended:
+        text.append(f"ended:    {found.ended}")
+    if found.same:
+        text.append(f"result:   the same bits, in all of {rounds}")
+    elif found.outcome == "other bits":
+        text.append(f"result:   other bits: {found.reason}")
+    else:
+        text.append(f"result:   not run again: {found.reason}")
+        if found.code:
+            text.append(f"          read it: {shell_line('fedmx', 'unpack', found.pack)} FOLDER")
+            trusted = shell_line("fedmx", "verify", found.pack, "--trust")
+            text.append(f"          if you trust it: {trusted}")
+    return [one_line(line) for line in text]  # of the pack's own words none makes a line

@@ -1,0 +1,452 @@
+"""A run folder: how it is made, opened, resumed from its checkpoints, and ended.
+
+::
+
+    NAME-20260131-093000/
+      run.json            format, facts (versions, seed, mode, ...), SHA-256 of the initial files;
+                          written last when the folder is made
+      experiment.yaml     the experiment with all defaults
+      status.json         how the run ended, and why
+      rounds.jsonl        one object for each round
+      clients.jsonl       one object for each client and round
+      course.jsonl        of a server: one object for each round, with all client messages
+      checkpoints/        round-000012.safetensors; the newest are kept, and others if asked for
+      events/             TensorBoard's event files
+      model.safetensors   the final weights
+      start.safetensors   the initial weights, if the experiment names a file of them
+      words.json          the vocabulary of the data's tokens, if the model uses it
+      assets/             of a server: NAME.safetensors, the files that every client receives
+      report.html         the report
+      live.json           of a server: its current or last status; rewritten every second
+      lock                the process that runs it holds this file
+
+Each record and each document has a checksum. Damaged parts are named; the rest is read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import hashlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from fedmx.display import card
+from fedmx.run import lock
+from fedmx.run.checkpoint import Checkpoint, Keep, checkpoints_in, read_checkpoint, write_checkpoint
+from fedmx.run.durable import (
+    TEMPORARY_PREFIX,
+    CheckpointError,
+    DamagedError,
+    RunError,
+    cannot_write,
+    check_file,
+    sync_folder,
+    write_bytes_durably,
+)
+from fedmx.run.identity import (
+    FORMAT,
+    Ending,
+    Identity,
+    Status,
+    digests_of,
+    new_folder,
+    read_ending,
+    write_ending,
+)
+from fedmx.run.records import RunRecords, plain
+
+EXPERIMENT = "experiment.yaml"
+
+
+class RunFolder(RunRecords):
+    """A run folder. Make it with `create` or `open`; hold its `lock` while you write to it.
+
+    Attributes:
+        path: the folder.
+        name: the folder's name, which ends with the time at which the run started.
+        experiment_yaml: the experiment with all defaults.
+        facts: the facts in `run.json`: versions, seed, mode and more.
+        events_path: the folder of TensorBoard's event files, for ``tensorboard --logdir``.
+        model_path: the file of the final weights; it exists when the run has ended.
+        start_path: the file of the initial weights, if `compute.start` named one.
+        words_path: the file of the vocabulary of the data's tokens, if the model uses it.
+        assets_path: the folder of the files that a server sends to every client.
+        course_path: the journal of a deployed run.
+        live_path: the status file that a server rewrites while it runs.
+        report_path: the file of the report; it exists when the run has ended.
+        checkpoints_path: the folder of the checkpoints.
+    """
+
+    def __init__(self, path: Path, experiment_yaml: str, identity: Identity):
+        super().__init__(path, identity.checked)
+        self.name = path.name
+        self.experiment_yaml = experiment_yaml
+        self.facts = identity.facts
+        self.events_path = path / "events"
+        self.model_path = path / "model.safetensors"
+        self.start_path = path / "start.safetensors"
+        self.words_path = path / "words.json"
+        self.assets_path = path / "assets"
+        self.course_path = path / "course.jsonl"
+        self.live_path = path / "live.json"
+        self.report_path = path / "report.html"
+        self.checkpoints_path = path / "checkpoints"
+        self._lock_path = path / "lock"
+        self._status_path = path / "status.json"
+        self._identity = identity
+
+    def __repr__(self) -> str:
+        return f"<RunFolder {str(self.path)!r}: {self.status}>"
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows."""
+        rounds = self.rounds()
+        measured = [one["accuracy"] for one in rounds if one.get("accuracy") is not None]
+        rows: list[tuple[str, object]] = [
+            ("status", self.status),
+            ("why", self.reason or None),
+            ("rounds", rounds[-1]["round"] if rounds else 0),
+            ("accuracy", f"{measured[-1]:.2%}, at best {max(measured):.2%}" if measured else None),
+            ("report", self.report_path if self.report_path.exists() else None),
+            ("damaged", "; ".join(self.damage) or None),
+        ]
+        return card(f"Run {self.path}", rows, ("all keys", self.experiment_yaml))
+
+    @property
+    def forked_after(self) -> int:
+        """The round of another run after which this one goes its own way; 0: it is no fork."""
+        fork = self.facts.get("fork")
+        return int(fork["round"]) if isinstance(fork, dict) else 0
+
+    @property
+    def modules_path(self) -> Path | None:
+        """Where the modules are that the experiment names; None: they are installed.
+
+        A relative path in run.json, as an unpacked run has it, begins at the run folder.
+        """
+        modules = self.facts.get("modules")
+        return (self.path / modules).absolute() if isinstance(modules, str) else None
+
+    def fork_lost(self, what: str) -> RunError:
+        """Return the error of a fork that cannot go on, since what it began with is lost."""
+        fork = self.facts["fork"]
+        return RunError(
+            f"{self.path}: {what} gone or damaged; make the fork again from "
+            f"{fork.get('folder', 'the run')}, after round {self.forked_after}"
+        )
+
+    def check_begin(self, round: int) -> None:
+        """Check that a state to go on from is one of this run, and not from before its fork.
+
+        Args:
+            round: the round after which the state is; 0: it is the initial model.
+
+        Raises:
+            RunError: the run is a fork and begins later, so that its first checkpoint is lost.
+        """
+        if round < self.forked_after:
+            raise self.fork_lost("the checkpoint that the fork begins with is")
+
+    def has_data(self, sha256: str) -> bool:
+        """Return whether the run began with these data; an old run does not say, and may have."""
+        return bool(self.facts.get("data_sha256", sha256) == sha256)
+
+    def check_data(self, name: str, sha256: str) -> None:
+        """Check that a data set is the one that the run began with.
+
+        Raises:
+            RunError: it has other samples.
+        """
+        if not self.has_data(sha256):
+            raise RunError(
+                f"{self.path}: {name} has other samples than when the run began; restore its "
+                "files, or start a new run"
+            )
+
+    def other_code(self, code: Mapping[str, str]) -> list[str]:
+        """Return the files of the user's own code that are others than when the run began.
+
+        Args:
+            code: the SHA-256 of each file now (see `own_code`); one that the run does not know is
+                left out.
+        """
+        before = self.facts.get("code", {})
+        return [name for name, sha256 in code.items() if before.get(name, sha256) != sha256]
+
+    @property
+    def process(self) -> int | None:
+        """The id of the process that works in the folder; None: none does."""
+        return lock.holder(self._lock_path)
+
+    @classmethod
+    def create(
+        cls,
+        parent: str | Path,
+        name: str,
+        experiment_yaml: str,
+        facts: Mapping[str, Any],
+        files: Mapping[str, bytes] | None = None,
+        fill: Callable[[RunFolder], None] | None = None,
+    ) -> RunFolder:
+        """Make the folder ``parent/NAME-YYYYmmdd-HHMMSS`` of a new run.
+
+        If the folder exists, the name gets ``-2``, ``-3`` and so on.
+
+        Args:
+            parent: the folder of all runs; it is made if it does not exist.
+            name: the experiment's name.
+            experiment_yaml: the experiment with all defaults.
+            facts: values that JSON can hold; the time ``started`` is added if it is missing.
+            files: further files of the folder, by name.
+            fill: writes what the run begins with, such as records of earlier rounds. Without all of
+                it the folder is incomplete, and no run.
+
+        Raises:
+            RunError: the folder cannot be made.
+        """
+        now = datetime.datetime.now().astimezone()
+        all_facts = plain({"started": now.isoformat(timespec="seconds"), **facts}, "facts")
+        all_files = {EXPERIMENT: experiment_yaml.encode(), **(files or {})}
+        try:
+            Path(parent).mkdir(parents=True, exist_ok=True)
+            path = new_folder(Path(parent), name, f"{now:%Y%m%d-%H%M%S}")
+            (path / "checkpoints").mkdir()
+            (path / "events").mkdir()
+            for file, content in all_files.items():
+                write_bytes_durably(path / file, content)
+            identity = Identity(all_facts, digests_of(path, all_files))
+            folder = cls(path, experiment_yaml, identity)
+            if fill is not None:
+                fill(folder)
+            identity.write(path)
+            sync_folder(path.parent)
+        except OSError as error:
+            raise RunError(
+                f"{parent}: cannot make a run folder ({error.strerror}); "
+                "name another one in run.folder"
+            ) from None
+        return folder
+
+    @classmethod
+    def open(cls, path: str | Path, *, salvage: bool = False) -> RunFolder:
+        """Open an existing run folder.
+
+        Args:
+            path: the folder.
+            salvage: go on if run.json or experiment.yaml is damaged; see `damage`. Without a sound
+                run.json, there are no facts.
+
+        Raises:
+            RunError: it is not a run folder, is incomplete or damaged, or a newer fedmx wrote it.
+        """
+        path = Path(path)
+        if not path.is_dir():
+            what = "is a file, not a run folder" if path.exists() else "there is no such folder"
+            raise RunError(f"{path}: {what}; give the folder of a run, as in runs/NAME-DATE-TIME")
+        damaged = []
+        try:
+            identity = Identity.read(path)
+        except DamagedError as error:
+            if not salvage:
+                raise RunError(f"{error}; restore the file, or start a new run") from None
+            identity = Identity({})
+            damaged.append(str(error))
+        source = path / EXPERIMENT
+        try:
+            text = source.read_text("utf-8", "replace" if salvage else "strict")
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else error.reason
+            raise RunError(
+                f"{source}: cannot read it ({reason}); restore it from a copy, or start a new run"
+            ) from None
+        if not identity.has(source):
+            problem = f"{source}: this is not the experiment that the run began with"
+            if not salvage:
+                raise RunError(f"{problem}; restore the file, or start a new run")
+            damaged.append(problem)
+        folder = cls(path, text, identity)
+        folder._note(*damaged)
+        return folder
+
+    def check(self, path: Path) -> None:
+        """Check a file of the folder, such as `model_path`, by the SHA-256 that was recorded of it.
+
+        Raises:
+            RunError: its content is another one, or it cannot be read.
+        """
+        recorded = {**self._identity.files, **self._ending().get("files", {})}
+        check_file(path, recorded.get(path.name))
+
+    def lock(self) -> contextlib.AbstractContextManager[None]:
+        """Return a context manager that holds the folder for this process.
+
+        The lock ends with the process.
+
+        Raises:
+            RunError: another process holds it; the text has the process id.
+        """
+        return lock.hold(self._lock_path)
+
+    def checkpoint_path(self, round: int) -> Path:
+        """Return the file of a round's checkpoint."""
+        return self.checkpoints_path / f"round-{round:06d}.safetensors"
+
+    @property
+    def checkpoint_rounds(self) -> list[int]:
+        """The rounds of which there are checkpoints, the newest first."""
+        return [number for number, _ in checkpoints_in(self.checkpoints_path)]
+
+    def latest_checkpoint(self) -> Checkpoint | None:
+        """Return the newest whole checkpoint, with a warning for each newer one that is damaged.
+
+        Returns:
+            The checkpoint, or None if the run has none.
+
+        Raises:
+            CheckpointError: all checkpoints are damaged.
+        """
+        warnings: list[str] = []
+        for _, path in checkpoints_in(self.checkpoints_path):
+            try:
+                return read_checkpoint(path)._replace(warnings=tuple(warnings))
+            except CheckpointError as error:
+                warnings.append(str(error))
+        if warnings:
+            raise CheckpointError(
+                f"{self.path}: no checkpoint can be used; run the experiment again: "
+                + "; ".join(warnings)
+            )
+        return None
+
+    def checkpoint_before(self, round: int) -> Checkpoint | None:
+        """Return the newest whole checkpoint of an earlier round; None: there is none."""
+        for number, path in checkpoints_in(self.checkpoints_path):
+            if number < round:
+                with contextlib.suppress(CheckpointError):
+                    return read_checkpoint(path)
+        return None
+
+    def save_checkpoint(
+        self, round: int, state: Mapping[Any, Any], keep: Keep | None = None
+    ) -> Path:
+        """Write a checkpoint, and remove those that need not be kept.
+
+        The records up to this round reach the disk first.
+
+        Args:
+            round: the last round that the state contains.
+            state: a state tree; see `fedmx.run.checkpoint.encode`.
+            keep: which checkpoints to keep; None: the newest five.
+
+        Returns:
+            The checkpoint's file.
+
+        Raises:
+            CheckpointError: it cannot be written; the older checkpoints are unchanged.
+        """
+        path = self.checkpoint_path(round)
+        try:
+            for records in self._records:
+                records.sync()
+            self.checkpoints_path.mkdir(exist_ok=True)
+        except OSError as error:
+            raise CheckpointError(cannot_write(self.path, error)) from None
+        write_checkpoint(path, round, state)
+        for number in (keep or Keep()).superfluous(self.checkpoint_rounds):
+            if number not in (round, self.forked_after):  # nobody could make that one again
+                self.checkpoint_path(number).unlink(missing_ok=True)
+        self._clean()
+        return path
+
+    def truncate_after(self, round: int) -> None:
+        """Remove all that came after a round: records, checkpoints, unfinished lines, the ending.
+
+        Call it when a run resumes from the checkpoint of that round. A folder of an earlier version
+        gets the checksums of this one.
+
+        Raises:
+            RunError: the records cannot be written.
+        """
+        self._remove_records(later_than=round)
+        for number, path in checkpoints_in(self.checkpoints_path):
+            if number > round:
+                path.unlink(missing_ok=True)
+        self._clean()
+        self._status_path.unlink(missing_ok=True)
+        self._damaged_files.clear()
+        if self._identity.format < FORMAT:
+            kept = [one.name for one in (self.path / EXPERIMENT, self.words_path) if one.exists()]
+            self._identity = Identity(self.facts, digests_of(self.path, kept))
+            self._identity.write(self.path)
+
+    def finish(self, status: Ending, reason: str = "") -> None:
+        """Write how the run ended, and why, with the SHA-256 of the final weights.
+
+        Raises:
+            RunError: there is no such ending, or it cannot be written.
+        """
+        model = (self.model_path.name,) if self.model_path.exists() else ()
+        write_ending(self._status_path, status, reason, digests_of(self.path, model))
+
+    @property
+    def status(self) -> Status:
+        """How the run ended; ``interrupted`` if its process ended before it did."""
+        recorded: Ending | None = self._ending().get("status")
+        if recorded:
+            return recorded
+        return "running" if lock.holder(self._lock_path) else "interrupted"
+
+    @property
+    def reason(self) -> str:
+        """Why the run ended, in one line; empty if no reason was recorded."""
+        ending = self._ending()
+        if not ending.get("status") and self.status == "interrupted":
+            return str(ending.get("reason", "its process ended before the run did"))
+        return str(ending.get("reason", ""))
+
+    def _ending(self) -> dict[str, Any]:
+        try:
+            return read_ending(self._status_path, self._identity.checked)
+        except DamagedError as error:
+            self._note(str(error))
+            return {"reason": "it is not known how the run ended: status.json is damaged"}
+
+    def _clean(self) -> None:
+        """Remove the temporary files that a killed process left; those of safetensors, too."""
+        folders = {
+            self.path: TEMPORARY_PREFIX,
+            self.assets_path: TEMPORARY_PREFIX,
+            self.checkpoints_path: ".",
+        }
+        for folder, pattern in folders.items():
+            for path in folder.glob(f"{pattern}*"):
+                path.unlink(missing_ok=True)
+
+
+def kept_start(folder: RunFolder) -> Path | None:
+    """Return the file in a run folder with the weights of before round 1, after a check.
+
+    Returns:
+        The file; None if the run began from its seed.
+
+    Raises:
+        RunError: the file is gone, or is not the one that the run began from.
+    """
+    facts = folder.facts.get("start")
+    if not isinstance(facts, dict):
+        return None
+    path = folder.start_path
+    try:
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError as error:
+        raise RunError(
+            f"{path}: cannot read it ({error.strerror}); restore it, or start a new run"
+        ) from None
+    if digest != facts.get("kept_sha256"):
+        raise RunError(
+            f"{path}: these are not the weights that the run began from; "
+            "restore the file, or start a new run"
+        )
+    return path

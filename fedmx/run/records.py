@@ -1,0 +1,350 @@
+"""The records of a run: JSON lines with checksums for its rounds, their clients and its journal."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedmx.display import frame_of
+from fedmx.run.durable import RunError, cannot_write, sealed, sync_folder, unsealed, write_durably
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+
+class JsonLines:
+    """The records of one file; an unfinished last line, which a killed process left, is ignored.
+
+    Args:
+        path: the file.
+        checked: whether each record must have its checksum. Earlier versions wrote none.
+
+    Attributes:
+        damaged: the numbers of the damaged lines, from 1, that were met until now.
+    """
+
+    def __init__(self, path: Path, checked: bool = True):
+        self.path = path
+        self.checked = checked
+        self.damaged: list[int] = []
+        self._named = False  # whether the file's name is known to be on the disk
+
+    def append(self, records: Iterable[Mapping[str, Any]]) -> None:
+        """Append records, all or none of them.
+
+        NaN and infinities become null, and numpy values become plain ones.
+
+        Raises:
+            RunError: JSON cannot hold a value, or the file cannot be written.
+        """
+        lines = "".join(self._line(record) for record in records).encode()
+        try:
+            descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            try:
+                end = _whole_lines(descriptor)
+                os.ftruncate(descriptor, end)
+                try:
+                    _write_all(descriptor, lines, end)
+                except OSError:
+                    os.ftruncate(descriptor, end)
+                    raise
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            raise RunError(cannot_write(self.path, error)) from None
+
+    def read(self) -> Iterator[dict[str, Any]]:
+        """Yield the sound records, in order, without their checksums.
+
+        Raises:
+            RunError: the file cannot be read.
+        """
+        return (record for record, _ in self._lines() if record is not None)
+
+    def slots(self) -> Iterator[dict[str, Any] | None]:
+        """Yield, as `read`, the sound records, and None in the place of a damaged line.
+
+        Raises:
+            RunError: the file cannot be read.
+        """
+        return (record for record, _ in self._lines())
+
+    def keep(self, wanted: Callable[[dict[str, Any]], bool]) -> None:
+        """Keep the wanted records and remove the others; the file changes as a whole or not at all.
+
+        A damaged line stays, unless a record before it is removed.
+
+        Raises:
+            RunError: the file cannot be read or written.
+        """
+        if not self.path.exists():
+            return
+
+        def write(temporary: Path) -> None:
+            removed = False
+            with open(temporary, "wb") as file:
+                for record, line in self._lines():
+                    if record is None:
+                        file.write(b"" if removed else line.rstrip(b"\n") + b"\n")
+                    elif wanted(record):
+                        file.write(self._line(record).encode())
+                    else:
+                        removed = True
+
+        try:
+            write_durably(self.path, write)
+        except OSError as error:
+            raise RunError(cannot_write(self.path, error)) from None
+        self.checked = True
+        self.damaged = []
+
+    def sync(self) -> None:
+        """Write the appended records to the disk, so that they survive a power cut."""
+        if self.path.exists():
+            with open(self.path, "rb") as file:
+                os.fsync(file.fileno())
+            if not self._named:
+                sync_folder(self.path.parent)
+                self._named = True
+
+    def _lines(self) -> Iterator[tuple[dict[str, Any] | None, bytes]]:
+        """Yield each line, and its record if it is sound."""
+        try:
+            with open(self.path, "rb") as file:
+                for number, line in enumerate(file, start=1):
+                    if not line.endswith(b"\n") and not _is_whole(line):
+                        return
+                    record = self._record(line) if line.endswith(b"\n") else None
+                    if record is None and number not in self.damaged:
+                        self.damaged.append(number)
+                    yield record, line
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise RunError(f"{self.path}: cannot read ({error.strerror})") from None
+
+    def _record(self, line: bytes) -> dict[str, Any] | None:
+        """Return the record in a line, None if it is damaged."""
+        try:
+            # As text: of bytes, json would guess whether they are UTF-16 or UTF-32.
+            found = unsealed(json.loads(line.decode()))
+        except (ValueError, RecursionError):
+            return None
+        if found is None or (self.checked and not found.checked):
+            return None
+        return found.values
+
+    def _line(self, record: Mapping[str, Any]) -> str:
+        values = sealed(plain(record, self.path.name), self.path.name)
+        return json.dumps(values, allow_nan=False) + "\n"
+
+
+def plain(value: Any, where: str) -> Any:
+    """Return a value as strict JSON can hold it.
+
+    Args:
+        value: the value.
+        where: the field's name, for the message.
+
+    Raises:
+        RunError: JSON cannot hold it.
+    """
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.tolist()
+    if value is None or isinstance(value, str | bool | int):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(key): plain(item, f"{where}: {key}") for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item, where) for item in value]
+    raise RunError(f"{where}: {type(value).__name__} cannot be written as JSON")
+
+
+def _is_whole(line: bytes) -> bool:
+    """Return whether a last line without a line break had one: something else stands there now."""
+    text = line.decode("ascii", errors="replace")
+    try:
+        found, end = json.JSONDecoder().raw_decode(text)
+    except (ValueError, RecursionError):
+        return False
+    document = unsealed(found)
+    return end < len(text) and document is not None and document.checked
+
+
+def _whole_lines(descriptor: int) -> int:
+    """Return the length in bytes of the file up to its last line break."""
+    end = os.fstat(descriptor).st_size
+    while end > 0:
+        start = max(0, end - 4096)
+        found = os.pread(descriptor, end - start, start).rfind(b"\n")
+        if found >= 0:
+            return start + found + 1
+        end = start
+    return 0
+
+
+def _write_all(descriptor: int, data: bytes, offset: int) -> None:
+    view = memoryview(data)
+    while view:
+        written = os.pwrite(descriptor, view, offset)
+        view, offset = view[written:], offset + written
+
+
+log = logging.getLogger("fedmx.run")
+
+
+class RunRecords:
+    """The part of a run folder that keeps records, and tells which of them are damaged.
+
+    Args:
+        path: the folder.
+        checked: whether each record must have its checksum.
+    """
+
+    def __init__(self, path: Path, checked: bool):
+        self.path = path
+        self._rounds = JsonLines(path / "rounds.jsonl", checked)
+        self._clients = JsonLines(path / "clients.jsonl", checked)
+        self._course = JsonLines(path / "course.jsonl")
+        self._damaged_files: dict[str, None] = {}
+        self._told: set[str] = set()
+
+    @property
+    def _records(self) -> tuple[JsonLines, ...]:
+        return self._rounds, self._clients, self._course
+
+    def append_round(self, record: Mapping[str, Any]) -> None:
+        """Append a round to rounds.jsonl, whole or not at all; NaN and infinities become null.
+
+        Raises:
+            RunError: it cannot be written.
+        """
+        self._rounds.append([record])
+
+    def append_clients(self, records: Iterable[Mapping[str, Any]]) -> None:
+        """Append the records of a round's clients to clients.jsonl, all or none of them.
+
+        Raises:
+            RunError: they cannot be written.
+        """
+        self._clients.append(records)
+
+    def append_course(self, record: Mapping[str, Any]) -> None:
+        """Append the course of a round to course.jsonl, whole or not at all.
+
+        Raises:
+            RunError: it cannot be written.
+        """
+        self._course.append([record])
+
+    def rounds(self) -> list[dict[str, Any]]:
+        """Return the records of all rounds, in order; damaged ones are left out, see `damage`."""
+        records = list(self._rounds.read())
+        self._note()
+        return records
+
+    def lost_rounds(self, last: int) -> list[int]:
+        """Return the rounds up to `last` whose records a run that goes on would silently miss.
+
+        A damaged line between sound ones is none of them: it is told whenever it is read, and the
+        chain goes on over it. After the last sound record, the chain has no link to go on from.
+        """
+        lost: list[int] = []
+        known, damaged = 0, False
+        for record in self._rounds.slots():
+            if record is None:
+                damaged = True
+                continue
+            if record["round"] > last:
+                break
+            if not damaged:
+                lost.extend(range(known + 1, record["round"]))
+            known, damaged = record["round"], False
+        self._note()
+        return [*lost, *range(known + 1, last + 1)]
+
+    def lost_clients(self, last: int) -> list[int]:
+        """Return the rounds up to `last` of which records of clients that counted are gone.
+
+        What a damaged line may have held is not gone: it is told whenever the line is read.
+        """
+        missing = {
+            record["round"]: set(record["participants"])
+            for record in self._rounds.read()
+            if record["round"] <= last
+        }
+        damaged: set[int] = set()
+        known, is_damaged = 1, False
+        for record in self._clients.slots():
+            if record is None:
+                is_damaged = True
+                continue
+            if is_damaged:
+                damaged.update(range(known, record["round"] + 1))
+            known, is_damaged = record["round"], False
+            missing.get(known, set()).discard(record["client"])
+        if is_damaged:
+            damaged.update(range(known, last + 1))
+        self._note()
+        return [round for round, clients in missing.items() if clients and round not in damaged]
+
+    def clients(self, round: int | None = None) -> Iterator[dict[str, Any]]:
+        """Yield the records of clients, in order: of one round, or of all; see also `rounds`."""
+        for record in self._clients.read():
+            if round is None or record.get("round") == round:
+                yield record
+        self._note()
+
+    def course(self) -> list[dict[str, Any]]:
+        """Return the courses of a deployed run's rounds, in order; see also `rounds`."""
+        records = list(self._course.read())
+        self._note()
+        return records
+
+    def to_pandas(self) -> DataFrame:
+        """Return a frame with a row for each recorded round; damaged records are left out.
+
+        Raises:
+            FedmxError: pandas is not installed.
+        """
+        return frame_of(self.rounds())
+
+    @property
+    def damage(self) -> tuple[str, ...]:
+        """One line for each damaged file, or line of one, that was met until now."""
+        lines = (
+            f"{records.path}:{number}: the line is damaged; it is left out"
+            for records in self._records
+            for number in records.damaged
+        )
+        return (*self._damaged_files, *lines)
+
+    def _note(self, *damaged: str) -> None:
+        """Keep what is damaged, and log each damage once."""
+        self._damaged_files.update(dict.fromkeys(damaged))
+        for text in self.damage:
+            if text not in self._told:
+                self._told.add(text)
+                log.warning("%s", text)
+
+    def _remove_records(self, later_than: int) -> None:
+        """Remove the records of later rounds.
+
+        Raises:
+            RunError: they cannot be written.
+        """
+        for records in self._records:
+            records.keep(
+                lambda record: (
+                    isinstance(record.get("round"), int) and record["round"] <= later_than
+                )
+            )
