@@ -440,7 +440,12 @@ def _setting_lines(
 
 
 def _with_module_text(entry: type, text: str) -> str:
-    """Return the documentation of a class inside that of its module, which names the paper."""
+    """Return the documentation of a class, inside that of its module if no other shares it."""
+    from fedmx.components.catalogue import components
+
+    peers = {one for group in components().values() for one in group.values()}
+    if any(one is not entry and one.__module__ == entry.__module__ for one in peers):
+        return text
     module = inspect.getdoc(sys.modules[entry.__module__]) or ""
     opening, _, more = module.replace("``", "`").partition("\n\n")
     return "\n\n".join(part for part in (opening, text, more) if part)

@@ -28,6 +28,8 @@ from layers.logic.storage import Vector
 class Krum(Aggregator):
     """w + the update with the least score, the sum of squared distances to its nearest neighbours.
 
+    Source: Blanchard et al. 2017, section 4.
+
     Of m updates the m - f - 2 nearest count as neighbours. All updates are held, in memory or on
     disk; time grows with m^2. Numbers of samples do not count. Buffers are the coordinate-wise
     median of all, since a client whose update is chosen may send any buffers beside it.
@@ -148,6 +150,8 @@ class _Sum:
 @dataclass(frozen=True)
 class NormClip(Aggregator):
     """w + sum_k (n_k / n) delta_k min(1, norm / ||delta_k||): no client moves the model far.
+
+    Source: Sun et al. 2019, section 4 (norm thresholding).
 
     A client of weight a moves the model by at most a times `norm`. Buffers, of which no norm is
     known beforehand, are the coordinate-wise median of all, with equal weights. Memory is that of

@@ -70,6 +70,8 @@ class _Sum:
 class Mean(Aggregator):
     """w + sum_k (n_k / n) delta_k over the clients that returned, n = sum_k n_k.
 
+    Source: McMahan et al. 2017 (FedAvg), algorithm 1, last line.
+
     Sums are float64, so that the mean of equal updates is exactly that update. Memory is that of
     one update and the sum, however many updates there are.
 

@@ -75,6 +75,8 @@ def _values_at_once(vectors: Sequence[Vector]) -> int:
 class Median(Aggregator):
     """w + the coordinate-wise median of the updates; all clients have the same weight.
 
+    Source: Yin et al. 2018, definition 1.
+
     While fewer than half of the clients are arbitrary, every coordinate lies between those of two
     honest clients. This holds for buffers, too. A round has `logic.min_updates` updates at least,
     and f arbitrary clients need 2 f + 1. All updates are held, in memory or on disk, and buffers in
@@ -148,6 +150,8 @@ ROUNDING = 1e-9  # added to trim m, since 0.29 * 100 is 28.999...
 @dataclass(frozen=True)
 class TrimmedMean(Aggregator):
     """w + the mean of each coordinate without the share `trim` of lowest and of highest values.
+
+    Source: Yin et al. 2018, definition 2.
 
     Of m updates floor(trim m) are left out at each end. While no more clients than that are
     arbitrary, every coordinate lies between those of two honest clients. This holds for buffers,

@@ -19,6 +19,8 @@ from layers.logic.numeric.vectors import norm
 class Clip(Hook):
     """Each gradient g that is longer than `norm` is scaled down to that length.
 
+    Source: Pascanu et al. 2013, algorithm 1.
+
     Attributes:
         norm: the largest Euclidean norm of a gradient, over all trainable parameters.
     """

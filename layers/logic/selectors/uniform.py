@@ -19,6 +19,8 @@ from layers.logic.selectors.draws import draw_by_size, draw_uniform
 class Uniform(Selector):
     """All clients are drawn with the same probability.
 
+    Source: McMahan et al. 2017, algorithm 1 (the random set S_t).
+
     Attributes:
         fraction: C, the share of the population in a round; m = max(round(C K), 1) clients.
         count: m itself, instead of a fraction.
