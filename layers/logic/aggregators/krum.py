@@ -71,6 +71,8 @@ class Krum(Aggregator):
 class MultiKrum(Aggregator):
     """w + the plain mean of the updates with the least scores; buffers and all else as in `Krum`.
 
+    Source: Blanchard et al. 2017, section 4 (multi-Krum).
+
     Attributes:
         byzantine: f, how many clients of a round may be arbitrary; `logic.min_updates` must be
             2 f + 3 or more.

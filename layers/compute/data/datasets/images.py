@@ -148,7 +148,10 @@ _MNIST = IdxSet(
 
 @dataclass(frozen=True)
 class Mnist:
-    """Samples of shape (1, 28, 28), uint8 from 0 (paper) to 255 (ink); 10 classes."""
+    """Samples of shape (1, 28, 28), uint8 from 0 (paper) to 255 (ink); 10 classes.
+
+    60,000 and 10,000 handwritten digits (LeCun et al., 1998).
+    """
 
     def load(self, files: Files) -> Dataset:
         """Return both splits; see `DatasetSource.load`."""
@@ -173,7 +176,10 @@ _FASHION_MNIST = IdxSet(
 
 @dataclass(frozen=True)
 class FashionMnist:
-    """Samples of shape (1, 28, 28), uint8 from 0 (background) to 255; 10 classes."""
+    """Samples of shape (1, 28, 28), uint8 from 0 (background) to 255; 10 classes.
+
+    60,000 and 10,000 garments (Xiao et al., 2017).
+    """
 
     def load(self, files: Files) -> Dataset:
         """Return both splits; see `DatasetSource.load`."""
@@ -201,6 +207,8 @@ _ARCHIVE = Remote(
 @dataclass(frozen=True)
 class Cifar10:
     """Samples of shape (3, 32, 32), red, green, blue, uint8 from 0 to 255; 10 classes.
+
+    50,000 and 10,000 colour photographs (Krizhevsky, 2009).
 
     The files are the binary version: the folder `cifar-10-batches-bin`, or an archive of it,
     `cifar-10-binary.tar.gz` or `.tar.xz`, which is read where it is and never unpacked.
@@ -298,6 +306,8 @@ Split = tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]
 @dataclass(frozen=True)
 class Svhn:
     """Samples of shape (3, 32, 32), red, green, blue, uint8 from 0 to 255; 10 classes, the digits.
+
+    73,257 and 26,032 cropped digits of house numbers (Netzer et al., 2011).
 
     The files are `train_32x32.mat` and `test_32x32.mat` as they are published (their label 10 is
     the digit 0), or `svhn_train_first1083.npz` (x, y), the first 1,083 training images. This has no
