@@ -75,7 +75,7 @@ KINDS = {
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Put the pages of the reference in the navigation."""
-    pages = [{title: f"reference/{address}.md"} for title, (address, _, _) in KINDS.items()]
+    pages = [{title: f"reference-{address}.md"} for title, (address, _, _) in KINDS.items()]
     for section in config.nav or []:
         if "Reference" in section:
             section["Reference"] = pages
@@ -83,12 +83,12 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the pages of the reference."""
+    """Add the pages of the reference, beside those of docs/, to which docstrings link."""
     for title, (address, about, _) in KINDS.items():
         names = [name for name, home in public_homes().items() if kind_of(home) == title]
         directives = "\n".join(f"::: {public_homes()[name]}.{name}\n" for name in names)
         text = f"# {title}\n\n{about}\nEach name is imported from `fedmx`.\n\n{directives}"
-        files.append(File.generated(config, f"reference/{address}.md", content=text))
+        files.append(File.generated(config, f"reference-{address}.md", content=text))
     return files
 
 
