@@ -1,4 +1,4 @@
-"""A component reference, and the source of an experiment with the line of each value."""
+"""A component as an experiment names it, and the source of the experiment with its lines."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fedmx.components.catalogue import KINDS, NOUNS, read_catalogue, unknown_nam
 from fedmx.components.text import Where, dotted, shown
 
 OVERRIDDEN = 0
-"""The line number of a value that came from --set."""
+"""The line number of a value that ``--set`` gave."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Source:
         name: the file's name for messages; empty for an experiment made in Python.
         folder: the file's folder; the experiment can name modules in it.
         modules: the modules that the experiment may import, with their submodules; None: all.
-        lines: the line of each place, from 1, or `OVERRIDDEN`.
+        lines: the line of each place, from 1; `OVERRIDDEN` for values of ``--set``.
     """
 
     name: str = ""
@@ -65,8 +65,8 @@ class Component:
     Attributes:
         name: a name of fedmx, or ``package.module:Name``.
         settings: the value of each setting.
-        object: what Python code gave instead of a name: an instance, or a class or function that
-            makes one. None if a name was given.
+        object: an instance, or a class or function that makes one, if Python code gave it instead
+            of a name; else None.
         where: the place in the experiment, for messages.
         source: the experiment's source, for messages and for the import of user code.
     """
@@ -107,7 +107,7 @@ class Component:
         return cls(_code_name(value), {}, value, where, source)
 
     def _within(self, source: Source) -> Source:
-        """Return another source, with what this component may import."""
+        """Return another source with this component's folder and permission."""
         known = self.source.folder is not None or self.source.modules is not None
         if self.object is not None or not known:
             return source
@@ -121,7 +121,7 @@ class Component:
 
     @property
     def given_by_hand(self) -> bool:
-        """Whether its name was typed (``--set``) by whoever runs the experiment."""
+        """Whether the user typed its name after ``--set``."""
         return self.source.line_of((*self.where, "name")) == OVERRIDDEN
 
     @property
@@ -151,7 +151,7 @@ class Component:
         return self.not_portable_reason is None
 
     def reference(self) -> str | dict[str, Any]:
-        """Return what a file says for this component: a name, or a mapping with the settings."""
+        """Return the component as a file has it: a name, or a mapping of its name and settings."""
         if not self.portable:
             return self.name if self.name.startswith("<") else f"<object {self.name}>"
         given = self.settings
@@ -182,11 +182,11 @@ def default_at(kind: str, name: str) -> Component:
 
 
 def plain(value: Any, depth: int = 0) -> Any:
-    """Return ``value`` as text, numbers, lists and mappings, which YAML and JSON can hold.
+    """Return a value as text, numbers, lists and mappings, which YAML and JSON can hold.
 
     Args:
         value: any value of a setting.
-        depth: how deep the value is nested in another one.
+        depth: how deep the value is nested.
 
     Raises:
         ValueError: something in it has another type, is NaN, or is too large.

@@ -1,4 +1,4 @@
-"""The settings of a component are the typed parameters of the class or function that makes it."""
+"""The settings of a component: the typed parameters of the class or function that makes it."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ class Setting:
         return self.name if self.required else f"{self.name} = {shown(self.default)}"
 
     def json_schema(self) -> dict[str, Any]:
-        """Return the JSON schema of its value; an empty one allows all, where the type has none."""
+        """Return the JSON schema of its value; an empty one, which allows all, if there is none."""
         adapter = _adapter(self.annotation)
         try:
             schema = adapter.json_schema() if adapter is not None else {}
-        except PydanticUserError:  # a class of our own, or a check that is a function
+        except PydanticUserError:  # a class of fedmx, or a check that is a function
             schema = {}
         return {} if "$defs" in schema else schema
 
@@ -56,7 +56,7 @@ class Setting:
         """Return ``value`` in the annotated type; a list can become a tuple.
 
         Raises:
-            ValueError: it has another type; the text says which one is needed.
+            ValueError: it has another type; the text says which type is needed.
         """
         if isinstance(value, bool) and not takes_bool(self.annotation):
             raise ValueError(f"must be {self.type}, not {shown(value)}")
@@ -113,7 +113,7 @@ def signature_of(target: Callable[..., Any]) -> Signature:
 
 
 def _hints(target: Any) -> dict[str, Any]:
-    """Return the type of each parameter that has an annotation."""
+    """Return the annotated type of each parameter."""
     while isinstance(target, functools.partial):
         target = target.func
     holder = target
@@ -135,7 +135,7 @@ def _hints_one_by_one(holder: Any) -> dict[str, Any]:
             hints |= typing.get_type_hints(
                 alone, vars(module) if module else {}, include_extras=True
             )
-        except Exception:  # noqa: BLE001 - as above; only this parameter stays unchecked
+        except Exception:  # noqa: BLE001 - as above; this parameter alone stays unchecked
             hints[name] = Any
     return hints
 

@@ -1,4 +1,4 @@
-"""The wording of messages: values, types, unknown names, old names and pydantic's findings."""
+"""The wording of messages: values, types, places, unknown names and names of earlier versions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
 Where = tuple[str | int, ...]
-"""A place in an experiment: ("logic", "hooks", 0, "norm") is logic.hooks.0.norm for users."""
+"""A place in an experiment: ("logic", "hooks", 0, "norm") for logic.hooks.0.norm."""
 
 _TYPES: dict[object, str] = {
     int: "a whole number",
@@ -44,7 +44,7 @@ def shown(value: object, limit: int = 60) -> str:
 
 
 def dotted(where: Where) -> str:
-    """Return a place in an experiment as users write it; a key that is not plain text is quoted."""
+    """Return a place in an experiment as users write it; keys with odd characters are quoted."""
     parts = (str(part) for part in where)
     return ".".join(
         part if part.isprintable() and len(part) <= 60 else ascii(part[:60]) for part in parts
@@ -73,7 +73,7 @@ def in_words(annotation: object) -> str:
 
 
 def takes_bool(annotation: object) -> bool:
-    """Return whether true and false are values of a type; in Python a bool is also an int."""
+    """Return whether a type takes true and false; in Python a bool is also an int."""
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is typing.Annotated:
         return takes_bool(arguments[0])
@@ -98,9 +98,9 @@ def unknown(
     Args:
         what: the noun, such as "selector".
         name: the unknown name.
-        known: the names that there are.
+        known: the known names.
         listed: the words before the list of names.
-        described: what the list shows instead of a name.
+        described: the text that the list shows instead of a name.
     """
     names = sorted(known)
     near = difflib.get_close_matches(name[:100], names, n=1, cutoff=0.6)
@@ -110,7 +110,7 @@ def unknown(
 
 
 def first_line(error: BaseException, limit: int = 300) -> str:
-    """Return the first line of an exception's text that is not blank, or the exception's name."""
+    """Return the first line of an exception's text that is not blank, or the name of its type."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     text = lines[0] if lines else type(error).__name__
     return text if len(text) <= limit else text[:limit] + "…"
@@ -122,7 +122,7 @@ LIMITS = {
     "less_than": ("lt", "must be less than"),
     "less_than_equal": ("le", "must be at most"),
 }
-"""Pydantic's types of errors about limits: the limit's key in the context, and the words."""
+"""Pydantic's errors about limits: the key of the limit in the error's context, and the words."""
 
 _KINDS = {
     "int": "must be a whole number",
@@ -160,31 +160,31 @@ KEYS: dict[Where, str] = {
     ("logic", "aggregate"): "aggregator",
     ("compute", "train", "rate"): "learning_rate",
 }
-"""The place of each old key, with the key that replaced it."""
+"""The place of each old key, with its new name."""
 
 SETTINGS: dict[str, tuple[str, ...]] = {"rate": ("learning_rate", "server_learning_rate")}
-"""Old settings of components. A component has at most one of the settings that replaced each."""
+"""Each old setting of components, with its new names; a component has one of them at most."""
 
 OPTIONS: dict[str, str] = {"--engine": "--executor"}
-"""Old options of commands, each with the option that replaced it."""
+"""Each old option of commands, with its new name."""
 
 
 def new_key(where: Where) -> str | None:
-    """Return the key that replaced the old one at the place ``where``, or None."""
+    """Return the new name of the old key at a place, or None."""
     return KEYS.get(where)
 
 
 def new_setting(name: str, known: Container[str]) -> str | None:
-    """Return which of a component's ``known`` settings replaced the old ``name``, or None."""
+    """Return the new name of an old setting among a component's settings, or None."""
     return next((new for new in SETTINGS.get(name, ()) if new in known), None)
 
 
 def new_option(name: str, known: Container[str]) -> str | None:
-    """Return which of a command's ``known`` options replaced the old ``name``, or None."""
+    """Return the new name of an old option among a command's options, or None."""
     new = OPTIONS.get(name)
     return new if new in known else None
 
 
 def renamed_text(new: str) -> str:
-    """Return what a message says of an old name that ``new`` replaced."""
+    """Return the message about an old name; `new` is the new one."""
     return f"is called {new} now; write {new}"

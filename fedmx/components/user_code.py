@@ -1,4 +1,4 @@
-"""The import of what an experiment names as ``package.module:Name``, and the line that failed."""
+"""A user's own code: who owns it, its import as ``package.module:Name``, and where it failed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MAX_NAMES = 40
 
 
 class UserCodeError(FedmxError):
-    """A user's own code cannot be found or imported, or no experiment may name it."""
+    """A user's own code cannot be found or imported, or is not allowed."""
 
 
 Owner = Literal["beside", "here", "installed", "missing"]
@@ -103,7 +103,7 @@ def import_user_code(name: str, folder: Path | None, modules: Collection[str] | 
         modules: the modules that may be imported, with their submodules; None: all.
 
     Raises:
-        UserCodeError: the name has another form, is not allowed, does not exist, or its module
+        UserCodeError: the name has another form, is not allowed or does not exist, or its module
             cannot be imported.
     """
     path, _, qualified = name.partition(":")
@@ -148,10 +148,7 @@ def not_allowed(name: str, modules: Collection[str] | None) -> str:
 
 
 def reason_of(error: BaseException) -> str:
-    """Return in one line what failed in a part of an experiment, without round, client and place.
-
-    An error of the logic layer about a part says it; of any other, it is the type and the text.
-    """
+    """Return in one line why a part of an experiment failed, without round, client and place."""
     what = getattr(error, "what", None)
     return what if isinstance(what, str) else f"{type(error).__name__}: {error}"
 
@@ -159,8 +156,8 @@ def reason_of(error: BaseException) -> str:
 def place_of(error: BaseException) -> str:
     """Return ``FILE:LINE`` where an exception was raised, or an empty text if no file is known.
 
-    A line in a user's own file is preferred to one in a library; an error of the logic layer about
-    a part has the place of the part.
+    A line in a user's own file is preferred to one in a library. An error of the logic layer about
+    a part knows the place of the part.
     """
     known = getattr(error, "place", None)
     if isinstance(known, str) and known:
@@ -178,14 +175,14 @@ def place_of(error: BaseException) -> str:
 
 
 _IMPORTERS = (Path(__file__).parent, Path(importlib.__file__).parent)
-"""The folders of the code that imports user code; they are in each traceback."""
+"""The folders of the code that imports a user's code; they are in each traceback."""
 
 
 def own_code(folder: Path | None) -> dict[str, str]:
     """Return the SHA-256 (hex) of each of the user's own modules that is imported, by its file.
 
-    These are the modules in `folder`, where an experiment's own modules are, that belong to no
-    installed package and not to fedmx. Files are named from `folder` on.
+    These are the modules below `folder` that belong to neither an installed package nor fedmx.
+    Their files are named relative to `folder`.
     """
     if folder is None:
         return {}

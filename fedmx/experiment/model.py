@@ -1,4 +1,4 @@
-"""`Experiment`: all that a run needs to know, typed, checked and frozen."""
+"""`Experiment`: everything that a run needs to know, typed, checked and frozen."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def _ascending(clients: tuple[int, ...]) -> tuple[int, ...]:
 class Experiment(Section):
     """An experiment, the same for a simulation, a server and its clients.
 
-    In Python, sections are mappings, and a component may be an object. Its parts are checked at
-    once, and a `Dataset` too; what must be loaded or imported first, when it is needed::
+    In Python, sections are mappings, and a component may be an object. Components of fedmx and a
+    `Dataset` are checked at once; whatever must be loaded or imported is checked when needed::
 
         Experiment(rounds=5, clients=20, compute={"model": MyNet, "data": "digits"})
 
@@ -146,8 +146,8 @@ class Experiment(Section):
             overrides: ``PATH=VALUE`` texts, as after ``--set``.
             folder: where to look for modules that the text names.
             modules: the modules whose code the text may name as ``package.module:Name``, with
-                their submodules; all for None, which is for a text that you wrote yourself. What
-                an override names is always allowed.
+                their submodules; None, for a text of your own, allows all. Names in overrides are
+                always allowed.
 
         Raises:
             ExperimentError: something in the text is wrong.
@@ -181,7 +181,7 @@ class Experiment(Section):
         return _replaced(self, lambda one: replace(one, source=replace(one.source, modules=limit)))
 
     def tree(self) -> dict[str, Any]:
-        """Return all values as a mapping that `from_dict` takes; components stay components."""
+        """Return all values as a mapping that `from_dict` takes, with components as they are."""
         return tree_of(self, lambda component: component)
 
     def to_yaml(self) -> str:
@@ -189,15 +189,12 @@ class Experiment(Section):
         return to_yaml(self)
 
     def digest(self) -> str:
-        """Return the SHA-256 (hex) of the keys that determine the result.
-
-        The keys name, executor, network and run do not.
-        """
+        """Return the SHA-256 (hex) of all keys but name, executor, network and run."""
         return digest(self)
 
     @property
     def portable(self) -> bool:
-        """Whether a file can hold all components, so that `to_yaml` loses nothing."""
+        """Whether a file can hold all components, so that `to_yaml` is complete."""
         return all(component.portable for component in self.components)
 
     def require_portable(self) -> None:
@@ -220,7 +217,7 @@ class Experiment(Section):
     __str__ = __repr__  # pydantic's has every key
 
     def _repr_html_(self) -> str:
-        """Return what a notebook shows; all keys are folded away."""
+        """Return the view for a notebook, in which all keys are folded."""
         return card(f"Experiment {self.name!r}", self._rows(), ("all keys", self.to_yaml()))
 
     def _rows(self) -> list[tuple[str, object]]:
@@ -257,7 +254,7 @@ class Experiment(Section):
             text = f"must be clients from 0 to {self.clients - 1}, not {unknown[0]}"
             raise PlacedError(("without",), text)
         if len(self.without) == self.clients:
-            raise PlacedError(("without",), "leaves out all clients; leave some in")
+            raise PlacedError(("without",), "leaves out all clients; keep some")
         for where, number in (
             (("network", "wait_for"), self.clients_awaited),
             (("logic", "min_updates"), self.logic.min_updates),
@@ -300,7 +297,7 @@ class Experiment(Section):
     @classmethod
     def _of(cls, tree: Mapping[str, Any], overrides: Sequence[str], source: Source) -> Experiment:
         values, source = apply_overrides(tree, overrides, cls, source)
-        if values.get("portable") is False:  # a note of to_yaml; the components themselves show it
+        if values.get("portable") is False:  # a note by to_yaml; the components say it, too
             del values["portable"]
         experiment = cls.__new__(cls)
         experiment._fill(values, source)
@@ -309,7 +306,7 @@ class Experiment(Section):
     def _fill(self, values: Mapping[str, Any], source: Source) -> None:
         """Validate and set the values, as BaseModel's constructor does.
 
-        The context gives the components their source.
+        The context gives each component its source.
         """
         try:
             self.__pydantic_validator__.validate_python(

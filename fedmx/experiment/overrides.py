@@ -22,7 +22,7 @@ def apply_overrides(
     schema: type[Section],
     source: Source | None = None,
 ) -> tuple[dict[str, Any], Source]:
-    """Return a copy of an experiment's mapping with the overrides in it, and its new source.
+    """Return a copy of an experiment's mapping with the overrides, and its new source.
 
     A component that is written as a name becomes a mapping when one of its settings is set. The
     index after a list's last one appends an item.
@@ -34,8 +34,7 @@ def apply_overrides(
         source: the mapping's source; None for one made in Python.
 
     Raises:
-        ExperimentError: an override has another form, or its place is neither in the mapping nor
-            in the schema.
+        ExperimentError: an override has another form, or there is no such place.
     """
     source = source or Source()
     changed, lines = dict(tree), dict(source.lines)
@@ -70,16 +69,16 @@ def _texts(overrides: object) -> Iterator[str]:
 
 
 class _Override:
-    """The insertion of one value into a mapping, which is copied only along the path."""
+    """Puts one value into a mapping, which is copied along the path only."""
 
     def __init__(self, path: tuple[str, ...], value: Any, root: type[Section]) -> None:
         self.path, self.value, self.root = path, value, root
 
     def put(self, node: Any, above: Where, section: type[Section] | None) -> tuple[Where, Any]:
-        """Return the place that was set, and a copy of ``node`` with the value in it.
+        """Return the place that was set, and a copy of `node` with the value in it.
 
         Args:
-            node: the value that is now at ``above``.
+            node: the current value at `above`.
             above: the part of the path that leads to it.
             section: the section that it is; None inside a component or a list.
         """

@@ -1,8 +1,8 @@
-"""The reader of experiment files: YAML text becomes plain values, with the line of each.
+"""Reads and writes experiment files: YAML text becomes plain values, with the line of each.
 
 The scalars are those of YAML 1.2's core schema (section 10.3.2), without octal and hexadecimal
-numbers. So ``1e-3`` is a number, and ``yes``, ``on``, ``010`` and ``1:30`` are text, as they are
-not in YAML 1.1. A text is one document. Keys are text and occur once. Tags, anchors and aliases are
+numbers. So ``1e-3`` is a number, and ``yes``, ``on``, ``010`` and ``1:30`` are text, unlike in
+YAML 1.1. A text is one document. Keys are text and occur once. Tags, anchors and aliases are
 refused.
 """
 
@@ -49,7 +49,7 @@ class Loader(yaml.SafeLoader):
     _values = 0
 
     def compose_node(self, parent: Any, index: Any) -> Any:
-        """Compose one node; refuse tags, anchors, aliases and too large texts."""
+        """Compose one node; refuse tags, anchors, aliases and large texts."""
         event: Any = self.peek_event()  # type: ignore[no-untyped-call]
         line = event.start_mark.line + 1
         self._values += 1
@@ -73,7 +73,7 @@ class Loader(yaml.SafeLoader):
 
 
 class Dumper(yaml.SafeDumper):
-    """The writer of what `Loader` reads: the same scalars, and no aliases."""
+    """Writes what `Loader` reads: the same scalars, and no aliases."""
 
     yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 - add_implicit_resolver fills it
 

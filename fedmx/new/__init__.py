@@ -22,15 +22,14 @@ from fedmx.errors import FedmxError
 from fedmx.experiment.model import NAME_LENGTH, NAME_PATTERN
 from fedmx.experiment.reader import parse_value
 
-__all__ = ["KINDS", "Kind", "write_project"]
-
-
+_ENDING = ".template"  # so that no tool takes a template for code of fedmx
+_EXPERIMENT = "experiment.yaml"
 _COLUMNS = ("sepal_length", "sepal_width", "petal_length", "petal_width", "species")
 _IMAGES_PER_LABEL = 30
-_INK = 16  # the largest value of a pixel in scikit-learn's digits
+_MAX_PIXEL = 16  # of scikit-learn's digits
 
 
-def write_flowers(folder: Path) -> None:
+def _write_flowers(folder: Path) -> None:
     """Write `flowers.csv`: 150 flowers (Fisher's iris), four lengths in cm and the species."""
     from sklearn.datasets import load_iris
 
@@ -42,7 +41,7 @@ def write_flowers(folder: Path) -> None:
             table.writerow([*(float(one) for one in lengths), flowers.target_names[label]])
 
 
-def write_images(folder: Path) -> None:
+def _write_images(folder: Path) -> None:
     """Write `images/LABEL/NUMBER.png`: 8 x 8 images of handwritten digits, 30 of each."""
     from PIL import Image
     from sklearn.datasets import load_digits
@@ -52,7 +51,7 @@ def write_images(folder: Path) -> None:
         to = folder / "images" / str(label)
         to.mkdir(parents=True)
         for number, index in enumerate(np.flatnonzero(digits.target == label)[:_IMAGES_PER_LABEL]):
-            pixels = np.rint(digits.images[index] * (255 / _INK)).astype(np.uint8)
+            pixels = np.rint(digits.images[index] * (255 / _MAX_PIXEL)).astype(np.uint8)
             Image.fromarray(pixels).save(to / f"{number:02}.png")
 
 
@@ -61,9 +60,9 @@ class Kind:
     """A kind of project.
 
     Attributes:
-        templates: the folders of `templates/` whose files it has.
-        command: what runs it, in its folder.
-        samples: writes sample data into a folder; None: it has none.
+        templates: the folders of `templates/` that it is made of.
+        command: the command that runs it, in its folder.
+        samples: writes its sample data into a folder; None: it has none.
     """
 
     templates: tuple[str, ...]
@@ -77,40 +76,34 @@ def _simulated(name: str, samples: Callable[[Path], None] | None = None) -> Kind
 
 KINDS: Mapping[str, Kind] = MappingProxyType(
     {
-        "hook": _simulated("hook"),
-        "model": _simulated("model"),
-        "selector": _simulated("selector"),
-        "aggregator": _simulated("aggregator"),
-        "csv": _simulated("csv", write_flowers),
-        "images": _simulated("images", write_images),
+        **{name: _simulated(name) for name in ("hook", "model", "selector", "aggregator")},
+        "csv": _simulated("csv", _write_flowers),
+        "images": _simulated("images", _write_images),
         "deploy": Kind(("deploy", "every"), "./local.sh"),
     }
 )
-
-
-_ENDING = ".template"  # so that no tool takes a template for code of fedmx
-_EXPERIMENT = "experiment.yaml"
+"""The kinds of projects by name."""
 
 
 def write_project(folder: Path, kind: str) -> list[str]:
-    """Write a project, and return the names of the files and folders in it, folders with a slash.
+    """Write a project, and return the names of its files and folders, folders with a slash.
 
     Args:
-        folder: where to; its last part is the name of the experiment, too.
+        folder: the new folder; its name becomes the name of the experiment.
         kind: one of `KINDS`.
 
     Raises:
-        FedmxError: the name cannot be an experiment's, the folder has something in it, or it
-            cannot be written.
+        FedmxError: the name cannot be an experiment's, the folder is not empty, or it cannot be
+            written.
     """
     name = folder.name
     if not re.fullmatch(NAME_PATTERN, name) or len(name) > NAME_LENGTH:
         raise FedmxError(
-            f"{folder}: the name of a project has letters, digits, '_', '-' and '.' alone, "
-            f"and at most {NAME_LENGTH} of them; give another name"
+            f"{folder}: a project is named by at most {NAME_LENGTH} letters, digits, '_', '-' "
+            "and '.'; give another name"
         )
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
-        raise FedmxError(f"{folder}: there is a file of this name; give another name")
+        raise FedmxError(f"{folder}: a file has this name; give another name")
     if not folder.parent.is_dir():
         raise FedmxError(
             f"{folder}: there is no folder {folder.parent}; make it, or give another name"
@@ -118,7 +111,7 @@ def write_project(folder: Path, kind: str) -> list[str]:
     temporary = folder.with_name(f".new-{os.getpid()}-{name}")
     try:
         if folder.exists() and any(folder.iterdir()):
-            raise FedmxError(f"{folder}: there is something in this folder; give another name")
+            raise FedmxError(f"{folder}: the folder is not empty; give another name")
         temporary.mkdir()
         _write_templates(temporary, kind, name)
         samples = KINDS[kind].samples
@@ -126,7 +119,7 @@ def write_project(folder: Path, kind: str) -> list[str]:
             samples(temporary)
         os.rename(temporary, folder)
     except OSError as error:
-        raise FedmxError(f"{folder}: cannot write it ({error.strerror})") from None
+        raise FedmxError(f"{folder}: cannot be written ({error.strerror})") from None
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     return sorted(f"{one.name}/" if one.is_dir() else one.name for one in folder.iterdir())

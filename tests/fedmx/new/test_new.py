@@ -91,18 +91,19 @@ def test_what_the_help_begins_with_can_be_typed_anywhere(tmp_path: Path) -> None
     assert (result.code, result.err) == (0, "")
 
 
-def test_a_folder_with_something_in_it_stays_as_it_is(tmp_path: Path) -> None:
+def test_a_folder_that_is_not_empty_stays_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "notes.txt").write_text("mine")
     (tmp_path / "file").write_text("mine")
     (tmp_path / "link").symlink_to(tmp_path / "nowhere")
     for name, problem in [
-        ("full", "there is something in this folder"),
-        ("file", "there is a file of this name"),
-        ("link", "there is a file of this name"),
+        ("full", "is not empty"),
+        ("file", "a file has this name"),
+        ("link", "a file has this name"),
     ]:
         result = fedmx("new", name, "--hook", cwd=tmp_path)
-        assert result.error_text == f"{name}: {problem}; give another name"
+        assert result.error_text.startswith(f"{name}: ")
+        assert problem in result.error_text
     assert sorted(one.name for one in tmp_path.iterdir()) == ["file", "full", "link"]
     assert [one.name for one in (tmp_path / "full").iterdir()] == ["notes.txt"]
 
@@ -118,10 +119,10 @@ def test_an_empty_folder_is_filled(tmp_path: Path) -> None:
         ("idea", "say what the project is for, with one of --hook, "),
         ("idea --hook --deploy", "say what the project is for, with one of --hook, "),
         ("idea --data json", "--data json: unknown kind of data; write csv or images"),
-        (". --hook", ".: the name of a project has letters, digits, "),
+        (". --hook", ".: a project is named by "),
         ("-- -idea", "say what the project is for, with one of --hook, "),
-        ("--model -- -idea", "-idea: the name of a project has letters, digits, "),
-        ("no/idea --hook", "no/idea: there is no folder no; make it, or give another name"),
+        ("--model -- -idea", "-idea: a project is named by "),
+        ("no/idea --hook", "no/idea: there is no folder no; "),
     ],
 )
 def test_what_cannot_be_written_is_refused_in_one_line(
@@ -142,7 +143,7 @@ def test_a_name_that_yaml_takes_for_something_else_is_still_a_name(
     assert experiment.name == name
 
 
-def test_half_a_project_is_never_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_project_that_cannot_be_finished_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(source: Path, to: Path) -> None:
         raise OSError(28, "No space left on device")
 
