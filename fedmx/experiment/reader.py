@@ -112,8 +112,8 @@ def read_text(path: str | os.PathLike[str]) -> str:
         mode = os.stat(path).st_mode
         if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):  # a pipe gives its text only once
             raise ExperimentError(
-                f"{path}: is no regular file, and an experiment is read more than once; write it "
-                "to a file, and name that"
+                f"{path}: is not a regular file, which is read more than once; write the "
+                "experiment to a file"
             )
         with open(path, "rb") as file:
             content = file.read(SIZE_LIMIT_BYTES + 1)

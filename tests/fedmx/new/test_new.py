@@ -143,7 +143,9 @@ def test_a_name_that_yaml_takes_for_something_else_is_still_a_name(
     assert experiment.name == name
 
 
-def test_a_project_that_cannot_be_finished_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_project_that_cannot_be_finished_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(source: Path, to: Path) -> None:
         raise OSError(28, "No space left on device")
 
