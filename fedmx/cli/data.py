@@ -14,7 +14,7 @@ from fedmx.cli.options import (
     Modules,
     Overrides,
     OwnModules,
-    allowed_modules,
+    permitted,
     show_help_without_command,
 )
 from fedmx.cli.output import show_table
@@ -53,7 +53,6 @@ def show(
 
     from fedmx.components.catalogue import read_catalogue
     from fedmx.experiment import Experiment
-    from fedmx.experiment.names import check_names
     from fedmx.output_file import check_output
 
     if figure is not None:
@@ -69,9 +68,7 @@ def show(
         given = {"rounds": 1, "clients": DEFAULT_CLIENTS, "compute": compute}
         experiment = Experiment.from_dict(given, overrides)
     else:
-        check_names(file, overrides)
-        modules = allowed_modules(file, overrides, module, own_modules)
-        experiment = Experiment.read(file, overrides, modules=modules)
+        experiment = permitted(Experiment.read(file, overrides), module, own_modules)
 
     from fedmx.assembly.assembly import Assembly
     from fedmx.cli.datasets import files_with_progress

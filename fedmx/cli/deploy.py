@@ -24,7 +24,7 @@ from fedmx.cli.options import (
     Overrides,
     OwnModules,
     TokenFile,
-    allowed_modules,
+    permitted,
     tls_files,
 )
 from fedmx.cli.output import begin_log, say
@@ -60,7 +60,7 @@ def server(
     own_modules: OwnModules = False,
 ) -> None:
     """Run an experiment with clients that connect over sockets."""
-    from fedmx.experiment.names import check_names
+    from fedmx.experiment import Experiment
 
     overrides = list(set_ or [])
     if listen is not None:
@@ -80,12 +80,7 @@ def server(
         if tls is None:
             raise FedmxError("--crl needs --ca, --cert and --key; make them with fedmx certs")
         overrides.append(_path_override("network.tls.crl", crl))
-    check_names(file, overrides)
-    modules = allowed_modules(file, overrides, module, own_modules)
-
-    from fedmx.experiment import Experiment
-
-    experiment = Experiment.read(file, overrides, modules=modules)
+    experiment = permitted(Experiment.read(file, overrides), module, own_modules)
     restart_on(experiment.compute.bits)
     check_network(experiment.network)
 

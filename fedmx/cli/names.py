@@ -23,7 +23,9 @@ from fedmx.shell_line import shell_line
 
 if TYPE_CHECKING:
     from fedmx.components.catalogue import Entry
+    from fedmx.components.component import Component
     from fedmx.components.settings import Setting
+    from fedmx.components.user_code import NamedCode
     from layers.logic import Hook, Preset
 
 
@@ -210,18 +212,18 @@ def whose_code(file: Path, overrides: Sequence[str] = ()) -> list[str]:
     """Return the lines about whose code an experiment file would run; none of it is imported.
 
     Raises:
-        ExperimentError: the file cannot be read, or names an unknown component.
+        ExperimentError: the file cannot be read, or something in it is wrong.
     """
     from fedmx.components.text import dotted
-    from fedmx.experiment.names import check_names
-    from fedmx.experiment.own_code import named_code
 
-    check_names(file, overrides)
-    code = named_code(file, overrides)
-    rows = [(dotted(one.where), one.name, place(one)) for one in code]
+    named = _named_components(file, overrides)
+    rows = [
+        (dotted(one.where), one.name, "fedmx" if code is None else place(code))
+        for one, code in named
+    ]
     widths = [max(len(row[column]) for row in rows) if rows else 0 for column in (0, 1)]
     lines = [f"{where:<{widths[0]}}  {name:<{widths[1]}}  {of}" for where, name, of in rows]
-    others = [one for one in code if one.owner is not None]
+    others = [code for _, code in named if code is not None]
     if not others:
         return [*lines, "", "All of this is fedmx's own code."]
     roots = ", ".join(dict.fromkeys(one.root for one in others))
@@ -233,16 +235,29 @@ def whose_code(file: Path, overrides: Sequence[str] = ()) -> list[str]:
     ]
 
 
+def _named_components(
+    file: Path, overrides: Sequence[str]
+) -> list[tuple[Component, NamedCode | None]]:
+    """Return the components that a file names; with code that is not fedmx's, if they have it."""
+    from fedmx.components.user_code import named_code
+    from fedmx.experiment import Experiment
+
+    components = Experiment.read(file, overrides).components
+    code = {one.component.where: one for one in named_code(components)}
+    return [(one, code.get(one.where)) for one in components if one.source.name]
+
+
 def _code(file: Path, overrides: Sequence[str]) -> dict[str, Any]:
     """Return what `whose_code` says as a document."""
     from fedmx.components.text import dotted
-    from fedmx.experiment.names import check_names
-    from fedmx.experiment.own_code import named_code
 
-    check_names(file, overrides)
     code = [
-        {"where": dotted(one.where), "name": one.name, "owner": one.owner or "fedmx"}
-        for one in named_code(file, overrides)
+        {
+            "where": dotted(one.where),
+            "name": one.name,
+            "owner": "fedmx" if code is None else code.owner,
+        }
+        for one, code in _named_components(file, overrides)
     ]
     return {"file": str(file), "code": code}
 

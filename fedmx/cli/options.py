@@ -16,7 +16,9 @@ from fedmx.components.text import shown
 from fedmx.errors import FedmxError
 
 if TYPE_CHECKING:
-    from fedmx.experiment.own_code import NamedCode
+    from fedmx.components.user_code import NamedCode
+    from fedmx.experiment import Experiment
+    from fedmx.run import RunFolder
 
 
 ExperimentFile = Annotated[
@@ -112,52 +114,70 @@ OwnModules = Annotated[
 ]
 
 
-def allowed_modules(
-    file: Path,
-    overrides: Sequence[str],
-    modules: Sequence[str] | None,
-    own_modules: bool,
-    folder: Path | None = None,
-    typed: bool = True,
-) -> frozenset[str]:
-    """Return the modules that an experiment may import, before any of them is imported.
-
-    Modules beside the experiment are allowed by ``--own-modules``, or by the answer to a question
-    if this is a terminal; all others by ``--module`` alone.
-
-    Args:
-        file: the experiment file.
-        overrides: ``PATH=VALUE`` texts; what they name is allowed if they were typed now.
-        modules: those after ``--module``.
-        own_modules: whether ``--own-modules`` was given.
-        folder: where its own modules are; None: the file's folder.
-        typed: whether the overrides were typed now, or are from a file, too.
+def permitted(
+    experiment: Experiment, modules: Sequence[str] | None, own_modules: bool
+) -> Experiment:
+    """Return an experiment that may import the code that it names; see `allowed_modules`.
 
     Raises:
         ExperimentError: it names code that is not allowed; the text says whose it is.
     """
-    from fedmx.components.user_code import is_allowed
+    return experiment.allowing(allowed_modules(experiment, modules, own_modules))
+
+
+def allowed_modules(
+    experiment: Experiment,
+    modules: Sequence[str] | None,
+    own_modules: bool,
+    typed: bool = True,
+) -> frozenset[str]:
+    """Return the modules that an experiment may import, before any of them is imported.
+
+    Modules beside the experiment are allowed by ``--own-modules``, or on a terminal by the answer
+    to a question; all others by ``--module`` alone.
+
+    Args:
+        experiment: the experiment.
+        modules: those after ``--module``.
+        own_modules: whether ``--own-modules`` was given.
+        typed: whether its overrides were typed now; what they name is then allowed.
+
+    Raises:
+        ExperimentError: it names code that is not allowed; the text says whose it is.
+    """
+    from fedmx.components.user_code import is_allowed, named_code
     from fedmx.errors import ExperimentError
-    from fedmx.experiment.own_code import named_code
 
     allowed = frozenset(modules or ())
-    code = [one for one in named_code(file, overrides, folder) if one.owner is not None]
-    code = [one for one in code if not (typed and one.given_by_hand)]
-    code = [one for one in code if not is_allowed(one.name, allowed)]
+    code = [
+        one
+        for one in named_code(experiment.components)
+        if not (typed and one.component.given_by_hand) and not is_allowed(one.name, allowed)
+    ]
     beside = [one for one in code if one.owner == "beside"]
-    if beside and (own_modules or (len(beside) == len(code) and _agreed(file, beside))):
+    if beside and (own_modules or (len(beside) == len(code) and _agreed(beside))):
         allowed |= {one.root for one in beside}
         code = [one for one in code if one.owner != "beside"]
     if code:
-        problems = [one.source.problem(one.where, _problem(one)) for one in code]
-        raise ExperimentError.of(str(file), problems)
+        problems = [one.component.problem(_problem(one)) for one in code]
+        raise ExperimentError.of(code[0].component.source.name, problems)
     return allowed
+
+
+def modules_of_run(
+    folder: RunFolder, modules: Sequence[str] | None, own_modules: bool
+) -> frozenset[str]:
+    """Return the modules that the experiment of a run may import; see `allowed_modules`."""
+    from fedmx.experiment import Experiment
+
+    source = folder.path / "experiment.yaml"
+    experiment = Experiment.read(source, folder=folder.modules_path)
+    return allowed_modules(experiment, modules, own_modules)
 
 
 def place(code: NamedCode) -> str:
     """Return where the code of a component is, in words."""
     return {
-        None: "fedmx",
         "beside": f"{code.file}, beside the experiment",
         "here": f"{code.file}, in the working directory",
         "installed": f"{code.file}, installed",
@@ -167,7 +187,7 @@ def place(code: NamedCode) -> str:
 
 def options(code: Sequence[NamedCode]) -> str:
     """Return the options that allow some code."""
-    others = sorted({one.root for one in code if one.owner not in ("beside", None)})
+    others = sorted({one.root for one in code if one.owner != "beside"})
     own = ["--own-modules"] if any(one.owner == "beside" for one in code) else []
     return " ".join([*own, *(f"--module {root}" for root in others)])
 
@@ -179,11 +199,12 @@ def _problem(code: NamedCode) -> str:
     )
 
 
-def _agreed(file: Path, code: Sequence[NamedCode]) -> bool:
-    """Ask whether the code may run; no is the answer where nobody can be asked."""
+def _agreed(code: Sequence[NamedCode]) -> bool:
+    """Ask whether the code may run; without a terminal, the answer is no."""
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         return False
-    typer.echo(f"{file} names code beside it, which runs with all your rights:", err=True)
+    source = code[0].component.source.name
+    typer.echo(f"{source} names code beside it, which runs with all your rights:", err=True)
     for name, place in {one.name: one.file for one in code}.items():
         typer.echo(f"  {name}  ({place})", err=True)
     return typer.confirm("Run this code?", default=False, err=True)

@@ -103,16 +103,18 @@ def run_loop(
         with contextlib.suppress(KeyboardInterrupt):  # between two rounds nobody else handles it
             rounds.throw(interruption)
         if opened[0].status != "done":
-            raise _interrupted(server, opened[0]) from None
+            raise _interrupted(server, experiment, opened[0]) from None
         raise
     except Exception as error:
         if opened and _is_debugger_left(error):
-            raise _interrupted(server, opened[0]) from None
+            raise _interrupted(server, experiment, opened[0]) from None
         text = error_text(error)
         if text is None or not opened or server.recorder is None:
             raise  # a fault, or the run did not begin
         is_hopeless = isinstance(error, BrokenModel) and error.report.round == 1
-        raise FedmxError(text if is_hopeless else f"{text}{_hint(opened[0])}") from error
+        raise FedmxError(
+            text if is_hopeless else f"{text}{_hint(experiment, opened[0])}"
+        ) from error
     (show or _print_result)(_result(server, opened[0], last))
 
 
@@ -132,28 +134,26 @@ def print_document(result: Result) -> None:
     typer.echo(json.dumps(plain(found, "the result")))
 
 
-def _hint(folder: RunFolder) -> str:
+def _hint(experiment: Experiment, folder: RunFolder) -> str:
     """Return how to go on with a run that has ended early, or with the report of one that is done.
 
-    The command has what allows the code that the run named. Without its files there is no command:
-    they were removed, moved, or are relative to a folder that is not the working directory any
-    more. That must not hide what ended the run.
+    The command allows the code that the run named. If the folder was removed or moved, there is no
+    command: that must not hide the reason why the run ended.
     """
-    from fedmx.experiment.own_code import named_code
+    from fedmx.components.user_code import named_code
 
     try:
         if folder.status == "done":
             words = ["report"]
         else:
-            code = named_code(folder.path / "experiment.yaml", (), folder.modules_path)
-            words = ["resume", *options(code).split()]
+            words = ["resume", *options(named_code(experiment.components)).split()]
     except (FedmxError, OSError):
         return ""
     return f"; go on with: {shell_line('fedmx', words[0], folder.path, *words[1:])}"
 
 
-def _interrupted(server: Server, folder: RunFolder) -> Interrupted:
-    return Interrupted(f"interrupted {_last_round_text(server)}{_hint(folder)}")
+def _interrupted(server: Server, experiment: Experiment, folder: RunFolder) -> Interrupted:
+    return Interrupted(f"interrupted {_last_round_text(server)}{_hint(experiment, folder)}")
 
 
 def _is_debugger_left(error: BaseException | None) -> bool:

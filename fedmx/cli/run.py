@@ -17,8 +17,8 @@ from fedmx.cli.options import (
     Modules,
     Overrides,
     OwnModules,
-    allowed_modules,
     executor_override,
+    permitted,
 )
 from fedmx.cli.output import say
 from fedmx.cli.process import restart_on
@@ -48,16 +48,11 @@ def run(
     ] = None,
 ) -> None:
     """Simulate an experiment on this machine."""
-    from fedmx.experiment.names import check_names
-
-    overrides = [*(set_ or []), *executor_override(executor)]
-    check_names(file, overrides)
-    own = (beside or file.parent).resolve()
-    modules = allowed_modules(file, overrides, module, own_modules, own)
-
     from fedmx.experiment import Experiment
 
-    experiment = Experiment.read(file, overrides, folder=own, modules=modules)
+    overrides = [*(set_ or []), *executor_override(executor)]
+    own = (beside or file.parent).resolve()
+    experiment = permitted(Experiment.read(file, overrides, folder=own), module, own_modules)
     restart_on(experiment.compute.bits)
     if dry_run:
         _show_estimate(experiment, as_json)
@@ -152,8 +147,8 @@ def resume(
             *([] if patience is None else [f"network.patience_s={patience!r}"]),
         ],
         folder=own,
-        modules=allowed_modules(source, (), module, own_modules, own),
     )
+    experiment = permitted(experiment, module, own_modules)
     if experiment.digest() != folder.facts.get("digest"):
         raise RunError(
             f"{source}: this is not the experiment that the run began with; "

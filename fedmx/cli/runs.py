@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fedmx.cli.options import AsJson, Modules, OwnModules, allowed_modules
+from fedmx.cli.options import AsJson, Modules, OwnModules, modules_of_run
 from fedmx.cli.output import show_table
 from fedmx.output_file import check_output
 
@@ -364,13 +364,7 @@ def export(
     if out is not None:
         check_output(out, *_FILES[to])
     folder = RunFolder.open(path)
-    modules = allowed_modules(
-        folder.path / "experiment.yaml",
-        (),
-        module,
-        own_modules,
-        folder.modules_path,
-    )
+    modules = modules_of_run(folder, module, own_modules)
 
     # Not before: this imports MXNet, and a wrong folder should be shown at once.
     from fedmx.export import FORMATS, TrainedModel

@@ -121,18 +121,16 @@ def _begin(
     own_modules: bool,
 ) -> tuple[SweepFolder, set[str]]:
     """Check an experiment's cells, make the sweep's folder, and return whose code may run."""
-    from fedmx.experiment.names import check_names
+    from fedmx.experiment import Experiment
     from fedmx.sweeps.cells import cells_of, check_axes, read_axis
 
     overrides = list(set_ or [])
-    check_names(file, overrides)
     axes = [read_axis(text) for text in vary or ()]
     check_axes(axes)
     modules: set[str] = set()
     for cell in cells_of(axes):
-        check_names(file, [*overrides, *cell.overrides])
-        allowed = [*(module or ()), *modules]
-        modules |= allowed_modules(file, [*overrides, *cell.overrides], allowed, own_modules)
+        experiment = Experiment.read(file, [*overrides, *cell.overrides])
+        modules |= allowed_modules(experiment, [*(module or ()), *modules], own_modules)
 
     from fedmx.experiment.reader import read_text
     from fedmx.sweeps.sweep import begin
@@ -152,17 +150,11 @@ def _begin(
 
 def _allowed(folder: SweepFolder, module: list[str] | None, own_modules: bool) -> set[str]:
     """Return whose code may run when a sweep goes on."""
-    of, modules = folder.manifest, set(module or ())
-    for cell in folder.cells:
-        overrides = [*of.overrides, *cell.overrides]
-        modules |= allowed_modules(
-            folder.experiment_path,
-            overrides,
-            sorted(modules),
-            own_modules,
-            Path(of.modules),
-            typed=False,
-        )
+    from fedmx.sweeps.sweep import experiments_of
+
+    modules = set(module or ())
+    for experiment in experiments_of(folder).values():
+        modules |= allowed_modules(experiment, sorted(modules), own_modules, typed=False)
     return modules
 
 

@@ -17,6 +17,7 @@ from fedmx.cli.options import (
     OwnModules,
     allowed_modules,
     executor_override,
+    modules_of_run,
 )
 from fedmx.cli.output import one_line, say
 from fedmx.cli.process import NOT_RUN, OTHER_BITS, restart_on
@@ -66,8 +67,7 @@ def replay(
     alone = client is not None or stop_at is not None
     if alone and executor is not None:
         raise RunError("--executor is for whole rounds; a client's part is replayed here")
-    source = folder.path / "experiment.yaml"
-    modules = allowed_modules(source, (), module, own_modules, folder.modules_path)
+    modules = modules_of_run(folder, module, own_modules)
 
     # Not before: this imports MXNet, and a wrong folder should be shown at once.
     from fedmx.cli.datasets import files_with_progress
@@ -170,12 +170,7 @@ def diff(
     from fedmx.run import RunFolder
 
     folders = RunFolder.open(path), RunFolder.open(other)
-    allowed = [
-        allowed_modules(
-            folder.path / "experiment.yaml", (), module, own_modules, folder.modules_path
-        )
-        for folder in folders
-    ]
+    allowed = [modules_of_run(folder, module, own_modules) for folder in folders]
 
     # Not before: this imports MXNet, and a wrong folder should be shown at once.
     from fedmx.cli.datasets import files_with_progress
@@ -220,20 +215,17 @@ def fork(
     own_modules: OwnModules = False,
 ) -> None:
     """Give a run another future from one of its rounds on."""
+    from fedmx.experiment import Experiment
     from fedmx.run import RunFolder
 
     folder = RunFolder.open(path)
     overrides = [*(set_ or []), *executor_override(executor)]
-    source = folder.path / "experiment.yaml"
-    place = folder.modules_path
-    # What the run names is needed as well where the fork does not name it any more.
-    modules = allowed_modules(source, (), module, own_modules, place)
-    modules |= allowed_modules(source, overrides, module, own_modules, place)
-
-    from fedmx.experiment import Experiment
-
-    text = folder.experiment_yaml
-    experiment = Experiment.parse(text, str(source), folder=place, modules=modules)
+    text, source = folder.experiment_yaml, str(folder.path / "experiment.yaml")
+    # The fork needs the code of the run, too, even if it does not name it any more.
+    experiment = Experiment.parse(text, source, folder=folder.modules_path)
+    changed = Experiment.parse(text, source, overrides, folder=folder.modules_path)
+    modules = allowed_modules(experiment, module, own_modules)
+    modules |= allowed_modules(changed, module, own_modules)
     restart_on(experiment.compute.bits)
 
     # Not before: this imports MXNet, and a wrong folder should be shown at once.
@@ -288,12 +280,10 @@ def pack(
     from fedmx.run import RunFolder
 
     folder = RunFolder.open(path)
-    place = folder.modules_path
-    source = folder.path / "experiment.yaml"
-    modules = allowed_modules(source, (), module, own_modules, place)
     experiment = Experiment.parse(
-        folder.experiment_yaml, str(source), folder=place, modules=modules
+        folder.experiment_yaml, str(folder.path / "experiment.yaml"), folder=folder.modules_path
     )
+    modules = allowed_modules(experiment, module, own_modules)
     restart_on(experiment.compute.bits)
 
     # Not before: this imports MXNet, and a wrong folder should be shown at once.

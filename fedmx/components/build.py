@@ -160,7 +160,7 @@ def _arguments(
 
 
 def _error(reference: Component, text: str) -> ExperimentError:
-    return ExperimentError(reference.source.problem(reference.where, text))
+    return ExperimentError(reference.problem(text))
 
 
 def _failure_text(reference: Component, error: Exception) -> str:

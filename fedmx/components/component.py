@@ -114,6 +114,10 @@ class Component:
         modules = None if self.given_by_hand else self.source.modules
         return dataclasses.replace(source, folder=self.source.folder, modules=modules)
 
+    def problem(self, text: str) -> str:
+        """Return a message about the component, with its place; see `Source.problem`."""
+        return self.source.problem(self.where, text)
+
     @property
     def kind(self) -> str:
         """The noun of its kind, by its place in the experiment."""

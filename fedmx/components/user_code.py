@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from fedmx.components.catalogue import KINDS, read_catalogue
 from fedmx.components.component import Component
-from fedmx.components.text import first_line, shown, unknown
+from fedmx.components.text import Where, first_line, shown, unknown
 from fedmx.errors import FedmxError
 
 _OWN_PACKAGES = ("fedmx", "layers")
@@ -50,6 +50,11 @@ class NamedCode:
     def name(self) -> str:
         """The name, as ``package.module:Name``."""
         return self.component.name
+
+    @property
+    def where(self) -> Where:
+        """The place of the component."""
+        return self.component.where
 
     @property
     def root(self) -> str:

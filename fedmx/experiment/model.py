@@ -204,7 +204,7 @@ class Experiment(Section):
             ExperimentError: it cannot; the error names the components.
         """
         problems = [
-            component.source.problem(component.where, component.not_portable_reason)
+            component.problem(component.not_portable_reason)
             for component in self.components
             if component.not_portable_reason is not None
         ]

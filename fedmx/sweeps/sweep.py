@@ -9,11 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from fedmx.assembly.logic import preset_of
-from fedmx.components.user_code import is_allowed
+from fedmx.components.user_code import NamedCode, is_allowed, named_code
 from fedmx.errors import ExperimentError, FedmxError
 from fedmx.experiment.model import Experiment
-from fedmx.experiment.names import check_names_in
-from fedmx.experiment.own_code import NamedCode, named_code
 from fedmx.experiment.reader import read_text
 from fedmx.report.groups import check_target
 from fedmx.run import RunError
@@ -115,8 +113,6 @@ def begin(
     check_axes(axes)
     check_overrides(axes, overrides)
     cells = cells_of(axes)
-    for cell in cells:
-        check_names_in(text, source, [*overrides, *cell.overrides])
     experiments = [
         Experiment.parse(
             text, source, [*overrides, *cell.overrides], folder=beside, modules=modules
@@ -216,7 +212,7 @@ def go_on(
         return result
     with folder.lock():
         folder.check_experiment()
-        experiments = _experiments(folder, modules)
+        experiments = experiments_of(folder, modules)
         beside = _fit_beside(next(iter(experiments.values())), executor)
         runs = [
             RunProgress.of(one, experiments[one.run.cell.number].rounds) for one in result.states
@@ -237,15 +233,8 @@ def code_of(folder: SweepFolder) -> list[NamedCode]:
     Raises:
         ExperimentError: the experiment cannot be read.
     """
-    of = folder.manifest
-    return [
-        one
-        for cell in folder.cells
-        for one in named_code(
-            folder.experiment_path, [*of.overrides, *cell.overrides], Path(of.modules)
-        )
-        if one.owner is not None
-    ]
+    experiments = experiments_of(folder).values()
+    return [one for experiment in experiments for one in named_code(experiment.components)]
 
 
 def _check_code(folder: SweepFolder, modules: Collection[str]) -> None:
@@ -263,8 +252,13 @@ def _check_code(folder: SweepFolder, modules: Collection[str]) -> None:
         )
 
 
-def _experiments(folder: SweepFolder, modules: Collection[str]) -> dict[int, Experiment]:
-    """Return the experiment of each cell by its number."""
+def experiments_of(folder: SweepFolder, modules: Collection[str] = ()) -> dict[int, Experiment]:
+    """Return the experiment of each cell by its number.
+
+    Args:
+        folder: of the sweep.
+        modules: whose code the experiments may name.
+    """
     text = read_text(folder.experiment_path)
     of = folder.manifest
     return {

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from fedmx import Assembly, Experiment, ExperimentError
-from fedmx.experiment.own_code import named_code
+from fedmx.components.user_code import named_code
 from tests.fedmx.command_line import environment, fedmx
 
 TRACE = """
@@ -142,7 +142,7 @@ def test_python_allows_modules_by_name_and_reading_imports_nothing(folder: Path)
         assert experiment.digest()
         with pytest.raises(ExperimentError, match=r"which is not allowed here \(allowed: "):
             _ = Assembly(experiment.with_overrides(["logic.min_updates=2"])).preset
-    assert [one.owner for one in named_code(file)] == [None, None, "beside"]
+    assert [one.owner for one in named_code(Experiment.read(file).components)] == ["beside"]
     assert not trace(folder)
     allowed = Experiment.read(file, modules=["leaves_trace"]).with_overrides(["rounds=2"])
     assert [type(hook).__name__ for hook in Assembly(allowed).preset.hooks] == ["Mine"]
@@ -176,6 +176,6 @@ def test_the_place_of_a_module_is_found_without_the_import_of_its_package(folder
     ):
         file = folder / "one.yaml"
         file.write_text(FILE.replace("leaves_trace", name))
-        code = named_code(file)[-1]
+        (code,) = named_code(Experiment.read(file).components)
         assert code.owner == owner
         assert code.file is None if ending is None else str(code.file).endswith(ending)
