@@ -3,8 +3,8 @@
     python benchmarks/aggregators.py [--size 1000000] [--updates 20] [--repeats 3]
 
 Updates are drawn from a normal distribution. Times are the best of the repeats, on one core, with
-all updates in memory. The memory is what numpy allocates at the most while updates come one by one,
-in multiples of one update; rules that must see all updates hold that many.
+all updates in memory. Memory is numpy's peak allocation while updates arrive one by one,
+in multiples of one update; rules that need all updates hold that many.
 """
 
 from __future__ import annotations

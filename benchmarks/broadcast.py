@@ -2,11 +2,11 @@
 
     python benchmarks/broadcast.py [--clients 20] [--parameters 25000000] [--repeats 3]
 
-Both ways move the same bytes between the same number of processes on loopback with the same TLS,
-in turns; the time runs from the first byte sent until every client has said that it has all of
-them. The bare way is asyncio with nothing above it: a stream written in chunks, received straight
-into a buffer of the right size. Peak memory is the kernel's (VmHWM), less what the process held
-when the broadcast began.
+Both ways send the same bytes between the same number of processes on loopback with the same TLS,
+in turns. The time runs from the first byte until every client has confirmed that it has received
+everything. The bare way is plain asyncio: a stream written in chunks, received directly
+into a buffer of the right size. Peak memory is the kernel's (VmHWM), minus the memory of the
+process before the broadcast.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from layers.network import (
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """Down: a model, for one client in particular."""
+    """Down: a model for one client."""
 
     client: str
     weights: np.ndarray
@@ -56,7 +56,7 @@ class Model:
 
 @dataclass(frozen=True)
 class Report:
-    """Up: it has arrived; how much memory that took at the most, in bytes."""
+    """Up: confirms the arrival, with the peak memory in bytes."""
 
     client: str
     peak_bytes: int
@@ -73,7 +73,7 @@ def memory_bytes(key: str) -> int:
 
 
 def reset_peak() -> int:
-    """Let the kernel measure the peak anew, and return what is held now."""
+    """Reset the kernel's peak measurement, and return the current memory."""
     Path("/proc/self/clear_refs").write_text("5")
     return memory_bytes("VmRSS")
 
@@ -114,7 +114,7 @@ class Filling(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         if self.filled == 0:
-            # Not before: memory that was made ready beforehand would not be in the time measured.
+            # Allocate here, so that the measured time includes the allocation.
             self.view = memoryview(bytearray(self.size))
             self.view[:nbytes] = self.first[:nbytes]
         self.filled += nbytes
@@ -180,8 +180,8 @@ def run(clients: int, parameters: int, repeats: int) -> dict[str, object]:
     weights = np.random.default_rng(1).standard_normal(parameters).astype(np.float32)
     options = ["--repeats", str(repeats + 1)]
 
-    # Both ways are connected before the first broadcast and take turns, so that whatever else the
-    # machine does disturbs them alike.
+    # Both ways connect before the first broadcast and take turns, so that other work on the
+    # machine affects both equally.
     loop = asyncio.new_event_loop()
     bare = Bare()
     address = loop.run_until_complete(bare.start(tls.context()))
@@ -217,7 +217,7 @@ def run(clients: int, parameters: int, repeats: int) -> dict[str, object]:
             cpu_between = time.process_time()
             theirs.append(loop.run_until_complete(bare.broadcast(data)))
             if repeat == 0:
-                # The first time round is not counted: a virtual machine gets its memory only then.
+                # The first repeat does not count: a virtual machine gets its memory only then.
                 ours.clear(), theirs.clear()
                 continue
             cpu["fedmx"] += cpu_between - cpu_before

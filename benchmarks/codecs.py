@@ -1,10 +1,10 @@
-"""MB of float32 a second, and peak memory, of every codec, encoding and decoding.
+"""MB of float32 per second, and peak memory, of every codec, encoding and decoding.
 
     python benchmarks/codecs.py [--sizes 10000 1000000 100000000] [--repeats 5] [--tensors 1]
 
-The vector is drawn from a normal distribution. Times are the best of the repeats, on one core; the
-memory is what numpy allocates at the most while it encodes or decodes, the result included and the
-input not, in multiples of the float32 vector. The ratio is the vector's bytes over the payload's.
+The vector is drawn from a normal distribution. Times are the best of the repeats, on one core.
+Memory is numpy's peak allocation while it encodes or decodes, with the result and without the
+input, in multiples of the float32 vector. The ratio is the vector's bytes over the payload's.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ CODECS: dict[str, Codec] = {
 
 
 def best_s(work: Callable[[], object], repeats: int) -> float:
-    """Return the least seconds that the work took."""
+    """Return the shortest duration of the work in seconds."""
     times = []
     for _ in range(repeats):
         began = time.perf_counter()
@@ -53,7 +53,7 @@ def best_s(work: Callable[[], object], repeats: int) -> float:
 
 
 def peak_bytes(work: Callable[[], object]) -> int:
-    """Return the bytes that were allocated at the most while it worked."""
+    """Return the peak allocation during the work, in bytes."""
     tracemalloc.start()
     try:
         work()

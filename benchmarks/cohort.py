@@ -1,11 +1,11 @@
-"""What a task costs the process that runs the server, by the number of clients a round.
+"""The server process's time per task, by the number of clients per round.
 
     python benchmarks/cohort.py [--model lenet5] [--cohorts 10 100 1000] [--rounds 3] [--profile]
 
 1,000 clients of 20 images of 28 x 28 (random), 1 epoch in batches of 10, no evaluation, two worker
-processes. The server's time is the processor time of its process a task. Workers are idle while
-they are neither running nor waiting for a free core; so other work on the machine does not count.
-`--profile` prints where the server's time goes instead.
+processes. The server's time is the processor time of its process per task. Workers are idle while
+they are neither running nor waiting for a free core, so other work on the machine does not count.
+`--profile` prints a profile of the server's time instead.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def _experiment(options: argparse.Namespace, cohort: int) -> Experiment:
 
 
 def _scheduled_s(process: int) -> float:
-    """Return how long the main thread has run, or has waited for a free core."""
+    """Return how long the main thread has run or waited for a free core."""
     ran_ns, waited_ns, _ = Path(f"/proc/{process}/schedstat").read_text().split()
     return (int(ran_ns) + int(waited_ns)) / 1e9
 

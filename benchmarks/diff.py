@@ -2,8 +2,8 @@
 
     python benchmarks/diff.py [--rounds 200] [--round 137] [--every 10] [--model logistic]
 
-Two runs of the digits are recorded, equal but for one bit that a hook flips in the given round.
-`diff` is timed in this process, with the runs' data and models made anew, as the command does.
+The benchmark records two runs on the digits that differ in one bit, which a hook flips in the given
+round. It times `diff` in this process, with data and models rebuilt, as in the command.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     python benchmarks/fedsso.py --clients 1000 4000 10000
 
-Each number of clients runs in a process of its own. The clients' sketches are made here, so that
-nothing but the selector is measured.
+Each number of clients runs in a separate process. The clients' sketches are generated here, so that
+only the selector is measured.
 """
 
 from __future__ import annotations

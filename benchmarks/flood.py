@@ -1,16 +1,16 @@
-"""What one client can take from the others: rounds a second without and with a flood, and memory.
+"""The effect of one hostile client on others: rounds per second with and without it, and memory.
 
     python benchmarks/flood.py [--rounds 20] [--clients 4] [--senders 20] [--mib 200]
 
-A server on loopback with mutual TLS and a model of 356,298 parameters; the clients are in a process
-of their own and hand the model back untrained. The flooding client is another process, which
-connects again whenever it is disconnected. Of each kind one line: the others' rounds a second
-without it and with it, measured in turns in the same run, the messages that the flood sent, and the
-lines in the log.
+A server on loopback with mutual TLS and a model of 356,298 parameters; the clients are in a
+separate process and return the model untrained. The flooding client is another process, which
+reconnects whenever it is disconnected. For each kind of flood the benchmark prints the rounds per
+second of the others without it and with it (measured in turns in the same run), the messages that
+the flood sent, and the lines in the log.
 
-Then `--senders` processes send a message of `--mib` MiB each at the same time, and memory is that
+Then `--senders` processes send a message of `--mib` MiB each at the same time. Memory is that
 of the listener's process: before, at its peak (VmHWM), and one second after they have left, without
-Python's collector of cycles.
+Python's cycle collector.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def server_tls(folder: Path) -> ServerTLS:
 
 
 def flood(address: str, folder: Path, kind: str) -> None:
-    """Send as fast as it goes, for ever; print how many messages left when asked to end."""
+    """Send as fast as possible until asked to end, then print the number of messages."""
     host, _, port = address.rpartition(":")
     context = tls_of(folder, f"client-{FLOODER}").context()
     sent = 0
@@ -112,7 +112,7 @@ def flood(address: str, folder: Path, kind: str) -> None:
 
 
 def serve_clients(address: str, folder: Path, clients: int) -> None:
-    """Be honest clients that hand the model back."""
+    """Run honest clients that return the model."""
 
     def one(number: int) -> None:
         name = f"client-{number}"
@@ -194,7 +194,7 @@ def measure_rounds(folder: Path, clients: int, rounds: int, limit_s: float) -> N
         running = server.rounds()
 
         def rate() -> float:
-            """Rounds a second, of up to `rounds` rounds in up to `limit_s`."""
+            """Return rounds per second, over at most `rounds` rounds and `limit_s` seconds."""
             began, done = time.monotonic(), 0
             while done < rounds and time.monotonic() - began < limit_s:
                 next(running)
@@ -221,7 +221,7 @@ def measure_rounds(folder: Path, clients: int, rounds: int, limit_s: float) -> N
 
 
 def read(process: subprocess.Popen[str], meanwhile: Callable[[float], object]) -> str:
-    """Return what a process prints, while the server goes on."""
+    """Return the output of a process while the server continues."""
     assert process.stdout is not None
     said: list[str] = []
     out = process.stdout

@@ -3,17 +3,17 @@
     python benchmarks/fold.py [--limit 64] [--times 4] [--clients 8] [--rules mean median ...]
 
 The model has `--times` as many bytes as the limit (`run.fold_memory_mb`), and every client sends an
-update of that size. Each fold is in a process of its own. For the fold from disk, the process sets
-itself a limit on its memory (RLIMIT_DATA: what it has allocated, whether it was touched or not)
-beyond which an allocation fails. It has room for, besides what it had before:
+update of that size. Each fold runs in a separate process. For the fold from disk, the process
+limits its own memory (RLIMIT_DATA: allocated memory, touched or not), so that allocations beyond
+the limit fail. The limit allows, in addition to the memory before:
 
-- the global model, float32; it is there before the fold, and is counted in it,
-- the result: what the aggregator keeps (float64 sums for most) and the new model,
-- one update, the one that has just arrived,
-- the limit, for slices of all updates side by side,
+- the global model, float32, which exists before the fold,
+- the result: the aggregator's total (float64 sums for most) and the new model,
+- the update that has just arrived,
+- the limit for slices of all updates together,
 - 16 MB for Python itself.
 
-Peak memory is what numpy and Python allocated at the most from the first update on (`tracemalloc`),
+Peak memory is the peak allocation of numpy and Python from the first update on (`tracemalloc`),
 without the global model. `result` is that of a fold of one update, without this update.
 """
 
@@ -128,7 +128,7 @@ def fold(options: argparse.Namespace, rule: str, how: str, data: str) -> dict:
 
 
 def drawn(size: int, k: int) -> np.ndarray:
-    """Return the update of client k; drawn in place, so that it takes its own memory only."""
+    """Return the update of client k; drawn in place, to take no extra memory."""
     rng = np.random.default_rng(k)
     update = np.empty(size, np.float32)
     rng.standard_normal(dtype=np.float32, out=update)
@@ -136,7 +136,7 @@ def drawn(size: int, k: int) -> np.ndarray:
 
 
 def held_bytes() -> int:
-    """What counts towards RLIMIT_DATA now."""
+    """Return the current memory that counts towards RLIMIT_DATA."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("VmData:"):
             return int(line.split()[1]) * 1024

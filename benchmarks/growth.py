@@ -1,13 +1,13 @@
-"""What 1,000 rounds leave behind: memory, open files and processes, as they were after 100.
+"""Leaks over 1,000 rounds: memory, open files and processes, compared with those after 100.
 
     python benchmarks/growth.py [--executor processes:2] [--rounds 1000] [--preset stc]
     python benchmarks/growth.py --deployed [--rounds 300]
 
 Small rounds of a 2NN on the digits, all clients, with a preset whose clients keep a residual, and
-an evaluation every ten rounds. Memory is what the processes hold themselves or share with each
-other; not the files of libraries, which other programs may share. With `--deployed` the clients
-are those of benchmarks/load.py, on sockets, and the memory is the server's: what Python's allocator
-gave and was not given back, by tracemalloc, and the lines that hold most of what was added.
+an evaluation every ten rounds. Memory is the processes' own and what they share with each
+other, without files of libraries, which other programs may share. With `--deployed` the clients
+are those of benchmarks/load.py, on sockets, and the memory is the server's: Python allocations that
+were not freed (tracemalloc), and the lines of code with the largest increase.
 """
 
 from __future__ import annotations

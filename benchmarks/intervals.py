@@ -1,10 +1,10 @@
-"""How often the intervals of a sweep hold: simulated cells and pairs of arms, whose truth is known.
+"""Coverage of a sweep's intervals: simulated cells and pairs of arms with known true values.
 
     python benchmarks/intervals.py [--seeds 5 6 8 10 20] [--cells 4000]
 
-For each number of seeds and each distribution, intervals are made of many simulated cells, and it
-is counted in how many the true value is inside. It should be in 95 %. The two arms of a pair share
-what a seed brings, which is half of each one's variance.
+For each number of seeds and each distribution, the benchmark computes intervals of many simulated
+cells and counts how many contain the true value. It should be 95 %. The two arms of a pair share
+the effect of the seed, which is half of each one's variance.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ BATCH = 250  # cells at once, for the memory
 
 
 def held(name: str, seeds: int, cells: int) -> dict[str, float]:
-    """In how many of the cells, and of the pairs, each interval holds the truth: shares."""
+    """Return the share of the cells and of the pairs whose interval contains the true value."""
     draw, rng = DISTRIBUTIONS[name], np.random.default_rng([1, seeds])
     large = draw(np.random.default_rng(0), (1, 4_000_000))
     counts = dict.fromkeys(("median", "IQM", "difference"), 0)

@@ -3,10 +3,10 @@
     python benchmarks/load.py [--clients 1000] [--rounds 10] [--no-kill] [--set KEY=VALUE ...]
 
 `fedmx server` with a model of 1.01 MB, and light clients, which answer every task with an update of
-the model's size and train nothing: each has a certificate, a connection and a session of its own,
-and they share a few processes. After half of the rounds the server is killed, and `fedmx resume`
-goes on. Printed are seconds a round, what became of the updates, the server's peak memory (VmHWM of
-both processes), and the seconds from the kill until every client is ready again.
+the model's size without training. Each has its own certificate, connection and session;
+they share a few processes. After half of the rounds the server is killed, and `fedmx resume`
+continues. The benchmark prints seconds per round, the outcomes of the updates, the server's peak
+memory (VmHWM of both processes), and the seconds from the kill until every client is ready again.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def clients_process(first: int, last: int, address: str, folder: Path | None) ->
 
 
 class Crowd:
-    """All client processes, and what their clients have said, with its time."""
+    """All client processes, and the lines of their clients with times."""
 
     def __init__(self, clients: int, processes: int, address: str, folder: Path) -> None:
         self.said: list[tuple[float, int, str]] = []

@@ -1,14 +1,14 @@
-"""Microseconds a local step, for Gluon's own Trainer and for fedmx's engine, side by side.
+"""Microseconds per local step, for Gluon's own Trainer and for fedmx's engine, side by side.
 
     python benchmarks/local_step.py [--rounds 5] [--steps 900] [--models 2nn lenet5]
 
-Each way runs in a process of its own, in turns (A B C A B C ...), so that what else the machine
-does meets all alike; each turn times stretches of 60 steps, and the figures are the median and the
-least of all stretches. Gluon's loop is the usual one: a hybridized net, `autograd.record`,
-loss, backward, `Trainer.step`; it runs in MXNet's default environment, in that with one OpenMP
+Each way runs in a separate process, in turns (A B C A B C ...), so that other work on the machine
+affects all equally. Each turn times stretches of 60 steps; the figures are the median and the
+minimum of all stretches. Gluon's loop is the usual one: a hybridized net, `autograd.record`,
+loss, backward, `Trainer.step`. It runs in MXNet's default environment, with one OpenMP
 thread, and in the environment that fedmx sets. The ratio is that of the fastest of these to fedmx.
 Both take batches of 10 from 600 images of 28x28: fedmx gathers each from the shuffled samples and
-keeps the loss; Gluon's loop slices images that lie in order already, and does not look at the loss.
+keeps the loss; Gluon's loop slices images that are already in order, and ignores the loss.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def environment(case: str) -> dict[str, str]:
 
 
 def stretches_us(train: Callable[[int], None], steps: int) -> list[float]:
-    """Microseconds a step of each stretch, after two that do not count."""
+    """Return microseconds per step of each stretch, after two that do not count."""
     train(2 * STRETCH)
     seen = []
     for _ in range(steps // STRETCH):

@@ -1,11 +1,11 @@
-"""Memory of a simulation on worker processes: how often the data set is in it.
+"""Memory of a simulation with worker processes, and the number of copies of the data set.
 
     python benchmarks/memory.py [--workers 2 4] [--data cifar-10] [--model lenet5]
 
 Two rounds of 10 clients, of 100 that share the data set; both are evaluated on the test split.
 Memory is the sum of the proportional set sizes of all processes (`psutil`), in
-which a page that several share counts once: the greatest that was sampled, and that at the end of
-the second round, of it all workers together. `serial` is one process without workers.
+which shared pages count once: the largest sample, the value at the end of
+the second round, and the workers' share of it. `serial` is one process without workers.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Random images of MNIST's shape: the time of a step does not depend on what they show."""
+"""Random images of MNIST's shape: the time of a step does not depend on their content."""
 
 from __future__ import annotations
 

@@ -1,14 +1,14 @@
-"""Microseconds a local step of every paper's model, in fedmx and in bare PyTorch, side by side.
+"""Microseconds per local step of every paper's model, in fedmx and bare PyTorch, side by side.
 
     python benchmarks/models.py [--isa avx2] [--models lenet5 lstm] [--turns 15] [--seconds 0.5]
 
-Both sides run in a process of their own, with one thread, and take turns (A B A B ...), so that
-what else the machine does meets both. A turn is a stretch of local steps of the given length. The
-ratio is the median of the ratios of neighbouring turns; the other ratio is that of the least turns.
-Time is the processor's: for one thread on a quiet machine that is the time on the clock.
-Both sides take mini-batches, drawn anew in each epoch, from samples in memory, and plain SGD;
-PyTorch's models are those of `peers/torch_models.py`, in its eager mode. `--isa` says which
-instruction set both may use. `benchmarks/peers.md` says how PyTorch's environment is made.
+Each side runs in a separate process, with one thread, and they take turns (A B A B ...), so that
+other work on the machine affects both. A turn is a stretch of local steps of the given length. The
+ratio is the median of the ratios of neighbouring turns; the other ratio is that of the minima.
+Time is processor time, which for one thread on an idle machine equals wall time.
+Both sides take mini-batches, drawn again in each epoch, from samples in memory, and plain SGD;
+PyTorch's models are those of `peers/torch_models.py`, in eager mode. `--isa` limits the
+instruction set of both. `benchmarks/peers.md` describes PyTorch's environment.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ WORDS, TOKENS = 10_000, 25
 
 
 class Case(NamedTuple):
-    """A model with its paper's mini-batch, and the ratio to PyTorch that it must not exceed."""
+    """A model with its paper's mini-batch, and its maximum ratio to PyTorch."""
 
     batch: int
     shape: tuple[int, ...]
@@ -101,7 +101,7 @@ def _options() -> argparse.Namespace:
 
 
 def measure(model: str, options: argparse.Namespace) -> tuple[list[float], list[float]]:
-    """Return microseconds a step of each turn, of fedmx and of PyTorch."""
+    """Return microseconds per step of each turn, of fedmx and of PyTorch."""
     sides = [
         Side(python, name, model, options.isa)
         for name, python in (("fedmx", sys.executable), ("torch", options.torch))
@@ -125,7 +125,7 @@ def measure(model: str, options: argparse.Namespace) -> tuple[list[float], list[
 
 
 class Side:
-    """A process that takes local steps when it is told to."""
+    """A process that takes local steps on request."""
 
     def __init__(self, python: str, name: str, model: str, isa: str) -> None:
         environment = {**restricted(os.environ, isa), "OMP_NUM_THREADS": "1"}
@@ -140,7 +140,7 @@ class Side:
         self._name = f"{model} in {name}"
 
     def take(self, steps: int) -> float:
-        """Take some steps; return microseconds a step."""
+        """Take some steps; return microseconds per step."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         try:
@@ -159,7 +159,7 @@ class Side:
 
 
 def _answer(prepare: Callable[[str], Take], model: str) -> None:
-    """Take as many steps as each line of the input says, and print what a step took."""
+    """Read a number of steps from each line of input, take them, and print the time per step."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what libraries print is no answer
     take = prepare(model)
@@ -221,7 +221,7 @@ def torch_steps(model: str) -> Take:
 
 
 def data(case: Case):  # type: ignore[no-untyped-def]  # numpy is another one on each side
-    """Return random samples, from a seed: the time of a step does not depend on what they show."""
+    """Return random samples, from a seed: the time of a step does not depend on their content."""
     import numpy as np
 
     rng = np.random.default_rng(1)

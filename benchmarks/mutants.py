@@ -1,18 +1,18 @@
-"""Whether the tests notice small faults: a sample of mutants of the layers and the front.
+"""Mutation testing: whether the tests notice small faults in a sample of mutants.
 
     python benchmarks/mutants.py --seed 11 --number 400 --out mutants.jsonl [--reached FOLDER]
 
 A mutant is the code with one change: a comparison, a sign or a truth value is swapped, a number is
 changed, or a statement is removed. Each runs on a copy of the tree, never in the work tree, and the
-result is one line of JSON; a second start with the same file goes on where the first one stopped.
+result is one line of JSON. A second start with the same file continues where the first one stopped.
 The tests of the folder that mirrors the module run first, then those of its layer. With --reached,
-only the tests run that reach the changed line, or else its file. The folder holds what coverage
-recorded:
+only tests that reach the changed line (or, if there are none, its file) run. The folder has
+coverage's records:
 
     coverage run --rcfile=INI --data-file=FOLDER/logic -m pytest tests/logic
     with "[run]", "source = layers,fedmx" and "dynamic_context = test_function" in INI
 
-Kept tools were looked at. mutmut leaves out the body of classes and modules, where settings have
+Existing tools do not fit: mutmut leaves out the body of classes and modules, where settings have
 their defaults, and cosmic-ray runs one command for all modules; neither draws a sample by a seed.
 """
 
@@ -71,7 +71,7 @@ LEFT_OUT = {"annotation", "returns", "type_comment", "type_params"}
 
 @dataclass(frozen=True)
 class Mutant:
-    """One change: the text between two places of a file, and what stands there instead."""
+    """One change: the text between two places of a file, and its replacement."""
 
     file: str
     line: int
@@ -102,7 +102,7 @@ def mutants_of(file: str, source: bytes) -> Iterator[Mutant]:
 
 
 def _nodes(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield the nodes that can be changed: no annotation, no text, nothing for the type checker."""
+    """Yield the nodes that can be changed: no annotations, text or type-checking code."""
     if isinstance(node, (ast.JoinedStr, ast.Assert)):
         return
     if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
@@ -145,7 +145,7 @@ def _text(node: ast.AST) -> bool:
 
 
 def sample(root: Path, parts: Sequence[str], seed: int, number: int) -> list[Mutant]:
-    """Return mutants of these folders, drawn with a seed, in the order of the draw."""
+    """Return mutants of these folders, drawn with a seed, in the order drawn."""
     files = sorted(path for part in parts for path in (root / part).rglob("*.py"))
     found = [
         mutant
@@ -281,7 +281,7 @@ def _status(copy: Path, mutant: Mutant, targets: Sequence[Sequence[str]], limit_
 
 
 def _run(copy: Path, tests: Sequence[str], limit_s: float) -> str:
-    """Run tests in a process of their own, until one fails; return how it ended."""
+    """Run tests in a separate process until one fails; return how it ended."""
     child = os.fork()
     if not child:
         os.setsid()

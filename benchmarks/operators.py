@@ -1,11 +1,11 @@
-"""Microseconds a local step by operator: what is left when everything around the operators is gone.
+"""Microseconds per local step by operator: the lower bound of a step's time.
 
     python benchmarks/operators.py [--model lenet5] [--isa avx2] [--steps 200]
 
-oneDNN times each of its primitives (`DNNL_VERBOSE`); a primitive's time is the lower quartile of
-its times in the steps, so that other work on the machine hardly shows. The graph's time is measured
-in another run, without these notices: the difference is MXNet's own operators and its calls of
-oneDNN. The work is that of `models.py`.
+oneDNN times each of its primitives (`DNNL_VERBOSE`). A primitive's time is the lower quartile of
+its times in the steps, so that other work on the machine has little effect. The graph's time is
+measured in another run without this output: the difference is MXNet's own operators and its calls
+of oneDNN. The work is that of `models.py`.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def _whole(model: str, steps: int) -> None:
 
 
 def _primitives(lines: list[str], steps: int) -> list[tuple[tuple[str, str, str], float]]:
-    """Return what oneDNN did in a step, with the microseconds that it took."""
+    """Return oneDNN's primitives in a step, with their microseconds."""
     times: dict[tuple[str, str, str], list[float]] = {}
     for line in lines[lines.index(STARTS) :]:
         fields = line.split(",")

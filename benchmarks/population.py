@@ -3,8 +3,8 @@
     python benchmarks/population.py                       # all selectors that follow the cohort
     python benchmarks/population.py --selectors uniform --populations 1000 1000000
 
-Each population runs in a process of its own; the processes take turns, a round each, so that other
-work on the machine slows all of them. Times are those of the CPU, which other work changes least;
+Each population runs in a separate process; the processes take turns, one round each, so that other
+work on the machine slows all of them. Times are CPU times, which other work affects least;
 training is measured and subtracted.
 """
 
@@ -34,7 +34,7 @@ COHORT = 100
 
 
 def serve(selector: str, clients: int, devices: bool) -> None:
-    """Run rounds, one for each line on standard input, and print what each took."""
+    """Run a round for each line on standard input, and print its time."""
     from fedmx import Experiment
     from fedmx.run.checkpoint import write_checkpoint
     from fedmx.simulation.simulate import simulate

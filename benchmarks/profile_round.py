@@ -2,8 +2,8 @@
 
     python benchmarks/profile_round.py [--model lenet5] [--rounds 5]
 
-Shares are of the process's own time under cProfile, which makes what is written in Python look a
-little dearer than it is.
+Shares are of the process's own time under cProfile, which makes Python code look slightly more
+expensive than it is.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 from fedmx import Experiment, simulate
 
 HERE = Path(__file__).resolve().parent
-PARTS = {  # the functions in which a part's time is spent, with all that they call
+PARTS = {  # the functions of each part; their time includes the functions that they call
     "forward and backward: MXNet's bound graph": [("compiled.py", "run")],
     "the step of SGD": [("optimiser.py", "step")],
     "gathering mini-batches": [("engine.py", "_gather"), ("batches.py", "batches")],

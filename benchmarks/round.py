@@ -1,10 +1,10 @@
-"""A simulated round against the bare local steps that it contains.
+"""A simulated round against its bare local steps.
 
     python benchmarks/round.py [--rounds 5] [--model lenet5] [--model 2nn]
 
-100 clients of 600 images of 28 x 28 (random; time does not depend on what they show), 10 clients a
-round, 5 epochs in batches of 10, plain SGD. Bare is `Engine.train` on the same clients' samples,
-in turns with the rounds, in this process. No evaluation in either.
+100 clients with 600 images of 28 x 28 (random; the time does not depend on their content), 10
+clients per round, 5 epochs in batches of 10, plain SGD. "Bare" is `Engine.train` on the same
+clients' samples, in turns with the rounds, in this process. There is no evaluation.
 """
 
 from __future__ import annotations

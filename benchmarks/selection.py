@@ -1,12 +1,12 @@
-"""Milliseconds that each selector takes a round, at 100, 1,000 and 10,000 clients.
+"""Milliseconds of each selector per round, with 100, 1,000 and 10,000 clients.
 
     python benchmarks/selection.py [--clients 100 1000 10000] [--repeats 3]
 
-A round is what the selector is asked to do in one: the clients to inquire, the plan, the verdict on
-each offer as it comes (all clients offer), and what it learns from the report. What it does once,
-when all clients have answered its survey, is in a column of its own; FedSSO's clustering is left
-out, being scikit-learn's. The best of the repeats, in time of the processor. That of the exact
-knapsack depends on the numbers.
+A round includes all calls of the selector: the clients to inquire, the plan, the verdict on
+each offer as it arrives (all clients offer), and the update of its memory from the report. The work
+after the survey, which happens once, has its own column; FedSSO's clustering is left
+out, because it is scikit-learn's. Times are the best of the repeats, in processor time. That of the
+exact knapsack depends on the numbers.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def population_of(clients: int) -> Population:
 
 
 def offers_of(population: Population, plan: Plan) -> list[Offer]:
-    """What the clients of a plan offer, in order of arrival."""
+    """Return the offers of a plan's clients, in order of arrival."""
     norms = np.random.default_rng(1).normal(1, 0.2, len(population.samples))
     told = population.answers["times"]
     offers = [
@@ -83,7 +83,7 @@ def offers_of(population: Population, plan: Plan) -> list[Offer]:
 def verdicts_on(
     selector: Selector, offers: list[Offer], population: Population, memory: Mapping[str, Any]
 ) -> float:
-    """Let a selector answer offers as they come; return the seconds that it took for it."""
+    """Let a selector answer offers as they arrive; return the seconds that it needed."""
     so_far, open_offers, took_s = None, [], 0.0
     waiting = {offer.client: None for offer in offers}
     for offer in offers:
@@ -101,7 +101,7 @@ def verdicts_on(
 
 
 def report_of(plan: Plan, population: Population) -> RoundReport:
-    """A report of a round in which everybody counted."""
+    """Return a report of a round in which every update counted."""
     told = population.answers["times"]
     clients = tuple(
         ClientReport(
@@ -118,7 +118,7 @@ def report_of(plan: Plan, population: Population) -> RoundReport:
 
 
 def surveyed(selector: Selector, population: Population) -> Mapping[str, Any]:
-    """Return what a selector remembers after everybody has answered its survey."""
+    """Return a selector's memory after all clients have answered its survey."""
     questions = [question.name for question in selector.surveys()]
     if not questions:
         return {}

@@ -1,13 +1,12 @@
-"""How long an honest client takes to be in beside strangers who open connections and say nothing.
+"""How long an honest client takes to join beside outsiders that open silent connections.
 
     python benchmarks/silent.py [--strangers 500] [--clients 10]
 
-A listener with mutual TLS in this process, the strangers in another one: each opens a connection
-again as soon as it is closed. Some say nothing at all, some send the first byte of a ClientHello,
+The listener with mutual TLS is in this process, the outsiders are in another one: each reopens its
+connection as soon as it is closed. Some send nothing, some send the first byte of a ClientHello,
 some send all of it and nothing more, and some have one client's certificate and are silent after
-TLS. Beside each kind, and beside nobody, honest clients come one after the other. Each line gives
-the median and the longest time until one of them is in, and the median's ratio to that beside
-nobody.
+TLS. Beside each kind, and without any, honest clients join one after the other. Each line has
+the median and the longest time to join, and the median's ratio to that without outsiders.
 """
 
 from __future__ import annotations
@@ -70,7 +69,7 @@ def main(strangers: int, clients: int) -> None:
 
 
 def beside(kind: str, strangers: int, clients: int, folder: Path) -> list[float]:
-    """Return the seconds that each of the honest clients takes."""
+    """Return the time to join of each honest client, in seconds."""
     tls = ServerTLS(folder / "server.pem", folder / "server.key", folder / "ca.pem")
     with (
         Listener("127.0.0.1:0", MessageCodec({}), tls=tls) as listener,

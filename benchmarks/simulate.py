@@ -1,12 +1,12 @@
-"""Seconds a round of a simulation, its memory and its start-up, on one process or several.
+"""Seconds per round of a simulation, its memory and its start-up, with one process or several.
 
     python benchmarks/simulate.py [--model lenet5] [--executor processes:2] [--rounds 5] [--json]
     python benchmarks/simulate.py --scale [--executor processes:2]
 
-The work: 100 clients of 600 images of 28 x 28 (random), 10 clients a round, 5 epochs in batches of
-10, plain SGD at 0.04, no evaluation. `--scale` instead lets the population grow, and then the
-cohort, with 60 images a client and 1 epoch. Memory is the proportional set size of all processes,
-in which shared pages count once, sampled.
+The work: 100 clients with 600 images of 28 x 28 (random), 10 clients per round, 5 epochs in batches
+of 10, plain SGD at 0.04, no evaluation. `--scale` instead varies the population, and then the
+cohort, with 60 images per client and 1 epoch. Memory is the sampled proportional set size of all
+processes, in which shared pages count once.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def _options() -> argparse.Namespace:
 
 
 def simulate(options: argparse.Namespace) -> None:
-    """Do the work in this process and its workers, and print what it took."""
+    """Do the work in this process and its workers, and print the measurements."""
     from fedmx.cli.options import executor_override
     from fedmx.experiment.model import Experiment
     from fedmx.simulation.simulate import simulate

@@ -1,8 +1,8 @@
-"""The start of commands, and of a first round, beside the import of typer and pydantic.
+"""Start-up time of commands, and of a first round, beside the import of typer and pydantic.
 
     python benchmarks/startup.py [--times N] [--round]
 
-Each command is started N times, in turns with all others, and the least time counts. `--round` adds
+Each command starts N times, in turns with the others, and the shortest time counts. `--round` adds
 the first round of LeNet-5 with two worker processes, which takes seconds.
 """
 
@@ -33,7 +33,7 @@ executor: {processes: 2}
 
 
 def seconds(arguments: tuple[str, ...], folder: str) -> float:
-    """Return how long a Python process takes from its start to its end."""
+    """Return the duration of a Python process, from its start to its end."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     begin = time.perf_counter()
     subprocess.run(
@@ -49,7 +49,7 @@ def seconds(arguments: tuple[str, ...], folder: str) -> float:
 
 
 def main() -> None:
-    """Print the least time of each command, and its ratio to the first one."""
+    """Print the shortest time of each command, and its ratio to the first one."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--times", type=int, default=10, metavar="N")
     parser.add_argument("--round", action="store_true", help="also a first round")

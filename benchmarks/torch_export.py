@@ -1,10 +1,10 @@
-"""The largest difference of exported PyTorch modules' outputs from MXNet's, by model.
+"""The largest difference between the outputs of exported PyTorch modules and MXNet, by model.
 
     python benchmarks/torch_export.py
 
-Needs PyTorch, which fedmx does not: `pip install torch` first. FEDMX_DATA names the folder of the
-real data sets; without it there are digits and random numbers. Exit code 1: a difference is above
-1e-5.
+Needs PyTorch, which is not a dependency of fedmx: `pip install torch` first. FEDMX_DATA names the
+folder of the real data sets; without it the benchmark uses digits and random numbers. The exit code
+is 1 if a difference is above 1e-5.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""A virtual hour of a simulation: peak memory by the number of clients, and seconds a round.
+"""A virtual hour of a simulation: peak memory by the number of clients, and seconds per round.
 
     python benchmarks/virtual_hour.py [--clients 100 1000 10000]
 
-100 clients a round train a 2NN on 20 made-up images of 28 x 28 each, 5 epochs in batches of 10. An
-hour of their devices is some 30 rounds; four fifths of the clients are there at a time, and one in
-20 drops out. Each number of clients has a process of its own. Peak memory is the kernel's (VmHWM),
-less what the process held with data, model and clients in place, before the first round; what is
-kept of each client is the server's note of when its update counted last, and nothing else, as the
-clients of FedAvg remember nothing. It must not grow with the clients.
+100 clients per round train a 2NN on 20 random images of 28 x 28 each, 5 epochs in batches of 10. An
+hour of their devices is about 30 rounds; four fifths of the clients are available at a time, and
+one in 20 drops out. Each number of clients runs in a separate process. Peak memory is the kernel's
+(VmHWM), minus the memory of the process with data, model and clients before the first round. The
+server keeps only the last accepted round of each client, since the clients of FedAvg have no
+memory. Peak memory must not grow with the number of clients.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def measure(clients: int) -> None:
     data = assembly.data.dataset.train.x.nbytes + assembly.data.dataset.train.y.nbytes
     with simulation:
         held = memory_bytes("VmRSS")
-        Path("/proc/self/clear_refs").write_text("5")  # the peak so far was of making the images
+        Path("/proc/self/clear_refs").write_text("5")  # that peak came from making the images
         began = time.perf_counter()
         rounds = sum(1 for _ in simulation)
         wall_s = time.perf_counter() - began
@@ -85,7 +85,7 @@ def measure(clients: int) -> None:
 
 
 def main() -> None:
-    """Measure each number of clients in a process of its own."""
+    """Measure each number of clients in a separate process."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--clients", type=int, nargs="+", default=CLIENTS)
     parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)

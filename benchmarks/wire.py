@@ -1,11 +1,12 @@
-"""What a deployed round costs: bytes, seconds and memory, with client processes over mutual TLS.
+"""The cost of a deployed round: bytes, seconds and memory, with clients over mutual TLS.
 
     python benchmarks/wire.py [--clients 10] [--rounds 20] [--no-broadcast]
 
-A server in this process and client processes on loopback; in each round every client hands a model
-of 356,298 parameters (CNN-3) back untrained. Printed are the bytes that the rounds' reports give
-against those counted at the sockets, seconds a round, and peak memory above what each process held
-when all were connected. Then benchmarks/broadcast.py measures the broadcast of a large model.
+A server in this process and client processes on loopback; in each round every client returns a
+model of 356,298 parameters (CNN-3) untrained. The benchmark compares the bytes in the rounds'
+reports with those counted at the sockets, and prints seconds per round and the peak memory above
+that of each process after all clients have connected. Then benchmarks/broadcast.py measures the
+broadcast of a large model.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ MIB = 2**20
 
 
 class CountedConnection(Connection):
-    """A connection that counts the bytes that pass between it and its socket."""
+    """A connection that counts the bytes between it and its socket."""
 
     total_bytes = 0
 
@@ -43,7 +44,7 @@ class CountedConnection(Connection):
 
 
 class CountedTransport:
-    """A transport that counts what is written to it."""
+    """A transport that counts written bytes."""
 
     def __init__(self, transport: Any) -> None:
         self._transport = transport
@@ -121,7 +122,7 @@ def measure(server: Server, workers: list[subprocess.Popen[bytes]]) -> None:
             f"up {round.up_bytes}, down {round.down_bytes}, control {round.control_bytes} bytes"
         )
         if round.accuracy is not None:
-            break  # the last one evaluates the model and says goodbye: no round like the others
+            break  # the last round evaluates the model and says goodbye, so it is not comparable
         seconds.append(round.seconds)
         reported += round.up_bytes + round.down_bytes + round.control_bytes
         counted = CountedConnection.total_bytes - at_first
@@ -143,7 +144,7 @@ def _verdict(reported: int, counted: int) -> str:
 
 
 def reset_peak(process: int) -> int:
-    """Let the kernel measure the peak anew, and return what is held now, in bytes."""
+    """Reset the kernel's peak measurement, and return the current memory in bytes."""
     Path(f"/proc/{process}/clear_refs").write_text("5")
     return memory(process, "VmRSS")
 

@@ -1,4 +1,4 @@
-"""A program with all the processes that it starts: their memory, sampled, and their end."""
+"""A program and its descendant processes: their sampled memory, and their end."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ class Family:
         return None
 
     def output(self) -> str:
-        """Return all that the processes have written."""
+        """Return the output of the processes."""
         self._output.seek(0)
         return self._output.read().decode(errors="replace")
 
     def end(self) -> None:
-        """End every process that is left, so that what runs next is alone."""
+        """End every remaining process, so that the next run has the machine to itself."""
         began = time.monotonic()
         while left := self._living():
             patient = time.monotonic() < began + 5

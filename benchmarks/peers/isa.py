@@ -1,6 +1,6 @@
 """The instruction set that a contender may use: the CPU's own, or AVX2 at most.
 
-So one machine with AVX-512 stands for both kinds. Each library reads a variable of its own.
+So one machine with AVX-512 can represent both kinds. Each library reads its own variable.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def add_option(parser: argparse.ArgumentParser) -> None:
 
 
 def restricted(environment: Mapping[str, str], isa: str) -> dict[str, str]:
-    """Return an environment in which libraries use this instruction set and no better one."""
+    """Return an environment that limits libraries to this instruction set."""
     every = {name for variables in RESTRICTED.values() for name in variables}
     kept = {name: value for name, value in environment.items() if name not in every}
     return {**kept, **RESTRICTED[isa]}

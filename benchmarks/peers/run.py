@@ -1,9 +1,9 @@
-"""fedmx beside its peers: one after the other, in the same hour, each in its own environment.
+"""fedmx beside its peers: one after the other, each in its own environment.
 
     python benchmarks/peers/run.py [--repeats 3] [--only fedmx flower] [--model lenet5] [--isa avx2]
 
-Prints a table in Markdown. `benchmarks/peers.md` says how the environments are made. Needs nothing
-but Python, on Linux; memory is the proportional set size of all processes of a contender, sampled.
+Prints a table in Markdown. `benchmarks/peers.md` describes the environments. Needs only
+Python, on Linux; memory is the sampled proportional set size of all processes of a contender.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ CONTENDERS = {
 
 
 class Failed(Exception):
-    """A contender could not be run, or did not say what it measured."""
+    """A contender could not be run, or did not report its measurements."""
 
 
 def main() -> int:
@@ -148,7 +148,7 @@ def measure(name: str, model: str, options: argparse.Namespace) -> dict:
             raise Failed(f"{path} does not exist; benchmarks/peers.md says how it is made")
     command = [str(python), str(script), "--model", model, *contender.options]
     command += ["--rounds", str(ROUNDS[model])]
-    # What the caller set for itself must not decide how many threads a contender has.
+    # The caller's own settings must not affect a contender's number of threads.
     kept = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
     environment = restricted(kept, options.isa)
     if "XLA_FLAGS" in environment and contender.environment in OLD_XLA:

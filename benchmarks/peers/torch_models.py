@@ -12,7 +12,7 @@ from work import BATCH, CLASSES, EPOCHS, IMAGES, RATE, client_data
 
 
 def build(model: str) -> nn.Module:
-    """Return a model, layer by layer as `layers/compute/engines/mxnet/models` has it."""
+    """Return a model with the same layers as in `layers/compute/engines/mxnet/models`."""
     return MODELS[model]()
 
 
@@ -153,7 +153,7 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
 
 
 def count(net: nn.Module) -> int:
-    """Return how many trainable parameters the model has."""
+    """Return the number of trainable parameters of the model."""
     return sum(parameter.numel() for parameter in net.parameters() if parameter.requires_grad)
 
 

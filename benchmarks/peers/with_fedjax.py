@@ -2,8 +2,8 @@
 
     /tmp/peers/fedjax/bin/python benchmarks/peers/with_fedjax.py --model lenet5
 
-Images are (28, 28, 1), as JAX's convolutions have them; so what LeNet-5's first dense layer sees
-is in another order than in the other contenders, and the sizes are the same.
+Images are (28, 28, 1), as in JAX's convolutions; so the inputs of LeNet-5's first dense layer
+have another order than in the other contenders, with the same sizes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from work import (
 
 
 def build(model: str) -> fedjax.Model:
-    """Return the model, layer by layer as `layers/compute/models` has it."""
+    """Return the model with the same layers as in fedmx."""
     if model == "2nn":
         layers = [stax.Flatten, stax.Dense(128), stax.Relu, stax.Dense(64), stax.Relu]
     else:

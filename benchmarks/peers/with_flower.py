@@ -1,4 +1,4 @@
-"""Flower: `FedAvg` in its simulation runtime with Ray, one CPU a client.
+"""Flower: `FedAvg` in its simulation runtime with Ray, one CPU per client.
 
 /tmp/peers/flower/bin/python benchmarks/peers/with_flower.py --model lenet5
 """
@@ -43,7 +43,7 @@ def answer(message: Message, context: Context) -> Message:
 
 
 class TimedFedAvg(FedAvg):
-    """FedAvg that tells a clock of each round's end, and ends the run where a client failed."""
+    """FedAvg that reports each round's end to a clock, and ends the run if a client failed."""
 
     def __init__(self, clock: Clock, **settings: Any) -> None:
         super().__init__(**settings)
@@ -74,7 +74,7 @@ def main() -> None:
             clock,
             fraction_train=COHORT / CLIENTS,
             fraction_evaluate=0.0,
-            min_train_nodes=COHORT,  # a fraction of those that are there as the first round begins
+            min_train_nodes=COHORT,  # a fraction of the clients available at the start of round 1
             min_available_nodes=CLIENTS,
         )
         strategy.start(

@@ -2,9 +2,9 @@
 
     /tmp/peers/pfl/bin/python benchmarks/peers/with_pfl.py --model lenet5 --processes 1
 
-More processes are started as pfl's page on distributed simulations has it, by two environment
-variables. pfl evaluates before and after training in its first round, which cannot be turned off;
-the first round is not measured but is in the start-up. It does not shuffle between epochs.
+More processes are started by two environment variables, as on pfl's page about distributed
+simulations. pfl evaluates before and after training in its first round, which cannot be turned off;
+the first round counts as start-up. It does not shuffle between epochs.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from work import BATCH, CLIENTS, COHORT, EPOCHS, RATE, Clock, arguments
 
 
 def _start_the_others(processes: int) -> list[subprocess.Popen]:
-    """Start the workers of ranks 1 and up, which are this script again; make this one rank 0."""
+    """Start this script again as the workers of ranks 1 and up; make this one rank 0."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]

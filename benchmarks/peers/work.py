@@ -1,7 +1,7 @@
-"""The work that every contender does, its data, and the clock that measures it.
+"""The work of every contender, its data, and the clock that measures it.
 
-Imported by the scripts beside it, each in an environment of its own: it needs numpy and nothing
-else. The figures are those of `benchmarks/peers.md`.
+Imported by the scripts beside it, each in its own environment, so it needs only numpy.
+The figures are those of `benchmarks/peers.md`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PARAMETERS = {"2nn": 109_386, "lenet5": 61_706}
 def client_data(client: int) -> tuple[np.ndarray, np.ndarray]:
     """Return a client's images (600, 28, 28) in [0, 1], float32, and labels (600,), int64.
 
-    Random, from a seed: the time of a step does not depend on what the images show.
+    Random, from a seed: the time of a step does not depend on the images.
     """
     rng = np.random.default_rng(client)
     images = rng.integers(0, 256, (IMAGES, 28, 28), dtype=np.uint8)
@@ -31,7 +31,7 @@ def client_data(client: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def arguments(description: str | None) -> argparse.ArgumentParser:
-    """Return a parser of the options that all contenders have."""
+    """Return a parser of the options of all contenders."""
     parser = argparse.ArgumentParser(description=(description or "").splitlines()[0])
     parser.add_argument("--model", choices=sorted(PARAMETERS), default="2nn")
     parser.add_argument("--rounds", type=int, default=5, help="measured, after the first")
@@ -50,11 +50,11 @@ class Clock:
         self._ends_s: list[float] = []
 
     def tick(self) -> None:
-        """Say that a round has ended, its new global weights there to be used."""
+        """Record that a round has ended and its new global weights are available."""
         self._ends_s.append(_process_age_s())
 
     def report(self, peer: str, version: str, model: str, parameters: int) -> None:
-        """Print the run as a line of JSON; refuse one that was another work than the others'."""
+        """Print the run as a line of JSON; refuse one with a different amount of work."""
         if parameters != PARAMETERS[model]:
             raise SystemExit(
                 f"{peer}: {model} has {parameters} parameters, not {PARAMETERS[model]}"
