@@ -1,6 +1,6 @@
 #!/bin/sh
-# Serves the experiment.yaml of the current folder: goes on with the latest run in runs/, if it is
-# not done, or begins the first.
+# Serves the experiment.yaml of the current folder: resumes the latest run in runs/ if it is
+# not done, or starts the first one.
 set -eu
 fedmx=${FEDMX:-fedmx}
 
