@@ -453,16 +453,19 @@ class ExecutorSection(Section):
 
     @model_validator(mode="after")
     def _check_one_kind(self) -> ExecutorSection:
-        if self.processes is not None and self.ray is not None:
-            raise ValueError("has both processes and ray; remove one of them")
+        first, *others = self._given or [""]
+        if others:
+            raise ValueError(f"has both {first} and {others[0]}; remove one of them")
         return self
 
     @property
+    def _given(self) -> list[str]:
+        return [name for name in type(self).model_fields if getattr(self, name) is not None]
+
+    @property
     def name(self) -> str:
-        """The name: serial, processes or ray."""
-        if self.processes is not None:
-            return "processes"
-        return "serial" if self.ray is None else "ray"
+        """The name of the executor, a key of `EXECUTORS`."""
+        return next(iter(self._given), "serial")
 
     @property
     def number(self) -> int:

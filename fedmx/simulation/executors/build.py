@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+
 from fedmx.errors import ExperimentError
 from fedmx.experiment import ExecutorSection, Experiment
 from fedmx.simulation.executors.parallel import Backend
-from fedmx.simulation.executors.processes import ProcessBackend
-from fedmx.simulation.executors.ray_actors import RayBackend
-from layers.compute.engines.mxnet.runtime import one_thread
 
 
 def backend_of(executor: ExecutorSection) -> Backend:
-    """Return the workers; they are started at once, and load while this process loads."""
-    if executor.ray is not None:
-        with one_thread():
-            pass  # Ray forks, which starts MXNet; inside this block MXNet starts without output
-        return RayBackend(executor.ray.workers, executor.ray.address)
-    return ProcessBackend(executor.number)
+    """Start the workers of an executor; they load while this process loads.
+
+    The executor NAME is the function `backend` of the module `fedmx.simulation.executors.NAME`.
+    """
+    backend: Backend = import_module(f"{__package__}.{executor.name}").backend(executor)
+    return backend
 
 
 def require_portable(experiment: Experiment) -> None:

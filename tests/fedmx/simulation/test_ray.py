@@ -15,7 +15,7 @@ import pytest
 
 from fedmx import Experiment, FedmxError, simulate
 from fedmx.replay import replay
-from fedmx.simulation.executors.ray_actors import RayBackend
+from fedmx.simulation.executors.ray import RayBackend
 from tests.fedmx import kinds
 from tests.fedmx.command_line import ROOT, fedmx
 from tests.fedmx.kinds import KINDS
