@@ -1,8 +1,7 @@
-"""The pool of workers: any order of replies, and any deaths, give the bits of one process."""
+"""Executors: any order of replies and any deaths of workers give the bits of one process."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,9 +13,10 @@ from hypothesis import strategies as st
 from fedmx import Experiment, simulate
 from fedmx.protocol.messages import CODEC
 from fedmx.simulation.executors import parallel
+from fedmx.simulation.executors.executor import SerialExecutor
 from fedmx.simulation.executors.parallel import WorkerDied
-from fedmx.simulation.executors.shared_memory import Block, SharedMemory, read
 from fedmx.simulation.executors.worker import JOBS, Train, Worker
+from layers.logic import ClientFailed, Question
 from layers.network import wire_size
 
 TREE: dict[str, Any] = {
@@ -35,12 +35,12 @@ TREE: dict[str, Any] = {
 
 
 class MemoryCrew:
-    """Workers that are called when they are waited for, in an order that `choose` draws.
+    """Workers in this process that work when they are waited for, in an order that `choose` draws.
 
     Args:
         choose: takes a number n and returns one of 0 to n - 1.
-        deaths: how many workers die, each at its first job.
-        depth: how many jobs a worker is given at once.
+        deaths: number of workers that die, each at its first job.
+        depth: number of jobs that a worker may hold.
     """
 
     def __init__(
@@ -121,12 +121,12 @@ def test_any_order_of_replies_and_any_deaths_give_the_same_bits(
 ) -> None:
     backend = MemoryCrew(size, draw.randrange, deaths, depth)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(parallel, "MIN_QUEUED", queued)  # from how many jobs workers get two at once
+        patch.setattr(parallel, "MIN_QUEUED", queued)  # above it workers get jobs in advance
         assert outcome(backend) == serial
-    assert not backend.shared, "what was shared is given back"
+    assert not backend.shared, "every shared buffer is released"
 
 
-def test_the_longest_task_is_begun_first() -> None:
+def test_the_longest_task_starts_first() -> None:
     backend = MemoryCrew(2, lambda number: 0)
     outcome(backend)
     sizes = simulate(Experiment(**TREE)).network.population()
@@ -147,14 +147,14 @@ def test_the_model_is_shared_once_a_round() -> None:
     assert backend.put == model + variate + kept
 
 
-def test_when_many_replies_wait_only_what_is_wanted_is_begun(
+def test_while_many_replies_wait_only_the_wanted_job_starts(
     serial: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(parallel, "MAX_PENDING_BYTES", 0)
     assert outcome(MemoryCrew(2, lambda number: number - 1)) == serial
 
 
-def test_the_bytes_of_a_task_are_those_of_the_message_on_the_wire() -> None:
+def test_the_bytes_of_a_task_equal_its_message_on_the_wire() -> None:
     backend = MemoryCrew(1, lambda number: 0)
     with simulate(Experiment(**TREE), backend) as simulation:
         first = next(simulation.rounds())
@@ -166,25 +166,14 @@ def test_the_bytes_of_a_task_are_those_of_the_message_on_the_wire() -> None:
     assert {one.client: one.traffic.down_bytes for one in first.report.clients} == down
 
 
-@settings(max_examples=50)
-@given(st.lists(st.one_of(st.integers(0, 200_000), st.none()), max_size=40), st.randoms())
-def test_shared_memory_holds_what_was_put_until_it_is_given_back(
-    steps: list[int | None], draw: Any
-) -> None:
-    memory = SharedMemory()
-    held: dict[Block, bytes] = {}
-    for number, size in enumerate(steps):
-        if size is not None:
-            data = np.full(size, number % 251, np.uint8).tobytes()
-            held[memory.put(memoryview(data))] = data
-        elif held:
-            block = draw.choice(sorted(held))
-            del held[block]
-            memory.release(block)
-        for block, data in held.items():
-            assert bytes(read(memory.descriptor, block)) == data
-            assert memory.holds(block, memoryview(data))
-    for block in held:
-        memory.release(block)
-    assert memory._free == [(0, os.fstat(memory.descriptor).st_size)]
-    memory.close()
+def test_a_client_that_cannot_answer_is_named_with_the_question() -> None:
+    def no_samples(client: int) -> Any:
+        raise OSError(f"no samples of {client}")
+
+    nothing: Any = None
+    executor = SerialExecutor(nothing, nothing, no_samples)
+    with pytest.raises(ClientFailed) as caught:
+        executor.ask(Question("labels", round=2), [3, 4])
+    failed = caught.value
+    assert (failed.client, failed.round) == (3, 0)
+    assert failed.what == "survey 'labels': OSError: no samples of 3"
