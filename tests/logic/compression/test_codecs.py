@@ -1,4 +1,4 @@
-"""Every codec: what it keeps comes back; any bytes are a vector of the right length or refused."""
+"""Every codec: what it keeps comes back, and any bytes decode to a vector or are rejected."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
 
 from layers.logic import LogicError, Rejected
 from layers.logic.compression.codecs import (
@@ -16,11 +17,15 @@ from layers.logic.compression.codecs import (
     SignCodec,
     SparseCodec,
     TernaryCodec,
+    decode_ternary,
     encode_sparse,
+    encode_ternary,
+    kept_of,
     parts_of,
+    ternarise,
 )
-from tests.logic.compression.codec_cases import VECTORS, parts_in, whole
 from tests.logic.quadratic import Tensor
+from tests.logic.vector_files import CLOSE, vectors
 
 CODECS = {
     "ternary": TernaryCodec(0.2),
@@ -30,6 +35,20 @@ CODECS = {
     "16 bit": QuantisedCodec(16),
 }
 each = pytest.mark.parametrize("codec", CODECS.values(), ids=CODECS.keys())
+VALUES = st.floats(-(2.0**60), 2.0**60, width=32)
+VECTORS = hnp.arrays(np.float32, st.integers(0, 200), elements=VALUES)
+
+
+def whole(size: int) -> np.ndarray:
+    """Return the boundaries of one tensor."""
+    return np.array([0, size], np.int64)
+
+
+@st.composite
+def parts_in(draw, size: int) -> np.ndarray:
+    """Return the boundaries of some tensors, empty ones among them."""
+    inner = draw(st.lists(st.integers(0, size), max_size=4))
+    return np.array([0, *sorted(inner), size], np.int64)
 
 
 def rng() -> np.random.Generator:
@@ -38,7 +57,7 @@ def rng() -> np.random.Generator:
 
 @each
 @given(payload=st.binary(max_size=120), size=st.integers(0, 60), data=st.data())
-def test_any_bytes_are_a_vector_of_the_announced_length_or_refused(
+def test_any_bytes_decode_to_a_vector_of_the_right_length_or_are_rejected(
     codec, payload, size, data
 ) -> None:
     parts = data.draw(parts_in(size))
@@ -53,9 +72,7 @@ def test_any_bytes_are_a_vector_of_the_announced_length_or_refused(
 
 @each
 @given(vector=VECTORS.filter(len), flip=st.integers(0, 10**6), cut=st.integers(0, 3))
-def test_a_payload_with_a_flipped_bit_or_a_cut_is_a_vector_or_refused(
-    codec, vector, flip, cut
-) -> None:
+def test_a_corrupt_payload_decodes_to_a_vector_or_is_rejected(codec, vector, flip, cut) -> None:
     parts = whole(vector.size)
     payload = codec.encode(vector, parts, rng())
     payload = np.unpackbits(payload)
@@ -71,7 +88,7 @@ def test_a_payload_with_a_flipped_bit_or_a_cut_is_a_vector_or_refused(
 
 @each
 @given(vector=VECTORS, data=st.data())
-def test_what_was_decoded_is_encoded_and_decoded_without_change(codec, vector, data) -> None:
+def test_a_decoded_vector_survives_another_round_trip(codec, vector, data) -> None:
     """Within rounding: a mean of equal values may differ from them in the last bit.
 
     So may the value of a level, and be rounded to the next one.
@@ -85,14 +102,14 @@ def test_what_was_decoded_is_encoded_and_decoded_without_change(codec, vector, d
 
 
 @each
-def test_a_vector_of_zeros_is_a_vector_of_zeros(codec) -> None:
+def test_zeros_stay_zeros(codec) -> None:
     for size in (0, 1, 9, 1000):
         zeros = np.zeros(size, np.float32)
         assert not codec.decode(codec.encode(zeros, whole(size), rng()), whole(size)).any()
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_values_and_scales_that_are_not_finite_are_refused(value) -> None:
+def test_values_and_scales_that_are_not_finite_are_rejected(value) -> None:
     parts = whole(8)
     for codec in CODECS.values():
         payload = codec.encode(np.ones(8, np.float32), parts, rng())
@@ -102,7 +119,7 @@ def test_values_and_scales_that_are_not_finite_are_refused(value) -> None:
             codec.decode(payload, parts)
 
 
-def test_scales_below_zero_are_refused() -> None:
+def test_negative_scales_are_rejected() -> None:
     parts = whole(8)
     for codec in (TernaryCodec(), SignCodec(), QuantisedCodec()):
         payload = codec.encode(np.ones(8, np.float32), parts, rng())
@@ -126,7 +143,7 @@ def test_payloads_are_smaller_than_float32(codec) -> None:
 
 
 @pytest.mark.parametrize("p", [0.1, 0.01])
-def test_encoding_and_decoding_take_no_more_memory_than_three_vectors(p) -> None:
+def test_encoding_and_decoding_take_less_memory_than_three_vectors(p) -> None:
     vector = np.random.default_rng(1).normal(size=300_000).astype(np.float32)
     parts = whole(vector.size)
     for codec in (TernaryCodec(p), SparseCodec(p)):
@@ -141,8 +158,8 @@ def test_encoding_and_decoding_take_no_more_memory_than_three_vectors(p) -> None
         assert decoding < 3 * vector.nbytes
 
 
-def test_the_memory_of_decoding_is_bounded_by_the_announced_length() -> None:
-    """However many positions a payload announces, and however long it is."""
+def test_the_vectors_length_bounds_the_memory_of_decoding() -> None:
+    """A payload may announce many positions and be very long."""
     flood = np.full(4_000_000, 255, np.uint8)
     flood[:9] = encode_sparse(np.arange(2), np.zeros(2), 1000)[:9]
     for codec in CODECS.values():
@@ -154,7 +171,7 @@ def test_the_memory_of_decoding_is_bounded_by_the_announced_length() -> None:
 
 
 @given(VECTORS, st.data())
-def test_the_largest_values_come_back_in_full_and_nothing_else(vector, data) -> None:
+def test_sparse_keeps_exactly_the_largest_values(vector, data) -> None:
     parts = data.draw(parts_in(vector.size))
     back = SparseCodec(0.3).decode(SparseCodec(0.3).encode(vector, parts, rng()), parts)
     for start, stop in pairwise(parts):
@@ -167,13 +184,13 @@ def test_the_largest_values_come_back_in_full_and_nothing_else(vector, data) -> 
 
 
 @given(VECTORS, st.data())
-def test_all_values_come_back_bit_for_bit_when_all_are_kept(vector, data) -> None:
+def test_sparse_with_share_1_is_lossless(vector, data) -> None:
     parts = data.draw(parts_in(vector.size))
     back = SparseCodec(1.0).decode(SparseCodec(1.0).encode(vector, parts, rng()), parts)
     assert np.array_equal(back, vector)
 
 
-def test_a_sign_codec_gives_each_tensor_its_mean_size() -> None:
+def test_sign_keeps_the_mean_magnitude_of_each_tensor() -> None:
     vector = np.array([1, -3, 0, 5, -0.5], np.float32)
     codec, parts = SignCodec(), np.array([0, 2, 4, 5])
     assert codec.decode(codec.encode(vector, parts, rng()), parts).tolist() == [
@@ -184,7 +201,7 @@ def test_a_sign_codec_gives_each_tensor_its_mean_size() -> None:
 
 
 @pytest.mark.parametrize("bits", [8, 16])
-def test_quantisation_errs_by_less_than_a_level_and_not_on_average(bits) -> None:
+def test_quantisation_errors_are_below_a_level_and_unbiased(bits) -> None:
     vector = np.random.default_rng(1).normal(size=200).astype(np.float32)
     codec, parts = QuantisedCodec(bits), whole(200)
     draws, level = rng(), np.abs(vector).max() / codec.levels
@@ -197,7 +214,7 @@ def test_quantisation_errs_by_less_than_a_level_and_not_on_average(bits) -> None
 
 
 @given(VECTORS)
-def test_quantisation_never_leaves_the_range_of_the_tensor(vector) -> None:
+def test_quantisation_stays_in_the_range_of_the_tensor(vector) -> None:
     codec, parts = QuantisedCodec(8), whole(vector.size)
     back = codec.decode(codec.encode(vector, parts, rng()), parts)
     assert np.abs(back).max(initial=0) <= np.abs(vector).max(initial=0) * (1 + 1e-6)
@@ -209,8 +226,8 @@ def test_the_smallest_float_can_be_quantised() -> None:
     assert np.isfinite(codec.decode(codec.encode(vector, whole(3), rng()), whole(3))).all()
 
 
-def test_what_is_no_number_of_bits_is_refused() -> None:
-    with pytest.raises(LogicError, match="bits must be 8 or 16, not 4"):
+def test_other_numbers_of_bits_are_refused() -> None:
+    with pytest.raises(LogicError, match=r"bits .* not 4"):
         QuantisedCodec(4)
 
 
@@ -219,3 +236,78 @@ def test_the_whole_vector_can_count_as_one_tensor() -> None:
     assert parts_of(layout).tolist() == [0, 4, 7]
     assert parts_of(layout, flat=True).tolist() == [0, 7]
     assert parts_of([]).tolist() == [0]
+
+
+# --- sparse ternary compression --------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def cases() -> list[tuple[dict, dict]]:
+    file = vectors("stc_compress")
+    return list(zip(file["inputs"]["cases"], file["expected"]["cases"], strict=True))
+
+
+@pytest.mark.parametrize(
+    ("how", "settings"),
+    [("plain", {}), ("exact_k", {"exact_k": True}), ("literal_alg1", {"literal": True})],
+)
+def test_ternary_equals_the_reference(cases, how, settings) -> None:
+    for given_, expected in cases:
+        tensor = np.array(given_["tensor"], np.float32)
+        parts = whole(tensor.size)
+        wanted = expected if how == "plain" else expected[how]
+        codec = TernaryCodec(given_["p"], **settings)
+        payload = codec.encode(tensor.ravel(), parts, np.random.default_rng(0))
+        found = codec.decode(payload, parts)
+        output = np.array(wanted["output"]).ravel()
+        np.testing.assert_allclose(found, output, **CLOSE, err_msg=given_["name"])
+        assert np.array_equal(found != 0, output != 0), given_["name"]
+        ternary = decode_ternary(payload, parts)
+        np.testing.assert_allclose(ternary.scales, [wanted["mu"]], **CLOSE)
+        assert kept_of(tensor.size, given_["p"]) == expected["k"]
+
+
+def test_ties_are_all_kept_or_the_first_positions_win() -> None:
+    tensor = np.array([1, -2, 2, 0.5, 2, -2], np.float32)
+    assert ternarise(tensor, whole(6), 0.3).positions.tolist() == [1, 2, 4, 5]
+    assert ternarise(tensor, whole(6), 0.3, exact_k=True).positions.tolist() == [1, 2]
+    assert ternarise(tensor, whole(6), 0.8, exact_k=True).positions.tolist() == [0, 1, 2, 4, 5]
+
+
+@pytest.mark.parametrize("p", [0, -0.1, 1.1, float("nan")])
+def test_a_share_outside_0_to_1_is_refused(p) -> None:
+    with pytest.raises(LogicError, match=r"^p must be"):
+        TernaryCodec(p)
+
+
+def test_tensors_of_any_size_have_their_own_scales() -> None:
+    vector = np.array([3, -1, 0, 0, 7], np.float32)
+    parts = np.array([0, 2, 2, 4, 5])
+    ternary = ternarise(vector, parts, 1.0)
+    assert ternary.scales.tolist() == [2, 0, 0, 7]
+    assert ternary.dense().tolist() == [2, -2, 0, 0, 7]
+    assert ternarise(vector[:0], np.zeros(1, np.int64), 0.1).dense().size == 0
+
+
+@given(VECTORS, st.floats(0.01, 1), st.booleans(), st.data())
+def test_a_ternary_vector_survives_a_round_trip(vector, p, exact_k, data) -> None:
+    parts = data.draw(parts_in(vector.size))
+    ternary = ternarise(vector, parts, p, exact_k)
+    back = decode_ternary(encode_ternary(ternary), parts)
+    assert np.array_equal(back.positions, ternary.positions)
+    assert np.array_equal(back.positive, ternary.positive)
+    assert back.scales.tobytes() == ternary.scales.tobytes()
+    dense = back.dense()
+    assert np.array_equal(np.sign(dense[dense != 0]), np.sign(vector[dense != 0]))
+    again = encode_ternary(back)
+    assert again.tobytes() == encode_ternary(ternary).tobytes()
+
+
+@given(hnp.arrays(np.float32, 40, elements=st.integers(-3, 3).map(float)), st.floats(0.01, 1))
+def test_at_least_k_non_zeros_are_kept(vector, p) -> None:
+    k = kept_of(40, p)
+    kept = ternarise(vector, whole(40), p).positions.size
+    exact = ternarise(vector, whole(40), p, exact_k=True).positions.size
+    nonzero = np.count_nonzero(vector)
+    assert min(k, nonzero) <= kept <= nonzero
+    assert exact == min(k, nonzero)
