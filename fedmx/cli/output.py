@@ -14,7 +14,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fedmx.errors import FedmxError
-from fedmx.monitoring.events import EVENTS
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -213,9 +212,8 @@ class JsonLines(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write a record."""
-        event, names = EVENTS.get(str(record.msg), ("note", ()))
-        values = record.args if isinstance(record.args, tuple) else ()
-        fields = dict(zip(names, values, strict=False)) or {"logger": record.name}
+        event = getattr(record, "event", "note")  # a logger other than `Log` names no event
+        fields = getattr(record, "fields", None) or {"logger": record.name}
         trace = logging.Formatter().formatException(record.exc_info) if record.exc_info else None
         text = record.getMessage()
         sys.stderr.write(line(record.levelname.lower(), event, text, fields, trace) + "\n")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 import time
 import traceback
@@ -16,6 +15,7 @@ from fedmx.client.participant import ClientMemory, Participant, SpeedEstimate
 from fedmx.components.text import first_line, shown
 from fedmx.components.user_code import reason_of
 from fedmx.errors import FedmxError
+from fedmx.log import Log
 from fedmx.protocol.messages import (
     CODEC,
     REASON_LENGTH,
@@ -48,7 +48,7 @@ from layers.network import (
 )
 from layers.network import Event as NetworkEvent
 
-log = logging.getLogger("fedmx.client")
+log = Log("fedmx.client")
 RUN = re.compile(r"[A-Za-z0-9_-]{1,64}")
 MOST_EVENTS = 64  # that wait here; the network layer bounds what waits behind them
 
@@ -110,7 +110,12 @@ class Client:
             ComputeError: its model or data cannot be made here.
         """
         for update in self.updates():
-            log.info("round %d: made an update of %d steps", update.round, update.steps)
+            log.info(
+                "update_made",
+                "round {round}: made an update of {steps} steps",
+                round=update.round,
+                steps=update.steps,
+            )
         return self.reason
 
     def updates(self) -> Iterator[Update]:
@@ -121,17 +126,32 @@ class Client:
             if event is None:
                 raise FedmxError("the client's connection is closed; use it inside `with client:`")
             if isinstance(event, Connected):
-                log.info("connected to %s", self.network.address)
+                log.info("connected", "connected to {address}", address=self.network.address)
                 self._missing_assets = set()
             elif isinstance(event, Disconnected):
-                log.warning("disconnected: %s; reconnecting", event.reason)
+                log.warning(
+                    "disconnected", "disconnected: {reason}; reconnecting", reason=event.reason
+                )
                 self._missing_assets = set()
             elif isinstance(event, Retrying):
-                log.info("%s; trying again in %.1f s", event.reason, event.delay_s)
+                log.info(
+                    "retrying",
+                    "{reason}; trying again in {delay_s:.1f} s",
+                    reason=event.reason,
+                    delay_s=event.delay_s,
+                )
             elif isinstance(event, CertificatesRenewed):
-                log.info("the %s was read again and is used from now on", event.what)
+                log.info(
+                    "certificates_renewed",
+                    "the {what} was read again and is used from now on",
+                    what=event.what,
+                )
             elif isinstance(event, CertificatesRefused):
-                log.warning("%s; the one from before stays in use", event.reason)
+                log.warning(
+                    "certificates_refused",
+                    "{reason}; the one from before stays in use",
+                    reason=event.reason,
+                )
             elif isinstance(event, GaveUp):
                 raise ServerRefusedError(event.reason)
             elif isinstance(event, Sent):
@@ -156,7 +176,11 @@ class Client:
         if isinstance(message, Setup):
             self._handle_setup(message)
         elif self._participant is None:
-            log.warning("ignored a %s before the setup", type(message).__name__)
+            log.warning(
+                "message_ignored",
+                "ignored a {message} before the setup",
+                message=type(message).__name__,
+            )
         elif isinstance(message, Question):
             self._handle_question(self._participant, message)
         elif isinstance(message, Task):
@@ -190,7 +214,12 @@ class Client:
         missing = [asset for asset in setup.assets if asset.name in self._missing_assets]
         if missing:
             for asset in missing:
-                log.info("waiting for the asset %s, %d bytes", asset.name, asset.size_bytes)
+                log.info(
+                    "waiting_for_asset",
+                    "waiting for the asset {asset}, {size_bytes} bytes",
+                    asset=asset.name,
+                    size_bytes=asset.size_bytes,
+                )
             self._send(
                 MissingAssets(setup.run, setup.client, tuple(asset.name for asset in missing))
             )
@@ -258,7 +287,7 @@ class Client:
                 answer = self._speed.improve(answer, question, samples)
             self._send(answer)
         except Exception as error:
-            log.exception("the survey %r failed", question.name)
+            log.exception("survey_failed", "the survey {survey!r} failed", survey=question.name)
             self._send_failed(0, participant.client, error)
 
     def _handle_task(self, participant: Participant, task: Task) -> Update | None:
@@ -266,7 +295,7 @@ class Client:
             raise FedmxError(f"a task for client {task.client} came to client {participant.client}")
         self._poll()
         if any(_is_task_after(event, task.round) for event in self._events):
-            log.info("round %d has ended already", task.round)
+            log.info("round_over", "round {round} has ended already", round=task.round)
             return None
         if not task.has_model:
             self._send_again(task)
@@ -280,14 +309,14 @@ class Client:
                 self._speed.trained(*result, time.monotonic() - began)
                 CODEC.encode(result[1])  # an update that cannot be sent is this client's failure
         except Exception as error:
-            log.exception("round %d failed", task.round)
+            log.exception("training_failed", "round {round} failed", round=task.round)
             self._send_failed(task.round, task.client, error)
             return None
         self._last_result = result
         update = result[1]
         self._poll()
         if any(_is_declined(event, task.round) for event in self._events):
-            log.info("round %d: the update was declined", task.round)
+            log.info("update_declined", "round {round}: the update was declined", round=task.round)
         elif task.offer:
             self._send(offer_of(update, self._speed.upload_s))
         else:
@@ -333,12 +362,18 @@ class Client:
         self._poll()
         if any(isinstance(event, Disconnected) for event in self._events):
             # On a new connection, `Ready` must be the first message.
-            log.info("disconnected; the server will ask again when this client reconnects")
+            log.info(
+                "answer_not_sent",
+                "disconnected; the server will ask again when this client reconnects",
+            )
             return
         try:
             self.network.send(message)
         except NotConnected:
-            log.info("not connected; the server will ask again when this client reconnects")
+            log.info(
+                "answer_not_sent",
+                "not connected; the server will ask again when this client reconnects",
+            )
 
 
 def _identity_of(setup: Setup) -> tuple[str, tuple[AnnouncedAsset, ...]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import logging
 import re
 import time
 from collections import deque
@@ -18,6 +17,7 @@ from fedmx.deployment.client_log import ClientLog
 from fedmx.deployment.membership import Membership
 from fedmx.deployment.rejections import Rejections
 from fedmx.experiment.sections import LOG_LINES, MOST_VIOLATIONS
+from fedmx.log import Log
 from fedmx.protocol.messages import (
     REASON_LENGTH,
     TRACEBACK_LENGTH,
@@ -51,7 +51,7 @@ from layers.network import (
 )
 from layers.network import Event as NetworkEvent
 
-log = logging.getLogger("fedmx.server")
+log = Log("fedmx.server")
 TICK_S = 0.5  # the longest wait before limits are checked again
 FINISH_WAIT_S = 12.0  # a little more than a client waits between two attempts to reconnect
 
@@ -129,7 +129,7 @@ class ClientSessions:
     def open(self) -> None:
         """Start to listen."""
         self.listener.start()
-        log.info("listening on %s", self.listener.address)
+        log.info("listening", "listening on {address}", address=self.listener.address)
 
     def close(self, linger_s: float) -> None:
         """Stop to listen, and close all connections.
@@ -206,7 +206,13 @@ class ClientSessions:
         """Disconnect a silent client; it takes part again when it is back and ready."""
         self.rejections.add(f"client {client}: {reason}")
         who = f"client {client}"
-        self.log.warning(who, "client %d: %s; it is given up", client, reason)
+        self.log.warning(
+            who,
+            "client_silent",
+            "client {client}: {reason}; it is given up",
+            client=client,
+            reason=reason,
+        )
         self.listener.disconnect(identity(client), reason, final=False)
 
     def finish(self, reason: str, everyone: bool) -> None:
@@ -238,9 +244,9 @@ class ClientSessions:
             else:
                 self._handle_rejected(event)
         elif isinstance(event, Crowded):
-            log.warning("%s", event.reason)
+            log.warning("note", "{text}", text=event.reason)
         elif isinstance(event, RoomAgain):
-            log.info("there is room for clients again")
+            log.info("room_again", "there is room for clients again")
         elif isinstance(event, Sent):
             client = self._client_of(event.peer)
             if client is not None:
@@ -254,9 +260,17 @@ class ClientSessions:
         elif isinstance(event, FileSent | FileFailed):
             self._handle_file(event)
         elif isinstance(event, CertificatesRenewed):
-            log.info("the %s was read again and is used from now on", event.what)
+            log.info(
+                "certificates_renewed",
+                "the {what} was read again and is used from now on",
+                what=event.what,
+            )
         elif isinstance(event, CertificatesRefused):
-            log.warning("%s; the one from before stays in use", event.reason)
+            log.warning(
+                "certificates_refused",
+                "{reason}; the one from before stays in use",
+                reason=event.reason,
+            )
 
     def _handle_joined(self, event: Joined) -> None:
         client = self._client_of(event.peer)
@@ -288,7 +302,13 @@ class ClientSessions:
         closing = self._closing.pop(client, None)
         rejected = closing is not None and closing.reason == event.reason
         if self.membership.leave(client) and self._end_reason is None:
-            self.log.info(f"client {client}", "client %d left: %s", client, event.reason)
+            self.log.info(
+                f"client {client}",
+                "client_left",
+                "client {client} left: {reason}",
+                client=client,
+                reason=event.reason,
+            )
         if rejected:
             # The listener closed the connection for what the client sent: do not wait for it.
             if closing is not None and closing.final:  # its certificate was revoked
@@ -332,7 +352,14 @@ class ClientSessions:
         elif isinstance(message, Failed):
             reason = message.reason[:REASON_LENGTH]
             who = f"client {client}"
-            self.log.warning(who, "client %d, round %d: %s", client, message.round, reason)
+            self.log.warning(
+                who,
+                "client_failed",
+                "client {client}, round {round}: {reason}",
+                client=client,
+                round=message.round,
+                reason=reason,
+            )
             trace = message.traceback[-TRACEBACK_LENGTH:]
             self._events.append(ClientLost(message.round, client, reason, trace))
         else:
@@ -393,9 +420,22 @@ class ClientSessions:
         before = self.membership.join(client, ready.samples)
         what = "joined" if before is None else "is back"
         who = f"client {client}"
-        self.log.info(who, "client %d %s with %d samples", client, what, ready.samples)
+        self.log.info(
+            who,
+            "client_ready",
+            "client {client} {how} with {samples} samples",
+            client=client,
+            how=what,
+            samples=ready.samples,
+        )
         if before not in (None, ready.samples):  # a client's data may grow, or be other ones
-            self.log.warning(who, "client %d had %d samples before", client, before)
+            self.log.warning(
+                who,
+                "client_samples_changed",
+                "client {client} had {samples} samples before",
+                client=client,
+                samples=before,
+            )
         self.memory_rounds[client] = set(ready.kept)
         if client in self.questions:
             self.send(client, self.questions[client])
@@ -421,12 +461,18 @@ class ClientSessions:
         """Report a rejection; `log_as`: whose line it is, if not that of `who`."""
         reason = reason[:REASON_LENGTH]
         self.rejections.add(f"{who}: {reason}")
-        self.log.warning(log_as or who, "%s: %s", who, reason)
+        self.log.warning(log_as or who, "rejected", "{who}: {reason}", who=who, reason=reason)
 
     def note_out_of_place(self, client: int, what: str) -> None:
         """Note a message that an honest client may send, but not often."""
         what = what[:REASON_LENGTH]
-        self.log.info(f"client {client}", "client %d: %s", client, what)
+        self.log.info(
+            f"client {client}",
+            "client_out_of_place",
+            "client {client}: {what}",
+            client=client,
+            what=what,
+        )
         if self.rejections.count_out_of_place(client):
             self._expel(client, what)
 

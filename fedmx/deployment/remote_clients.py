@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import time
 import uuid
@@ -23,6 +22,7 @@ from fedmx.deployment.round_events import RoundEvents
 from fedmx.deployment.survey import ask_all
 from fedmx.errors import FedmxError
 from fedmx.experiment.sections import LOG_LINES, MOST_VIOLATIONS, PATIENCE
+from fedmx.log import Log
 from fedmx.monitoring.monitor import ClientsNow
 from fedmx.protocol.messages import Setup
 from fedmx.server.clients import Overhead
@@ -43,7 +43,7 @@ from layers.logic import (
 from layers.logic.clock import Clock, RealClock
 from layers.network import Listener
 
-log = logging.getLogger("fedmx.server")
+log = Log("fedmx.server")
 
 
 class RemoteClients:
@@ -141,7 +141,11 @@ class RemoteClients:
         self._waiting = ("clients", time.time())
         while True:
             for client in self._sessions.membership.expire():
-                log.warning("client %d is not back; going on without it", client)
+                log.warning(
+                    "client_given_up",
+                    "client {client} is not back; going on without it",
+                    client=client,
+                )
             needed = self._at_least if self._assembled else self._wait_for
             if len(self._sessions.membership.samples) >= needed:
                 self._assembled = True
@@ -268,7 +272,13 @@ class RemoteClients:
             if outstanding and log_timer.due():
                 who = listing(set(outstanding))
                 text = self._patience.text(self._patience.since(outstanding))
-                log.info("round %d: waiting for clients %s %s", self._tasks.round, who, text)
+                log.info(
+                    "waiting_for_updates",
+                    "round {round}: waiting for clients {clients} {since}",
+                    round=self._tasks.round,
+                    clients=who,
+                    since=text,
+                )
 
     @property
     def clock(self) -> Clock:
@@ -341,9 +351,18 @@ class RemoteClients:
     def _log_missing_clients(self, needed: int) -> None:
         ready, number = set(self._sessions.membership.samples), self._sessions.clients
         if number is None:
-            log.info("waiting for clients: %d of %d are ready", len(ready), needed)
+            log.info(
+                "waiting_for_clients",
+                "waiting for clients: {ready} of {needed} are ready",
+                ready=len(ready),
+                needed=needed,
+            )
             return
         missing = listing(set(range(number)) - ready)
         log.info(
-            "waiting for clients: %d of %d are ready; missing: %s", len(ready), needed, missing
+            "waiting_for_clients",
+            "waiting for clients: {ready} of {needed} are ready; missing: {missing}",
+            ready=len(ready),
+            needed=needed,
+            missing=missing,
         )

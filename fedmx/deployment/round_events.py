@@ -166,7 +166,13 @@ class RoundEvents:
             self._late.discard(event.client)
             what = f"its {what} of round {event.round} came too late, or again"
             who = f"client {event.client}"
-            self._sessions.log.info(who, "client %d: %s", event.client, what)
+            self._sessions.log.info(
+                who,
+                "client_out_of_place",
+                "client {client}: {what}",
+                client=event.client,
+                what=what,
+            )
             self._sessions.rejections.add(f"{who}: {what}")
             if self._sessions.rejections.count_violation(event.client):
                 self._sessions.report_violation(

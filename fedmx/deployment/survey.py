@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import time
 from collections.abc import Sequence
@@ -12,10 +11,11 @@ from fedmx.deployment.client_sessions import ClientEvent, ClientSessions
 from fedmx.deployment.membership import LogTimer, listing
 from fedmx.deployment.patience import LOG_WAIT_S, SILENT, Patience
 from fedmx.deployment.round_events import RoundEvents
+from fedmx.log import Log
 from layers.logic import Answer, ClientLost, Question
 from layers.logic.core.survey import is_answer_to
 
-log = logging.getLogger("fedmx.server")
+log = Log("fedmx.server")
 
 
 def ask_all(
@@ -66,7 +66,12 @@ def ask_all(
             asked.clear()
         if asked and log_timer.due():
             text = patience.text(began)
-            log.info("waiting for the answers of clients %s %s", listing(set(asked)), text)
+            log.info(
+                "waiting_for_answers",
+                "waiting for the answers of clients {clients} {since}",
+                clients=listing(set(asked)),
+                since=text,
+            )
     for client in asked:
         rejections.add(f"client {client}: no answer within {deadline_s:g} s")
     asked.clear()

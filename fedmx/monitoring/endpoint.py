@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import http.server
 import ipaddress
-import logging
 import socket
 import socketserver
 import threading
@@ -14,13 +13,14 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from fedmx.errors import FedmxError
+from fedmx.log import Log
 from fedmx.monitoring.monitor import BUCKETS_S, Monitor
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
 
-log = logging.getLogger("fedmx.server")
+log = Log("fedmx.server")
 PATIENCE_S = 2.0  # for a whole request
 
 Page = Callable[[str], tuple[str, bytes]]
@@ -64,7 +64,7 @@ class MetricsEndpoint:
             target=self._server.serve_forever, args=(0.1,), name="fedmx-metrics", daemon=True
         )
         self._thread.start()
-        log.info("metrics at http://%s/metrics", self.address)
+        log.info("metrics_listening", "metrics at http://{address}/metrics", address=self.address)
         return self
 
     def __exit__(self, *exc_info: object) -> None:
@@ -95,7 +95,7 @@ class _Server(http.server.HTTPServer):
             end.cancel()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        log.debug("a reader of metrics has gone", exc_info=True)
+        pass  # the reader has gone
 
 
 class _Request(http.server.BaseHTTPRequestHandler):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import datetime
 import json
-import logging
 import os
 import threading
 import time
@@ -14,6 +13,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from fedmx.log import Log
 
 
 @dataclass(frozen=True)
@@ -193,7 +194,7 @@ def timestamp(seconds: float) -> str:
     return moment.isoformat(timespec="milliseconds")
 
 
-log = logging.getLogger("fedmx.run")
+log = Log("fedmx.run")
 EVERY_S = 1.0
 
 
@@ -241,4 +242,9 @@ class LiveFile:
                 temporary.unlink(missing_ok=True)
             if not self._warned:
                 self._warned = True
-                log.warning("%s: cannot write the status (%s)", self._path, error.strerror)
+                log.warning(
+                    "status_not_written",
+                    "{path}: cannot write the status ({reason})",
+                    path=self._path,
+                    reason=error.strerror,
+                )

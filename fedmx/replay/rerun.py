@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 from fedmx.components.user_code import own_code
 from fedmx.course.hashes import model_hash
+from fedmx.log import Log
 from fedmx.replay.kept_checkpoints import KeptCheckpoints
 from fedmx.replay.recorded_run import RecordedRun
 from fedmx.replay.versions import other_versions
@@ -21,7 +21,7 @@ from fedmx.simulation.simulate import simulate
 from fedmx.simulation.simulate_course import simulate_course
 from layers.compute.data.datasets import Files
 
-log = logging.getLogger("fedmx.replay")
+log = Log("fedmx.replay")
 
 
 def rerun(
@@ -118,21 +118,36 @@ def _tell_other_versions(folder: RunFolder) -> None:
     here = gather_facts(seed=0, mode="simulation", digest="")
     found = other_versions(facts, here)
     if found:
-        log.warning("%s: other bits are possible here: %s", folder.path, ", ".join(found))
+        log.warning(
+            "other_bits_possible",
+            "{run}: other bits are possible here: {differences}",
+            run=folder.path,
+            differences=", ".join(found),
+        )
 
 
 def _tell_other_code(run: RecordedRun) -> None:
     """Log a warning if the user's own code here is not that of the run."""
     changed = run.folder.other_code(own_code(run.folder.modules_path))
     if changed:
-        log.warning("%s: %s: not as in the run", run.folder.path, ", ".join(changed))
+        log.warning(
+            "other_code",
+            "{run}: {files}: not as in the run",
+            run=run.folder.path,
+            files=", ".join(changed),
+        )
 
 
 def _tell_other_data(run: RecordedRun) -> None:
     """Log a warning if the data here are not those of the run."""
     if not run.folder.has_data(run.assembly.data.sha256):
         name = run.assembly.data.dataset.name
-        log.warning("%s: %s has other samples here than in the run", run.folder.path, name)
+        log.warning(
+            "other_data",
+            "{run}: {data} has other samples here than in the run",
+            run=run.folder.path,
+            data=name,
+        )
 
 
 def _tell_other_model(server: Server, records: Mapping[int, Any], folder: RunFolder) -> None:
@@ -140,4 +155,9 @@ def _tell_other_model(server: Server, records: Mapping[int, Any], folder: RunFol
     state = server.state
     recorded = records.get(state.round, {}).get("model_sha256")
     if recorded and recorded != model_hash(state.weights, state.buffers):
-        log.warning("%s: run again, round %d ended in another model", folder.path, state.round)
+        log.warning(
+            "other_model",
+            "{run}: run again, round {round} ended in another model",
+            run=folder.path,
+            round=state.round,
+        )

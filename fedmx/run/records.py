@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedmx.display import frame_of
+from fedmx.log import Log
 from fedmx.run.durable import RunError, cannot_write, sealed, sync_folder, unsealed, write_durably
 
 if TYPE_CHECKING:
@@ -199,7 +199,7 @@ def _write_all(descriptor: int, data: bytes, offset: int) -> None:
         view, offset = view[written:], offset + written
 
 
-log = logging.getLogger("fedmx.run")
+log = Log("fedmx.run")
 
 
 class RunRecords:
@@ -334,7 +334,7 @@ class RunRecords:
         for text in self.damage:
             if text not in self._told:
                 self._told.add(text)
-                log.warning("%s", text)
+                log.warning("note", "{text}", text=text)
 
     def _remove_records(self, later_than: int) -> None:
         """Remove the records of later rounds.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,13 +9,14 @@ from typing import Any, Protocol
 
 from fedmx.errors import FedmxError
 from fedmx.experiment import Experiment
+from fedmx.log import Log
 from fedmx.run import RunFolder
 from fedmx.run.identity import Ending
 from fedmx.server.round import Round
 from layers.logic import LogicError, ServerState
 from layers.logic.checks.parts import check_methods
 
-log = logging.getLogger("fedmx.run")
+log = Log("fedmx.run")
 
 
 class CallbackError(FedmxError):
@@ -117,7 +117,11 @@ class Callbacks:
         """Log it if the run that is resumed had other callbacks that may end it."""
         missing = [one for one in before if one not in self.deciding]
         if missing:
-            log.warning("the run goes on without the callback %s", ", ".join(missing))
+            log.warning(
+                "callback_missing",
+                "the run goes on without the callback {callbacks}",
+                callbacks=", ".join(missing),
+            )
 
     @contextmanager
     def during(self, run: Running) -> Iterator[None]:
@@ -137,7 +141,12 @@ class Callbacks:
                 try:
                     one.on_end(status, text)
                 except Exception as another:  # noqa: BLE001 - the first error is the one to show
-                    log.warning("callback %s: %s", type(one).__name__, another)
+                    log.warning(
+                        "callback_failed",
+                        "callback {callback}: {reason}",
+                        callback=type(one).__name__,
+                        reason=another,
+                    )
             raise
         else:
             for one in begun:

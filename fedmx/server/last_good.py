@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
+from fedmx.log import Log
 from fedmx.run import CheckpointError
 from fedmx.server.round import Round
 from fedmx.server.step_back import MOST_IN_A_ROW, MOST_ROUNDS, StepBack, StepsBack
 from layers.logic import BrokenModel, Logic, ServerState
 from layers.logic.core.state import EXCLUDED
 
-log = logging.getLogger("fedmx.server")
+log = Log("fedmx.server")
 
 
 class Checkpoints(Protocol):
@@ -74,7 +74,7 @@ def last_good(
     step = StepBack(report.round, good.round, str(error), suspects, new)
     steps.forget_after(good.round)
     steps.steps.append(step)
-    log.warning("round %d: %s", step.round, step)
+    log.warning("round_stepped_back", "round {round}: {reason}", round=step.round, reason=step)
     return replace(good, memory={**good.memory, EXCLUDED: excluded}) if excluded else good
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 
 from fedmx.assembly.assembly import Assembly
 from fedmx.errors import ExperimentError
+from fedmx.log import Log
 from fedmx.server.callback import Callback
 from fedmx.server.clients import Clients
 from fedmx.server.server import Scorer, Server
@@ -16,7 +16,7 @@ from layers.logic.checks.parts import doubts
 from layers.logic.round.fold import check_by_slices
 from layers.logic.storage import UpdateStore
 
-log = logging.getLogger("fedmx.server")
+log = Log("fedmx.server")
 
 MB = 1_000_000
 WAITING_MB = 64  # of updates that wait in memory, if nothing is set; the others wait on disk
@@ -43,7 +43,7 @@ def server_of(
     experiment, start = assembly.experiment, assembly.start
     logic = assembly.logic
     for doubt in doubts((logic.selector, logic.aggregator, *logic.hooks)):
-        log.warning("%s; is it meant so?", doubt)
+        log.warning("part_doubtful", "{what}; is it meant so?", what=doubt)
     evaluate, stop = experiment.compute.evaluate, experiment.stop
     return Server(
         network=clients,

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from fedmx.course.chain import CHAIN, START, chained
+from fedmx.log import Log
 from fedmx.monitoring.monitor import LiveFile
 from fedmx.report import write_report
 from fedmx.run import RunError, RunFolder
@@ -22,7 +22,7 @@ from fedmx.server.step_back import summary
 from fedmx.server.stop import after_last
 from layers.logic import BrokenModel, TooFewUpdates
 
-log = logging.getLogger("fedmx.run")
+log = Log("fedmx.run")
 
 
 @dataclass

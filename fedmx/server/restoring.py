@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 
+from fedmx.log import Log
 from fedmx.run import CheckpointError, RunFolder
 from fedmx.run.checkpoint import Checkpoint, read_checkpoint
 from fedmx.server.server import Server
 from layers.logic import ServerState
 
-log = logging.getLogger("fedmx.run")
+log = Log("fedmx.run")
 
 
 def restore(server: Server, folder: RunFolder) -> None:
@@ -37,7 +37,9 @@ def begin_where_forked(server: Server, folder: RunFolder) -> None:
     try:
         first = read_checkpoint(folder.checkpoint_path(folder.forked_after))
     except CheckpointError as error:
-        log.warning("%s; no step back leads to the begin of the fork", error)
+        log.warning(
+            "fork_begin_lost", "{reason}; no step back leads to the begin of the fork", reason=error
+        )
         server.begin_from(error)
     else:
         server.begin_from(ServerState.of_tree(first.state["server"]))
@@ -58,10 +60,11 @@ def _with_records(checkpoint: Checkpoint, folder: RunFolder) -> Checkpoint | Non
     lost = _lost_text(rounds, of_clients)
     if folder.facts.get("mode") == "server":
         log.warning(
-            "%s: %s are lost; the run goes on without them%s",
-            folder.path,
-            lost,
-            ", and its chain leaves them out" if rounds else "",
+            "records_lost",
+            "{run}: {records} are lost; the run goes on without them{chain}",
+            run=folder.path,
+            records=lost,
+            chain=", and its chain leaves them out" if rounds else "",
         )
         return checkpoint
     first = min([*rounds, *of_clients])
@@ -71,7 +74,11 @@ def _with_records(checkpoint: Checkpoint, folder: RunFolder) -> Checkpoint | Non
     round = 0 if earlier is None else earlier.round
     folder.check_begin(round)
     log.warning(
-        "%s: %s are lost; the run goes on after round %d, with them", folder.path, lost, round
+        "records_made_again",
+        "{run}: {records} are lost; the run goes on after round {after}, with them",
+        run=folder.path,
+        records=lost,
+        after=round,
     )
     return earlier
 
@@ -103,5 +110,5 @@ def _newest(folder: RunFolder) -> Checkpoint | None:
         raise
     folder.check_begin(0 if checkpoint is None else checkpoint.round)
     for warning in () if checkpoint is None else checkpoint.warnings:
-        log.warning("%s", warning)
+        log.warning("note", "{text}", text=warning)
     return checkpoint

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from bisect import insort
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -12,6 +11,7 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
+from fedmx.log import Log
 from fedmx.protocol.messages import CODEC
 from fedmx.simulation.executors.executor import ExecutorFailed, TrainResult, Work, WorkerTraceback
 from fedmx.simulation.executors.worker import (
@@ -30,7 +30,7 @@ from layers.logic import Answer, ClientFailed, ClientLedger, Question, Task, Tra
 from layers.logic.clock.devices import trained_samples
 from layers.network import wire_size
 
-log = logging.getLogger("fedmx.executors")
+log = Log("fedmx.executors")
 
 MAX_DEATHS = 3  # workers that may die at the same job before the job fails
 MAX_SHARED = 4  # shared buffers to keep for later jobs
@@ -378,12 +378,20 @@ class ParallelExecutor:
 
     def _handle_death(self, job: _Job | None, death: WorkerDied) -> None:
         if job is None or job.cancelled:
-            log.warning("%s %s; another replaces it", death.who, death.how)
+            log.warning(
+                "worker_replaced", "{who} {how}; another replaces it", who=death.who, how=death.how
+            )
             if job is not None:
                 self._release(job)
             return
         job.deaths += 1
-        log.warning("%s %s (job: %s); another worker repeats it", death.who, death.how, job.name)
+        log.warning(
+            "job_repeated",
+            "{who} {how} (job: {job}); another worker repeats it",
+            who=death.who,
+            how=death.how,
+            job=job.name,
+        )
         if job.deaths < MAX_DEATHS:
             self._repeat(job)
             return

@@ -18,6 +18,7 @@ import numpy as np
 
 from fedmx.errors import FedmxError
 from fedmx.experiment import ExecutorSection
+from fedmx.log import Log
 from fedmx.simulation.executors.executor import ExecutorFailed
 from fedmx.simulation.executors.parallel import Part, WorkerDied
 from fedmx.simulation.executors.processes import no_breakpoint
@@ -25,7 +26,7 @@ from fedmx.simulation.executors.worker import Worker
 from layers.compute.bits import NUMPYS_NOTICE, PORTABLE_ENVIRONMENT, is_portable
 from layers.compute.engines.mxnet.runtime import one_thread
 
-log = logging.getLogger("fedmx.executors")
+log = Log("fedmx.executors")
 
 MISSING = 'executor ray: Ray is not installed; pip install "fedmx[ray]"'
 MAX_EARLY_DEATHS = 3  # deaths of actors without a job before the backend gives up
@@ -165,9 +166,10 @@ class RayBackend:
             if done:
                 return done[0]
             log.warning(
-                "no worker has a core of the Ray cluster yet, which has %g cores, %g of them free",
-                self._ray.cluster_resources().get("CPU", 0),
-                self._ray.available_resources().get("CPU", 0),
+                "waiting_for_cores",
+                "no worker has a core of the Ray cluster yet: {free:g} of {cores:g} cores are free",
+                cores=self._ray.cluster_resources().get("CPU", 0),
+                free=self._ray.available_resources().get("CPU", 0),
             )
             limit_s = None
 

@@ -12,6 +12,7 @@ import pytest
 
 from fedmx.deployment import client_log
 from fedmx.deployment.client_log import MOST_NAMES, OTHERS, WINDOW_S, ClientLog
+from fedmx.log import Log
 from fedmx.protocol.messages import CODEC, CannotTakePart, MissingAssets, Ready, Setup
 from layers.logic import Offer
 from layers.network.control import CONTROL, FileOffer
@@ -111,16 +112,16 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 def test_a_client_has_so_many_lines_a_minute_and_the_rest_is_counted(
     clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    log = ClientLog(logging.getLogger("fedmx.test"), 3)
+    log = ClientLog(Log("fedmx.test"), 3)
     with caplog.at_level(logging.INFO, "fedmx.test"):
         for number in range(4214):
-            log.info("client 7", f"client 7: line {number}")
-        log.warning("client 8", "client 8: 100 % of %s")
+            log.info("client 7", "note", "client 7: line {number}", number=number)
+        log.warning("client 8", "note", "client 8: {text}", text="100 % of %s {x}")
         assert caplog.messages == [
             "client 7: line 0",
             "client 7: line 1",
             "client 7: line 2",
-            "client 8: 100 % of %s",
+            "client 8: 100 % of %s {x}",
         ]
         caplog.clear()
         clock.now_s += WINDOW_S - 0.001
@@ -130,7 +131,7 @@ def test_a_client_has_so_many_lines_a_minute_and_the_rest_is_counted(
         log.flush()
         assert caplog.messages == ["… and 4,211 more lines about client 7"]
         caplog.clear()
-        log.info("client 7", "client 7: again")
+        log.info("client 7", "note", "client 7: again")
         log.flush(now=True)
         assert caplog.messages == ["client 7: again"]
 
@@ -138,10 +139,10 @@ def test_a_client_has_so_many_lines_a_minute_and_the_rest_is_counted(
 def test_names_without_end_share_the_lines_of_one(
     clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    log = ClientLog(logging.getLogger("fedmx.test"), 1)
+    log = ClientLog(Log("fedmx.test"), 1)
     with caplog.at_level(logging.INFO, "fedmx.test"):
         for number in range(MOST_NAMES + 50):
-            log.info(f"10.0.{number // 256}.{number % 256}", "no TLS")
+            log.info(f"10.0.{number // 256}.{number % 256}", "note", "no TLS")
         assert len(caplog.messages) == MOST_NAMES + 1
         log.flush(now=True)
     assert caplog.messages[-1] == f"… and 49 more lines about {OTHERS}"
