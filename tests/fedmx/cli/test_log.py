@@ -54,9 +54,7 @@ def log_calls() -> Iterator[tuple[str, str, set[str]]]:
             of = node.func.value
             name = of.id if isinstance(of, ast.Name) else getattr(of, "attr", "")
             if name in ("log", "_log") and node.func.attr in ("info", "warning", "exception"):
-                event, text = node.args[
-                    1 if name == "log" and isinstance(of, ast.Attribute) else 0 :
-                ]
+                event, text = node.args[-2:]
                 assert isinstance(event, ast.Constant), f"{path}:{node.lineno}"
                 assert isinstance(text, ast.Constant), f"{path}:{node.lineno}: a text made before"
                 yield str(event.value), str(text.value), {one.arg or "" for one in node.keywords}
