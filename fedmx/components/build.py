@@ -261,11 +261,11 @@ def problem_with(kind: str, found: Any) -> str | None:
     """
     wanted = WANTED[kind]
     if inspect.isclass(found):
-        return None if wanted.fits(found) else f"is no {kind}: it must be {wanted.text}"
+        return None if wanted.fits(found) else f"is not usable as {kind}: it must be {wanted.text}"
     if not inspect.isroutine(found):
         if wanted.fits(type(found)):
             return None
-        return f"is no {kind}: it must be {wanted.text}, or an object of one"
+        return f"is not usable as {kind}: it must be {wanted.text}, or an object of one"
     result = _result_of(found)
     kind_of_result = typing.get_origin(result) or result
     if inspect.isclass(kind_of_result) and wanted.fits(kind_of_result):

@@ -18,9 +18,8 @@ from hypothesis import strategies as st
 
 from fedmx import Experiment, ExperimentError
 from fedmx.components.build import bind, build, problem_with, resolve
-from fedmx.components.component import Source
+from fedmx.components.component import Component, Source
 from fedmx.components.text import new_key, new_option, new_setting, renamed_text
-from fedmx.experiment import Component
 from layers.compute.data.dataset import Dataset
 from layers.logic.errors import LogicError
 
@@ -355,8 +354,8 @@ def test_an_experiment_from_elsewhere_imports_only_what_is_allowed(folder: Path)
 def test_a_users_file_comes_after_what_is_installed(folder: Path) -> None:
     write(folder, "yaml.py", "raise AssertionError('was imported')")
     code = (
-        "from pathlib import Path; from fedmx.experiment import Component\n"
-        "from fedmx.components.component import Source\n"
+        "from pathlib import Path\n"
+        "from fedmx.components.component import Component, Source\n"
         "from fedmx.components.build import resolve\n"
         f"source = Source('f', Path({str(folder)!r}))\n"
         "try: resolve('hook', Component.of('yaml:SafeLoader', (), source), {})\n"
