@@ -1,11 +1,10 @@
 """Arithmetic with the same bits on every version of Python and numpy and every CPU, for all layers.
 
-numpy's exp, log and powers choose among implementations by the CPU's instructions, and versions
-differ in the last bit. So do they in long sums: up to 2.3 numpy added up parts of 8192 values,
-later versions halve the whole array. Python's own sum corrects its rounding from 3.12 on. exp, log
-and cos_sin take only steps that IEEE 754 rounds exactly one way. The error of exp and log is below
-1 ulp, by the method and the constants of fdlibm (Sun Microsystems 1993, e_exp.c, e_log.c, k_cos.c
-and k_sin.c). No model and no message comes in.
+numpy chooses implementations of exp, log and powers by the CPU, and versions differ in the last
+bit. They also differ in long sums: numpy up to 2.3 adds parts of 8192 values, later versions halve
+the whole array. Python's own sum corrects its rounding from 3.12 on. exp, log and cos_sin use only
+operations whose rounding IEEE 754 defines. The error of exp and log is below 1 ulp, by the method
+and constants of fdlibm (Sun Microsystems 1993, e_exp.c, e_log.c, k_cos.c and k_sin.c).
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ SIN = (
 )
 DEGREE = np.pi / 180
 FAR = 800.0  # exp is 0 or infinite beyond
-PART = 1 << 13  # values that every version of numpy adds up in the same order
+PART = 1 << 13  # every version of numpy adds this many values in the same order
 
 
 def exp(values: np.ndarray) -> np.ndarray:
@@ -120,9 +119,9 @@ def total(values: np.ndarray) -> float:
 
 
 def sum_in_order(values: Iterable[float]) -> float:
-    """Return the sum of numbers, each added to those before it and rounded.
+    """Return the sum of numbers, added in order and rounded after each.
 
-    Python's own sum does so up to 3.11; later ones keep what rounding takes away.
+    Python's own sum does this up to 3.11; later versions compensate the rounding.
     """
     whole = 0.0
     for value in values:

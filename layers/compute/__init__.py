@@ -1,7 +1,7 @@
 """The compute layer: models, their training and evaluation, data sets and partitions.
 
-Nothing of the other layers or of fedmx comes in, and mxnet only below `engines/mxnet`. From outside
-it imports mxnet, gluoncv, numpy and threadpoolctl; scikit-learn and SciPy only to read two data
+It imports nothing of the other layers or of fedmx, and mxnet only below `engines/mxnet`. Its other
+dependencies are gluoncv, numpy and threadpoolctl; scikit-learn and SciPy only to read two data
 sets. Importing this package sets MXNet's environment variables, but does not import MXNet.
 """
 

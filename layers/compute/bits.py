@@ -1,10 +1,10 @@
-"""The instruction set of a process: the CPU's own, or the one that all machines of a run share.
+"""Equal bits on different machines: the instruction set and the BLAS threads of a process.
 
-The last bits of a sum depend on the vector instructions that add its parts. oneDNN, OpenBLAS and
-numpy each choose theirs from the CPU when they are loaded or first used, and each has an
-environment variable that limits it. ``portable`` is AVX2 with FMA, which x86 CPUs have had since
-2013 (Intel) and 2015 (AMD). The variables must be set before Python starts, or before numpy is
-imported; nothing is imported here.
+The last bits of a sum depend on the vector instructions that compute it. oneDNN, OpenBLAS and numpy
+choose them by the CPU when they are loaded or first used, and each has an environment variable that
+limits them. ``portable`` is AVX2 with FMA, which x86 CPUs have had since 2013 (Intel) and 2015
+(AMD). The variables must be set before Python starts, or before numpy is imported; this module does
+not import it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NATIVE, PORTABLE = "native", "portable"
 PORTABLE_ENVIRONMENT: Mapping[str, str] = {
     "DNNL_MAX_CPU_ISA": "AVX2",  # oneDNN, in MXNet
     "OPENBLAS_CORETYPE": "Haswell",  # OpenBLAS, in MXNet, numpy and SciPy
-    # numpy's own loops. It knows only some of the names, which depend on its version.
+    # numpy's own loops; its version determines which of the names it knows
     "NPY_DISABLE_CPU_FEATURES": (
         "AVX512F AVX512CD AVX512_SKX AVX512_CLX AVX512_CNL AVX512_ICL AVX512_SPR X86_V4"
     ),
@@ -37,7 +37,7 @@ _KINDS = ("avx512f", "avx2", "avx", "sse4_1")
 
 
 class OtherInstructionsError(ComputeError):
-    """This process has begun on other instructions than a portable run needs."""
+    """This process does not run on the instructions that a portable run needs."""
 
 
 def is_portable() -> bool:
@@ -46,15 +46,15 @@ def is_portable() -> bool:
 
 
 def portable_environment() -> dict[str, str]:
-    """Return this process's environment, changed so that a new one is portable.
+    """Return this process's environment with the variables that make a new process portable.
 
     Raises:
-        ComputeError: this CPU does not have them.
+        ComputeError: this CPU does not have the instructions.
     """
     missing = [flag for flag in NEEDED if flag not in cpu_flags()]
     if missing:
         raise ComputeError(
-            f"compute.bits: portable needs a CPU with {' and '.join(NEEDED)}, and this one has no "
+            f"compute.bits: portable needs a CPU with {' and '.join(NEEDED)}, but this one has no "
             f"{' and no '.join(missing)}; use bits: native on machines of one kind"
         )
     filters = [one for one in (os.environ.get("PYTHONWARNINGS"), NUMPYS_NOTICE) if one]
@@ -68,15 +68,15 @@ def require(bits: str) -> None:
         bits: ``native`` or ``portable``.
 
     Raises:
-        OtherInstructionsError: it runs on other ones.
-        ComputeError: this CPU does not have them.
+        OtherInstructionsError: it runs on other instructions.
+        ComputeError: this CPU does not have the instructions.
     """
     if bits == NATIVE or is_portable():
         return
     portable_environment()
     settings = " ".join(f"{name}='{value}'" for name, value in PORTABLE_ENVIRONMENT.items())
     raise OtherInstructionsError(
-        "compute.bits: portable, but this process has begun on the CPU's own instructions; use "
+        "compute.bits: portable, but this process runs on the CPU's own instructions; use "
         f"the command fedmx, or start Python with {settings}"
     )
 
@@ -92,7 +92,7 @@ def instructions() -> str:
 
 @lru_cache(maxsize=1)
 def cpu_flags() -> frozenset[str]:
-    """Return what the CPU can do, as Linux names it."""
+    """Return the CPU's flags, as Linux names them."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace").splitlines()
     except OSError:
@@ -102,7 +102,7 @@ def cpu_flags() -> frozenset[str]:
 
 @lru_cache(maxsize=1)
 def _libraries() -> ThreadpoolController:
-    """Return handles on the libraries in this process; finding them takes a millisecond."""
+    """Return handles of the libraries in this process; finding them takes a millisecond."""
     from threadpoolctl import ThreadpoolController
 
     return ThreadpoolController()
@@ -110,6 +110,6 @@ def _libraries() -> ThreadpoolController:
 
 @contextmanager
 def one_blas_thread() -> Iterator[None]:
-    """Limit numpy's BLAS to one thread, so that the same dot product has the same bits."""
+    """Limit numpy's BLAS to one thread: the number of threads changes the last bits of a sum."""
     with _libraries().limit(limits=1, user_api="blas"):
         yield

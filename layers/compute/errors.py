@@ -1,4 +1,4 @@
-"""The errors of the compute layer."""
+"""The errors of the compute layer, and parts of their messages."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from collections.abc import Iterable
 
 
 class ComputeError(Exception):
-    """Any error of the compute layer; one line on what was wrong, where, and what to do."""
+    """Any error of the compute layer; one line: what was wrong, where, and what to do."""
 
 
 class DataError(ComputeError):
-    """A data set is missing or damaged, or does not have the shape that it must have."""
+    """A data set is missing or damaged, or does not have the expected shape."""
 
 
 class DownloadError(DataError):
-    """A file could not be downloaded, or what arrived is another file."""
+    """A file could not be downloaded, or the downloaded file is another one."""
 
 
 class NormaliseError(DataError):
@@ -25,14 +25,19 @@ class PartitionError(DataError):
     """A data set cannot be split among the clients as asked."""
 
 
+def one_line(error: BaseException) -> str:
+    """Return an error's message on one line, or the name of its class if it has none."""
+    return " ".join(str(error).split()) or type(error).__name__
+
+
 def unknown(kind: str, name: str, names: Iterable[str], *, shown: int = 40) -> str:
-    """Return one line with the nearest names and with the names that there are.
+    """Return the message for an unknown name: the nearest names, and the known names.
 
     Args:
         kind: what is named, such as "model".
         name: the unknown name.
-        names: the names that there are.
-        shown: how many of them the line lists at most.
+        names: the known names.
+        shown: how many known names are listed at most.
     """
     from difflib import get_close_matches
 

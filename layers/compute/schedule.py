@@ -1,4 +1,4 @@
-"""Learning-rate schedules: the rate of a round, from the base rate and the round's number."""
+"""Learning-rate schedules: the rate of each round, from the base rate and the round's number."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Inverse:
     """The base rate divided by the round's number: `base / (1 + start + t)`.
 
     Attributes:
-        start: the number of the first round, for an algorithm that has taken steps before it.
+        start: the number of the first round, for an algorithm that takes steps before it.
     """
 
     start: int = 0

@@ -9,11 +9,11 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Metrics:
-    """How good a model is on a set of samples.
+    """The result of a model on a set of samples.
 
     Attributes:
         loss: the mean loss.
-        accuracy: the share of right answers, from 0 to 1.
+        accuracy: the share of correct predictions, from 0 to 1.
         samples: how many samples there are.
     """
 
@@ -24,10 +24,10 @@ class Metrics:
 
 @dataclass(frozen=True, eq=False)
 class Scores:
-    """How good a model is on each of some samples.
+    """The result of a model on each sample.
 
     Attributes:
-        right: whether the model's answer is right, bool (n,).
+        right: whether the prediction is correct, bool (n,).
         losses: the loss, float64 (n,).
         batch_size: how many samples were evaluated together.
     """
@@ -39,7 +39,7 @@ class Scores:
     def metrics(self) -> Metrics:
         """Return the metrics of all samples.
 
-        Losses are added batch by batch, so that the sum has the same bits, wherever the batches
+        Losses are added batch by batch, so the bits of the sum do not depend on where the batches
         were evaluated.
         """
         number, loss = len(self.right), 0.0

@@ -1,3 +1,3 @@
-"""What the tests of the compute layer share: MXNet can be imported on every Python and numpy."""
+"""Importing the compute layer makes MXNet importable on every Python and numpy."""
 
 import layers.compute  # noqa: F401

@@ -1,4 +1,4 @@
-"""The instruction set of a process: what is set, what is told, and what is refused."""
+"""The instruction set of a process: settings, reports and refusals."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def flags(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     return found
 
 
-def test_numpy_in_a_portable_process_has_no_wider_loops_and_says_nothing() -> None:
+def test_numpy_in_a_portable_process_uses_no_wider_instructions_and_does_not_warn() -> None:
     done = subprocess.run(
         [sys.executable, "-c", LOOK],
         env=bits.portable_environment(),
@@ -49,13 +49,13 @@ def test_numpy_in_a_portable_process_has_no_wider_loops_and_says_nothing() -> No
     assert (done.stdout, done.stderr) == ("0 True\nportable True\n", "")
 
 
-def test_a_native_process_may_do_native_work_only(flags: set[str]) -> None:
+def test_a_native_process_only_accepts_native_work(flags: set[str]) -> None:
     bits.require("native")
     with pytest.raises(bits.OtherInstructionsError, match="use the command fedmx, or start Python"):
         bits.require("portable")
 
 
-def test_a_portable_process_may_do_both(flags: set[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_portable_process_accepts_both(flags: set[str], monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in bits.PORTABLE_ENVIRONMENT.items():
         assert not bits.is_portable()
         monkeypatch.setenv(name, value)
@@ -66,7 +66,7 @@ def test_a_portable_process_may_do_both(flags: set[str], monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("missing", ["avx2", "fma"])
-def test_a_cpu_without_the_instructions_is_told_so(flags: set[str], missing: str) -> None:
+def test_a_cpu_without_the_instructions_is_refused(flags: set[str], missing: str) -> None:
     flags.remove(missing)
     with pytest.raises(ComputeError, match=f"has no {missing}; use bits: native"):
         bits.require("portable")
@@ -74,7 +74,7 @@ def test_a_cpu_without_the_instructions_is_told_so(flags: set[str], missing: str
         bits.portable_environment()
 
 
-def test_what_is_told_is_the_best_that_the_cpu_has_and_its_limit(
+def test_instructions_names_the_best_of_the_cpu_and_the_limit(
     flags: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert bits.instructions() == "avx2"

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layers.compute.errors import ComputeError
+from layers.compute.errors import ComputeError, unknown
 from layers.compute.schedule import SCHEDULES, Constant, Cosine, Inverse, Step
+from tests.compute.limits import ABOVE_1, BELOW_0, INF, LARGEST, NAN, TINY, check_limits
 
 ROUNDS = st.integers(1, 1000)
 
@@ -20,7 +21,7 @@ def test_every_schedule_starts_at_the_base_rate(name: str, base: float, rounds: 
 
 
 @given(st.sampled_from(sorted(SCHEDULES)), ROUNDS)
-def test_no_schedule_ever_rises_or_goes_below_zero(name: str, rounds: int) -> None:
+def test_no_schedule_increases_or_goes_below_zero(name: str, rounds: int) -> None:
     rates = [SCHEDULES[name]().learning_rate(0.1, t, rounds) for t in range(rounds)]
     assert all(a >= b >= 0 for a, b in pairwise(rates))
 
@@ -35,16 +36,23 @@ def test_schedules_follow_their_formulas() -> None:
     assert Cosine().learning_rate(1, 50, 10) == pytest.approx(0)
 
 
-@pytest.mark.parametrize(
-    ("make", "word"),
-    [
-        (lambda: Step(0), "every"),
-        (lambda: Step(1, -1), "gamma"),
-        (lambda: Step(1, float("nan")), "gamma"),
-        (lambda: Cosine(2), "floor"),
-        (lambda: Inverse(-1), "start"),
-    ],
-)
-def test_a_schedule_refuses_settings_without_sense(make, word) -> None:  # type: ignore[no-untyped-def]
-    with pytest.raises(ComputeError, match=word):
-        make()
+RATES = {
+    "constant": {},
+    "step": {"every": (100, (0,), (1,)), "gamma": (0.1, (0.0, INF, NAN), (TINY, LARGEST))},
+    "inverse": {"start": (0, (-1,), (0,))},
+    "cosine": {"floor": (0.0, (BELOW_0, ABOVE_1, NAN), (0.0, 1.0))},
+}
+
+
+def test_settings_are_refused_beyond_their_limits() -> None:
+    check_limits(RATES, SCHEDULES, ComputeError)
+
+
+def test_an_unknown_name_lists_the_nearest_and_the_known_names() -> None:
+    names = ["a", "b", "c"]
+    assert unknown("model", "zz", names) == "unknown model 'zz'; there are: a, b, c"
+    assert unknown("model", "zz", names, shown=3).endswith("a, b, c")
+    assert unknown("model", "zz", names, shown=2).endswith("a, b and 1 more")
+    many = [f"{number:02}" for number in range(41)]
+    assert unknown("model", "zz", many).endswith("39 and 1 more")
+    assert "did you mean 'lenet5' or 'lenet'" in unknown("model", "lenet5x", ["lenet", "lenet5"])

@@ -1,5 +1,5 @@
 """Data: what a data set is, how its files are found, and how its samples become inputs.
 
-The data sets, file formats and divisions among clients have rooms of their own inside. No model and
-no mxnet comes in.
+The data sets and the partitions among clients have packages of their own. Nothing here imports a
+model or mxnet.
 """

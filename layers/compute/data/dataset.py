@@ -1,4 +1,4 @@
-"""A data set as it is stored, and its samples as a model takes them."""
+"""A data set as it is stored, and its samples as the inputs of a model."""
 
 from __future__ import annotations
 
@@ -14,13 +14,12 @@ from layers.compute.errors import DataError, NormaliseError
 
 @dataclass(frozen=True)
 class Raw:
-    """One split of a data set, as it is stored: 8-bit pixels stay 8-bit.
+    """One split of a data set as it is stored: 8-bit pixels stay 8-bit.
 
     Attributes:
         x: the samples, (n, ...) of any dtype.
         y: their labels, int64 (n,).
-        users: the number of the user, such as a writer, whom each sample is from, int64 (n,); None:
-            not known.
+        users: the number of each sample's user, such as a writer, int64 (n,); None: not known.
     """
 
     x: npt.NDArray[Any]
@@ -53,8 +52,8 @@ class Dataset:
         train: the training split.
         test: the test split.
         classes: how many classes there are; labels are from 0 to `classes` - 1.
-        shape: the shape of a sample as a model gets it, channels first.
-        words: the word of each token of a text; empty if the samples are no text.
+        shape: the shape of a sample, channels first.
+        words: the word of each token; empty if the samples are not text.
     """
 
     name: str
@@ -90,8 +89,8 @@ class Samples:
     def __post_init__(self) -> None:
         if self.y.ndim != 1 or self.x.ndim < 1 or len(self.x) != len(self.y):
             raise DataError(
-                f"samples: x of shape {self.x.shape} and y of shape {self.y.shape} do not go "
-                "together; give one label for each row"
+                f"samples: x has shape {self.x.shape} and y has shape {self.y.shape}; "
+                "give one label for each row"
             )
 
     def __len__(self) -> int:
@@ -102,12 +101,11 @@ class Samples:
 class Normalise:
     """`(x / scale - mean) / std` in float32.
 
-    The channel is the first axis of a sample. Without settings the values stay the same, but become
-    float32.
+    The first axis of a sample is the channel. The defaults only convert to float32.
 
     Attributes:
-        scale: brings the stored values to the unit of mean and std; 255 for 8-bit pixels whose mean
-            is published for the range 0 to 1.
+        scale: the stored value of one unit of mean and std; 255 for 8-bit pixels whose mean is
+            published for the range 0 to 1.
         mean: one number, or one for each channel.
         std: one number, or one for each channel.
     """
@@ -163,17 +161,17 @@ def materialise(
 ) -> Samples:
     """Return the rows `indices` of `raw` (None: all) as a model's inputs and labels.
 
-    Only these rows are converted, so that a population's data stay in their stored dtype. Without
-    `normalise`, floating-point values become float32, and integers (tokens) stay integers.
+    Only these rows are converted; all others keep their stored dtype. Without `normalise`,
+    floating-point values become float32, and integers (tokens) stay integers.
 
     Raises:
-        NormaliseError: the values are 8-bit and `normalise` is None: nobody means to train on
-            pixels of 0 to 255. Or `normalise` does not fit the channels.
+        NormaliseError: the values are 8-bit and `normalise` is None, which would train on pixels
+            from 0 to 255; or `normalise` does not fit the channels.
     """
     if normalise is None and raw.x.dtype == np.uint8:
         raise NormaliseError(
             f"normalise is not given, and the data are 8-bit values up to {raw.x.max(initial=0)}; "
-            "say how they become numbers, e.g. normalise: {scale: 255, mean: 0.1307, std: 0.3081}, "
+            "give e.g. normalise: {scale: 255, mean: 0.1307, std: 0.3081}, "
             "or normalise: {scale: 1} to keep them"
         )
     x = raw.x if indices is None else raw.x[indices]
@@ -202,7 +200,7 @@ def check_share(share: float, what: str) -> None:
 def held_out(groups: npt.NDArray[np.integer[Any]], share: float) -> npt.NDArray[np.bool_]:
     """Return which samples, bool (n,), are held out: the last `share` of each group, rounded.
 
-    A group of two or more gives at least one sample and keeps at least one.
+    Of a group of two or more samples, at least one is held out and at least one is kept.
     """
     held = np.zeros(len(groups), bool)
     order = np.argsort(groups, kind="stable")

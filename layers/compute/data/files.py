@@ -1,4 +1,8 @@
-"""Where a data set's files are: the user's data folder, the cache, or the network."""
+"""The files of data sets: in the user's data folder, in the cache, or downloaded into the cache.
+
+A download resumes where it stopped, tries several addresses, and is checked for its length and its
+SHA-256 before it gets its final name.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +23,16 @@ from typing import Any, BinaryIO
 
 from layers.compute.errors import DataError, DownloadError
 
+Progress = Callable[[str, int, "int | None"], None]
+"""Called with a file's name, its bytes so far, and its bytes in all (None: unknown)."""
+
+_PIECE_BYTES = 1 << 17
+
+
+def damaged(path: Path | str, what: str) -> DataError:
+    """Return the error for a file that must be replaced."""
+    return DataError(f"{path}: {what}; delete it and fetch it again")
+
 
 @dataclass(frozen=True)
 class Remote:
@@ -32,12 +46,12 @@ class Remote:
 
 @dataclass(frozen=True)
 class Files:
-    """The folders in which data sets are looked for; each data set has a folder there.
+    """The folders in which data sets are searched, each in a folder of its own.
 
     Attributes:
-        root: the user's folder, which is never written to; None: `FEDMX_DATA`, if it is set.
-        cache: the folder for downloads, the second to be looked in; None: `FEDMX_CACHE`, or `fedmx`
-            in the user's cache folder.
+        root: the user's folder, which is searched first and never written to; None: `FEDMX_DATA`,
+            if it is set.
+        cache: the folder for downloads; None: `FEDMX_CACHE`, or `fedmx` in the user's cache folder.
         download: whether to download a file that is in neither folder.
         progress: called while a file is downloaded.
     """
@@ -48,16 +62,14 @@ class Files:
     progress: Progress | None = None
 
     def folders(self, data_set: str) -> tuple[Path, ...]:
-        """Return the folders in which a file of `data_set` may be; the last is the cache's.
+        """Return the folders in which `data_set` is searched; the last is in the cache.
 
         Raises:
             DataError: the user's folder is not a folder.
         """
-        root = self.root
-        named = "the data folder"
+        root, named = self.root, "the data folder"
         if root is None and os.environ.get("FEDMX_DATA"):
-            root = Path(os.environ["FEDMX_DATA"])
-            named = "FEDMX_DATA"
+            root, named = Path(os.environ["FEDMX_DATA"]), "FEDMX_DATA"
         cache = self.cache_of(data_set)
         if root is None:
             return (cache,)
@@ -68,6 +80,10 @@ class Files:
     def cache_of(self, data_set: str) -> Path:
         """Return the folder of `data_set` in the cache, which may be written to."""
         return (self.cache or default_cache()) / data_set
+
+    def places(self, data_set: str) -> str:
+        """Return the folders in which `data_set` is searched, for messages."""
+        return " or ".join(str(folder) for folder in self.folders(data_set))
 
     def existing(self, data_set: str, names: Sequence[str]) -> Path | None:
         """Return the path of the first of `names` that exists in `folders`, or None."""
@@ -86,16 +102,14 @@ class Files:
         path = self.existing(data_set, names)
         if path is not None:
             return path
-        folders = self.folders(data_set)
         if not self.download:
-            places = " or ".join(str(folder) for folder in folders)
             raise DataError(
-                f"{data_set}: no {' or '.join(names)} in {places}; put it there, "
+                f"{data_set}: no {' or '.join(names)} in {self.places(data_set)}; put it there, "
                 "or allow the download"
             )
         return fetch(
             remote.urls,
-            folders[-1] / remote.name,
+            self.cache_of(data_set) / remote.name,
             sha256=remote.sha256,
             size_bytes=remote.size_bytes,
             progress=self.progress,
@@ -108,13 +122,6 @@ def default_cache() -> Path:
         return Path(os.environ["FEDMX_CACHE"])
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "fedmx"
-
-
-Progress = Callable[[str, int, "int | None"], None]
-"""Called with a file's name, its bytes so far, and its bytes in all (None: unknown)."""
-
-_PIECE_BYTES = 1 << 17
-_PART = ".part"
 
 
 def fetch(
@@ -130,15 +137,15 @@ def fetch(
 ) -> Path:
     """Download `path` from the first of `urls` that gives the right bytes; return `path`.
 
-    What arrives is kept in `path` + ".part", so that a later call goes on from there. Only a
-    complete file whose SHA-256 is `sha256` gets its final name; other bytes are thrown away.
-    The addresses are tried in turn, `rounds` times, with pauses of `pause_s` in between. An
-    address that gave a wrong file is not tried again. If several processes ask for the same file
-    at once, one downloads it and the others wait.
+    Received bytes are kept in `path` + ".part", and a later call resumes from there. Only a
+    complete file with this SHA-256 gets its final name; wrong bytes are discarded. The addresses
+    are tried in turn, `rounds` times, with pauses of `pause_s` in between. An address that gave a
+    wrong file is not tried again. If several processes ask for the same file at once, one downloads
+    it and the others wait.
 
     Raises:
-        DownloadError: no address gave the file, or it cannot be written. The message says what
-            went wrong at each address, and where to put a file that was obtained by other means.
+        DownloadError: no address gave the file, or it cannot be written. The message has the reason
+            for each address, and where to put a file from another source.
     """
     if path.exists():
         return path
@@ -167,7 +174,7 @@ def fetch(
                     _check(part, sha256)
                 except _WrongFileError as problem:
                     problems[url] = str(problem)
-                    if not resumed:  # All bytes came from this address: it would send them again.
+                    if not resumed:  # This address sent all bytes, and would send them again.
                         hopeless.add(url)
                 except _RefusedError as problem:
                     problems[url] = str(problem)
@@ -185,7 +192,7 @@ def fetch(
 
 
 class _RefusedError(Exception):
-    """An address did not give the file; another one, or the same one later, may give it."""
+    """An address did not give the file; another address, or a later attempt, may succeed."""
 
 
 class _WrongFileError(_RefusedError):
@@ -194,7 +201,7 @@ class _WrongFileError(_RefusedError):
 
 @dataclass(frozen=True)
 class _Transfer:
-    """One request to one address; what arrives is appended to the part file."""
+    """One request to one address; received bytes are appended to the part file."""
 
     url: str
     part: BinaryIO
@@ -214,7 +221,7 @@ class _Transfer:
                 self._receive(response, here)
         except urllib.error.HTTPError as error:
             if error.code == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
-                # The part file is not the beginning of the file at this address.
+                # The file at this address does not begin with the part file.
                 _empty(self.part)
             raise _RefusedError(f"HTTP {error.code} {error.reason}") from error
         except urllib.error.URLError as error:
@@ -231,12 +238,12 @@ class _Transfer:
     def _receive(self, response: Any, here: int) -> None:
         if response.status == http.HTTPStatus.PARTIAL_CONTENT:
             total = _total_of_range(response.headers.get("Content-Range", ""), here)
-        else:  # The server does not support ranges: begin again.
+        else:  # The server does not support ranges: start again.
             here = _empty(self.part)
             length = response.headers.get("Content-Length", "")
             total = int(length) if length.isdigit() else None
         if self.size_bytes is not None and total not in (None, self.size_bytes):
-            raise _WrongFileError(f"it has {total} bytes there, not {self.size_bytes}")
+            raise _WrongFileError(f"its length is {total} bytes, not {self.size_bytes}")
         total = self.size_bytes if total is None else total
         self._make_room(here, total)
         while piece := response.read(_PIECE_BYTES):
@@ -261,7 +268,7 @@ class _Transfer:
     def _write(self, piece: bytes) -> None:
         try:
             rest = memoryview(piece)
-            while rest:  # An unbuffered file may take less than it is given.
+            while rest:  # An unbuffered file may write less than it is given.
                 rest = rest[self.part.write(rest) :]
         except OSError as error:
             full = error.errno in (errno.ENOSPC, errno.EDQUOT)
@@ -287,7 +294,7 @@ def _open_part(path: Path) -> BinaryIO:
 
 
 def _part_of(path: Path) -> Path:
-    return path.with_name(path.name + _PART)
+    return path.with_name(f"{path.name}.part")
 
 
 def _empty(part: BinaryIO) -> int:

@@ -1,8 +1,7 @@
-"""Large data sets as rows on disk: converted once, then read a client at a time.
+"""Large data sets as rows on disk: converted once, then read client by client.
 
 The converted files are in the cache folder, never in the user's data folder. They are mapped into
-memory: only the rows of clients that are selected are read, and all processes of a machine share
-them.
+memory, so only the rows of selected clients are read, and all processes of a machine share them.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from layers.compute.data.files import Files
 
 FORMAT = 1
 LARGE_BYTES = 64 << 20
-"""From this size of its files on, a data set is converted; a smaller one is read into memory."""
+"""A data set whose files are this large or larger is converted; others are read into memory."""
 
 _ARRAYS = ("x", "y", "users")
 
@@ -32,14 +31,14 @@ _ARRAYS = ("x", "y", "users")
 def stored(
     files: Files, name: str, sources: Sequence[Path], settings: str, read: Callable[[], Dataset]
 ) -> Dataset:
-    """Return a data set whose samples are on disk; without room there, they are in memory.
+    """Return a data set whose samples are on disk, or in memory if the cache cannot be written.
 
     Args:
-        files: where the cache is.
+        files: give the cache.
         name: of the data set, and of its folder in the cache.
-        sources: the files that it is read from.
-        settings: what else its samples depend on.
-        read: reads it into memory; called if it was not converted before.
+        sources: the files of the data set.
+        settings: the settings on which its samples depend.
+        read: reads it into memory; called if it is not converted yet.
     """
     if sum(path.stat().st_size for path in sources) < LARGE_BYTES:
         return read()
@@ -51,19 +50,19 @@ def stored(
     try:
         _write(folder, dataset)
     except OSError:
-        return dataset  # the cache cannot be written: its rows stay in memory
+        return dataset
     return _opened(folder) or dataset
 
 
 def _key(sources: Sequence[Path], settings: str) -> str:
-    """Return a name that changes with the files, as their sizes and times tell, and settings."""
+    """Return a name that depends on the settings and on the files' paths, sizes and times."""
     stats = [(str(path.absolute()), path.stat()) for path in sources]
     content = [FORMAT, settings, [(path, one.st_size, one.st_mtime_ns) for path, one in stats]]
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
 
 
 def _write(folder: Path, dataset: Dataset) -> None:
-    """Write a data set's folder, completely or not at all."""
+    """Write the folder of a data set, completely or not at all."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     if folder.exists() and _opened(folder) is None:
         shutil.rmtree(folder)  # it is damaged
@@ -79,14 +78,14 @@ def _write(folder: Path, dataset: Dataset) -> None:
         (beside / "about.json").write_text(json.dumps(about))
         os.replace(beside, folder)
     except OSError:
-        if not folder.exists():  # else another process was faster
+        if not folder.exists():  # unless another process was faster
             raise
     finally:
         shutil.rmtree(beside, ignore_errors=True)
 
 
 def _opened(folder: Path) -> Dataset | None:
-    """Return the data set in a folder; None: it is not there, or not whole."""
+    """Return the data set in a folder, or None if it is missing or incomplete."""
     try:
         about = json.loads((folder / "about.json").read_text())
         train, test = (_raw(folder, split) for split in ("train", "test"))
@@ -108,7 +107,7 @@ def _raw(folder: Path, split: str) -> Raw:
         path = folder / f"{split}_{array}.npy"
         if array != "users" or path.exists():
             mapped = np.load(path, mmap_mode="r", allow_pickle=False)
-            # Labels and users are looked at as a whole, to divide the samples.
+            # Partitions read all labels and users.
             arrays[array] = mapped if array == "x" else np.array(mapped)
     x, y, users = arrays["x"], arrays["y"], arrays["users"]
     assert x is not None

@@ -1,4 +1,4 @@
-"""The engines that train and evaluate a model, one folder each, and the compute floor of an end.
+"""The engines that train and evaluate a model, one package each.
 
-No data set and no partition comes in.
+They know no data sets and no partitions.
 """

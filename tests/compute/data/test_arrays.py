@@ -1,4 +1,4 @@
-"""A user's own arrays: what fits becomes a data set, what does not is refused by name."""
+"""A user's own arrays and federated data: valid ones become a data set, others are refused."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from layers.compute.data.datasets import Dataset, Files, as_dataset, from_arrays
-from layers.compute.data.datasets.arrays import Arrays
+from layers.compute.data.datasets.arrays import Arrays, CheckedFederatedData
 from layers.compute.errors import DataError
 
 
@@ -43,7 +43,7 @@ def test_an_npz_file_becomes_a_data_set(npz: Path) -> None:
     assert data.test.users is None
 
 
-def test_a_functions_dict_tuple_or_data_set_is_taken() -> None:
+def test_a_dict_a_tuple_and_a_data_set_are_accepted() -> None:
     whole = arrays()
     for value in (whole, tuple(whole.values()), from_arrays(**whole)):
         assert as_dataset(value, "mine").train.x.tolist() == whole["x_train"].tolist()
@@ -71,14 +71,14 @@ def test_a_functions_dict_tuple_or_data_set_is_taken() -> None:
         ({"users_test": [1, 2, 3]}, "users_test without users_train"),
     ],
 )
-def test_arrays_that_do_not_fit_are_refused_by_name(changed: dict[str, Any], reason: str) -> None:
+def test_wrong_arrays_are_refused_by_name(changed: dict[str, Any], reason: str) -> None:
     with pytest.raises(DataError, match=reason) as caught:
         as_dataset(arrays(**changed), "mine")
     assert "mine" in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
-def test_classes_may_be_given_but_not_too_few() -> None:
+def test_too_few_classes_are_refused() -> None:
     assert from_arrays(**arrays(), classes=62).classes == 62
     with pytest.raises(DataError, match="2 classes are numbered 0 to 1"):
         from_arrays(**arrays(), classes=2)
@@ -91,7 +91,7 @@ def test_pickled_objects_are_not_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"PK", b"not a zip file at all"])
-def test_a_file_that_is_no_npz_is_refused(tmp_path: Path, content: bytes) -> None:
+def test_a_file_that_is_not_npz_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "mine.npz").write_bytes(content)
     with pytest.raises(DataError, match=r"is not an \.npz file"):
         read(tmp_path / "mine.npz")
@@ -121,7 +121,7 @@ def test_a_damaged_file_is_a_data_error_or_a_data_set(
         assert len(loaded.train) == len(loaded.train.y)
 
 
-def test_an_array_that_nobody_knows_is_named(tmp_path: Path) -> None:
+def test_an_unknown_or_missing_array_is_named(tmp_path: Path) -> None:
     for changed, reason in (
         ({"x_tarin": np.zeros(1)}, "has x_tarin, which is none of"),
         ({"y_test": None}, "lacks y_test; it has x_train, y_train, x_test"),
@@ -131,3 +131,66 @@ def test_an_array_that_nobody_knows_is_named(tmp_path: Path) -> None:
             read(tmp_path / "mine.npz")
     np.savez(tmp_path / "mine.npz", **arrays())
     assert len(read(tmp_path / "mine.npz").train) == 6
+
+
+def checked(source: Any, clients: int = 4) -> CheckedFederatedData:
+    return CheckedFederatedData.of(source, clients, "mine")
+
+
+class Mine:
+    """Two samples for each of four clients; an attribute of an instance replaces any part."""
+
+    classes = 3
+
+    def __init__(self, **changed: Any) -> None:
+        self.changed = changed
+
+    def sizes(self) -> Any:
+        return self.changed.get("sizes", 2)
+
+    def client(self, number: int) -> Any:
+        return self.changed.get("client", (np.zeros((2, 5)), np.array([0, 2])))
+
+    def test(self) -> Any:
+        return self.changed.get("test", (np.zeros((1, 5)), np.array([1])))
+
+
+def test_the_data_of_a_client_are_made_on_request() -> None:
+    data = checked(Mine())
+    assert (data.shape, data.classes, data.sizes, len(data.test)) == ((5,), 3, 2, 1)
+    assert data.client(3).y.tolist() == [0, 2]
+    assert np.asarray(checked(Mine(sizes=[2, 2, 0, 2])).sizes).tolist() == [2, 2, 0, 2]
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({"sizes": [2, 2, 2]}, r"mine: sizes\(\) has shape \(3,\)"),
+        ({"sizes": 2.0}, "dtype float64"),
+        ({"sizes": [2, -1, 2, 2]}, "must be 0 or more"),
+        ({"sizes": 0}, "above 0 for a client"),
+        ({"test": np.zeros((1, 5))}, "mine: test: gave a ndarray"),
+        ({"test": (np.zeros((1, 5)), np.array([3]))}, "labels go from 3 to 3"),
+        ({"test": (np.full((1, 5), np.nan), np.array([1]))}, "NaN"),
+    ],
+)
+def test_wrong_test_samples_and_sizes_are_refused_before_the_run(
+    changed: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(DataError, match=reason):
+        checked(Mine(**changed))
+
+
+@pytest.mark.parametrize(
+    ("client", "reason"),
+    [
+        ((np.zeros((3, 5)), np.array([0, 1, 2])), "client 1: has 3 samples"),
+        ((np.zeros((2, 6)), np.array([0, 1])), r"of shape \(6,\)"),
+        ((np.zeros((2, 5)), np.array([0, 3])), "client 1: the train labels go from 0 to 3"),
+        ((np.zeros((2, 5)), np.array([0.0, 1.0])), "labels must be integers"),
+        (None, "client 1: gave a NoneType"),
+    ],
+)
+def test_wrong_samples_of_a_client_are_refused_with_its_number(client: Any, reason: str) -> None:
+    with pytest.raises(DataError, match=reason):
+        checked(Mine(client=client)).client(1)

@@ -1,4 +1,4 @@
-"""The papers' data sets: read in every format that they come in, refused when damaged."""
+"""FEMNIST, SVHN and Sentiment140: read in every format, refused when damaged."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from layers.compute.data.datasets import DATASETS, Dataset, Files
 from layers.compute.data.datasets.sentiment140 import words_of
 from layers.compute.data.partitions import PARTITIONS, divide
 from layers.compute.errors import DataError
+from tests.compute.limits import BELOW_0, BELOW_1, INF, LARGEST, NAN, check_limits
 
 PIXELS = np.arange(5 * 28 * 28).reshape(5, 28, 28).astype(np.uint8)
 
@@ -56,7 +57,7 @@ def write_leaf(folder: Path, *contents: Any) -> None:
 
 
 @pytest.mark.parametrize("inside", ["", "data"])
-def test_femnist_is_read_as_leaf_writes_it(tmp_path: Path, inside: str) -> None:
+def test_femnist_is_read_from_leafs_files(tmp_path: Path, inside: str) -> None:
     folder = tmp_path / "femnist" / inside
     write_leaf(
         folder / "train",
@@ -141,7 +142,7 @@ ONE = leaf({"ann": (PIXELS[:2], [1, 2])})
         (leaf({"ann": (PIXELS[:1], [10**30])}), "a label is not a whole number"),
     ],
 )
-def test_a_file_that_is_not_leafs_is_refused(tmp_path: Path, content: Any, reason: str) -> None:
+def test_a_file_that_is_not_leaf_is_refused(tmp_path: Path, content: Any, reason: str) -> None:
     write_leaf(tmp_path / "femnist" / "train", content)
     write_leaf(tmp_path / "femnist" / "test", ONE)
     refused("femnist", tmp_path, reason)
@@ -173,7 +174,7 @@ def svhn(n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     )
 
 
-def test_svhn_is_read_as_it_is_published(tmp_path: Path) -> None:
+def test_svhn_is_read_as_published(tmp_path: Path) -> None:
     (x, y), (x_test, y_test) = svhn(23), svhn(12, 1)
     write_mat(tmp_path / "svhn" / "train_32x32.mat", x, y)
     write_mat(tmp_path / "svhn" / "test_32x32.mat", x_test, y_test)
@@ -185,7 +186,7 @@ def test_svhn_is_read_as_it_is_published(tmp_path: Path) -> None:
     assert data.train.x.flags.c_contiguous
 
 
-def test_svhn_can_be_split_where_there_are_no_test_images(tmp_path: Path) -> None:
+def test_svhn_can_be_split_without_test_images(tmp_path: Path) -> None:
     x, y = svhn(50)
     path = tmp_path / "svhn" / "svhn_train_first1083.npz"
     path.parent.mkdir()
@@ -222,7 +223,7 @@ def test_a_mat_file_that_is_not_svhn_is_refused(
 
 @settings(max_examples=40)
 @given(cut=st.integers(0, 400), flip=st.integers(0, 2000), byte=st.integers(0, 255))
-def test_a_damaged_mat_file_is_refused_or_read_whole(
+def test_a_damaged_mat_file_is_refused_or_read_completely(
     tmp_path_factory: pytest.TempPathFactory, cut: int, flip: int, byte: int
 ) -> None:
     root = tmp_path_factory.mktemp("svhn")
@@ -279,7 +280,7 @@ def write_tweets(root: Path, train: Any = TRAIN, test: Any = TEST, **how: Any) -
 
 @pytest.mark.parametrize("encoding", ["utf-8", "latin-1"])
 @pytest.mark.parametrize("packed", [False, True])
-def test_tweets_become_tokens_of_the_training_parts_words(
+def test_tweets_become_tokens_of_the_training_vocabulary(
     tmp_path: Path, encoding: str, packed: bool
 ) -> None:
     write_tweets(tmp_path, encoding=encoding, packed=packed)
@@ -311,9 +312,7 @@ def test_the_vocabulary_keeps_the_most_frequent_words(tmp_path: Path) -> None:
     assert (data.train.x[1] == 1).sum() == 3
 
 
-def test_users_with_few_tweets_can_be_left_out_and_the_others_tested_on_their_last(
-    tmp_path: Path,
-) -> None:
+def test_min_tweets_skips_users_and_hold_out_tests_on_the_last_tweets(tmp_path: Path) -> None:
     rows = [
         tweet(4 * (n % 2), user, f"{user} {word}")
         for user, size in (("ann", 1), ("bob", 5), ("cy", 10))
@@ -352,7 +351,7 @@ def test_a_file_that_is_not_sentiment140_is_refused(
 
 
 @pytest.mark.parametrize("cut", [3, 12, 40])
-def test_a_packed_file_that_is_cut_off_is_refused(tmp_path: Path, cut: int) -> None:
+def test_a_truncated_gzip_file_is_refused(tmp_path: Path, cut: int) -> None:
     write_tweets(tmp_path, packed=True)
     path = tmp_path / "sentiment140" / "training.1600000.processed.noemoticon.csv.gz"
     path.write_bytes(path.read_bytes()[:-cut])
@@ -362,7 +361,7 @@ def test_a_packed_file_that_is_cut_off_is_refused(tmp_path: Path, cut: int) -> N
 @pytest.mark.parametrize(
     "options", [{"tokens": 0}, {"vocabulary": 2}, {"min_tweets": 0}, {"hold_out": 1}]
 )
-def test_settings_of_sentiment140_that_make_no_sense_are_refused(
+def test_wrong_settings_of_sentiment140_are_refused(
     tmp_path: Path, options: dict[str, Any]
 ) -> None:
     refused("sentiment140", tmp_path, f"{next(iter(options))} must be", **options)
@@ -376,7 +375,7 @@ def test_any_text_has_words_and_none_holds_space_or_capitals(text: str) -> None:
         assert not any(character.isspace() for character in word)
 
 
-def test_words_are_split_as_glove_has_them() -> None:
+def test_words_are_split_as_in_glove() -> None:
     words = words_of("It's @Me: can't, WON\u2019T go to www.x.y &lt;3 kitten's rock'n'roll?!")
     said = "it 's <user> ca n't wo n't go to <url> 3 kitten 's rock n roll ? !"
     assert " ".join(words) == said
@@ -386,9 +385,7 @@ def test_words_are_split_as_glove_has_them() -> None:
 
 
 @given(groups=st.lists(st.integers(0, 5), min_size=1, max_size=60), share=st.floats(0.01, 0.99))
-def test_every_group_of_two_is_in_both_parts_and_the_last_are_held_out(
-    groups: list[int], share: float
-) -> None:
+def test_the_last_of_each_group_are_held_out(groups: list[int], share: float) -> None:
     held = held_out(np.array(groups), share)
     for group in set(groups):
         own = held[np.array(groups) == group]
@@ -404,9 +401,7 @@ def test_every_group_of_two_is_in_both_parts_and_the_last_are_held_out(
         ("svhn", "train_32x32.mat"),
     ],
 )
-def test_what_is_missing_is_named_with_where_to_get_it(
-    tmp_path: Path, name: str, where: str
-) -> None:
+def test_a_missing_file_is_named_with_its_source(tmp_path: Path, name: str, where: str) -> None:
     said = refused(name, tmp_path, name)
     assert where in said
     assert str(tmp_path / name) in said
@@ -433,3 +428,31 @@ def test_the_published_subsets_are_read(data_root: Path) -> None:
     often = read("sentiment140", data_root, min_tweets=5, hold_out=0.2)
     assert len(often.train) + len(often.test) == 798
     assert len(np.unique(often.train.users)) == len(np.unique(often.test.users)) == 124
+
+
+SETTINGS = {
+    "mnist": {},
+    "fashion-mnist": {},
+    "cifar-10": {},
+    "svhn": {"hold_out": (0.0, (BELOW_0, 1.0, NAN), (0.0, BELOW_1))},
+    "femnist": {},
+    "sentiment140": {
+        "tokens": (25, (0,), (1,)),
+        "vocabulary": (10_000, (2,), (3,)),
+        "min_tweets": (1, (0,), (1,)),
+        "hold_out": (0.0, (BELOW_0, 1.0, NAN), (0.0, BELOW_1)),
+    },
+    "digits": {},
+    "synthetic": {
+        "alpha": (1.0, (BELOW_0, INF, NAN), (0.0, LARGEST)),
+        "beta": (1.0, (BELOW_0, INF, NAN), (0.0, LARGEST)),
+        "iid": (False, (), (True,)),
+        "clients": (30, (0,), (1,)),
+        "seed": (0, (-1,), (0,)),
+    },
+}
+
+
+def test_settings_are_refused_beyond_their_limits() -> None:
+    known = {name: make for name, make in DATASETS.items() if name != "arrays"}
+    check_limits(SETTINGS, known, DataError)

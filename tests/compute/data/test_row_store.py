@@ -1,4 +1,4 @@
-"""Large data sets on disk: converted once into the cache, equal to what is read, never half."""
+"""Large data sets on disk: converted once, completely, and equal to the original."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_a_data_set_is_converted_once_and_is_the_same(tmp_path, store) -> None:
     assert len(folders(tmp_path)) == 1
 
 
-def test_other_settings_and_changed_files_are_converted_anew(tmp_path, store) -> None:
+def test_other_settings_and_changed_files_are_converted_again(tmp_path, store) -> None:
     reader = Reader()
     store(reader)
     store(reader, "tokens=3")
@@ -121,7 +121,7 @@ def test_a_small_data_set_is_read_into_memory_and_nothing_is_written(tmp_path, s
     assert not (tmp_path / "cache").exists()
 
 
-def test_by_user_takes_its_rows_from_disk(store) -> None:
+def test_by_user_reads_its_rows_from_disk(store) -> None:
     data = store(Reader())
     train, test = divide(data, ByUser(), 3, 0)
     assert [rows.tolist() for rows in train] == [[1], [0, 2], [3]]
@@ -129,7 +129,7 @@ def test_by_user_takes_its_rows_from_disk(store) -> None:
     np.testing.assert_array_equal(data.train.x[train[1]], X[[0, 2]])
 
 
-def test_rows_by_group_are_those_that_each_group_has() -> None:
+def test_by_group_returns_the_rows_of_each_group() -> None:
     groups = np.random.default_rng(0).integers(7, size=100)
     rows = GroupedRows.by_group(groups, 9)
     assert len(rows) == 9

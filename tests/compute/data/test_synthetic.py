@@ -1,17 +1,20 @@
-"""FedProx's synthetic data: drawn as its paper and its authors' code say, the same bits always."""
+"""Data drawn from the seed: FedProx's synthetic data and blobs."""
 
 from __future__ import annotations
 
 import hashlib
 import math
+from typing import Any
 
 import numpy as np
 import pytest
 
 from layers.compute.data.datasets import Files
-from layers.compute.data.datasets.synthetic import Synthetic
+from layers.compute.data.datasets.arrays import FederatedData
+from layers.compute.data.datasets.synthetic import Blobs, Synthetic
 from layers.compute.data.partitions import divide
 from layers.compute.data.partitions.label_free import ByUser
+from layers.compute.errors import DataError
 
 
 def test_a_client_is_a_function_of_seed_and_number() -> None:
@@ -25,7 +28,7 @@ def test_a_client_is_a_function_of_seed_and_number() -> None:
         assert other[0][0, 0] != x[0, 0]
 
 
-def test_each_client_has_its_samples_nine_in_ten_of_them_for_training() -> None:
+def test_nine_in_ten_of_a_clients_samples_are_for_training() -> None:
     synthetic = Synthetic(clients=30, seed=4)
     data = synthetic.load(Files())
     assert (data.shape, data.classes, data.train.x.dtype) == ((60,), 10, np.float32)
@@ -40,7 +43,7 @@ def test_each_client_has_its_samples_nine_in_ten_of_them_for_training() -> None:
     assert sum(map(len, test)) == len(data.test)
 
 
-def test_sizes_are_50_and_a_lognormal_number() -> None:
+def test_sizes_are_50_plus_a_lognormal_number() -> None:
     synthetic = Synthetic(clients=2000, seed=3)
     sizes = np.array([synthetic._begun(number)[0] for number in range(2000)])
     drawn = np.log(sizes - 50 + 0.5)  # of whole numbers, half of one is what was cut off
@@ -60,7 +63,7 @@ def test_labels_are_those_of_the_clients_model(iid: bool) -> None:
         assert (outputs.argmax(axis=1) == y).mean() > 0.999  # labels were given before rounding
 
 
-def test_a_number_of_an_input_varies_less_the_later_it_stands() -> None:
+def test_the_variance_of_inputs_decreases_along_the_features() -> None:
     synthetic = Synthetic(clients=300, seed=6)
     apart = np.concatenate(
         [synthetic.client(k)[0] - synthetic.source(k).mean for k in range(300)], dtype=np.float64
@@ -72,9 +75,7 @@ def test_a_number_of_an_input_varies_less_the_later_it_stands() -> None:
 
 
 @pytest.mark.parametrize(("alpha", "beta"), [(0.0, 0.0), (0.5, 0.5), (1.0, 1.0), (0.0, 2.0)])
-def test_alpha_and_beta_are_how_far_the_clients_models_and_inputs_are_apart(
-    alpha: float, beta: float
-) -> None:
+def test_alpha_and_beta_are_the_deviations_of_models_and_inputs(alpha: float, beta: float) -> None:
     synthetic = Synthetic(alpha, beta, clients=1500, seed=7)
     sources = [synthetic.source(number) for number in range(1500)]
     models = [np.append(one.weights, one.bias) for one in sources]
@@ -98,7 +99,7 @@ def test_iid_clients_have_one_model_and_inputs_around_0() -> None:
     assert not np.array_equal(synthetic.client(0)[0][:50], synthetic.client(29)[0][:50])
 
 
-def test_the_samples_are_the_same_as_they_always_were() -> None:
+def test_the_samples_keep_their_recorded_bits() -> None:
     digests = []
     for settings in ({}, {"alpha": 0.5, "beta": 0.5}, {"iid": True}):
         data = Synthetic(**settings, seed=1).load(Files())
@@ -107,3 +108,57 @@ def test_the_samples_are_the_same_as_they_always_were() -> None:
             found.update(raw.x.tobytes() + raw.y.tobytes() + raw.users.tobytes())
         digests.append(found.hexdigest()[:16])
     assert digests == ["040ef9872b93c868", "4fe47660726cb27f", "e11a4ba63ceec8bd"]
+
+
+def test_blobs_of_a_client_are_a_function_of_seed_and_number() -> None:
+    one, same, other = Blobs(9, seed=1), Blobs(9, seed=1), Blobs(9, seed=2)
+    last = one.client(8)
+    one.client(0)
+    for again in (one.client(8), same.client(8)):
+        np.testing.assert_array_equal(again[0], last[0])
+        np.testing.assert_array_equal(again[1], last[1])
+    assert not np.array_equal(one.client(7)[0], last[0])
+    assert not np.array_equal(other.client(8)[0], last[0])
+
+
+def test_blobs_lie_around_the_centres_of_their_classes() -> None:
+    blobs = Blobs(3, samples=400, classes=4, labels=2, spread=0.1)
+    x, y = blobs.client(1)
+    assert (x.shape, x.dtype, y.dtype) == ((400, 1, 8, 8), np.float32, np.int64)
+    assert len(set(y.tolist())) == 2
+    tests, labels = blobs.test()
+    assert set(labels.tolist()) == {0, 1, 2, 3}
+    for label in set(y.tolist()):
+        mean = x[y == label].mean(0)
+        assert np.abs(tests[labels == label].mean(0) - mean).max() < 0.1
+        assert 0.09 < x[y == label].std(0).mean() < 0.11
+    assert len(set(Blobs(3, samples=400, labels=0).client(0)[1].tolist())) == 10
+
+
+def test_blobs_have_the_announced_sizes() -> None:
+    blobs = Blobs(200, samples=(5, 7))
+    sizes = np.asarray(blobs.sizes())
+    assert set(sizes.tolist()) == {5, 6, 7}
+    assert [len(blobs.client(number)[1]) for number in range(200)] == sizes.tolist()
+    assert Blobs(200, samples=6).sizes() == 6
+    assert isinstance(blobs, FederatedData)
+
+
+@pytest.mark.parametrize(
+    ("settings", "near", "reason"),
+    [
+        ({"samples": 0}, {"samples": 1}, "samples must be 1 or more"),
+        ({"samples": (3, 2)}, {"samples": (2, 2)}, "the least first"),
+        ({"classes": 0}, {"classes": 1, "labels": 1}, "classes must be 1 or more"),
+        ({"tests": 0}, {"tests": 1}, "tests must be 1 or more"),
+        ({"labels": 11}, {"labels": 10}, "labels must be 0 to 10"),
+        ({"shape": (1, 0)}, {"shape": (1, 1)}, "numbers from 1"),
+        ({"spread": -0.1}, {"spread": 0.0}, "spread must be 0 or more"),
+    ],
+)
+def test_blobs_refuse_wrong_settings_and_accept_the_nearest(
+    settings: dict[str, Any], near: dict[str, Any], reason: str
+) -> None:
+    Blobs(3, **near).client(2)
+    with pytest.raises(DataError, match=reason):
+        Blobs(3, **settings)

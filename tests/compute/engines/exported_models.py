@@ -1,4 +1,4 @@
-"""Every model of the papers, trained for a few steps on real samples where they are at hand."""
+"""Every model of the papers, trained for a few steps, on real samples if they are available."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""By how much the memory in use grows, as the C library counts it."""
+"""The growth of the memory in use, as the C library counts it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FIELDS = (
 
 
 class _Mallinfo(ctypes.Structure):
-    """What glibc says of its memory, in bytes; see mallinfo(3)."""
+    """glibc's account of its memory, in bytes; see mallinfo(3)."""
 
     _fields_ = [(name, ctypes.c_size_t) for name in FIELDS]
 
@@ -23,7 +23,7 @@ class _Mallinfo(ctypes.Structure):
 def bytes_in_use() -> int:
     libc = ctypes.CDLL(None)
     if not hasattr(libc, "mallinfo2"):
-        pytest.skip("the C library does not say what is in use: it is older than glibc 2.33")
+        pytest.skip("needs mallinfo2 of glibc 2.33")
     libc.mallinfo2.restype = _Mallinfo
     gc.collect()
     known = libc.mallinfo2()
@@ -31,7 +31,7 @@ def bytes_in_use() -> int:
 
 
 def grown(work: Callable[[], None], times: int) -> float:
-    """Return by how many bytes one piece of work lets the memory grow, when all is warm."""
+    """Return by how many bytes a warm piece of work grows the memory."""
     for _ in range(3):
         work()
     before = bytes_in_use()

@@ -1,6 +1,6 @@
-"""As much of PyTorch as exported modules use, in numpy, as PyTorch's documentation has it.
+"""The parts of PyTorch that exported modules use, in numpy, by PyTorch's documentation.
 
-So the printed source of a module is run where PyTorch is not installed.
+With this, the source of an exported module runs without PyTorch.
 `benchmarks/torch_export.py` runs the same with PyTorch itself.
 """
 

@@ -1,4 +1,4 @@
-"""The engine: local SGD as the formulas say, on one flat vector."""
+"""The engine: local SGD by its formulas, on one flat vector."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def softmax_gradient(w: np.ndarray, x: np.ndarray, y: np.ndarray) -> tuple[np.nd
 
 
 def sgd(w: np.ndarray, data: Samples, p: SimpleNamespace, seed: int) -> tuple[np.ndarray, float]:
-    """Local SGD by the book, in float64, over the engine's own order of samples."""
+    """Local SGD in float64, in the engine's order of samples."""
     w, v, losses = w.astype(np.float64), np.zeros(len(w)), []
     batch = min(p.batch_size or len(data.y), len(data.y))
     steps = p.epochs * -(-len(data.y) // batch) if p.steps is None else p.steps
@@ -68,9 +68,7 @@ def toy() -> MXNetEngine:
     weight_decay=st.sampled_from([0.0, 0.01]),
     seed=st.integers(0, 2**63 - 1),
 )
-def test_training_is_local_sgd_by_the_book(
-    toy: MXNetEngine, n: int, seed: int, **given: Any
-) -> None:
+def test_training_is_local_sgd(toy: MXNetEngine, n: int, seed: int, **given: Any) -> None:
     data, p = samples(n, (4,), 3, seed % 1000), plan(**given)
     weights, buffers = toy.initial(seed)
     toy.load(weights, buffers)
@@ -82,9 +80,7 @@ def test_training_is_local_sgd_by_the_book(
 
 
 @given(n=st.integers(1, 50), batch=st.integers(1, 50), seed=st.integers(0, 2**64))
-def test_every_epoch_sees_every_sample_once_and_in_a_new_order(
-    n: int, batch: int, seed: int
-) -> None:
+def test_every_epoch_uses_every_sample_once_in_a_new_order(n: int, batch: int, seed: int) -> None:
     batch = min(batch, n)
     each = -(-n // batch)
     rows = list(batches(n, batch, 2 * each, seed))
@@ -100,7 +96,7 @@ def test_steps_override_epochs_and_wrap_around(toy: MXNetEngine) -> None:
     assert (report.steps, report.samples) == (7, 25)
 
 
-def test_the_root_of_the_mean_squared_loss_is_over_single_samples(toy: MXNetEngine) -> None:
+def test_rms_loss_is_over_single_samples(toy: MXNetEngine) -> None:
     data = samples(5, (4,), 3)
     weights, buffers = toy.initial(1)
     toy.load(weights, buffers)
@@ -110,13 +106,13 @@ def test_the_root_of_the_mean_squared_loss_is_over_single_samples(toy: MXNetEngi
     report = toy.train(data, plan(batch_size=5, **standing), 1)
     assert report.rms_loss == pytest.approx(np.sqrt(np.mean(losses**2)), rel=1e-5)
     assert report.loss < report.rms_loss
-    # Mini-batches of 3 and of 2 count alike, as they do in the mean loss.
+    # Mini-batches of 3 and of 2 have equal weight, as in the mean loss.
     report = toy.train(data, plan(batch_size=3, steps=2, learning_rate=0.0), 1)
     halves = [np.mean(losses[rows] ** 2) for rows in batches(5, 3, 2, 1)]
     assert report.rms_loss == pytest.approx(np.sqrt(np.mean(halves)), rel=1e-5)
 
 
-def test_a_plan_of_no_steps_leaves_the_model_as_it_is(toy: MXNetEngine) -> None:
+def test_a_plan_without_steps_does_not_change_the_model(toy: MXNetEngine) -> None:
     before = toy.weights.tobytes()
     report = toy.train(samples(25, (4,), 3), plan(steps=0), 1)
     assert (report.steps, report.samples) == (0, 25)
@@ -155,7 +151,7 @@ def test_a_hook_sees_the_mean_gradient_and_the_weights_before_decay_and_momentum
         np.testing.assert_allclose(g, expected, rtol=1e-4, atol=1e-6)
 
 
-def test_what_a_hook_writes_is_the_step_that_is_taken(toy: MXNetEngine) -> None:
+def test_a_hook_changes_the_step(toy: MXNetEngine) -> None:
     toy.load(*toy.initial(2))
     start = toy.weights.copy()
 
@@ -166,7 +162,7 @@ def test_what_a_hook_writes_is_the_step_that_is_taken(toy: MXNetEngine) -> None:
     np.testing.assert_array_equal(toy.weights, start - np.float32(0.5) * start)
 
 
-def test_the_gradient_is_the_mean_over_all_samples_and_moves_nothing(toy: MXNetEngine) -> None:
+def test_the_gradient_is_the_mean_over_all_samples_and_changes_nothing(toy: MXNetEngine) -> None:
     data = samples(600, (4,), 3)
     toy.load(*toy.initial(3))
     before = toy.weights.copy()
@@ -175,7 +171,7 @@ def test_the_gradient_is_the_mean_over_all_samples_and_moves_nothing(toy: MXNetE
     np.testing.assert_array_equal(toy.weights, before)
 
 
-def test_the_gradient_leaves_running_statistics_alone() -> None:
+def test_the_gradient_does_not_change_running_statistics() -> None:
     engine, data = MXNetEngine(batchnorm, (1, 8, 8), 10), samples(12, (1, 8, 8), 10)
     before = engine.weights.tobytes(), engine.buffers.tobytes()
     gradient = engine.gradient(data)
@@ -196,7 +192,7 @@ def test_evaluation_counts_every_sample_once(toy: MXNetEngine, n: int) -> None:
     assert metrics.loss == pytest.approx(loss, rel=1e-5)
 
 
-def test_dropout_is_for_training_only_and_follows_the_seed() -> None:
+def test_dropout_is_used_only_in_training_and_follows_the_seed() -> None:
     engine, data = MXNetEngine(dropout, (1, 28, 28), 10), samples(40, (1, 28, 28), 10)
     ends = []
     for seed in (1, 1, 2):
@@ -229,7 +225,7 @@ def test_a_plain_block_trains_like_the_compiled_one(build: Any) -> None:
     assert first.loss == pytest.approx(second.loss, rel=1e-3)
 
 
-def test_a_hybrid_block_that_cannot_be_traced_trains_all_the_same() -> None:
+def test_a_hybrid_block_that_cannot_be_traced_trains() -> None:
     engine = MXNetEngine(Untraceable, (4,), 3)
     assert not is_compiled(engine)
     data = samples(20, (4,), 3)
@@ -259,7 +255,7 @@ def test_a_sigmoid_model_learns_two_labels_from_one_output(build: Any) -> None:
     assert metrics.loss < report.loss
 
 
-def test_integer_inputs_reach_a_model_that_wants_them() -> None:
+def test_integer_inputs_reach_the_model_as_integers() -> None:
     def tokens() -> Any:
         net = nn.HybridSequential()
         net.add(nn.Embedding(7, 5), nn.Flatten(), nn.Dense(3))
@@ -274,7 +270,7 @@ def test_integer_inputs_reach_a_model_that_wants_them() -> None:
         assert engine.evaluate(data).loss < before
 
 
-def test_a_diverging_run_reports_its_loss_and_is_no_error(toy: MXNetEngine) -> None:
+def test_a_diverging_run_reports_nan_without_an_error(toy: MXNetEngine) -> None:
     toy.load(*toy.initial(0))
     report = toy.train(samples(20, (4,), 3), plan(learning_rate=float("inf"), epochs=3), 1)
     assert np.isnan(report.loss)
@@ -284,7 +280,7 @@ def test_vectors_of_another_length_are_refused_and_nothing_is_loaded(toy: MXNetE
     before = toy.weights.tobytes()
     weights, buffers = toy.initial(9)
     for bad in ((weights[:-1], buffers), (weights, np.zeros(1, "f")), (weights[None], buffers)):
-        with pytest.raises(ComputeError, match="do not fit the model"):
+        with pytest.raises(ComputeError, match="those of the model"):
             toy.load(*bad)
         assert toy.weights.tobytes() == before
 
@@ -300,7 +296,7 @@ def test_vectors_of_another_length_are_refused_and_nothing_is_loaded(toy: MXNetE
         (np.zeros((2, 4), "f"), np.array([0.0, 1.0]), "integers"),
     ],
 )
-def test_samples_that_do_not_fit_are_refused_in_one_line(
+def test_wrong_samples_are_refused_in_one_line(
     toy: MXNetEngine, x: np.ndarray, y: np.ndarray, word: str
 ) -> None:
     bad = SimpleNamespace(x=x, y=y)
@@ -313,7 +309,7 @@ def test_samples_that_do_not_fit_are_refused_in_one_line(
 
 
 @pytest.mark.parametrize("bad", [{"epochs": 0}, {"steps": -1}, {"batch_size": -5}])
-def test_a_plan_without_sense_is_refused(toy: MXNetEngine, bad: dict[str, int]) -> None:
+def test_an_invalid_plan_is_refused(toy: MXNetEngine, bad: dict[str, int]) -> None:
     with pytest.raises(ComputeError, match=next(iter(bad))):
         toy.train(samples(5, (4,), 3), plan(**bad), 1)
 
@@ -327,7 +323,7 @@ def test_a_plan_without_sense_is_refused(toy: MXNetEngine, bad: dict[str, int]) 
         (lambda: 7, (4,), 3, "not a gluon Block"),
     ],
 )
-def test_a_model_that_does_not_fit_is_refused_in_one_line(
+def test_a_wrong_model_is_refused_in_one_line(
     build: Any, shape: tuple[int, ...], classes: int, word: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(ComputeError, match=word) as caught:
@@ -336,17 +332,17 @@ def test_a_model_that_does_not_fit_is_refused_in_one_line(
     assert capfd.readouterr() == ("", "")
 
 
-def test_an_initialiser_that_does_not_exist_is_named_with_its_parameter() -> None:
+def test_an_unknown_initialiser_is_refused_with_its_parameter() -> None:
     with pytest.raises(ComputeError, match="weight cannot be drawn with the initialiser 'zeroes'"):
         MXNetEngine(lambda: nn.Dense(3, weight_initializer="zeroes"), (4,), 3)
 
 
-def test_an_unknown_loss_is_answered_with_the_names_there_are() -> None:
+def test_an_unknown_loss_is_refused_with_the_known_names() -> None:
     with pytest.raises(ComputeError, match="softmax"):
         MXNetEngine(linear, (4,), 3, loss="softmx")
 
 
-def test_initial_weights_follow_the_seed_alone_and_disturb_nobody() -> None:
+def test_initial_weights_depend_only_on_the_seed_and_change_no_shared_state() -> None:
     def mixed() -> Any:
         net = nn.HybridSequential()
         net.add(
@@ -380,7 +376,7 @@ def test_initial_weights_follow_the_seed_alone_and_disturb_nobody() -> None:
     assert (buffers["1.running_var"] == 1).all()
 
 
-def test_an_initialiser_of_the_users_own_is_honoured_and_follows_the_seed() -> None:
+def test_a_users_own_initialiser_is_used_and_follows_the_seed() -> None:
     class Lopsided(mx.init.Initializer):
         def _init_weight(self, name: str, array: Any) -> None:
             array[:] = 5 + mx.nd.random.uniform(shape=array.shape)
@@ -391,7 +387,7 @@ def test_an_initialiser_of_the_users_own_is_honoured_and_follows_the_seed() -> N
     assert engine.initial(1)[0].tobytes() != engine.initial(2)[0].tobytes()
 
 
-def test_a_frozen_parameter_is_a_buffer_and_does_not_move() -> None:
+def test_a_frozen_parameter_is_a_buffer_and_does_not_change() -> None:
     def frozen() -> Any:
         net = nn.HybridSequential()
         net.add(nn.Dense(5), nn.Dense(3))
@@ -406,6 +402,6 @@ def test_a_frozen_parameter_is_a_buffer_and_does_not_move() -> None:
     assert (engine.weights != before[1]).any()
 
 
-def test_a_compute_holds_an_engine_and_its_samples(toy: MXNetEngine) -> None:
+def test_a_compute_has_an_engine_and_its_samples(toy: MXNetEngine) -> None:
     data = samples(5, (4,), 3)
     assert Compute(toy, data).engine.evaluate(data).samples == 5

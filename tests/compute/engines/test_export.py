@@ -1,4 +1,4 @@
-"""A model leaves MXNet as ONNX and as a PyTorch module, with the same outputs."""
+"""A model exported as ONNX and as a PyTorch module has the same outputs."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_an_onnx_file_holds_the_weights_by_the_engines_names(
         assert np.array_equal(found[name], value), name
 
 
-def test_an_onnx_file_says_what_it_is_and_can_be_read_by_old_runtimes(content: bytes) -> None:
+def test_an_onnx_file_has_metadata_and_a_version_that_old_runtimes_read(content: bytes) -> None:
     import onnx
 
     found = onnx.load_from_string(content)
@@ -101,7 +101,7 @@ def test_every_parameter_is_in_the_state_dict_once(model: Trained) -> None:
     assert all(name.endswith(".num_batches_tracked") for name in module.counters)
 
 
-def test_the_module_of_lenet5_reads_as_one_would_write_it() -> None:
+def test_the_module_of_lenet5_is_readable() -> None:
     source = torch_module(trained("lenet5").engine.definition).source
     assert source == LENET5
 
@@ -137,7 +137,7 @@ class Model(nn.Module):
 """
 
 
-def test_word_vectors_that_are_constant_stay_constant_in_pytorch() -> None:
+def test_constant_word_vectors_are_frozen_in_pytorch() -> None:
     fixed = torch_module(trained("lstm").engine.definition).source
     assert "self.embedding1.weight.requires_grad_(False)" in fixed
     learnt = torch_module(trained("own-recurrent").engine.definition).source
@@ -188,7 +188,7 @@ def test_a_block_without_a_graph_is_refused_with_what_to_do() -> None:
 
 def test_an_operator_without_a_translation_is_refused_by_name() -> None:
     engine = MXNetEngine(Odd, (2,), 2)
-    with pytest.raises(ComputeError, match=r"operator smooth_l1 has no translation; .* onnx"):
+    with pytest.raises(ComputeError, match=r"smooth_l1.* onnx"):
         torch_module(engine.definition)
     pytest.importorskip("onnx", reason="needs onnx")
     from layers.compute.engines.mxnet.to_onnx import onnx_model
@@ -199,12 +199,12 @@ def test_an_operator_without_a_translation_is_refused_by_name() -> None:
     assert "\n" not in str(refused.value)
 
 
-def test_a_parameter_of_two_layers_is_refused_for_pytorch() -> None:
-    with pytest.raises(ComputeError, match=r"two layers share the parameter first\.weight"):
+def test_a_shared_parameter_is_refused_for_pytorch() -> None:
+    with pytest.raises(ComputeError, match=r"first\.weight"):
         torch_module(MXNetEngine(Shared, (2,), 2).definition)
 
 
-def test_the_users_onnx_and_mxnets_translations_stay_as_they_are(content: bytes) -> None:
+def test_the_users_onnx_and_mxnets_translations_do_not_change(content: bytes) -> None:
     import onnx
     from mxnet.onnx.mx2onnx import _op_translations
     from mxnet.onnx.mx2onnx._export_onnx import MXNetGraph
@@ -217,7 +217,7 @@ def test_the_users_onnx_and_mxnets_translations_stay_as_they_are(content: bytes)
     assert "null" not in MXNetGraph.registry_[13]
 
 
-def test_torch_and_onnx_are_imported_only_where_they_are_needed() -> None:
+def test_torch_and_onnx_are_imported_only_when_they_are_used() -> None:
     code = (
         "import sys, fedmx.cli.main, fedmx.cli.runs\n"
         "print(sorted({'mxnet', 'onnx', 'torch', 'onnxruntime'} & set(sys.modules)))"
@@ -232,7 +232,7 @@ def test_torch_and_onnx_are_imported_only_where_they_are_needed() -> None:
 @pytest.mark.parametrize(
     "content", [b"", b"not a model", b"\x08\x07"], ids=["empty", "text", "no weights"]
 )
-def test_what_is_no_onnx_file_is_refused(content: bytes) -> None:
+def test_a_file_that_is_not_onnx_is_refused(content: bytes) -> None:
     pytest.importorskip("onnx", reason="needs onnx")
     from layers.compute.engines.mxnet.to_onnx import onnx_tensors
 

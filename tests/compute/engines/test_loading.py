@@ -1,4 +1,4 @@
-"""MXNet and gluoncv load on every Python and numpy that fedmx runs on; all else is unchanged."""
+"""MXNet and gluoncv load on every supported Python and numpy; other modules do not change."""
 
 from __future__ import annotations
 
@@ -66,8 +66,8 @@ build_model("gluoncv:cifar_resnet20_v1")()
 
 
 @pytest.mark.parametrize("options", [(), ("-S",)])
-def test_a_users_own_numpy_and_distutils_are_as_they_were(options: tuple[str, ...]) -> None:
-    # With -S no package has put a distutils of its own in place; the path has to be given then.
+def test_a_users_own_numpy_and_distutils_do_not_change(options: tuple[str, ...]) -> None:
+    # With -S no package provides its own distutils; the path must then be given.
     path = f"import sys; sys.path[:] = {sys.path!r}\n"
     looks = LOOKS.format(names=sorted(DROPPED_NAMES))
     before = run_program(path + looks + "print(seen)", *options)
@@ -78,7 +78,7 @@ def test_a_users_own_numpy_and_distutils_are_as_they_were(options: tuple[str, ..
         assert "No module named 'distutils'" in after
 
 
-def test_a_users_bool_of_numpy_is_as_numpy_has_it() -> None:
+def test_numpys_bool_does_not_change_for_the_user() -> None:
     import mxnet
 
     assert mxnet.numpy.bool is bool
@@ -93,7 +93,7 @@ def test_a_users_bool_of_numpy_is_as_numpy_has_it() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(DROPPED_NAMES))
-def test_the_table_says_from_which_numpy_on_a_name_is_missing(name: str) -> None:
+def test_the_table_gives_the_first_numpy_without_each_name(name: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         found = getattr(np, name, None)
@@ -106,7 +106,7 @@ def test_the_table_says_from_which_numpy_on_a_name_is_missing(name: str) -> None
         assert found is (np.bool_ if name == "bool" and NUMPY >= (2, 0) else None)
 
 
-def test_a_dropped_name_means_what_it_meant() -> None:
+def test_a_dropped_name_has_its_former_meaning() -> None:
     stands_for = {name: entry.make(np) for name, entry in DROPPED_NAMES.items() if made_here(name)}
     assert (stands_for["bool"], stands_for["int"], stands_for["float"]) == (bool, int, float)
     assert stands_for["PINF"] == stands_for["Inf"] == np.inf == -stands_for["NINF"]
@@ -125,12 +125,12 @@ def test_a_dropped_name_means_what_it_meant() -> None:
 
 
 def made_here(name: str) -> bool:
-    """Whether this numpy has what the name's successor is made of."""
+    """Whether this numpy has the name's successor."""
     return name != "trapz" or hasattr(np, "trapezoid")
 
 
 def numpy_names(package: str) -> Iterator[str]:
-    """Every name that the modules of a package ask numpy for."""
+    """Every name that the modules of a package use of numpy."""
     spec = importlib.util.find_spec(package)
     assert spec is not None
     assert spec.origin is not None
@@ -154,7 +154,7 @@ def numpy_names(package: str) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("package", loading.PACKAGES)
-def test_every_name_that_is_asked_of_numpy_is_there(package: str) -> None:
+def test_every_name_that_mxnet_and_gluoncv_use_of_numpy_exists(package: str) -> None:
     view = loading.numpy_view()
     names = set(numpy_names(package))
     assert "float32" in names
@@ -163,7 +163,7 @@ def test_every_name_that_is_asked_of_numpy_is_there(package: str) -> None:
         assert [name for name in sorted(names) if not hasattr(view, name)] == []
 
 
-def test_what_mxnet_sees_is_numpys_own_apart_from_the_table() -> None:
+def test_the_view_is_numpy_except_for_the_table() -> None:
     import mxnet
 
     view = mxnet.ndarray.ndarray.np
@@ -179,7 +179,7 @@ def test_what_mxnet_sees_is_numpys_own_apart_from_the_table() -> None:
         _ = view.nothing
 
 
-def test_only_mxnet_and_gluoncv_are_loaded_that_way() -> None:
+def test_only_mxnet_and_gluoncv_are_loaded_with_the_hook() -> None:
     import mxnet
 
     assert isinstance(mxnet.__spec__.loader, loading.SourceLoader)
@@ -198,7 +198,7 @@ def test_the_hook_is_installed_once() -> None:
     assert sys.meta_path == before
 
 
-def test_gluoncv_loads_beside_a_pytorch_that_it_would_refuse(tmp_path: Path) -> None:
+def test_gluoncv_loads_beside_an_unsupported_pytorch(tmp_path: Path) -> None:
     (tmp_path / "torch.py").write_text("__version__ = '2.6.0'")
     said = run_program(
         "import layers.compute, gluoncv, sys; print('torch' in sys.modules);"
@@ -208,7 +208,7 @@ def test_gluoncv_loads_beside_a_pytorch_that_it_would_refuse(tmp_path: Path) -> 
     assert said.split() == ["False", "2.6.0"]
 
 
-def test_no_warning_shows_when_mxnet_is_compiled_for_the_first_time() -> None:
+def test_the_first_compilation_of_mxnet_does_not_warn() -> None:
     code = "import warnings; warnings.simplefilter('error', SyntaxWarning); import layers.compute;"
     loader = "from layers.compute.engines.mxnet.loading import SourceLoader;"
     compiles = r"SourceLoader('mxnet.x', 'x.py').source_to_code(b'\"\\d\"', 'x.py')"
@@ -228,7 +228,7 @@ def test_no_warning_shows_when_mxnet_is_compiled_for_the_first_time() -> None:
         ("gluoncv", "unknown", "pip install gluoncv==0.10.5.post0"),
     ],
 )
-def test_a_version_that_is_not_known_is_refused_with_what_to_install(
+def test_an_unknown_version_is_refused_with_what_to_install(
     name: str, version: str, says: str
 ) -> None:
     with pytest.raises(UnsupportedVersion) as raised:
@@ -246,13 +246,13 @@ def test_a_version_that_is_not_known_is_refused_with_what_to_install(
         ("gluoncv", ["0.10.5", "0.10.5.post0"]),
     ],
 )
-def test_the_versions_that_are_known_are_taken(name: str, versions: list[str]) -> None:
+def test_known_versions_are_accepted(name: str, versions: list[str]) -> None:
     for version in versions:
         check_version(name, version)
     assert set(KNOWN) == {"Python", "numpy", "mxnet", "gluoncv"}
 
 
-def test_importing_mxnet_beside_an_unknown_numpy_says_so_at_once() -> None:
+def test_importing_mxnet_with_an_unknown_numpy_is_refused() -> None:
     said = run_program(
         "import numpy; numpy.__version__ = '3.0.0'; import layers.compute\n"
         "try: import mxnet\n"
@@ -268,3 +268,45 @@ def test_the_stand_in_for_distutils_orders_versions() -> None:
     assert LooseVersion("1.9.1") >= "1.4.0"
     assert StrictVersion("1.6.0") == StrictVersion("1.6.0")
     assert str(LooseVersion("1.9.1")) == "1.9.1"
+
+
+LATER = "('sklearn', 'pandas', 'cv2', 'requests', 'scipy.stats', 'scipy.sparse')"
+
+
+def run(code: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", f"import layers.compute, sys\n{code}"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    return done.stdout.strip()
+
+
+def test_importing_mxnet_imports_only_what_training_needs() -> None:
+    code = (
+        f"import mxnet as mx, gc\nprint([m for m in {LATER} if m in sys.modules], gc.isenabled())"
+    )
+    assert run(code) == "[] True"
+
+
+@pytest.mark.parametrize(
+    ("use", "result"),
+    [
+        ("mx.nd.sparse.zeros('csr', (2, 3)).asscipy().shape", "(2, 3)"),
+        ("mx.image.image.cv2.INTER_AREA", "3"),
+        ("__import__('scipy.stats').stats.norm.cdf(0)", "0.5"),
+        ("mx.contrib.quantization.stats.norm.cdf(0)", "0.5"),
+        ("__import__('sklearn.base').base.BaseEstimator.__name__", "BaseEstimator"),
+        ("mx.gluon.utils.requests.codes.ok", "200"),
+    ],
+)
+def test_a_module_that_was_left_out_is_imported_when_it_is_used(use: str, result: str) -> None:
+    assert run(f"import mxnet as mx\nprint({use})") == result
+
+
+def test_packages_that_were_imported_before_do_not_change() -> None:
+    code = "import requests, scipy.stats\nimport mxnet as mx\n"
+    code += "print(sys.modules['requests'] is requests, mx.gluon.utils.requests is requests)"
+    assert run(code) == "True True"

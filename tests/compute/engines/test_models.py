@@ -1,17 +1,22 @@
-"""Models by name have the sizes that their papers give."""
+"""Models by name: their papers' sizes, the same bits everywhere, constants and word vectors."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
+from typing import Any
 
+import mxnet as mx
 import numpy as np
 import pytest
 
 from layers.compute.data.dataset import Samples
 from layers.compute.engines.mxnet.engine import MXNetEngine
+from layers.compute.engines.mxnet.lstm import random_vectors, read_glove
 from layers.compute.engines.mxnet.models import MODELS, build_model
 from layers.compute.errors import ComputeError
+from tests.compute.engines.digests import paper_digests
 from tests.compute.engines.toys import is_compiled, path, plan
 
 
@@ -65,7 +70,7 @@ def test_a_model_of_gluons_zoo_is_found_by_name() -> None:
         ("zoo:thing", "2nn"),
     ],
 )
-def test_an_unknown_model_is_answered_with_the_nearest_in_one_line(name: str, near: str) -> None:
+def test_an_unknown_model_is_refused_with_the_nearest_names(name: str, near: str) -> None:
     with pytest.raises(ComputeError, match=near) as caught:
         build_model(name)()
     assert "\n" not in str(caught.value)
@@ -79,3 +84,207 @@ def test_naming_models_does_not_import_mxnet() -> None:
     )
     assert subprocess.run([sys.executable, "-c", code], env=path(), check=False).returncode == 0
     assert {"2nn", "lenet5"} <= set(MODELS)
+
+
+GREY, COLOUR, TOKENS = (1, 28, 28), (3, 32, 32), (25,)
+WORDS = ("<padding>", "<unknown>", "good", "bad", "day")
+
+
+def some(shape: tuple[int, ...], classes: int, n: int = 12) -> Samples:
+    rng = np.random.default_rng(2)
+    x = rng.integers(0, 50, (n, *shape)) if shape == TOKENS else rng.random((n, *shape), dtype="f")
+    return Samples(x, rng.integers(0, classes, n))
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "classes", "size", "buffers"),
+    [
+        ("logistic", (60,), 10, 610, 0),
+        ("logistic", GREY, 10, 7_850, 0),
+        ("2nn-mcmahan", GREY, 10, 199_210, 0),
+        ("cnn3", GREY, 10, 356_298, 0),
+        ("vgg11s", COLOUR, 10, 865_482, 0),
+        ("knapsack-cnn", GREY, 10, 21_840, 0),
+        ("resnet18-cifar", COLOUR, 10, 11_173_962, 9_600),
+        ("lstm", TOKENS, 2, 244_661, 0),
+    ],
+)
+def test_a_papers_model_has_its_size_and_trains_to_the_same_bits(
+    name: str, shape: tuple[int, ...], classes: int, size: int, buffers: int
+) -> None:
+    data = some(shape, classes)
+    ends = []
+    for _ in range(2):
+        engine = MXNetEngine(build_model(name), shape, classes, seed=4)
+        assert is_compiled(engine)
+        assert (engine.weights.size, engine.buffers.size) == (size, buffers)
+        before = engine.weights.copy()
+        first = engine.evaluate(data)
+        report = engine.train(data, plan(batch_size=8, learning_rate=0.02), seed=1)
+        assert report.steps == 2
+        assert np.isfinite(engine.weights).all()
+        assert (engine.weights != before).mean() > 0.3
+        last = engine.evaluate(data)
+        assert last.loss != first.loss
+        ends.append((engine.weights.tobytes(), engine.buffers.tobytes(), report, first, last))
+    assert ends[0] == ends[1]
+
+
+def test_the_number_of_threads_changes_no_bit_of_a_papers_model() -> None:
+    program = "from tests.compute.engines.digests import paper_digests; print(*paper_digests())"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=path(OMP_NUM_THREADS="4"),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.split() == paper_digests()
+
+
+def test_a_model_with_constants_prints_nothing() -> None:
+    program = (
+        "from layers.compute.engines.mxnet.engine import MXNetEngine;"
+        "from layers.compute.engines.mxnet.models import build_model;"
+        "MXNetEngine(build_model('lstm', vocabulary=9, dimensions=3), (25,), 2)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", program],
+        env=path(),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stderr == ""
+
+
+def test_the_knapsack_cnn_drops_whole_channels() -> None:
+    net = build_model("knapsack-cnn")()
+    net.initialize()
+    x = mx.nd.array(some(GREY, 10).x)
+    with mx.autograd.record():
+        dropped = net[:5](x).asnumpy()
+    empty = (dropped == 0).reshape(12, 20, -1)
+    assert (empty.all(axis=2) == empty.any(axis=2)).all()
+    assert 0.2 < empty.all(axis=2).mean() < 0.8
+
+
+class Imperative(mx.gluon.Block):
+    """A block that no tracer can follow, around one that it could."""
+
+    loss = "sigmoid"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = build_model("lstm", vocabulary=50, dimensions=7)()
+
+    def forward(self, tokens: Any) -> Any:
+        return self.inner(tokens)
+
+
+def test_the_traced_and_the_imperative_lstm_agree() -> None:
+    traced = MXNetEngine(build_model("lstm", vocabulary=50, dimensions=7), TOKENS, 2, seed=4)
+    called = MXNetEngine(Imperative, TOKENS, 2, seed=4)
+    assert is_compiled(traced)
+    assert not is_compiled(called)
+    data = some(TOKENS, 2)
+    assert [t.shape for t in traced.layout] == [t.shape for t in called.layout]
+    called.load(traced.weights, traced.buffers)
+    np.testing.assert_allclose(traced.gradient(data), called.gradient(data), rtol=1e-3, atol=1e-6)
+    for engine in (traced, called):
+        engine.train(data, plan(learning_rate=0.5, epochs=3), seed=3)
+    np.testing.assert_allclose(traced.weights, called.weights, rtol=1e-3, atol=1e-5)
+    assert traced.evaluate(data).loss == pytest.approx(called.evaluate(data).loss, rel=1e-4)
+
+
+@pytest.mark.parametrize("build", [build_model("lstm", vocabulary=50, dimensions=7), Imperative])
+def test_a_constant_is_in_neither_vector_and_does_not_change(build: Any) -> None:
+    engine = MXNetEngine(build, TOKENS, 2)
+    names = [t.name for t in (*engine.layout, *engine.buffers_layout)]
+    assert not any("vectors" in name for name in names)
+    data = some(TOKENS, 2)
+    engine.train(data, plan(learning_rate=0.5), seed=1)
+    weights, loss = engine.weights.copy(), engine.evaluate(data).loss
+    fresh = MXNetEngine(build, TOKENS, 2, seed=9)
+    fresh.load(weights, engine.buffers)
+    assert fresh.evaluate(data).loss == loss
+
+
+def test_the_lstm_learns_to_separate_two_kinds_of_texts() -> None:
+    rng = np.random.default_rng(1)
+    x = rng.integers(4, 50, (40, 25))
+    y = np.arange(40) % 2
+    x[:, 23] = 2 + y
+    engine = MXNetEngine(build_model("lstm", vocabulary=50, dimensions=20), TOKENS, 2, seed=1)
+    engine.train(Samples(x, y), plan(learning_rate=0.2, epochs=40, momentum=0.9), seed=1)
+    assert engine.evaluate(Samples(x, y)).accuracy == 1.0
+
+
+def test_a_random_vector_depends_only_on_its_token() -> None:
+    few, many = random_vectors(10, 5, 3), random_vectors(1000, 5, 3)
+    np.testing.assert_array_equal(few, many[:10])
+    assert not few[0].any()
+    assert few[1:].all()
+    assert (random_vectors(10, 5, 4)[1:] != few[1:]).all()
+
+
+def test_words_in_glove_get_its_vectors_and_others_random_ones(tmp_path: Path) -> None:
+    file = tmp_path / "glove.txt"
+    file.write_text("the 9 9 9\nday 1 2 -3.5\n<padding> 7 7 7\ngood 0.1 0.2 0.3\n")
+    found = read_glove(str(file), WORDS, 3)
+    assert {token: vector.tolist() for token, vector in found.items()} == {
+        4: [1, 2, -3.5],
+        2: pytest.approx([0.1, 0.2, 0.3]),
+    }
+    build = build_model("lstm", words=WORDS, vocabulary=8, glove=str(file), dimensions=3)
+    table = build().vectors.value.asnumpy()
+    expected = random_vectors(8, 3, 0)
+    for token, vector in found.items():
+        expected[token] = vector
+    np.testing.assert_array_equal(table, expected)
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"day 1 2\n", "line 1 is not a word and 3 numbers"),
+        (b"the 1 2 3\nday 1 2 x\n", "line 2 is not a word and 3 numbers"),
+        (b"day 1 2 nan\n", "line 1 is not"),
+        (b"day 1 2 3\n\xff\xfe 1 2 3\n", "line 2 is not UTF-8"),
+        (b"", "has a vector for none of the 5 words"),
+        (None, "cannot be read"),
+    ],
+)
+def test_a_file_that_is_not_glove_is_refused_by_name(
+    tmp_path: Path, content: bytes | None, reason: str
+) -> None:
+    file = tmp_path / "glove.txt"
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(ComputeError, match=reason) as caught:
+        read_glove(str(file), WORDS, 3)
+    assert str(file) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"classes": 3}, "it is for two classes"),
+        ({"vocabulary": 4, "words": WORDS}, "less than the data's 5 words"),
+        ({"vocabulary": 1}, "must be at least 2"),
+        ({"dimensions": 0}, "at least 1"),
+        ({"glove": "glove.txt"}, "needs the word of each token"),
+    ],
+)
+def test_an_lstm_with_invalid_settings_is_refused(settings: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ComputeError, match=reason):
+        build_model("lstm", **settings)()
+
+
+def test_an_unknown_loss_of_a_model_is_refused_with_the_known_losses() -> None:
+    class Odd(mx.gluon.nn.Dense):
+        loss = "sigmoyd"
+
+    with pytest.raises(ComputeError, match="sigmoid"):
+        MXNetEngine(lambda: Odd(1), (4,), 2)

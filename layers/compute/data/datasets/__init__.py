@@ -1,7 +1,7 @@
 """The data sets that an experiment can name.
 
-What they have in common, and how files are found and samples normalised, does not belong here: that
-is the room above. No partition and no model comes in.
+To add one, write its class and add it to `DATASETS`, or to `FEDERATED` if its samples are made
+client by client. A data set knows no partition and no model.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ __all__ = [
 
 
 class DatasetSource(Protocol):
-    """A data set that an experiment can name: its settings, and how it is read."""
+    """A data set that an experiment can name: its settings, and how to read it."""
 
     def load(self, files: Files) -> Dataset:
-        """Return both splits, read from the places that `files` knows.
+        """Return both splits, read from the folders of `files`.
 
         Raises:
             DataError: a file is missing, cannot be downloaded, or is damaged.

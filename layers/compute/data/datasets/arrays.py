@@ -1,4 +1,4 @@
-"""Arrays: a user's own data, in memory or in an `.npz` file."""
+"""A user's own data: arrays in memory, in an `.npz` file, or made client by client."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from layers.compute.data.dataset import Dataset, Raw
 from layers.compute.data.files import Files
-from layers.compute.errors import DataError
+from layers.compute.errors import DataError, one_line
 
 _REQUIRED = ("x_train", "y_train", "x_test", "y_test")
 _OPTIONAL = ("users_train", "users_test")
@@ -27,8 +27,8 @@ _OPTIONAL = ("users_train", "users_test")
 class Arrays:
     """The arrays of an `.npz` file.
 
-    They are x_train, y_train, x_test, y_test and, if known, users_train and users_test, with shapes
-    and dtypes as for `from_arrays`. No pickled object is read.
+    They are x_train, y_train, x_test, y_test and, if known, users_train and users_test, with the
+    shapes and dtypes of `from_arrays`. Pickled objects are refused.
 
     Attributes:
         path: of the file.
@@ -56,54 +56,41 @@ def from_arrays(
     classes: int | None = None,
     name: str = "arrays",
 ) -> Dataset:
-    """Return a data set of arrays; 8-bit values stay 8-bit.
+    """Return a data set from arrays; 8-bit values stay 8-bit.
 
     Args:
         x_train: the training samples, numbers (n, ...), channels first.
         y_train: their labels, integers (n,) from 0.
         x_test: the test samples, (m, ...).
         y_test: their labels, (m,).
-        users: the user whom each training sample is from, names or numbers (n,); None: not known.
+        users: the user of each training sample, names or numbers (n,); None: not known.
         users_test: the same for the test samples, (m,).
         classes: how many classes there are; None: one more than the highest label.
         name: what messages call the data set.
 
     Raises:
-        DataError: an array is not as it must be; the message names it.
+        DataError: an array has another shape, dtype or range; the message names it.
     """
-    inputs = {
-        split: _inputs(x, f"{name}: x_{split}")
-        for split, x in (("train", x_train), ("test", x_test))
-    }
-    labels = {
-        split: _labels(y, f"{name}: y_{split}")
-        for split, y in (("train", y_train), ("test", y_test))
-    }
-    _check_first(list(labels.values()), classes, name)
-    indices = _users(users, users_test, name)
+    x = [_inputs(x_train, f"{name}: x_train"), _inputs(x_test, f"{name}: x_test")]
+    y = [_labels(y_train, f"{name}: y_train"), _labels(y_test, f"{name}: y_test")]
+    highest = _highest(y, classes, name)
+    both_users = _users(users, users_test, name)
     try:
-        train = Raw(inputs["train"], labels["train"], indices[0])
-        test = Raw(inputs["test"], labels["test"], indices[1])
+        train, test = (Raw(*arrays) for arrays in zip(x, y, both_users, strict=True))
     except DataError as error:
         raise DataError(f"{name}: {error}") from error
-    highest = max((int(y.max()) for y in labels.values() if len(y)), default=0)
-    return Dataset(
-        name=name,
-        train=train,
-        test=test,
-        classes=highest + 1 if classes is None else classes,
-        shape=train.x.shape[1:],
-    )
+    classes = highest + 1 if classes is None else classes
+    return Dataset(name, train, test, classes, train.x.shape[1:])
 
 
 def as_dataset(value: object, name: str) -> Dataset:
-    """Return the data set that a user's function gave: a Dataset, a dict or a tuple of arrays.
+    """Return a user's Dataset, dict or tuple of arrays as a data set.
 
-    A dict has the names of an `.npz` file (see `Arrays`). A tuple has the same order: x_train,
-    y_train, x_test, y_test and, if known, users_train and users_test.
+    A dict has the names of an `.npz` file (see `Arrays`). A tuple is x_train, y_train, x_test,
+    y_test and, if known, users_train and users_test.
 
     Raises:
-        DataError: the value is something else, or an array is not as it must be.
+        DataError: the value is something else, or an array has another shape, dtype or range.
     """
     if isinstance(value, Dataset):
         return value
@@ -119,15 +106,8 @@ def as_dataset(value: object, name: str) -> Dataset:
 
 
 def _named(arrays: Mapping[str, Any], name: str) -> Dataset:
-    return from_arrays(
-        arrays["x_train"],
-        arrays["y_train"],
-        arrays["x_test"],
-        arrays["y_test"],
-        users=arrays.get("users_train"),
-        users_test=arrays.get("users_test"),
-        name=name,
-    )
+    given = dict(arrays)
+    return from_arrays(users=given.pop("users_train", None), name=name, **given)
 
 
 def _check_names(names: Sequence[str], where: str) -> None:
@@ -179,11 +159,11 @@ def _labels(values: npt.ArrayLike, what: str) -> npt.NDArray[np.int64]:
     return y.astype(np.int64)
 
 
-def _check_first(labels: Sequence[npt.NDArray[np.int64]], classes: int | None, name: str) -> None:
-    """Check that labels are not numbered from 1, which would make a class without any sample.
+def _highest(labels: Sequence[npt.NDArray[np.int64]], classes: int | None, name: str) -> int:
+    """Return the highest label.
 
     Raises:
-        DataError: they are.
+        DataError: labels are numbered from 1, which would make a class without any sample.
     """
     low = min((int(y.min()) for y in labels if len(y)), default=0)
     high = max((int(y.max()) for y in labels if len(y)), default=0)
@@ -193,12 +173,13 @@ def _check_first(labels: Sequence[npt.NDArray[np.int64]], classes: int | None, n
             "y_train, y_test = y_train - 1, y_test - 1 (if 0 is a class without samples, give "
             f"from_arrays(..., classes={high + 1}))"
         )
+    return high
 
 
 def _users(
     train: npt.ArrayLike | None, test: npt.ArrayLike | None, name: str
 ) -> tuple[npt.NDArray[np.int64] | None, npt.NDArray[np.int64] | None]:
-    """Return users as numbers: first those of the training split, then those of the test alone."""
+    """Return users as numbers; users of the training split have the lowest."""
     if train is None:
         if test is not None:
             raise DataError(f"{name}: has users_test without users_train; give both or none")
@@ -221,11 +202,11 @@ def _array(values: npt.ArrayLike, what: str) -> npt.NDArray[Any]:
 
 @runtime_checkable
 class FederatedData(Protocol):
-    """Data that come client by client, so that no machine holds those of all clients.
+    """Data that are made client by client, so that no machine holds those of all clients.
 
-    A class of this kind has its settings as parameters. Where it has a parameter `clients` or
-    `seed`, it is given the number of clients and a seed that depends on the experiment's. Every
-    method is a function of these and of its argument alone: a worker process calls it anew.
+    The class has its settings as parameters. If it has a parameter `clients` or `seed`, it gets the
+    number of clients, or a seed derived from the experiment's. The result of a method must depend
+    only on the settings and on its argument, because several processes call it.
     """
 
     def client(self, number: int) -> tuple[npt.ArrayLike, npt.ArrayLike]:
@@ -271,7 +252,7 @@ class CheckedFederatedData:
         """Return the checked data of a source; no client's samples are made.
 
         Raises:
-            DataError: the test samples or the sizes are not as they must be.
+            DataError: the test samples or the sizes have another shape, dtype or range.
         """
         classes = int(source.classes)
         test = _checked(source.test(), classes, f"{name}: test")
@@ -290,7 +271,7 @@ class CheckedFederatedData:
         """Return a client's training samples.
 
         Raises:
-            DataError: the client's samples are not as they must be.
+            DataError: the samples have another shape, dtype or range, or number.
         """
         where = f"{self.name}: client {number}"
         made = _checked(self.source.client(number), self.classes, where)
@@ -322,7 +303,7 @@ def _sizes(given: npt.ArrayLike, clients: int, name: str) -> npt.NDArray[np.int6
     return int(sizes) if sizes.ndim == 0 else sizes.astype(np.int64)
 
 
-# What numpy and zipfile raise for a file that is damaged.
+# The errors that numpy and zipfile raise for a damaged file.
 DAMAGED = (
     OSError,
     EOFError,
@@ -347,10 +328,10 @@ Named = dict[str, npt.NDArray[Any]]
 def read_npz(path: Path, check: Callable[[Sequence[str]], None] | None = None) -> Named:
     """Return all arrays of the file at `path`, by name.
 
-    `check` is called with the arrays' names before any is read.
+    `check` is called with the arrays' names before an array is read.
 
     Raises:
-        DataError: the file cannot be read, or `check` raised it.
+        DataError: the file cannot be read, or `check` raised the error.
     """
     if not zipfile.is_zipfile(path):
         raise DataError(f"{path}: is not an .npz file; write it with numpy.savez")
@@ -361,8 +342,7 @@ def read_npz(path: Path, check: Callable[[Sequence[str]], None] | None = None) -
                 check(names)
             return {name: file[name] for name in names}
     except DAMAGED as error:
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise DataError(f"{path}: cannot be read ({reason})") from error
+        raise DataError(f"{path}: cannot be read ({one_line(error)})") from error
 
 
 def take(
@@ -372,17 +352,17 @@ def take(
     shape: tuple[int | None, ...],
     where: str,
 ) -> npt.NDArray[Any]:
-    """Return the array `name`, after a look at its dtype and shape.
+    """Return the array `name` with its dtype and shape checked.
 
     Args:
         arrays: by name.
         name: of the array.
-        kinds: the kinds of dtypes that it may have, numpy's letters.
-        shape: what it must have; None is any length.
-        where: what messages begin with.
+        kinds: the allowed kinds of dtypes, numpy's letters.
+        shape: the expected shape; None is any length.
+        where: the start of messages.
 
     Raises:
-        DataError: there is no such array, or its dtype or shape is another.
+        DataError: there is no such array, or it has another dtype or shape.
     """
     if name not in arrays:
         raise DataError(f"{where}: lacks {name}; it has {', '.join(arrays) or 'nothing'}")

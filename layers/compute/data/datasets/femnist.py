@@ -31,12 +31,12 @@ class Femnist:
     Labels 0 to 9 are digits, 10 to 35 capital and 36 to 61 small letters. With the partition
     `by-user` a client is a writer.
 
-    The files are what LEAF makes, the folders `train` and `test` of JSON files, or `femnist.npz`
-    (or `femnist_subset.npz`). This has names in `users`, `train_x` (n, 28, 28) uint8, `train_y`,
-    and `train_user`, indices into `users`; and the same with `test_`.
+    The files are LEAF's folders `train` and `test` of JSON files, or `femnist.npz` (or
+    `femnist_subset.npz`) with the arrays `users`, names; `train_x` (n, 28, 28) uint8; `train_y`;
+    `train_user`, indices into `users`; and the same with `test_`.
 
-    The images of a large set of JSON files are converted once, into the cache folder, and each
-    client's are read from there when it is selected.
+    A large set of JSON files is converted once, into the cache folder; a client's images are read
+    from there when it is selected.
 
     Source: https://github.com/TalwalkarLab/leaf
     """
@@ -45,11 +45,10 @@ class Femnist:
         """Return both splits; see `DatasetSource.load`."""
         path = files.existing(_NAME, (*_FOLDERS, *_ARCHIVES))
         if path is None:
-            places = " or ".join(str(folder) for folder in files.folders(_NAME))
             raise DataError(
-                f"femnist: no folder train and no {_ARCHIVES[0]} in {places}; make the folders "
-                "with LEAF (github.com/TalwalkarLab/leaf, data/femnist: ./preprocess.sh -s niid "
-                "--sf 1.0 -k 0 -t sample) and put train and test there"
+                f"femnist: no folder train and no {_ARCHIVES[0]} in {files.places(_NAME)}; "
+                "make the folders with LEAF (github.com/TalwalkarLab/leaf, data/femnist: "
+                "./preprocess.sh -s niid --sf 1.0 -k 0 -t sample) and put train and test there"
             )
         if path.suffix == ".npz":
             return _dataset(*_archive(path))
@@ -65,16 +64,8 @@ class Femnist:
 
 
 def _dataset(train: Split, test: Split) -> Dataset:
-    """Return both splits as a data set."""
     return from_arrays(
-        train.x,
-        train.y,
-        test.x,
-        test.y,
-        users=train.users,
-        users_test=test.users,
-        classes=_CLASSES,
-        name=_NAME,
+        train.x, train.y, test.x, test.y, train.users, test.users, classes=_CLASSES, name=_NAME
     )
 
 
@@ -115,17 +106,17 @@ class Split:
 
 
 Convert = Callable[[npt.NDArray[np.float64], str], npt.NDArray[Any]]
-"""Converts a user's samples, (n, features); the text says where they are from, for messages."""
+"""Converts a user's samples, (n, features); the text is the start of messages."""
 
 
 def read_leaf(folder: Path, features: int, convert: Convert) -> Split:
     """Return the samples of all `.json` files in `folder`, in the order of their names.
 
-    A file has `users`, `num_samples` and `user_data`. The last has for each user `x`, a list of
+    A file has `users`, `num_samples` and `user_data`. For each user, `user_data` has `x`, a list of
     `features` numbers for each sample, and `y`, a label for each. `convert` is applied to `x`.
 
     Raises:
-        DataError: there is no file, or one is not as it must be; the message names it.
+        DataError: there is no file, or a file has another structure; the message names it.
     """
     paths = leaf_files(folder)
     xs, ys, names = [], [], []

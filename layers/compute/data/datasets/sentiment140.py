@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from layers.compute.data.dataset import Dataset, check_share, held_out
 from layers.compute.data.datasets.arrays import from_arrays
-from layers.compute.data.files import Files
+from layers.compute.data.files import Files, damaged
 from layers.compute.data.row_store import stored
 from layers.compute.errors import DataError
 
@@ -39,7 +39,7 @@ class _Tweets:
     """Tweets in the order of their file.
 
     Attributes:
-        words: (n, tokens), words as numbers, at the end of their row; -1 where there is none.
+        words: the words as numbers, at the end of each row, (n, tokens); -1 is padding.
         labels: (n,).
         users: their names, (n,).
     """
@@ -56,19 +56,19 @@ class _Tweets:
 class Sentiment140:
     """Samples of shape (25,), the tokens of a tweet's words; 2 classes, negative and positive.
 
-    Token 0 is padding. It comes first, so that the last token is a tweet's last word. Token 1 is
-    any word that is not in the vocabulary. The others are the words of the training split, the most
-    frequent first. With the partition `by-user` a client is a user.
+    Token 0 is padding at the start, so the last token is a tweet's last word. Token 1 is any word
+    outside of the vocabulary. The others are the words of the training split, the most frequent
+    first. With the partition `by-user` a client is a user.
 
     The files are `training.1600000.processed.noemoticon.csv` and `testdata.manual.2009.06.14.csv`,
     or excerpts of them, `sentiment140_subset.csv.gz` and `sentiment140_manual_test_497.csv.gz`,
-    with or without gzip. Neutral tweets are left out. The tokens of large files are computed once,
-    into the cache folder, and each client's are read from there when it is selected.
+    with or without gzip. Neutral tweets are skipped. The tokens of large files are computed once,
+    into the cache folder; a client's tokens are read from there when it is selected.
 
     Attributes:
-        tokens: how many words of a tweet are kept; later ones are cut off.
-        vocabulary: the most tokens that there may be, with padding and the unknown word.
-        min_tweets: users with fewer tweets in the training file are left out.
+        tokens: how many words of a tweet are kept; later words are cut off.
+        vocabulary: the greatest number of tokens, with padding and the unknown word.
+        min_tweets: users with fewer tweets in the training file are skipped.
         hold_out: the share of each user's tweets, the last ones, that is tested on instead of the
             published test tweets, which are by other users; 0: the published split.
     """
@@ -137,16 +137,16 @@ def _vocabulary(
 def _find(files: Files, names: tuple[str, ...]) -> Path:
     path = files.existing(_NAME, names)
     if path is None:
-        places = " or ".join(str(folder) for folder in files.folders(_NAME))
         raise DataError(
-            f"{_NAME}: no {' or '.join(names)} in {places}; download {_FROM} and unpack it there"
+            f"{_NAME}: no {' or '.join(names)} in {files.places(_NAME)}; download {_FROM} and "
+            "unpack it there"
         )
     return path
 
 
 def _read(path: Path, tokens: int, known: dict[str, int]) -> _Tweets:
-    """Read a file; words that are not in `known` are added with the next number."""
-    # The original is Latin-1, copies are often UTF-8; Latin-1 text is hardly ever valid UTF-8.
+    """Read a file; new words are added to `known` with the next number."""
+    # The original is Latin-1, copies are often UTF-8; Latin-1 text is rarely valid UTF-8.
     for encoding in ("utf-8", "latin-1"):
         before = len(known)
         try:
@@ -155,9 +155,7 @@ def _read(path: Path, tokens: int, known: dict[str, int]) -> _Tweets:
             for word in list(known)[before:]:
                 del known[word]
         except (OSError, EOFError, zlib.error, csv.Error) as error:
-            raise DataError(
-                f"{path}: cannot be read ({error}); delete it and fetch it again"
-            ) from error
+            raise damaged(path, f"cannot be read ({error})") from error
     raise AssertionError("every byte is a character of Latin-1")
 
 
@@ -208,9 +206,9 @@ _TOKEN = re.compile(
 
 
 def words_of(text: str) -> list[str]:
-    """Return the words of `text`; an address becomes `<url>`, a name becomes `<user>`.
+    """Return the words of `text` in lower case, as in GloVe's vectors.
 
-    Of all punctuation marks only `!` and `?` are kept.
+    An address becomes `<url>`, a name becomes `<user>`. The only punctuation kept is `!` and `?`.
     """
     plain = html.unescape(text).lower().replace("\u2019", "'")
     return [

@@ -1,4 +1,4 @@
-"""Synthetic: FedProx's synthetic(alpha, beta) data, drawn from the seed, without any file."""
+"""Data drawn from the seed, without files: FedProx's synthetic(alpha, beta), and blobs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from layers.compute.errors import DataError
 
 FEATURES, CLASSES = 60, 10
 LEAST = 50  # samples of a client; the drawn number is added
-TRAINED = 0.9  # the share of a client's samples that are for training
+TRAINED = 0.9  # the share of a client's samples that is for training
 CLIENT, SHARED = 0, 1  # random streams
 
 Values = npt.NDArray[np.float64]
@@ -23,12 +23,12 @@ Values = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """What a client's samples are drawn from.
+    """The distribution of a client's samples.
 
     Attributes:
         mean: v, the mean of the inputs, float64 (60,).
-        weights: W of the model that gives the labels, float64 (60, 10).
-        bias: b of that model, float64 (10,).
+        weights: W of the labelling model, float64 (60, 10).
+        bias: b of the labelling model, float64 (10,).
     """
 
     mean: Values
@@ -38,30 +38,30 @@ class Source:
 
 @dataclass(frozen=True)
 class Synthetic:
-    """Samples of 60 numbers in 10 classes, by client: each has inputs and a model of its own.
+    """Samples of 60 numbers in 10 classes; each client has its own inputs and labelling model.
 
     Client k labels x with argmax(softmax(W_k x + b_k)). Each number of W_k and b_k is drawn from
     N(u_k, 1), u_k from N(0, alpha^2); x from N(v_k, Sigma), where Sigma is diagonal with
-    Sigma_jj = j^-1.2, and each number of v_k from N(B_k, 1), B_k from N(0, beta^2). So alpha says
-    how much the clients' models differ, and beta how much their inputs do. A client has
-    50 + floor(e^z) samples, z from N(4, 2^2): few clients have most of them.
+    Sigma_jj = j^-1.2, and each number of v_k from N(B_k, 1), B_k from N(0, beta^2). So the clients'
+    models differ with alpha, and their inputs with beta. A client has 50 + floor(e^z) samples, z
+    from N(4, 2^2): few clients have most of the samples.
 
     The first 90 % of a client's samples are for training, the others for testing; the users are the
     clients. With the partition `by-user` each client has its own samples, and the server tests on
-    those of all. A client's samples depend on the seed and its number alone.
+    the test samples of all clients. A client's samples depend only on the seed and its number.
 
     Source: Li et al., "Federated Optimization in Heterogeneous Networks" (FedProx), 2020, section
-    5.1, and the authors' `generate_synthetic.py`. The paper writes N(0, alpha) and N(0, beta); the
-    code takes alpha and beta as deviations, and so does this. The paper calls the numbers of
-    samples a power law; these are the code's. q-FFL (Li et al., 2020) has 100 clients of the same.
+    5.1, and the authors' `generate_synthetic.py`. The paper writes N(0, alpha) and N(0, beta);
+    here, as in the code, alpha and beta are deviations. The paper calls the numbers of samples a
+    power law; here they are the code's. q-FFL (Li et al., 2020) has 100 such clients.
 
     Attributes:
         alpha: the deviation of the mean of a client's model, from 0.
         beta: the deviation of the mean of a client's inputs, from 0.
-        iid: whether all clients have one model, W and b from N(0, 1), and inputs of mean 0; alpha
-            and beta are not used then.
-        clients: how many clients there are; the experiment's number is given.
-        seed: of all draws; one that depends on the experiment's is given.
+        iid: whether all clients share one model, W and b from N(0, 1), and inputs have mean 0;
+            alpha and beta are not used then.
+        clients: how many clients there are; set from the experiment.
+        seed: of all draws; derived from the experiment's.
     """
 
     alpha: float = 1.0
@@ -98,14 +98,14 @@ class Synthetic:
         x = rng.standard_normal((size, FEATURES))
         x *= np.sqrt(power(features, -1.2))
         x += source.mean
-        # Not as a product of matrices, whose sums have another order on each CPU.
+        # No matrix product: its order of summation depends on the CPU.
         outputs = np.tile(source.bias, (size, 1))
         for inputs, weights in zip(x.T, source.weights, strict=True):
             outputs += inputs[:, np.newaxis] * weights
         return x.astype(np.float32), outputs.argmax(axis=1)
 
     def source(self, number: int) -> Source:
-        """Return what a client's samples are drawn from."""
+        """Return the distribution of a client's samples."""
         return self._begun(number)[1]
 
     def _begun(self, number: int) -> tuple[int, Source, np.random.Generator]:
@@ -126,9 +126,7 @@ def _model(mean: float, rng: np.random.Generator) -> tuple[Values, Values]:
     return mean + weights, mean + rng.standard_normal(CLASSES)
 
 
-def _joined(
-    parts: list[tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]],
-) -> Raw:
+def _joined(parts: list[tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]]) -> Raw:
     """Return the samples of all clients as one split; its users are the clients."""
     x, y = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
     return Raw(x, y, np.repeat(np.arange(len(parts)), [len(labels) for _, labels in parts]))
@@ -139,18 +137,18 @@ class Blobs:
     """Samples of a class lie around its centre, with standard deviation `spread` in each number.
 
     The centres are drawn from a standard normal distribution. A client has samples of `labels`
-    random classes, and its own generator, seeded with its number. So a client's samples are the
-    same whenever they are made, and only those of the selected clients ever are.
+    random classes, drawn by a generator that is seeded with its number, so only the samples of
+    selected clients are ever made.
 
-    They are for measurements and tests with any number of clients (scikit-learn's `make_blobs`, by
+    This is for measurements and tests with any number of clients (scikit-learn's `make_blobs`, by
     client). It takes no partition.
 
     Attributes:
-        clients: how many clients there are; the experiment's number is given.
-        seed: of all draws; one that depends on the experiment's is given.
+        clients: how many clients there are; set from the experiment.
+        seed: of all draws; derived from the experiment's.
         samples: how many samples a client has; or the least and the most, drawn uniformly.
         classes: how many classes there are.
-        labels: how many classes a client has samples of; 0: all.
+        labels: how many classes a client has; 0: all.
         shape: the shape of a sample, channels first.
         spread: the standard deviation of a class in each number.
         tests: how many samples the server evaluates on.

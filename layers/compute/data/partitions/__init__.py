@@ -1,6 +1,7 @@
-"""The partitions that an experiment can name, one file each, and the samples that are held back.
+"""The partitions that an experiment can name.
 
-A partition looks at labels and users: no inputs and no model come in.
+To add one, write its class and add it to `PARTITIONS`. A partition sees labels and users, but no
+inputs and no model.
 """
 
 from __future__ import annotations
@@ -13,12 +14,7 @@ from layers.compute.data.dataset import Dataset
 from layers.compute.data.partitions.biased import Biased
 from layers.compute.data.partitions.by_label import Dirichlet, LabelQuantity, OneClass, Shards
 from layers.compute.data.partitions.label_free import ByUser, Iid, NormalSizes, Quantity
-from layers.compute.data.partitions.partition import (
-    DecidesByTraining,
-    Indices,
-    Labels,
-    Partition,
-)
+from layers.compute.data.partitions.partition import DecidesByTraining, Indices, Labels, Partition
 from layers.compute.errors import PartitionError
 
 __all__ = ["PARTITIONS", "Indices", "Labels", "Partition", "PartitionError", "divide"]
@@ -45,9 +41,9 @@ def divide(
 ) -> tuple[Sequence[Indices], Sequence[Indices]]:
     """Return each client's indices into `dataset.train`, and each client's into `dataset.test`.
 
-    Both splits are divided by one rule and one seed. A client's test part has the label mix, the
-    users and the share of its training part, as far as the partition can do that. A test part may
-    be empty, a training part may not.
+    Both splits are divided by one rule and one seed. A client's test part has the same label mix,
+    users and share as its training part, as far as the partition supports it. A test part may be
+    empty, a training part may not.
 
     Args:
         dataset: what to divide.

@@ -1,4 +1,4 @@
-"""Biased: some clients have one or two classes at one end of the labels, the others have many."""
+"""The partition biased: some clients have one or two classes, the others have many."""
 
 from __future__ import annotations
 
@@ -10,41 +10,42 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from layers.compute.data.partitions.partition import Indices, Labels, check_sizes, fill_up
+from layers.compute.data.partitions.partition import Indices, Labels, Rule, fill_up
 from layers.compute.errors import PartitionError
 
 Held = npt.NDArray[np.bool_]
 
 FEW = 2  # the most classes of an extremely biased client
-TRIES = 1000  # the most draws of a client's classes; a draw fits with a chance of some percent
+TRIES = 1000  # the most draws of a client's classes; a few percent of draws succeed
 
 
 @dataclass(frozen=True)
-class Biased:
+class Biased(Rule):
     """A share of the clients is extremely biased: one or two classes, far from uniform.
 
     The other clients have between half of the classes and all of them. A client's classes are drawn
-    again until its distance from uniform is at least `threshold` for an extremely biased client,
-    and less than that for another. With `emd` and 10 classes, only the labels 0, 1, 2, 7, 8, 9 and
+    until its distance from uniform is at least `threshold` for an extremely biased client, and less
+    than `threshold` for any other. With `emd` and 10 classes, only the labels 0, 1, 2, 7, 8, 9 and
     the pairs 01, 02, 03, 12, 69, 78, 79, 89 are that far; with `l1`, any one or two labels are.
 
-    Each extremely biased client has the same number of samples of each of its classes. The other
-    clients of a class divide what is left of it evenly. They prefer classes that few clients have,
-    so that a client has nearly as many samples of one class as of another. Classes that nobody drew
-    go to the other clients, one each, or to any client if there are no others.
+    Every extremely biased client has the same number of samples of each of its classes. The other
+    clients of a class split the remaining samples evenly. They prefer classes that few clients
+    hold, so a client has nearly as many samples of one class as of another. Classes that no client
+    drew go to the other clients, one each, or to any client if there are no others.
 
-    Source: the experiments of FedAIM. There a client has 300 images of each of its classes; for 50
-    clients MNIST's 60,000 images are too few, so here it has 200 to 235, by the seed.
+    Source: the experiments of FedAIM. There a client has 300 images of each of its classes. For 50
+    clients MNIST's 60,000 images are too few, so here it has 200 to 235, depending on the seed.
 
     Attributes:
         share: the share of the clients that are extremely biased.
-        threshold: the distance that divides the two kinds of clients; None: 3 for 10 classes and in
-            proportion for others, 1.3 with l1.
-        distance: ``"emd"``, the earth mover's with the labels as points 0 ... C - 1,
-            sum_i |F(i) - (i + 1) / C|: at most (C - 1) / 2; ``"l1"``, sum_i |p(i) - 1 / C|: at most
-            2 (1 - 1 / C), however the labels are numbered.
+        threshold: the distance that separates the two kinds of clients; None: 3 for 10 classes and
+            proportional to C - 1 for C classes, 1.3 with l1.
+        distance: ``"emd"``, the earth mover's distance with the labels as points 0 ... C - 1,
+            sum_i |F(i) - (i + 1) / C|, at most (C - 1) / 2; or ``"l1"``, sum_i |p(i) - 1 / C|, at
+            most 2 (1 - 1 / C), which does not depend on the labels' order.
     """
 
+    NAME = "biased"
     share: float = 0.4
     threshold: float | None = None
     distance: Literal["emd", "l1"] = "emd"
@@ -58,17 +59,9 @@ class Biased:
             known = ", ".join(DISTANCES)
             raise PartitionError(f"biased: distance must be one of {known}, not {self.distance!r}")
 
-    def split(
-        self,
-        labels: Labels,
-        users: Indices | None,
-        clients: int,
-        rng: np.random.Generator,
-        *,
-        allow_empty: bool = False,
+    def _divide(
+        self, labels: Labels, clients: int, rng: np.random.Generator, least: int
     ) -> list[Indices]:
-        """Return each client's indices, in ascending order; see `Partition.split`."""
-        check_sizes(len(labels), clients, 0 if allow_empty else 1, "biased")
         classes = int(labels.max(initial=-1)) + 1
         if classes == 0:
             return [np.zeros(0, dtype=np.int64) for _ in range(clients)]
@@ -93,7 +86,7 @@ class Biased:
             else:
                 _deal(samples, np.flatnonzero(held[:, kind]), parts)
         mixed = [rng.permutation(np.concatenate([*part, order[:0]])) for part in parts]
-        return [np.sort(part) for part in fill_up(mixed, 0 if allow_empty else 1)]
+        return [np.sort(part) for part in fill_up(mixed, least)]
 
     def _draw(
         self, order: Indices, biased: npt.NDArray[np.bool_], classes: int, rng: np.random.Generator
@@ -104,35 +97,35 @@ class Biased:
             return ~held
         distance = DISTANCES[self.distance]
         threshold = self._threshold(classes)
-        farthest = distance(np.arange(classes) == 0)  # no client is farther than with one end alone
+        farthest = distance(np.arange(classes) == 0)  # a client with the first class alone
         if biased.any() and threshold > farthest + 1e-9:
             raise PartitionError(
-                f"biased: no client is {threshold:g} away from uniform labels: by {self.distance} "
-                f"and {classes} classes the distance is at most {farthest:g}; lower the threshold"
+                f"biased: threshold {threshold:g} is too high: with {self.distance} and {classes} "
+                f"classes the distance from uniform is at most {farthest:g}; lower it"
             )
         for client in order:
             for _ in range(TRIES):
                 held[client] = False
                 held[client, _classes(biased[client], held, rng)] = True
-                # Rounding may give a distance of 3 a value a little below it.
+                # Rounding may make a distance of 3 slightly smaller.
                 if (distance(held[client]) + 1e-9 >= threshold) == biased[client]:
                     break
             else:
                 raise PartitionError(
-                    f"biased: {TRIES} draws found no classes for a client with threshold "
-                    f"{threshold:g} and {classes} classes in all; change the threshold"
+                    f"biased: {TRIES} draws gave no client's classes with threshold {threshold:g} "
+                    f"of {classes} classes; change the threshold"
                 )
         return held
 
     def _threshold(self, classes: int) -> float:
-        """Return the threshold; the defaults are those of the selector `fedaim`."""
+        """Return the threshold; the defaults equal those of the selector `fedaim`."""
         if self.threshold is not None:
             return self.threshold
         return 1.3 if self.distance == "l1" else 3 * (classes - 1) / 9
 
 
 def _deal(samples: Indices, holders: Indices, parts: list[list[Indices]]) -> None:
-    """Divide samples evenly among their holders; add each part to the holder's."""
+    """Split samples evenly among their holders, and add each part to the holder's parts."""
     if len(holders):
         for client, part in zip(holders, np.array_split(samples, len(holders)), strict=True):
             parts[client].append(part)
@@ -161,4 +154,4 @@ DISTANCES: Mapping[str, Callable[[npt.NDArray[np.bool_]], float]] = {
     "emd": _earth_movers,
     "l1": _l1,
 }
-"""The distances from uniform of a client that has as much of each of its classes."""
+"""The distances from uniform of a client with equally many samples of each of its classes."""

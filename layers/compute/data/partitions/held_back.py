@@ -1,4 +1,4 @@
-"""Balanced samples that are held back from a training split before it is divided."""
+"""Samples that are held back from a training split before it is divided, balanced by class."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from layers.compute.data.partitions.partition import Indices, Labels
 class HeldBack:
     """The samples of a training split that are held back, and the rest.
 
-    Each is an array of indices, ascending; no sample is in two of them.
+    Each is an array of ascending indices; no sample is in two of them.
 
     Attributes:
-        assets: what every client is given, by the asset's name.
-        held_out: what the server keeps for itself.
-        rest: what is divided among the clients; None: all samples, because none were taken out.
+        assets: the samples of each asset, which every client gets, by the asset's name.
+        held_out: the samples that the server keeps.
+        rest: the samples that are divided among the clients; None: all of them.
     """
 
     assets: Mapping[str, Indices]
@@ -35,18 +35,18 @@ def hold_back(
     seed_assets: int,
     seed_held_out: int,
 ) -> HeldBack:
-    """Take shares of the samples out, each balanced over the classes.
+    """Take shares of the samples out, each balanced by class.
 
-    The assets are drawn in their order from one random stream, and what the server keeps is drawn
-    last, from a stream of its own. So the first asset is the same whatever follows it.
+    The assets are drawn in order from one random stream; the server's samples are drawn last, from
+    a second stream. So an asset does not depend on those that follow it.
 
     Args:
         labels: of all samples, (n,).
-        assets: the share of the n samples that each asset takes; one above 0 takes one sample at
-            least, as long as there are any.
-        held_out: the share of the n samples that the server keeps; likewise.
-        seed_assets: of the assets' stream.
-        seed_held_out: of the other stream.
+        assets: each asset's share of the n samples; a share above 0 is at least one sample, as long
+            as there are any.
+        held_out: the server's share of the n samples; likewise.
+        seed_assets: the seed of the assets' stream.
+        seed_held_out: the seed of the second stream.
     """
     left = np.arange(len(labels))
     rng = np.random.default_rng(seed_assets)
@@ -62,14 +62,14 @@ def hold_back(
 
 
 def draw_balanced(labels: Labels, number: int, rng: np.random.Generator) -> Indices:
-    """Draw samples, of each class as many as of any other, as far as the classes go.
+    """Draw equally many samples of each class.
 
-    A class that has too few samples gives all that it has, and the others give more. Which classes
-    give one more than others is drawn.
+    A class with too few samples gives all of them, and the others give more. If the number is not a
+    multiple of the classes, the classes that give one sample more are drawn.
 
     Args:
         labels: of the samples to draw from, (n,).
-        number: how many to draw; if there are not as many, all are drawn.
+        number: how many to draw; at most all of them are drawn.
         rng: the random stream.
 
     Returns:
@@ -92,13 +92,13 @@ def _number(share: float, labels: Labels) -> int:
 def _quotas(
     there: npt.NDArray[np.int64], number: int, rng: np.random.Generator
 ) -> npt.NDArray[np.int64]:
-    """Return how many samples each class gives, (classes,): equally many, or all that it has."""
+    """Return how many samples each class gives, (classes,): equally many, or all of its samples."""
     order = rng.permutation(len(there))
     quotas = np.zeros(len(there), np.int64)
     while left := number - int(quotas.sum()):
         able = order[quotas[order] < there[order]]
         each, rest = divmod(left, len(able))
-        # Single samples come last: before that, a small class may give less than its part.
+        # Single samples come last, because a small class may give less than an equal part.
         more = np.full(len(able), each, np.int64)
         if each == 0:
             more[:rest] = 1

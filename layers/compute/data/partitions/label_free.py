@@ -1,4 +1,4 @@
-"""Partitions that do not look at labels."""
+"""Partitions that do not look at labels: IID, with random sizes, and by user."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from layers.compute.data.partitions.partition import (
     GroupedRows,
     Indices,
     Labels,
+    Rule,
     check_alpha,
     check_least,
     check_sizes,
@@ -23,29 +24,23 @@ from layers.compute.errors import PartitionError
 
 
 @dataclass(frozen=True)
-class Iid:
+class Iid(Rule):
     """Every client gets random samples of all classes; sizes differ by one sample at most.
 
     Source: McMahan et al., "Communication-Efficient Learning of Deep Networks from Decentralized
     Data", 2017, section 3.
     """
 
-    def split(
-        self,
-        labels: Labels,
-        users: Indices | None,
-        clients: int,
-        rng: np.random.Generator,
-        *,
-        allow_empty: bool = False,
+    NAME = "iid"
+
+    def _divide(
+        self, labels: Labels, clients: int, rng: np.random.Generator, least: int
     ) -> list[Indices]:
-        """Return each client's indices, in ascending order; see `Partition.split`."""
-        check_sizes(len(labels), clients, 0 if allow_empty else 1, "iid")
         return [np.sort(part) for part in np.array_split(rng.permutation(len(labels)), clients)]
 
 
 @dataclass(frozen=True)
-class Quantity:
+class Quantity(Rule):
     """The clients' shares of the data are drawn from Dir(alpha, ..., alpha); their samples are IID.
 
     With a small `alpha`, few clients have most of the data. A client with fewer than `min_samples`
@@ -58,6 +53,7 @@ class Quantity:
         min_samples: the fewest training samples of a client.
     """
 
+    NAME = "quantity"
     alpha: float = 0.5
     min_samples: int = 1
 
@@ -65,18 +61,13 @@ class Quantity:
         check_alpha(self.alpha, "quantity")
         check_least(self.min_samples, "quantity: min_samples")
 
-    def split(
-        self,
-        labels: Labels,
-        users: Indices | None,
-        clients: int,
-        rng: np.random.Generator,
-        *,
-        allow_empty: bool = False,
+    @property
+    def _least(self) -> int:
+        return self.min_samples
+
+    def _divide(
+        self, labels: Labels, clients: int, rng: np.random.Generator, least: int
     ) -> list[Indices]:
-        """Return each client's indices, in ascending order; see `Partition.split`."""
-        least = 0 if allow_empty else self.min_samples
-        check_sizes(len(labels), clients, least, "quantity")
         shares = draw_shares(self.alpha, clients, rng)
         parts = cut(rng.permutation(len(labels)), shares)
         return [np.sort(part) for part in fill_up(parts, least)]
@@ -86,8 +77,8 @@ class Quantity:
 class NormalSizes:
     """A client has round(mean (1 + spread z)) samples, z standard normal, but at least `least`.
 
-    Samples that are left over are not used. Without a `mean`, and for the test split, all samples
-    are divided in these proportions.
+    The remaining samples are not used. Without a `mean`, and for the test split, all samples are
+    divided in these proportions.
 
     Source: the setting of the knapsack papers, which do not give the mean and the deviation.
 
@@ -138,8 +129,8 @@ class NormalSizes:
 class ByUser:
     """All samples of user u go to client `u mod clients`; nothing is drawn at random.
 
-    With as many clients as users each client is one user. With fewer clients, the numbers of their
-    users differ by one at most. Users are numbered as in the data set, so that a client has the
+    With as many clients as users, each client is one user. With fewer clients, the numbers of users
+    of two clients differ by one at most. Users are numbered as in the data set, so a client has the
     training and the test samples of the same users.
 
     Source: Caldas et al., "LEAF: A Benchmark for Federated Settings", 2018.
@@ -160,7 +151,7 @@ class ByUser:
             # Only a client's part of the test split may be empty.
             split, missing = ("test ", "") if allow_empty else ("", "users_train and ")
             raise PartitionError(
-                f"by-user: the data set does not say from which users its {split}samples are; add "
+                f"by-user: the data set does not give the user of each {split}sample; add "
                 f"{missing}users_test, one user for each sample, or use another partition"
             )
         parts = GroupedRows.by_group(users % clients, clients)

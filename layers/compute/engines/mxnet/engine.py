@@ -1,4 +1,4 @@
-"""The engine: one model on flat vectors. It knows no rounds and no clients."""
+"""The engine: one model on flat vectors. It knows neither rounds nor clients."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ from layers.compute.engines.mxnet.execution import (
     put_views,
     settle_shapes,
     trace,
-    training_graph,
 )
 from layers.compute.engines.mxnet.parameters import (
     Definition,
@@ -36,6 +35,7 @@ from layers.compute.engines.mxnet.parameters import (
     seed_mxnet,
     trainable,
 )
+from layers.compute.engines.mxnet.rewriting import training_graph
 from layers.compute.engines.mxnet.runtime import one_thread
 from layers.compute.engines.mxnet.training import (
     LOSSES,
@@ -52,10 +52,9 @@ from layers.compute.scores import Metrics, Scores
 
 GradientHook = Callable[[np.ndarray, np.ndarray], None]
 
-# How many samples `MXNetEngine.gradient` takes at once.
-GRADIENT_BATCH = 256
-# Bound graphs are kept for this many samples in all. There is a graph for each batch size, and one
-# for the smaller batch at the end of an epoch.
+GRADIENT_BATCH = 256  # the batch size of `MXNetEngine.gradient`
+# The samples of all graphs in the caches. An epoch has a graph for its batch size, and one for the
+# smaller batch at its end.
 STEP_ROWS = 256
 SCORER_ROWS = 1024
 
@@ -79,9 +78,10 @@ class TrainReport:
     Attributes:
         steps: how many steps were taken.
         samples: how many samples there were.
-        loss: the mean of the mini-batches' losses, each at the weights before its step; NaN if
-            there was no step.
-        rms_loss: the root of the mini-batches' mean squares of single samples' losses; likewise.
+        loss: the mean of the mini-batches' losses, each at the weights before its step; NaN
+            without a step.
+        rms_loss: the root of the mean of the mini-batches' mean squared losses of single samples;
+            NaN without a step.
     """
 
     steps: int
@@ -91,18 +91,18 @@ class TrainReport:
 
 
 class MXNetEngine:
-    """A model whose trainable parameters are one float32 vector (d,), and its buffers another (b,).
+    """A model with its trainable parameters in a float32 vector (d,), and its buffers in another.
 
-    Buffers are state that has no gradient, such as BatchNorm's running statistics. A
-    `mx.gluon.Constant` is in neither vector: it is a part of the model that `build` returns.
+    Buffers (b,) are state without a gradient, such as BatchNorm's running statistics. A
+    `mx.gluon.Constant` is in neither vector, because it belongs to the model that `build` returns.
 
     Args:
-        build: a function that returns a new block; it is called more than once.
+        build: returns a new block; called more than once.
         example_shape: the shape of one input, without the batch.
         classes: how many classes there are.
         example_dtype: the dtype of the model's inputs.
         seed: for the initial weights, which are loaded.
-        loss: a name in `LOSSES`; None: the block's attribute `loss` if it has one, else softmax.
+        loss: a name in `LOSSES`; None: the block's attribute `loss`, or softmax without one.
 
     Raises:
         ComputeError: the block does not take such inputs, its outputs do not fit the loss, it has
@@ -156,12 +156,12 @@ class MXNetEngine:
 
     @property
     def weights(self) -> np.ndarray:
-        """The current weights, float32 (d,): a read-only view, which training changes."""
+        """The current weights, float32 (d,), as a read-only view."""
         return self._weights.readonly
 
     @property
     def buffers(self) -> np.ndarray:
-        """The current buffers, float32 (b,): a read-only view, which training changes."""
+        """The current buffers, float32 (b,), as a read-only view."""
         return self._buffers.readonly
 
     @property
@@ -179,9 +179,9 @@ class MXNetEngine:
         )
 
     def initial(self, seed: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return initial weights (d,) and buffers (b,), float32, the same in every process.
+        """Return initial weights (d,) and buffers (b,), float32, equal in every process.
 
-        A parameter with an initialiser is drawn by it. The others follow Gluon's rules, but
+        A parameter with an initialiser is drawn by it. Others follow Gluon's rules, except that
         weights are drawn by Xavier (Glorot & Bengio 2010).
         """
         values = {
@@ -195,10 +195,10 @@ class MXNetEngine:
         )
 
     def load(self, weights: np.ndarray, buffers: np.ndarray) -> None:
-        """Load weights (d,) and buffers (b,); they are copied.
+        """Load a copy of weights (d,) and buffers (b,).
 
         Raises:
-            ComputeError: one of them has another length; then nothing is loaded.
+            ComputeError: one of them has another length; nothing is loaded.
         """
         for what, given, own in (
             ("weights", weights, self._weights),
@@ -206,8 +206,8 @@ class MXNetEngine:
         ):
             if np.shape(given) != own.array.shape:
                 raise ComputeError(
-                    f"{what} of shape {np.shape(given)} do not fit the model, "
-                    f"which has {own.array.shape}"
+                    f"{what} have shape {np.shape(given)}, but those of the model have "
+                    f"{own.array.shape}"
                 )
         self._weights.array[...] = weights
         self._buffers.array[...] = buffers
@@ -219,15 +219,15 @@ class MXNetEngine:
         seed: int,
         gradient: GradientHook | None = None,
     ) -> TrainReport:
-        """Train from the loaded weights by local SGD, as `plan` says.
+        """Train the loaded weights by local SGD.
 
         Args:
-            samples: what to train on.
+            samples: the training samples.
             plan: epochs or steps, batch size, learning rate, momentum, weight decay.
             seed: for shuffling and dropout.
             gradient: called in each step as `gradient(g, w)`, before weight decay and momentum. `g`
-                (d,) is the mini-batch's mean gradient, and may be changed in place; `w` (d,) are
-                the weights, which are read-only.
+                (d,) is the mini-batch's mean gradient, which may be changed in place; `w` (d,) are
+                the weights, read-only.
 
         Raises:
             ComputeError: the samples do not fit the model, or a value of the plan is not allowed.
@@ -242,10 +242,7 @@ class MXNetEngine:
             if self._random:
                 seed_mxnet(seed)
             for rows in batches(len(y), batch, steps, seed):
-                step = self._steps[len(rows)]
-                _gather(x, rows, step.x)
-                labels.take(rows, out=step.y, mode="clip")
-                step.run()
+                step = self._run_step(x, labels, rows)
                 reported.add(step.probabilities, rows)
                 if gradient is not None:
                     gradient(flat, readonly)
@@ -255,8 +252,8 @@ class MXNetEngine:
     def gradient(self, samples: SamplesLike) -> np.ndarray:
         """Return the mean gradient, float32 (d,), of all samples at the loaded weights.
 
-        Weights and buffers stay as they are. A large set is taken in batches of 256, each weighted
-        by its size; BatchNorm normalises each batch by its own statistics, as in training.
+        Weights and buffers do not change. A large set is computed in batches of 256, weighted by
+        their sizes; BatchNorm normalises each batch by its own statistics, as in training.
 
         Raises:
             ComputeError: the samples do not fit the model.
@@ -270,10 +267,7 @@ class MXNetEngine:
                 seed_mxnet(self._seed)
             for start in range(0, len(y), GRADIENT_BATCH):
                 rows = np.arange(start, min(start + GRADIENT_BATCH, len(y)))
-                step = self._steps[len(rows)]
-                _gather(x, rows, step.x)
-                labels.take(rows, out=step.y, mode="clip")
-                step.run()
+                self._run_step(x, labels, rows)
                 total += (len(rows) / len(y)) * self._gradient.array
         self._buffers.array[...] = buffers
         return total.astype(np.float32)
@@ -285,18 +279,18 @@ class MXNetEngine:
     def scores(
         self, samples: SamplesLike, batch_size: int = 500, start: int = 0, stop: int | None = None
     ) -> Scores:
-        """Return how good the loaded weights are on each of some samples, without dropout.
+        """Return the result of the loaded weights on each sample, without dropout.
 
-        A sample's result has the same bits, whatever other batches are evaluated.
+        The bits of a sample's result do not depend on other batches.
 
         Args:
-            samples: what to evaluate on.
+            samples: the samples to evaluate on.
             batch_size: how many samples are evaluated together.
             start: the first row, a multiple of `batch_size`.
-            stop: the row after the last one; None: all rows from `start` on.
+            stop: the row after the last one; None: all rows from `start`.
 
         Raises:
-            ComputeError: the samples do not fit the model, or there are no such rows.
+            ComputeError: the samples do not fit the model, or the rows do not exist.
         """
         if batch_size < 1:
             raise ComputeError(f"evaluate: batch_size={batch_size} is not at least 1")
@@ -307,7 +301,7 @@ class MXNetEngine:
                 f"evaluate: rows {start} to {stop} of {len(y)}: start must be a multiple of the "
                 f"batch size {batch_size}, and stop above start and at most {len(y)}"
             )
-        # Few batch sizes, so that few graphs are bound; rows beyond the samples are not used.
+        # A power of two, so that few graphs are bound; surplus rows are not used.
         batch = min(batch_size, 1 << (len(y) - 1).bit_length())
         right, losses = np.zeros(stop - start, bool), np.zeros(stop - start)
         with one_thread():
@@ -334,7 +328,7 @@ class MXNetEngine:
                 with mx.autograd.pause(train_mode=False):
                     shape = self._block(mx.nd.array(example, dtype=example.dtype)).shape
             else:
-                # MXNet prints its arguments before it raises.
+                # MXNet prints its arguments before it raises an error.
                 with redirect_stdout(StringIO()):
                     given, (shape,), statistics = output.infer_shape(data=example.shape)
                 shapes = dict(zip(output.list_arguments(), given, strict=True))
@@ -355,6 +349,16 @@ class MXNetEngine:
                 f"not (2, {self.loss.outputs})"
             )
         return output
+
+    def _run_step(
+        self, x: np.ndarray, labels: np.ndarray, rows: np.ndarray
+    ) -> CompiledStep | ImperativeStep:
+        """Compute the gradient of some rows at the current weights."""
+        step = self._steps[len(rows)]
+        _gather(x, rows, step.x)
+        labels.take(rows, out=step.y, mode="clip")
+        step.run()
+        return step
 
     def _bind_step(self, batch: int) -> CompiledStep | ImperativeStep:
         x = aligned((batch, *self.example_shape), self.example_dtype)
@@ -407,7 +411,7 @@ def _gather(x: np.ndarray, rows: np.ndarray, out: np.ndarray) -> None:
 
 @dataclass(frozen=True)
 class Compute:
-    """An engine, and samples: the test set on a server, the client's own samples on a client."""
+    """An engine with samples: the test set on the server, the client's samples on a client."""
 
     engine: MXNetEngine
     samples: Samples

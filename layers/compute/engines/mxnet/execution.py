@@ -1,4 +1,8 @@
-"""Forward and backward passes, bound for one batch size."""
+"""Forward and backward passes of one batch size: compiled, or through autograd.
+
+A HybridBlock is traced, and runs with its loss as one bound graph over the flat vectors. A block
+that cannot be traced runs through autograd, which is slower.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +25,6 @@ from layers.compute.engines.mxnet.parameters import (
     share,
     trainable,
 )
-from layers.compute.engines.mxnet.rewriting import Shape, join_flat, shorten, split_rows, widen
 from layers.compute.engines.mxnet.training import Loss
 from layers.compute.errors import ComputeError
 
@@ -34,8 +37,8 @@ def trace(block: Any) -> Any:
     """Return the block's output as a symbol of "data".
 
     Raises:
-        ComputeError: the block cannot be traced, because its forward pass is plain Python, or it
-            has several outputs.
+        ComputeError: the block cannot be traced because its forward pass is plain Python, or it has
+            several outputs.
     """
     if not isinstance(block, mx.gluon.HybridBlock):
         raise ComputeError("the model is a plain Block")
@@ -49,22 +52,9 @@ def trace(block: Any) -> Any:
 
 
 def has_random(symbol: Any) -> bool:
-    """Return whether a graph draws random numbers while it is trained."""
+    """Return whether a graph draws random numbers in training."""
     nodes = json.loads(symbol.tojson())["nodes"]
     return any(word in node["op"].lower() for node in nodes for word in _RANDOM_OPERATORS)
-
-
-def training_graph(output: Any, shapes: dict[str, Shape], example: Shape) -> Any:
-    """Return the graph that is trained: the model's own, rewritten to take less time and memory.
-
-    An engine makes it once: MXNet keeps some 14 kB of every graph that it reads, for ever.
-
-    Args:
-        output: the model.
-        shapes: the shapes of its arguments, by name.
-        example: the shape of one input.
-    """
-    return split_rows(join_flat(widen(shorten(output), shapes), example), (1, *example))
 
 
 class CompiledStep:
@@ -111,19 +101,31 @@ class CompiledStep:
         self._elements = ctypes.c_size_t(head.size)
 
     def run(self) -> None:
-        """Take one forward and one backward pass; when it returns, MXNet has finished."""
-        # The executor's own methods build NDArrays each time, which takes a fifth of a step.
+        """Run one forward and one backward pass, and wait until MXNet has finished."""
+        # The executor's own methods create NDArrays each time, which takes a fifth of a step.
         check_call(_LIB.MXExecutorForward(self._handle, _YES))
         check_call(_LIB.MXExecutorBackwardEx(self._handle, _NONE, None, _YES))
         check_call(_LIB.MXNDArraySyncCopyToCPU(self._head, self._address, self._elements))
         check_call(_LIB.MXNDArrayWaitAll())
 
 
-class CompiledScorer:
-    """Inference of one batch size, with parameters of its own.
+class _Scorer:
+    """Inference with copies of the parameters; `_pairs` has each parameter and its copy."""
 
-    An inference pass changes weights to oneDNN's blocked layouts, in place. This would destroy the
-    flat vector. So the parameters are copies, which `copyto` refreshes; it knows about layouts.
+    _pairs: list[tuple[Any, Any]]
+
+    def refresh(self) -> None:
+        """Copy the current weights and buffers to the scorer's own parameters."""
+        for view, copy in self._pairs:
+            view.copyto(copy)
+        mx.nd.waitall()
+
+
+class CompiledScorer(_Scorer):
+    """Inference of one batch size, with copies of the parameters.
+
+    An inference pass converts weights to oneDNN's blocked layouts in place, which would destroy the
+    flat vector. `copyto` refreshes the copies and respects layouts.
     """
 
     def __init__(
@@ -136,7 +138,7 @@ class CompiledScorer:
     ):
         self.x = x
         known = {**vectors[0].views, **vectors[1].views}
-        self._pairs: list[tuple[Any, Any]] = []
+        self._pairs = []
 
         def own(name: str) -> Any:
             if names[name] in constants:
@@ -152,12 +154,6 @@ class CompiledScorer:
         statistics = {name: own(name) for name in output.list_auxiliary_states()}
         self._executor = output.bind(mx.cpu(), arrays, grad_req="null", aux_states=statistics)
 
-    def refresh(self) -> None:
-        """Copy the current weights and buffers to the scorer's own parameters."""
-        for view, copy in self._pairs:
-            view.copyto(copy)
-        mx.nd.waitall()
-
     def run(self) -> np.ndarray:
         """Return the model's outputs, (batch, outputs), for the inputs in `x`."""
         return np.asarray(self._executor.forward(is_train=False)[0].asnumpy())
@@ -166,8 +162,7 @@ class CompiledScorer:
 def settle_shapes(block: Any, x: np.ndarray) -> None:
     """Give every parameter of a block its shape, by one forward pass.
 
-    Parameters start at zero: their values do not matter here, and zeros draw nothing from MXNet's
-    random state.
+    Parameters start at zero, because zeros draw nothing from MXNet's random state.
 
     Raises:
         ComputeError: the block has several outputs.
@@ -204,7 +199,7 @@ class ImperativeStep:
         self._shared = share(self.x), share(self.y)
 
     def run(self) -> None:
-        """Take one forward and one backward pass; when it returns, MXNet has finished."""
+        """Run one forward and one backward pass, and wait until MXNet has finished."""
         x, y = self._shared
         with mx.autograd.record():
             head = self._loss.head(mx.nd, self._block(x), y, len(self.y))
@@ -213,8 +208,8 @@ class ImperativeStep:
         mx.nd.waitall()
 
 
-class ImperativeScorer:
-    """Inference with a block of its own; see `CompiledScorer`."""
+class ImperativeScorer(_Scorer):
+    """Inference with a separate block; see `CompiledScorer`."""
 
     def __init__(self, block: Any, x: np.ndarray, weights: FlatVector, buffers: FlatVector):
         self.x = x
@@ -222,12 +217,6 @@ class ImperativeScorer:
         self._shared = share(self.x)
         known = {**weights.views, **buffers.views}
         self._pairs = [(known[name], p.data()) for name, p in parameters(block) if not constant(p)]
-
-    def refresh(self) -> None:
-        """Copy the current weights and buffers to the scorer's own parameters."""
-        for view, copy in self._pairs:
-            view.copyto(copy)
-        mx.nd.waitall()
 
     def run(self) -> np.ndarray:
         """Return the model's outputs, (batch, outputs), for the inputs in `x`."""
@@ -240,7 +229,7 @@ _here = threading.local()
 
 
 def _this_thread() -> object:
-    """Return an object of this thread's own; a thread's number is used again when it has ended."""
+    """Return an object that only this thread has; thread numbers are reused after a thread ends."""
     if not hasattr(_here, "mark"):
         _here.mark = object()
     mark: object = _here.mark
@@ -248,13 +237,13 @@ def _this_thread() -> object:
 
 
 class GraphCache(Generic[T]):
-    """The graphs used last, one for each batch size.
+    """The most recently used graphs, one for each batch size.
 
-    A bound graph's memory grows with its batch size. So the cache is limited to batches of `rows`
-    samples in all, whatever the number of graphs; it always has room for two of the largest batch.
+    The memory of a bound graph grows with its batch size, so the batch sizes in the cache add up to
+    at most `rows` samples, or twice the largest batch if that is more.
 
-    MXNet keeps scratch memory and random states by thread, and a graph that was made in one thread
-    must not run in another. So a change of thread empties the cache.
+    MXNet keeps scratch memory and random states for each thread, and a graph must run in the thread
+    that made it. So a change of thread empties the cache.
     """
 
     def __init__(self, make: Callable[[int], T], rows: int):
@@ -264,7 +253,7 @@ class GraphCache(Generic[T]):
         self._thread: object = None
 
     def __getitem__(self, size: int) -> T:
-        """Return the graph for this batch size; make it if it is not kept."""
+        """Return the graph of this batch size, and make it if it is not in the cache."""
         thread = _this_thread()
         if thread is not self._thread:
             self._made.clear()

@@ -1,4 +1,4 @@
-"""The graph of a model, with names that do not depend on what the process built before."""
+"""The graph of a model for export, with names that do not depend on the process."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from layers.compute.errors import ComputeError
 INPUT, OUTPUT = "input", "output"
 
 Shape = tuple[int, ...]
-# An example batch, to infer shapes; any number that no layer has by chance.
+# The batch from which shapes are inferred.
 _BATCH = 2
 
 
@@ -27,12 +27,14 @@ class Node:
     """An operator, or with the operator "null" the input or a parameter.
 
     Attributes:
+        index: the number of the node.
         op: MXNet's name of the operator.
-        name: `INPUT`, the structural name of a parameter, or a name of the node's own.
+        name: `INPUT`, the structural name of a parameter, or another unique name.
         attributes: the settings, as MXNet writes them.
-        inputs: for each input, the node and which of its outputs.
+        inputs: the number of the node and of its output, for each input.
     """
 
+    index: int
     op: str
     name: str
     attributes: Mapping[str, str]
@@ -90,12 +92,13 @@ class Graph:
                 node["name"] = OUTPUT if index == head else f"{plain}_{index}"
         nodes = tuple(
             Node(
+                index,
                 node["op"],
                 node["name"],
                 node.get("attrs", {}),
                 tuple((source, output) for source, output, *_ in node["inputs"]),
             )
-            for node in graph["nodes"]
+            for index, node in enumerate(graph["nodes"])
         )
         symbol = mx.sym.load_json(json.dumps(graph))
         return cls(
@@ -126,23 +129,27 @@ class Graph:
         return [i for i, node in enumerate(self.nodes) if any(s == index for s, _ in node.inputs)]
 
     @property
+    def input(self) -> Node:
+        """The model's input."""
+        return next(node for node in self.nodes if node.name == INPUT)
+
+    @property
     def takes_tokens(self) -> bool:
-        """Whether the input is only looked up in tables of vectors, so that it is whole numbers."""
-        index = next(i for i, node in enumerate(self.nodes) if node.name == INPUT)
-        return all(self.nodes[reader].op == "Embedding" for reader in self.readers(index))
+        """Whether the input is tokens: it is only looked up in tables of vectors."""
+        return all(self.nodes[i].op == "Embedding" for i in self.readers(self.input.index))
 
     def tokens(self) -> int:
-        """Return how many tokens the table of vectors has that is looked up first."""
+        """Return how many tokens the first table of vectors has."""
         return int(next(node for node in self.nodes if node.op == "Embedding").value("input_dim"))
 
     def recurrent_parameters(self, node: Node) -> list[str]:
         """Return the names of an RNN operator's weights and biases.
 
-        For each layer and direction they are the input's and the state's weights; then, in the same
-        order, the biases.
+        These are, for each layer and direction, the weights of the input and of the state; then the
+        biases, in the same order.
 
         Raises:
-            ComputeError: the operator's parameters are computed otherwise than in Gluon's layers.
+            ComputeError: the operator's parameters are not joined as in Gluon's layers.
         """
         joined = self.nodes[node.inputs[1][0]]
         sources = [self.nodes[source] for source, _ in joined.inputs]
@@ -151,17 +158,17 @@ class Graph:
             raise ComputeError("operator RNN: only Gluon's own RNN, GRU and LSTM can be exported")
         return [source.name for source in flat]
 
-    def check_recurrent(self, node: Node, index: int) -> None:
-        """Check that a recurrent layer begins from zeros and that only its output is used.
+    def check_recurrent(self, node: Node) -> None:
+        """Check that a recurrent layer starts from zeros, and that its state is not used.
 
         Raises:
-            ComputeError: it is otherwise.
+            ComputeError: one of these does not hold.
         """
         states = [self.nodes[source] for source, _ in node.inputs[2:]]
-        used = {o for n in self.nodes for source, o in n.inputs if source == index}
+        used = {o for n in self.nodes for source, o in n.inputs if source == node.index}
         if any(state.op != "_zeros" for state in states) or used - {0}:
             raise ComputeError(
-                "operator RNN: only layers that begin from zeros and whose state is not used "
+                "operator RNN: only layers that start from zeros and whose state is not used "
                 "can be exported"
             )
         odd = ("projection_size", "lstm_state_clip_min", "lstm_state_clip_max")
@@ -170,7 +177,7 @@ class Graph:
 
 
 def fixed_scales(graph: Graph) -> frozenset[str]:
-    """Return the names of scales that BatchNorm takes as 1, whatever their value is."""
+    """Return the names of the scales that BatchNorm fixes at 1, whatever their value is."""
     return frozenset(
         graph.nodes[node.inputs[1][0]].name
         for node in graph.nodes
@@ -179,7 +186,7 @@ def fixed_scales(graph: Graph) -> frozenset[str]:
 
 
 def exported_values(graph: Graph, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return the values of the parameters that the graph uses, as the model computes with them."""
+    """Return the values of the parameters in the graph, as the model uses them."""
     ones = fixed_scales(graph)
     used = [node.name for node in graph.nodes if node.op == "null" and node.name != INPUT]
     return {

@@ -1,9 +1,11 @@
-"""The import hook: what the modules of MXNet and gluoncv see when they import numpy.
+"""Loading of MXNet 1.9.1 and gluoncv 0.10.5 on newer versions of Python and numpy, and quickly.
 
-A module of these two packages gets builtins of its own, in which `__import__` hands out a view of
-numpy with the dropped names, and a stand-in for `distutils.version`. Python passes a module's
-builtins on to its functions, so imports inside them are met, too. `sys.modules` and numpy itself
-stay as they are, and so does every other module.
+Both need names that numpy dropped, and `distutils`, which Python dropped in 3.12. An import hook
+gives the modules of these two packages their own builtins, whose `__import__` returns a view of
+numpy with the dropped names, and this module as `distutils.version`. A module's functions have its
+builtins too, so this also works for imports inside functions. `sys.modules`, numpy and all other
+modules do not change. Packages that MXNet imports, but training does not use, are imported when
+they are used. This module does not import MXNet.
 """
 
 from __future__ import annotations
@@ -25,13 +27,13 @@ from typing import Any, NamedTuple, NoReturn
 from layers.compute.errors import ComputeError
 
 PACKAGES = ("mxnet", "gluoncv")
-# gluoncv imports PyTorch when it is installed, and refuses to load with PyTorch 2. Nothing of what
-# fedmx uses needs it.
+# gluoncv imports PyTorch if it is installed, and refuses to load with PyTorch 2. fedmx does not use
+# the parts of gluoncv that need it.
 HIDDEN_FROM_GLUONCV = "torch"
 
 
 class NumpyView(ModuleType):
-    """numpy with the names that this version dropped. All else is numpy's own."""
+    """numpy with the names that this version dropped."""
 
     def __init__(self, numpy: ModuleType) -> None:
         super().__init__(numpy.__name__, numpy.__doc__)
@@ -40,7 +42,7 @@ class NumpyView(ModuleType):
         vars(self).update(dropped(numpy, (first, second)))
 
     def __getattr__(self, name: str) -> Any:
-        """Return what numpy itself loads when it is first used, such as `numpy.testing`."""
+        """Return a name that numpy loads on first use, such as `numpy.testing`."""
         return getattr(sys.modules["numpy"], name)
 
 
@@ -64,10 +66,10 @@ def _import(
     fromlist: Sequence[str] | None = (),
     level: int = 0,
 ) -> Any:
-    """Import a module for MXNet or gluoncv: the builtin `__import__`, apart from three names."""
+    """Import a module for MXNet or gluoncv: the builtin `__import__`, except for three names."""
     if level == 0:
         if name == "distutils.version" and fromlist:
-            return sys.modules[__name__]
+            return sys.modules[__name__]  # for LooseVersion and StrictVersion
         if name == HIDDEN_FROM_GLUONCV and _package(globals) == "gluoncv":
             raise ModuleNotFoundError(f"{name} is hidden from gluoncv", name=name)
     found = builtins.__import__(name, globals, locals, fromlist or (), level)
@@ -89,7 +91,7 @@ class SourceLoader(importlib.machinery.SourceFileLoader):
     """A loader of one module of MXNet or gluoncv."""
 
     def exec_module(self, module: ModuleType) -> None:
-        """Run a module's code with the builtins that are made for it.
+        """Run a module's code with `own_builtins`.
 
         Raises:
             UnsupportedVersion: Python, numpy, MXNet or gluoncv has a version that is not known to
@@ -100,7 +102,7 @@ class SourceLoader(importlib.machinery.SourceFileLoader):
         module.__dict__["__builtins__"] = own_builtins()
         extras = without_extras() if module.__name__ == "mxnet" else nullcontext()
         with extras, warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # a user can mend none of them, even if -W error is set
+            warnings.simplefilter("ignore")  # a user cannot fix them, even with -W error
             super().exec_module(module)
 
     def source_to_code(  # type: ignore[override]
@@ -114,7 +116,7 @@ class SourceLoader(importlib.machinery.SourceFileLoader):
 
 def _check(package: str) -> None:
     """Check the versions of Python, numpy and a package that is about to be loaded."""
-    from importlib import metadata  # it takes a while to load
+    from importlib import metadata  # slow to import
 
     check_python()
     check_docstrings()
@@ -122,12 +124,12 @@ def _check(package: str) -> None:
     try:
         found = metadata.version(package)
     except metadata.PackageNotFoundError:
-        return  # a build of its own, such as mxnet-cu112, or a checkout
+        return  # another build, such as mxnet-cu112, or a checkout
     check_version(package, found)
 
 
 class Finder:
-    """A finder that finds MXNet and gluoncv where Python does, and has them loaded our way."""
+    """A finder that finds MXNet and gluoncv as Python does, with `SourceLoader` as their loader."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -142,20 +144,20 @@ class Finder:
 
 
 def install() -> None:
-    """Have MXNet and gluoncv loaded with what they need. A second call does nothing."""
+    """Install the import hook. A second call does nothing."""
     if not any(isinstance(finder, Finder) for finder in sys.meta_path):
         sys.meta_path.insert(0, Finder())
 
 
 WHEN_USED = ("scipy.stats", "scipy.sparse", "cv2", "requests")
-"""What MXNet uses only inside functions."""
+"""Modules that MXNet uses only inside functions."""
 
 LEFT_OUT = ("sklearn", "sklearn.base")
-"""The base class of `mx.model.FeedForward`, which MXNet can do without."""
+"""Modules for the base class of `mx.model.FeedForward`, which MXNet can do without."""
 
 
 class _WhenUsed(ModuleType):
-    """It stands for a module that is imported when one of its names is used."""
+    """A stand-in for a module, which is imported when one of its names is used."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -167,7 +169,10 @@ class _WhenUsed(ModuleType):
 
 @contextmanager
 def without_extras() -> Iterator[None]:
-    """Let imports of this block find stand-ins for `WHEN_USED`, and nothing for `LEFT_OUT`."""
+    """In this block, imports find stand-ins for `WHEN_USED`, and do not find `LEFT_OUT`.
+
+    scikit-learn (with pandas), parts of SciPy, OpenCV and requests take longer than MXNet itself.
+    """
     placed: dict[str, ModuleType | None] = {}
     for name in WHEN_USED:
         if name not in sys.modules and _installed(name):
@@ -195,30 +200,19 @@ def _installed(name: str) -> bool:
 
 
 class DroppedName(NamedTuple):
-    """A name that MXNet or gluoncv looks for in numpy.
+    """A name that MXNet or gluoncv uses of numpy.
 
     Attributes:
-        gone: the first version of numpy that does not have the name, or has another thing there.
-        make: takes numpy and returns what the name stood for before.
-        why: where the name is looked for.
+        gone: the first version of numpy without the name, or with another meaning of it.
+        make: takes numpy and returns what the name meant before.
     """
 
     gone: tuple[int, int]
     make: Callable[[ModuleType], Any]
-    why: str
-
-
-def _value(value: Any) -> Callable[[ModuleType], Any]:
-    return lambda numpy: value
-
-
-def _function(name: str) -> Callable[[ModuleType], Any]:
-    """Return what makes the value: the function of that name, under which numpy still has it."""
-    return lambda numpy: getattr(numpy, name)
 
 
 def _financial(name: str) -> Callable[[ModuleType], Any]:
-    """Return what makes a function that can be looked up and not called."""
+    """Return a maker of a function that can be looked up, but not called."""
 
     def absent(*_arguments: Any, **_named: Any) -> NoReturn:
         raise RuntimeError(f"numpy has no {name} since 1.20; the package numpy-financial has it")
@@ -240,51 +234,47 @@ def _msort(numpy: ModuleType) -> Callable[..., Any]:
     return lambda a: numpy.sort(a, axis=0)
 
 
-_IMPORT = "looked up when MXNet is imported"
-_DISPATCH = "mxnet.numpy registers itself for it when MXNet is imported"
-_GLUONCV = "gluoncv's models and metrics"
-
 DROPPED_NAMES: dict[str, DroppedName] = {
-    # Python's own types. In numpy 2, `bool` is numpy's type; MXNet means Python's.
-    "bool": DroppedName((1, 24), _value(bool), _IMPORT),
-    "int": DroppedName((1, 24), _value(int), _GLUONCV),
-    "float": DroppedName((1, 24), _value(float), _GLUONCV),
-    # Numbers.
-    "Inf": DroppedName((2, 0), _value(float("inf")), "MXNet's event handlers and metrics"),
-    "NAN": DroppedName((2, 0), _value(float("nan")), _IMPORT),
-    "NINF": DroppedName((2, 0), _value(float("-inf")), _IMPORT),
-    "NZERO": DroppedName((2, 0), _value(-0.0), _IMPORT),
-    "NaN": DroppedName((2, 0), _value(float("nan")), _IMPORT),
-    "PINF": DroppedName((2, 0), _value(float("inf")), _IMPORT),
-    "PZERO": DroppedName((2, 0), _value(0.0), _IMPORT),
-    # Functions that have another name today.
-    "alltrue": DroppedName((2, 0), _function("all"), _IMPORT),
-    "product": DroppedName((2, 0), _function("prod"), _DISPATCH),
-    "round_": DroppedName((2, 0), _function("round"), _DISPATCH),
-    "sometrue": DroppedName((2, 0), _function("any"), _DISPATCH),
-    "in1d": DroppedName((2, 4), _in1d, _IMPORT),
-    "msort": DroppedName((2, 0), _msort, _IMPORT),
-    "trapz": DroppedName((2, 4), _function("trapezoid"), _IMPORT),
-    # Functions that need only be there; until numpy 2, numpy itself has such stand-ins for them.
+    # Python's types; in numpy 2, `bool` is numpy's type, and MXNet means Python's.
     **{
-        name: DroppedName((1, 20), _financial(name), _IMPORT)
+        kind.__name__: DroppedName((1, 24), lambda numpy, kind=kind: kind)  # type: ignore[misc]
+        for kind in (bool, int, float)
+    },
+    # Numbers.
+    **{
+        name: DroppedName((2, 0), lambda numpy, text=text: float(text))  # type: ignore[misc]
+        for name, text in (
+            *(("Inf", "inf"), ("PINF", "inf"), ("NINF", "-inf"), ("NAN", "nan"), ("NaN", "nan")),
+            *(("PZERO", "0"), ("NZERO", "-0")),
+        )
+    },
+    # Functions with another name.
+    "alltrue": DroppedName((2, 0), lambda numpy: numpy.all),
+    "product": DroppedName((2, 0), lambda numpy: numpy.prod),
+    "round_": DroppedName((2, 0), lambda numpy: numpy.round),
+    "sometrue": DroppedName((2, 0), lambda numpy: numpy.any),
+    "in1d": DroppedName((2, 4), _in1d),
+    "msort": DroppedName((2, 0), _msort),
+    "trapz": DroppedName((2, 4), lambda numpy: numpy.trapezoid),
+    # Functions that are looked up, but not called; before numpy 2, numpy has such stand-ins itself.
+    **{
+        name: DroppedName((1, 20), _financial(name))
         for name in ("mirr", "npv", "pmt", "ppmt", "pv", "rate")
     },
-    "compat": DroppedName(
-        (2, 0), _value(SimpleNamespace(basestring=str)), "mxnet.numpy, for a string as an argument"
-    ),
+    # For a string as an argument of mxnet.numpy.
+    "compat": DroppedName((2, 0), lambda numpy: SimpleNamespace(basestring=str)),
 }
 
 
 def dropped(numpy: ModuleType, version: tuple[int, int]) -> Iterator[tuple[str, Any]]:
-    """Yield the names that this version of numpy does not have, and what they stand for."""
+    """Yield the names that this version of numpy does not have, and their values."""
     for name, entry in DROPPED_NAMES.items():
         if version >= entry.gone:
             yield name, entry.make(numpy)
 
 
 class UnsupportedVersion(ComputeError, ImportError):
-    """A version that is not known to work; one line on which, and what to install."""
+    """A version that is not known to work; one line: which one, and what to install."""
 
 
 class Range(NamedTuple):
@@ -345,7 +335,7 @@ def check_python() -> None:
 
 
 def check_docstrings() -> None:
-    """Check that Python keeps docstrings, which MXNet works on when it is imported.
+    """Check that Python keeps docstrings, which MXNet uses when it is imported.
 
     Raises:
         UnsupportedVersion: it does not.
@@ -363,7 +353,7 @@ def _text(version: Sequence[int]) -> str:
 
 @total_ordering
 class LooseVersion:
-    """A version, compared by its release numbers.
+    """A version as in `distutils.version`, compared by its release numbers.
 
     Args:
         vstring: the version's text, such as `1.9.1`.

@@ -1,4 +1,4 @@
-"""The LSTM for Sentiment140: two layers of 100 units on fixed word vectors; 244,661 parameters."""
+"""The LSTM for Sentiment140, and its word vectors: random, or from a GloVe text file."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ def lstm(
     """Return an LSTM for inputs (25,) of tokens: one output, with sigmoid cross-entropy.
 
     Word vectors, two LSTM layers of 100 units, and, on the output of the last token, a dense layer
-    of 30 with ReLU and a dense layer of one unit. 244,661 parameters are trainable, with the two
-    biases that Gluon has for each gate. The word vectors are a constant: they are the same at both
-    ends and are never sent.
+    of 30 with ReLU and a dense layer of one unit. 244,661 parameters are trainable, with Gluon's
+    two biases for each gate. The word vectors are a constant, which server and clients build and
+    never send.
 
     Source: the setting of Li et al., "Federated Optimization in Heterogeneous Networks" (FedProx),
     2020, appendix C.1.
 
     Args:
-        classes: must be 2; the data set gives it.
-        words: the word of each token; the data set gives it, and only `glove` needs it.
+        classes: must be 2; set from the data set.
+        words: the word of each token, which `glove` needs; set from the data set.
         vocabulary: how many tokens have a vector.
-        glove: a GloVe text file, with a word and its numbers on each line. A word that the file
-            does not have gets a random vector; without a file all words do.
+        glove: a GloVe text file, with a word and its numbers on each line. Words that are not in
+            the file get random vectors; without a file, all words do.
         dimensions: how many numbers a word's vector has.
         seed: for the random vectors.
 
@@ -61,8 +61,8 @@ def lstm(
     if glove is not None:
         if not words:
             raise ComputeError(
-                "model lstm: glove needs the word of each token, which this data set does not give "
-                "(sentiment140 does); leave glove out"
+                "model lstm: glove needs the word of each token, which this data set does not have "
+                "(sentiment140 has them); leave glove out"
             )
         for token, vector in read_glove(glove, words, dimensions).items():
             vectors[token] = vector
@@ -97,8 +97,7 @@ def _block(table: Vectors) -> Any:
 
 
 PADDING = 0
-# About the deviation of GloVe's numbers.
-DEVIATION = 0.4
+DEVIATION = 0.4  # about that of GloVe's numbers
 _LONGEST_LINE = 1 << 16
 
 Vectors = npt.NDArray[np.float32]
@@ -107,8 +106,8 @@ Vectors = npt.NDArray[np.float32]
 def random_vectors(words: int, dimensions: int, seed: int) -> Vectors:
     """Return random normal vectors, float32 (words, dimensions), with deviation 0.4.
 
-    The vector of token 0, the padding, is zero. A word's vector does not depend on how many words
-    there are.
+    The vector of token 0, the padding, is zero. A word's vector does not depend on the number of
+    words.
     """
     rng = np.random.default_rng([seed, dimensions])
     vectors = (DEVIATION * rng.standard_normal((words, dimensions))).astype(np.float32)
@@ -123,8 +122,8 @@ def read_glove(path: str, words: Sequence[str], dimensions: int) -> dict[int, Ve
     (https://nlp.stanford.edu/projects/glove/).
 
     Raises:
-        ComputeError: the file cannot be read, the line of one of the words is something else, or
-            it has none of the words.
+        ComputeError: the file cannot be read, the line of a word has another format, or the file
+            has none of the words.
     """
     file = Path(path).expanduser()
     tokens = {word: token for token, word in enumerate(words) if token != PADDING}

@@ -26,7 +26,7 @@ def gluoncv(name: str, **settings: Any) -> Any:
     return _get("gluoncv", get_model, name, settings)
 
 
-# An experiment may come from a server: it must not make a client read files or download weights.
+# A client may get the experiment from a server, which must not make it read or download files.
 FORBIDDEN = frozenset({"pretrained", "pretrained_base", "root", "ctx"})
 
 
@@ -38,7 +38,7 @@ def _get(zoo: str, get_model: Callable[..., Any], name: str, settings: dict[str,
     try:
         return get_model(name, pretrained=False, **settings)
     except ValueError as error:
-        # For an unknown name, both zoos list the names that they have, one on each line.
+        # For an unknown name, both zoos list their names, one on each line.
         known = [line.strip() for line in str(error).splitlines()[1:]]
         if name.lower() in known or not known:
             raise ComputeError(f"model {zoo}:{name} cannot be built: {error}") from error

@@ -1,4 +1,9 @@
-"""The parameters of a model: their names, their place in the flat vector, their initial values."""
+"""The parameters of a model: names, places in the flat vector, and initial values.
+
+Initial values are drawn by numpy from a seed, so they are equal in every process. MXNet's own
+initialisers draw from a random state that the whole process shares; the usual ones are therefore
+implemented here. Others run in MXNet with a seed, which changes that shared state.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +24,7 @@ class Definition:
     """A model without its weights.
 
     Attributes:
-        symbol: the model's graph with one output, of the input "data"; None: it cannot be traced.
+        symbol: the model's graph from the input "data" to one output; None: it cannot be traced.
         names: the structural name of each parameter of the graph.
         shapes: the shape of each parameter and constant, by its structural name.
         constants: the value of each constant, float32, likewise.
@@ -38,8 +43,8 @@ class Definition:
 def parameters(block: Any) -> list[tuple[str, Any]]:
     """Return (structural name, parameter) in the order of the block's tree, each parameter once.
 
-    Gluon's own names count instances in the process ("conv3_weight"); a structural name is the path
-    through the tree ("features.0.weight"), as Gluon's `save_parameters` writes it.
+    Gluon's own names count instances in the process ("conv3_weight"). A structural name is the path
+    through the tree ("features.0.weight"), as in Gluon's `save_parameters`.
 
     Raises:
         ComputeError: a parameter is not float32.
@@ -61,14 +66,14 @@ def parameters(block: Any) -> list[tuple[str, Any]]:
 
 
 def trainable(parameter: Any) -> bool:
-    """Return whether training changes a parameter; the others are buffers or constants."""
+    """Return whether a parameter has a gradient; others are buffers or constants."""
     return bool(parameter.grad_req != "null")
 
 
 def constant(parameter: Any) -> bool:
-    """Return whether a parameter belongs to the model's definition, such as fixed word vectors.
+    """Return whether a parameter is a `mx.gluon.Constant`, such as fixed word vectors.
 
-    Constants (`mx.gluon.Constant`) are in neither vector: every end that builds the model has them.
+    Constants are in neither vector, because every process that builds the model has them.
     """
     return isinstance(parameter, mx.gluon.Constant)
 
@@ -77,7 +82,7 @@ ALIGNMENT_BYTES = 64
 
 
 class Tensor(NamedTuple):
-    """Where one tensor lies in a flat vector: elements `start` to `stop`, in C order."""
+    """The place of a tensor in a flat vector: elements `start` to `stop`, in C order."""
 
     name: str
     shape: tuple[int, ...]
@@ -89,7 +94,7 @@ Layout = tuple[Tensor, ...]
 
 
 def lay_out(shapes: Iterable[tuple[str, tuple[int, ...]]]) -> Layout:
-    """Return the layout of named shapes, one after the other without gaps."""
+    """Return the layout of named shapes, in order and without gaps."""
     tensors, start = [], 0
     for name, shape in shapes:
         stop = start + prod(shape)
@@ -104,7 +109,7 @@ def size(layout: Layout) -> int:
 
 
 def aligned(shape: tuple[int, ...], dtype: str = "float32") -> np.ndarray:
-    """Return zeros whose first byte is on a 64-byte boundary, as oneDNN's kernels prefer it."""
+    """Return zeros that start on a 64-byte boundary, where oneDNN's kernels are fastest."""
     kind = np.dtype(dtype)
     length = prod(shape) * kind.itemsize
     raw = np.zeros(length + ALIGNMENT_BYTES, np.uint8)
@@ -115,7 +120,7 @@ def aligned(shape: tuple[int, ...], dtype: str = "float32") -> np.ndarray:
 def share(array: np.ndarray) -> Any:
     """Return an NDArray over the memory of a C-contiguous array, which stays writable.
 
-    Before numpy touches the memory, MXNet must have finished with it (`mx.nd.waitall`).
+    MXNet must have finished (`mx.nd.waitall`) before numpy accesses the memory.
     """
     # from_numpy makes its argument read-only, so it gets a view.
     return mx.nd.from_numpy(array.view(), zero_copy=True)
@@ -124,14 +129,14 @@ def share(array: np.ndarray) -> Any:
 class FlatVector:
     """One contiguous, 64-byte aligned float32 vector (d,) and an NDArray view for each tensor.
 
-    Each view is an NDArray of its own over its part of the memory, not an MXNet slice: some
-    operators refuse slices, and none minds where in the vector a tensor starts.
+    A view is a separate NDArray over its part of the memory, not an MXNet slice, because some
+    operators refuse slices.
     """
 
     def __init__(self, layout: Layout):
         self.layout = layout
         self.array = aligned((size(layout),))
-        # MXNet has no zero-length arrays outside its numpy mode.
+        # MXNet has no zero-length arrays, except in its numpy mode.
         self.views: dict[str, Any] = {
             t.name: share(self.array[t.start : t.stop].reshape(t.shape))
             for t in layout
@@ -183,12 +188,6 @@ def _msra(
     return _xavier(rng, name, shape, "gaussian", factor_type, 2.0 / (1 + slope**2))
 
 
-def _constant(
-    rng: np.random.Generator, name: str, shape: tuple[int, ...], value: float = 0.0
-) -> np.ndarray:
-    return np.full(shape, value)
-
-
 def _zeros(rng: np.random.Generator, name: str, shape: tuple[int, ...]) -> np.ndarray:
     return np.zeros(shape)
 
@@ -197,31 +196,19 @@ def _ones(rng: np.random.Generator, name: str, shape: tuple[int, ...]) -> np.nda
     return np.ones(shape)
 
 
-def _uniform(
-    rng: np.random.Generator, name: str, shape: tuple[int, ...], scale: float = 0.07
-) -> np.ndarray:
-    return rng.uniform(-scale, scale, shape)
-
-
-def _normal(
-    rng: np.random.Generator, name: str, shape: tuple[int, ...], sigma: float = 0.01
-) -> np.ndarray:
-    return rng.normal(0, sigma, shape)
-
-
 RULES: dict[str, Rule] = {
     "zero": _zeros,
     "zeros": _zeros,
     "one": _ones,
     "ones": _ones,
-    "constant": _constant,
-    "uniform": _uniform,
-    "normal": _normal,
+    "constant": lambda rng, name, shape, value=0.0: np.full(shape, value),
+    "uniform": lambda rng, name, shape, scale=0.07: rng.uniform(-scale, scale, shape),
+    "normal": lambda rng, name, shape, sigma=0.01: rng.normal(0, sigma, shape),
     "xavier": _xavier,
     "msraprelu": _msra,
 }
 
-# The rule for a parameter without an initialiser of its own: by the end of its name, as in Gluon.
+# The rule for a parameter without an initialiser, by the end of its name, as in Gluon.
 DEFAULTS: tuple[tuple[str, Rule], ...] = (
     ("weight", _xavier),
     ("bias", _zeros),
@@ -255,10 +242,10 @@ def _parse(init: Any) -> tuple[str, dict[str, Any]]:
 def draw(parameter: Any, name: str, seed: int, index: int) -> np.ndarray:
     """Return the initial value, float32, of the `index`-th parameter of a model.
 
-    Each parameter has a random stream of its own, so that none depends on those before it.
+    Each parameter has its own random stream, so it does not depend on the others.
 
     Raises:
-        ComputeError: it has no initialiser, and no rule fits its name or its shape.
+        ComputeError: it has no initialiser, and no rule fits its name or shape.
     """
     rng = np.random.default_rng([seed, index])
     shape = tuple(parameter.shape)
@@ -283,7 +270,7 @@ def _by_mxnet(parameter: Any, name: str, shape: tuple[int, ...], seed: list[int]
     try:
         description = mx.init.InitDesc(parameter.name, {"__init__": parameter.init})
         mx.init.Uniform()(description, value)
-    except Exception as error:  # the initialiser is named by a text, or is a user's own
+    except Exception as error:  # an unknown name, or a user's initialiser
         raise ComputeError(
             f"parameter {name} cannot be drawn with the initialiser {parameter.init!r}: {error}"
         ) from error

@@ -1,4 +1,4 @@
-"""How MXNet must run so that the same seed gives the same bits, fast and without notices."""
+"""Settings with which MXNet gives the same bits for the same seed, fast and without notices."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from functools import lru_cache
 from typing import Any
 
 ENVIRONMENT = {
-    # An executor bound for inference otherwise keeps fused copies of the first weights it saw.
-    # "default" rewrites nothing, like "NONE", and its notices can be switched off.
+    # Otherwise an executor that is bound for inference keeps fused copies of the first weights.
+    # "default" rewrites nothing, as "NONE" does, and its notices can be switched off.
     "MXNET_SUBGRAPH_BACKEND": "default",
     "MXNET_SUBGRAPH_VERBOSE": "0",
-    # Operators run in the calling thread: other threads cost a quarter of a small model's step.
+    # Operators run in the calling thread; other threads take a quarter of a small model's step.
     "MXNET_ENGINE_TYPE": "NaiveEngine",
     "MXNET_STORAGE_FALLBACK_LOG_VERBOSE": "0",
 }
@@ -25,7 +25,7 @@ ENGINE_NOTICE = b"MXNet start using engine"
 
 
 def prepare() -> None:
-    """Set MXNet's environment variables; those that the user has set stay as they are."""
+    """Set MXNet's environment variables, except those that the user has set."""
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
 
@@ -41,7 +41,7 @@ _CPU = _Context(1, 0)
 
 
 def _run_as_operator(function: Callable[[], None]) -> None:
-    """Run a function in the thread in which MXNet runs its operators, and wait for it."""
+    """Run a function in the thread that runs MXNet's operators, and wait for it."""
     from mxnet.base import _LIB, check_call
 
     operator = _Operator(lambda _context, _parameter: function())
@@ -55,7 +55,7 @@ def _run_as_operator(function: Callable[[], None]) -> None:
 
 @contextmanager
 def _without(notice: bytes) -> Iterator[None]:
-    """Keep lines that contain `notice` off stderr: the user can do nothing about them."""
+    """Suppress lines on stderr that contain `notice`, about which a user can do nothing."""
     sys.stderr.flush()
     kept = os.dup(2)
     with tempfile.TemporaryFile() as said:
@@ -83,7 +83,7 @@ class _Started:
         self.libraries: list[Any] = list(
             ThreadpoolController().select(user_api="openmp").lib_controllers
         )
-        # MXNet is not safe for callers of several threads, so they take turns.
+        # MXNet is not thread-safe.
         self.turn = threading.RLock()
 
 
@@ -99,8 +99,8 @@ def _start() -> _Started:
 def one_thread() -> Iterator[None]:
     """Run operators on one OpenMP thread.
 
-    oneDNN splits a sum among its threads, so their number changes the last bits. The number is set
-    in the thread that runs the operators, and restored at the end.
+    oneDNN splits a sum among its threads, so their number changes the last bits. It is set in the
+    thread that runs the operators, and restored afterwards.
     """
     with _starting:
         mxnet = _start()

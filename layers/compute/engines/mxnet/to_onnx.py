@@ -1,6 +1,11 @@
-"""A model in ONNX, by MXNet's own exporter: a graph of opset 13 with the weights in it.
+"""A model in ONNX, written by MXNet's exporter: a graph of opset 13 with its weights.
 
 The weights have the engine's names, so that they can be read back. The batch may have any size.
+Importing this module raises `ComputeError` if the package onnx is missing.
+
+MXNet 1.9.1 was written for onnx 1.7 and 1.8. Newer versions dropped one module that it uses,
+`onnx.mapping`, the tables of element types (in onnx 1.19). MXNet's modules get these tables while
+they export; the user's onnx does not change.
 """
 
 from __future__ import annotations
@@ -14,9 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from layers.compute.engines.mxnet.exported_graph import INPUT, OUTPUT, Graph, exported_values
+from layers.compute.engines.mxnet.exported_graph import INPUT, OUTPUT, Graph, Node, exported_values
 from layers.compute.engines.mxnet.parameters import Definition
-from layers.compute.errors import ComputeError
+from layers.compute.errors import ComputeError, one_line
 
 try:
     import onnx
@@ -27,9 +32,8 @@ except ImportError as error:
         "pip install 'fedmx[export]'"
     ) from error
 
-# The newest that MXNet 1.9.1 translates to; every runtime since 2021 reads it.
-OPSET = 13
-_IR_VERSION = 7  # of onnx 1.8, which brought opset 13; the installed onnx would write its newest
+OPSET = 13  # the newest of MXNet 1.9.1; every runtime since 2021 reads it
+_IR_VERSION = 7  # of onnx 1.8, which introduced opset 13; the installed onnx would write its newest
 _BATCH = "batch"
 
 
@@ -41,7 +45,7 @@ def onnx_model(
     Args:
         definition: the model.
         values: the value of each parameter, buffer and constant, by its structural name.
-        notes: what to say about the model; they become the file's metadata.
+        notes: about the model; they become the file's metadata.
 
     Raises:
         ComputeError: the model has an operator that cannot be translated.
@@ -78,7 +82,7 @@ def onnx_tensors(content: bytes) -> dict[str, np.ndarray]:
         tensors = onnx.load_from_string(content).graph.initializer
         beside = [t.name for t in tensors if t.data_location == TensorProto.EXTERNAL]
         found = {} if beside else {t.name: numpy_helper.to_array(t) for t in tensors}
-    except Exception as error:  # protobuf's and onnx's own errors have no common root
+    except Exception as error:  # errors of protobuf and onnx have no common base class
         raise ComputeError("it is not an ONNX file") from error
     if beside:
         raise ComputeError(f"its weights, such as {beside[0]}, are in a file beside it")
@@ -112,20 +116,19 @@ def _translated(graph: Graph, values: Mapping[str, np.ndarray]) -> Any:
         except ComputeError:
             raise
         except Exception as error:
-            reason = " ".join(str(error).split()) or type(error).__name__
             raise ComputeError(
-                f"the model cannot be written as ONNX: MXNet's exporter says: {reason}"
+                f"the model cannot be written as ONNX: MXNet's exporter says: {one_line(error)}"
             ) from error
 
 
 @contextmanager
 def _own_translations(registry: dict[int, dict[str, Any]], graph: Graph) -> Iterator[None]:
-    """Let MXNet's exporter use two translations of ours, for this graph.
+    """Let MXNet's exporter use our translations of two operators, for this graph.
 
-    Recurrent layers: see `onnx_recurrent`. Parameters: MXNet's writes them number by number, which
+    Recurrent layers: see `recurrent_nodes`. Parameters: MXNet writes them number by number, which
     takes 14 s for ResNet-18; here they are only declared, and `_tidy` adds their values.
     """
-    indices = {node.name: index for index, node in enumerate(graph.nodes)}
+    nodes = {node.name: node for node in graph.nodes}
     table = registry.setdefault(OPSET, {})
     kept = {op: table.get(op) for op in ("RNN", "null")}
     input_or_parameter = registry[12]["null"]
@@ -133,8 +136,8 @@ def _own_translations(registry: dict[int, dict[str, Any]], graph: Graph) -> Iter
     def convert_recurrent(node: dict[str, Any], **given: Any) -> Any:
         source, output = node["inputs"][0][:2]
         data = given["outputs_lookup"][source][output]
-        index = indices[node["name"]]
-        return recurrent_nodes(graph, index, data.name, given["initializer"]), (data.dtype,)
+        made = recurrent_nodes(graph, nodes[node["name"]], data.name, given["initializer"])
+        return made, (data.dtype,)
 
     def convert_parameter(node: dict[str, Any], **given: Any) -> Any:
         if given["is_input"]:
@@ -155,9 +158,9 @@ def _own_translations(registry: dict[int, dict[str, Any]], graph: Graph) -> Iter
 
 
 def _tidy(proto: Any, graph: Graph, values: Mapping[str, np.ndarray]) -> None:
-    """Keep only what the output needs, in a graph whose only input is the model's.
+    """Keep only what the output needs, with the model's input as the only input.
 
-    MXNet's exporter lists all weights as inputs, too, so that runtimes cannot prepare them.
+    MXNet's exporter also lists all weights as inputs, so that runtimes cannot optimise them.
     """
     needed, nodes = {OUTPUT}, []
     for node in reversed(proto.node):
@@ -193,7 +196,7 @@ class _Table:
 
 
 def _mapping() -> ModuleType:
-    """Return a module with the two tables of `onnx.mapping` that MXNet uses."""
+    """Return `onnx.mapping` with the two tables that MXNet uses."""
     module = ModuleType(_MAPPING)
     types: Any = module
     types.NP_TYPE_TO_TENSOR_TYPE = _Table(
@@ -204,7 +207,7 @@ def _mapping() -> ModuleType:
 
 
 class _Onnx(ModuleType):
-    """onnx as MXNet's translations of operators see it."""
+    """The module onnx for MXNet's translations of operators."""
 
     def __init__(self, mapping: ModuleType) -> None:
         super().__init__("onnx")
@@ -217,7 +220,7 @@ class _Onnx(ModuleType):
 @contextmanager
 def dropped_names() -> Iterator[None]:
     """Give MXNet's exporter the names that onnx dropped."""
-    # Only now is mxnet.onnx surely loaded.
+    # This loads mxnet.onnx.
     from mxnet.onnx.mx2onnx import _op_translations as translations
 
     modules = [
@@ -229,7 +232,7 @@ def dropped_names() -> Iterator[None]:
     with _lock:
         before = sys.modules.get(_MAPPING)
         kept = [(module, module.onnx) for module in modules]
-        # `from onnx import mapping` looks here for what onnx does not have itself.
+        # `from onnx import mapping` falls back to this.
         sys.modules[_MAPPING] = mapping
         for module in modules:
             module.onnx = _Onnx(mapping)  # type: ignore[attr-defined]
@@ -244,7 +247,7 @@ def dropped_names() -> Iterator[None]:
                 sys.modules[_MAPPING] = before
 
 
-# ONNX's operator, and for each of its gates the place of that gate in MXNet's weights.
+# The operator in ONNX, and the place of each of its gates in MXNet's weights.
 OPERATORS = {
     "lstm": ("LSTM", (0, 3, 1, 2)),  # i o f c from i f c o
     "gru": ("GRU", (1, 0, 2)),  # z r h from r z h
@@ -253,20 +256,23 @@ OPERATORS = {
 }
 
 
-def recurrent_nodes(graph: Graph, index: int, data: str, initializers: list[Any]) -> list[Any]:
+def recurrent_nodes(graph: Graph, node: Node, data: str, initializers: list[Any]) -> list[Any]:
     """Return the ONNX nodes of an RNN operator, whose output has the operator's name.
+
+    MXNet's exporter takes each layer's input for a state, so the weights of a second layer are
+    wrong unless the input has as many values as the state. This translates Gluon's RNN, GRU and
+    LSTM, with any number of layers and in both directions.
 
     Args:
         graph: the model.
-        index: the RNN operator.
+        node: the RNN operator.
         data: the name of the layer's input (time, batch, values).
         initializers: the graph's initialisers, to which constants are added.
 
     Raises:
-        ComputeError: the operator is used otherwise than in Gluon's layers.
+        ComputeError: the operator is not used as in Gluon's layers.
     """
-    node = graph.nodes[index]
-    graph.check_recurrent(node, index)
+    graph.check_recurrent(node)
     operator, gates = OPERATORS[node.text("mode")]
     directions = 2 if node.value("bidirectional", False) else 1
     layers, size = node.value("num_layers"), node.value("state_size")

@@ -1,24 +1,25 @@
 """A model as a PyTorch module: its source, and the names and values of its state_dict.
 
-Nothing here needs PyTorch. Layers are attributes (`conv1`, `fc2`), and `forward` has a line for
-each operator, in the order in which MXNet computes them. MXNet and PyTorch agree in what they
-store: dense layers flatten (channels, height, width) in this order, and an LSTM's gates are input,
-forget, cell, output.
+This does not need PyTorch. Layers are attributes (`conv1`, `fc2`), and `forward` has a line for
+each operator, in MXNet's order of computation. MXNet and PyTorch store the same values: dense
+layers flatten (channels, height, width) in this order, and an LSTM's gates are input, forget, cell,
+output.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from layers.compute.engines.mxnet.exported_graph import INPUT, Graph, Node, exported_values
+from layers.compute.engines.mxnet.exported_graph import Graph, Node, exported_values
 from layers.compute.engines.mxnet.parameters import Definition
 from layers.compute.errors import ComputeError
 
-# The variables of `forward`, in the order in which they are taken.
+# The variables of `forward`, in order of preference.
 _VARIABLES = ("x", "y", "z", "u", "v", "w")
 
 
@@ -89,48 +90,31 @@ def torch_state(
 
 
 def _forward(graph: Graph, layers: Layers) -> list[str]:
-    """Return the lines of `forward`; a variable is free again after its last reader."""
-    computed = [i for i, n in enumerate(graph.nodes) if n.op in OPERATORS]
-    aside = {"null", "_zeros", "_rnn_param_concat"}
-    flattened = {
-        i
-        for i, n in enumerate(graph.nodes)
-        if n.op == "Reshape" and graph.nodes[n.inputs[0][0]].op == "null"
-    }
-    computed = [i for i in computed if i not in flattened]
-    for index, node in enumerate(graph.nodes):
-        if node.op not in {*OPERATORS, *aside}:
-            raise ComputeError(
-                f"the model cannot be written for PyTorch: operator {node.op} has no translation; "
-                "export it as onnx"
-            )
-        if node.op in aside - {"null"} and not all(
-            graph.nodes[reader].op == "RNN" for reader in graph.readers(index)
-        ):
-            raise ComputeError(
-                f"the model cannot be written for PyTorch: operator {node.op} is used outside of a "
-                "recurrent layer; export it as onnx"
-            )
-    last_reader = {i: max(graph.readers(i), default=i) for i in range(len(graph.nodes))}
-    start = next(i for i, node in enumerate(graph.nodes) if node.name == INPUT)
+    """Return the lines of `forward`; a variable is reused after its last reader."""
+    states = {"_zeros", "_rnn_param_concat"}
+    for node in graph.nodes:
+        if node.op not in {*OPERATORS, *states, "null"}:
+            raise _untranslated(f"operator {node.op}")
+        readers = (graph.nodes[reader] for reader in graph.readers(node.index))
+        if node.op in states and any(reader.op != "RNN" for reader in readers):
+            raise _untranslated(f"operator {node.op} outside of a recurrent layer")
+    last_reader = [max(graph.readers(i), default=i) for i in range(len(graph.nodes))]
+    start = graph.input.index
     variables = {start: "x"}
     lines = []
-    for index in computed:
-        node = graph.nodes[index]
-        sources = [source for source, _ in node.inputs if graph.nodes[source].op != "null"]
-        sources = [s for s in sources if s in variables] or [start]
+    for node in graph.nodes:
+        reshapes_parameter = node.op == "Reshape" and graph.nodes[node.inputs[0][0]].op == "null"
+        if node.op not in OPERATORS or reshapes_parameter:
+            continue
         if any(output for source, output in node.inputs if source in variables):
-            raise ComputeError(
-                "the model cannot be written for PyTorch: it reads a second output of an operator; "
-                "export it as onnx"
-            )
-        expression = OPERATORS[node.op](layers, index, [variables[source] for source in sources])
+            raise _untranslated(f"operator {node.op} on the second output of another")
+        sources = [source for source, _ in node.inputs if source in variables] or [start]
+        expression = OPERATORS[node.op](layers, node, [variables[source] for source in sources])
         for source in list(variables):
-            if last_reader[source] <= index:
+            if last_reader[source] <= node.index:
                 del variables[source]
         free = (name for name in _VARIABLES if name not in variables.values())
-        variables[index] = next(free, f"x{index}")
-        target = variables[index]
+        variables[node.index] = target = next(free, f"x{node.index}")
         if expression != target:
             lines.append(f"{target} = {expression}")
     # The output is the last operator that is computed.
@@ -142,13 +126,13 @@ def _forward(graph: Graph, layers: Layers) -> list[str]:
 
 
 class Layers:
-    """The layers of a module, and which parameter is which tensor of its state_dict.
+    """The layers of a module, and the parameter in each tensor of its state_dict.
 
     Attributes:
         graph: the model.
         lines: the statements that make the layers.
         tensors: for each name of the state_dict, the structural name of the parameter in it.
-        counters: names of the state_dict that hold no parameter.
+        counters: the names in the state_dict without a parameter.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -166,13 +150,13 @@ class Layers:
         return name
 
     def put(self, layer: str, tensor: str, parameter: str) -> None:
-        """Note that a layer's tensor holds a parameter.
+        """Record that a layer's tensor holds a parameter.
 
         Raises:
-            ComputeError: another layer has that parameter, too.
+            ComputeError: another layer has the same parameter.
         """
         if parameter in self.tensors.values():
-            raise _untranslated(f"two layers share the parameter {parameter}")
+            raise _untranslated(f"the parameter {parameter} of two layers")
         self.tensors[f"{layer}.{tensor}"] = parameter
         if parameter in self.graph.constants:
             self.lines.append(f"self.{layer}.{tensor}.requires_grad_(False)")
@@ -185,7 +169,7 @@ class Layers:
         """
         source = self.graph.nodes[node.inputs[place][0]]
         if source.op != "null":
-            raise _untranslated(f"operator {node.op} computes its weights")
+            raise _untranslated(f"operator {node.op} with computed weights")
         return source.name
 
     def shape(self, node: Node, place: int = 0) -> tuple[int, ...]:
@@ -193,13 +177,12 @@ class Layers:
         return self.graph.shape(node.inputs[place][0])
 
 
-Translation = Callable[[Layers, int, list[str]], str]
+Translation = Callable[[Layers, Node, list[str]], str]
 
 
 def _untranslated(what: str) -> ComputeError:
     return ComputeError(
-        f"the model cannot be written for PyTorch: {what}, which has no translation; "
-        "export it as onnx"
+        f"the model cannot be written for PyTorch: no translation of {what}; export it as onnx"
     )
 
 
@@ -209,12 +192,12 @@ def _number(values: tuple[int, ...]) -> str:
 
 
 def _settings(*given: tuple[str, Any, Any]) -> str:
-    """Return keyword arguments: name, value and default of each that is not at its default."""
+    """Return keyword arguments from (name, value, default), without those at their default."""
     return "".join(f", {name}={value}" for name, value, default in given if value != default)
 
 
 def _dimensions(layers: Layers, node: Node) -> int:
-    """Return over how many axes a convolution or pooling goes.
+    """Return the number of spatial dimensions of a convolution or pooling.
 
     Raises:
         ComputeError: channels do not come first.
@@ -222,12 +205,11 @@ def _dimensions(layers: Layers, node: Node) -> int:
     dimensions = len(layers.shape(node)) - 2
     usual = {1: "NCW", 2: "NCHW", 3: "NCDHW"}.get(dimensions)
     if node.text("layout", "None") not in ("None", usual):
-        raise _untranslated(f"operator {node.op} has the layout {node.text('layout')}")
+        raise _untranslated(f"operator {node.op} with layout {node.text('layout')}")
     return dimensions
 
 
-def _convolution(layers: Layers, index: int, x: list[str]) -> str:
-    node = layers.graph.nodes[index]
+def _convolution(layers: Layers, node: Node, x: list[str]) -> str:
     n = _dimensions(layers, node)
     no_bias = node.value("no_bias", False)
     settings = _settings(
@@ -248,12 +230,11 @@ def _convolution(layers: Layers, index: int, x: list[str]) -> str:
     return f"self.{layer}({x[0]})"
 
 
-def _dense(layers: Layers, index: int, x: list[str]) -> str:
-    node = layers.graph.nodes[index]
+def _dense(layers: Layers, node: Node, x: list[str]) -> str:
     shape, no_bias = layers.shape(node), node.value("no_bias", False)
     values, given = shape[-1], x[0]
     if node.value("flatten", True) and len(shape) > 2:
-        values, given = int(_product(shape[1:])), f"torch.flatten({given}, 1)"
+        values, given = math.prod(shape[1:]), f"torch.flatten({given}, 1)"
     settings = _settings(("bias", not no_bias, True))
     layer = layers.add("fc", f"nn.Linear({values}, {node.value('num_hidden')}{settings})")
     layers.put(layer, "weight", layers.parameter(node, 1))
@@ -262,18 +243,10 @@ def _dense(layers: Layers, index: int, x: list[str]) -> str:
     return f"self.{layer}({given})"
 
 
-def _product(values: tuple[int, ...]) -> int:
-    product = 1
-    for value in values:
-        product *= value
-    return product
-
-
-def _batch_norm(layers: Layers, index: int, x: list[str]) -> str:
-    node = layers.graph.nodes[index]
+def _batch_norm(layers: Layers, node: Node, x: list[str]) -> str:
     shape = layers.shape(node)
     if node.value("axis", 1) != 1:
-        raise _untranslated(f"operator BatchNorm has axis {node.value('axis')}")
+        raise _untranslated(f"operator BatchNorm with axis {node.value('axis')}")
     eps = node.value("eps", 1e-3)
     # PyTorch's momentum is the share of the new value, MXNet's that of the old one.
     momentum = round(1 - node.value("momentum", 0.9), 12)
@@ -286,8 +259,7 @@ def _batch_norm(layers: Layers, index: int, x: list[str]) -> str:
     return f"self.{layer}({x[0]})"
 
 
-def _pooling(layers: Layers, index: int, x: list[str]) -> str:
-    node = layers.graph.nodes[index]
+def _pooling(layers: Layers, node: Node, x: list[str]) -> str:
     n, kind = _dimensions(layers, node), node.text("pool_type", "max")
     if kind not in ("max", "avg"):
         raise _untranslated(f"operator Pooling of type {kind}")
@@ -297,7 +269,7 @@ def _pooling(layers: Layers, index: int, x: list[str]) -> str:
     stride, pad = node.value("stride", ()) or (1,) * n, node.value("pad", ()) or (0,) * n
     convention = node.text("pooling_convention", "valid")
     ceil = convention == "full"
-    here, there = layers.shape(node)[2:], layers.graph.shape(index)[2:]
+    here, there = layers.shape(node)[2:], layers.graph.shape(node.index)[2:]
     for size, k, s, p, expected in zip(here, kernel, stride, pad, there, strict=True):
         steps = size + 2 * p - k
         out = (-(-steps // s) if ceil else steps // s) + 1
@@ -315,8 +287,8 @@ def _pooling(layers: Layers, index: int, x: list[str]) -> str:
     return f"F.{kind}_pool{n}d({x[0]}, {_number(kernel)}{settings})"
 
 
-def _activation(layers: Layers, index: int, x: list[str]) -> str:
-    kind = layers.graph.nodes[index].text("act_type")
+def _activation(layers: Layers, node: Node, x: list[str]) -> str:
+    kind = node.text("act_type")
     functions = {
         "relu": "torch.relu",
         "sigmoid": "torch.sigmoid",
@@ -329,8 +301,7 @@ def _activation(layers: Layers, index: int, x: list[str]) -> str:
     return f"{functions[kind]}({x[0]})"
 
 
-def _leaky(layers: Layers, index: int, x: list[str]) -> str:
-    node = layers.graph.nodes[index]
+def _leaky(layers: Layers, node: Node, x: list[str]) -> str:
     kind, slope = node.text("act_type", "leaky"), node.value("slope", 0.25)
     if kind == "leaky":
         return f"F.leaky_relu({x[0]}, {slope})"
@@ -341,8 +312,7 @@ def _leaky(layers: Layers, index: int, x: list[str]) -> str:
     raise _untranslated(f"activation {kind}")
 
 
-def _dropout(layers: Layers, index: int, x: list[str]) -> str:
-    node = layers.graph.nodes[index]
+def _dropout(layers: Layers, node: Node, x: list[str]) -> str:
     axes, rank = node.value("axes", ()), len(layers.shape(node))
     if axes and tuple(axes) != tuple(range(2, rank)):
         raise _untranslated(f"operator Dropout over the axes {axes}")
@@ -351,8 +321,7 @@ def _dropout(layers: Layers, index: int, x: list[str]) -> str:
     return f"self.{layer}({x[0]})"
 
 
-def _embedding(layers: Layers, index: int, x: list[str]) -> str:
-    node = layers.graph.nodes[index]
+def _embedding(layers: Layers, node: Node, x: list[str]) -> str:
     layer = layers.add(
         "embedding", f"nn.Embedding({node.value('input_dim')}, {node.value('output_dim')})"
     )
@@ -360,9 +329,8 @@ def _embedding(layers: Layers, index: int, x: list[str]) -> str:
     return f"self.{layer}({x[0]}.long())"
 
 
-def _recurrent(layers: Layers, index: int, x: list[str]) -> str:
-    node = layers.graph.nodes[index]
-    layers.graph.check_recurrent(node, index)
+def _recurrent(layers: Layers, node: Node, x: list[str]) -> str:
+    layers.graph.check_recurrent(node)
     mode, number = node.text("mode"), node.value("num_layers", 1)
     both = node.value("bidirectional", False)
     kind = {"lstm": "LSTM", "gru": "GRU"}.get(mode, "RNN")
@@ -387,42 +355,39 @@ def _recurrent(layers: Layers, index: int, x: list[str]) -> str:
     return f"self.{layer}({x[0]})[0]"
 
 
-def _reshape(layers: Layers, index: int, x: list[str]) -> str:
-    shape = layers.graph.nodes[index].value("shape")
-    here, there = layers.shape(layers.graph.nodes[index]), layers.graph.shape(index)
+def _reshape(layers: Layers, node: Node, x: list[str]) -> str:
+    shape = node.value("shape")
+    here, there = layers.shape(node), layers.graph.shape(node.index)
     if any(size < -1 for size in shape) or here[0] != there[0]:
         raise _untranslated(f"operator Reshape to {shape}")
     return f"{x[0]}.reshape(-1, {', '.join(map(str, there[1:]))})"
 
 
-def _slice_axis(layers: Layers, index: int, x: list[str]) -> str:
-    node = layers.graph.nodes[index]
+def _slice_axis(layers: Layers, node: Node, x: list[str]) -> str:
     axis, begin, end = node.value("axis"), node.value("begin"), node.value("end")
     axis %= len(layers.shape(node))
     part = f"{begin or ''}:{'' if end is None else end}"
     return f"{x[0]}[{':, ' * axis}{part}]"
 
 
-def _swap(layers: Layers, index: int, x: list[str]) -> str:
-    node = layers.graph.nodes[index]
+def _swap(layers: Layers, node: Node, x: list[str]) -> str:
     return f"{x[0]}.transpose({node.value('dim1', 0)}, {node.value('dim2', 0)})"
 
 
-def _concat(layers: Layers, index: int, x: list[str]) -> str:
-    return f"torch.cat([{', '.join(x)}], {layers.graph.nodes[index].value('dim', 1)})"
+def _concat(layers: Layers, node: Node, x: list[str]) -> str:
+    return f"torch.cat([{', '.join(x)}], {node.value('dim', 1)})"
 
 
-def _clip(layers: Layers, index: int, x: list[str]) -> str:
-    node = layers.graph.nodes[index]
+def _clip(layers: Layers, node: Node, x: list[str]) -> str:
     return f"{x[0]}.clamp({node.value('a_min')}, {node.value('a_max')})"
 
 
 def _plain(expression: str, inputs: int = 1) -> Translation:
     """Return the translation of an operator without settings; {0} and {1} are its inputs."""
 
-    def translate(layers: Layers, index: int, x: list[str]) -> str:
+    def translate(layers: Layers, node: Node, x: list[str]) -> str:
         if len(x) != inputs:
-            raise _untranslated(f"operator {layers.graph.nodes[index].op} with a parameter")
+            raise _untranslated(f"operator {node.op} with a parameter")
         return expression.format(*x)
 
     return translate

@@ -1,10 +1,9 @@
-"""Local training: mini-batches, steps of SGD, and losses."""
+"""Local training: the plan, mini-batches, SGD and the losses."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -14,7 +13,7 @@ from layers.compute.errors import ComputeError
 
 
 class TrainingPlan(Protocol):
-    """How a client trains locally; the server sends it."""
+    """The settings of a client's local training, which the server sends."""
 
     @property
     def epochs(self) -> int:
@@ -34,15 +33,15 @@ class TrainingPlan(Protocol):
 
     @property
     def momentum(self) -> float:
-        """The share of the velocity that a step keeps."""
+        """The factor of the velocity in each step."""
 
     @property
     def weight_decay(self) -> float:
-        """The share of the weights that is added to the gradient."""
+        """The factor of the weights that are added to the gradient."""
 
 
 def steps_of(plan: TrainingPlan, samples: int) -> int:
-    """Return how many mini-batches a plan has over this many samples.
+    """Return how many mini-batches a plan has for this many samples.
 
     Raises:
         ComputeError: `steps` is negative, or it is not given and `epochs` is less than 1.
@@ -68,7 +67,10 @@ def batch_of(plan: TrainingPlan, samples: int) -> int:
 
 
 def batches(samples: int, batch: int, steps: int, seed: int) -> Iterator[np.ndarray]:
-    """Yield the rows of `steps` mini-batches; each epoch's last one holds what is left over."""
+    """Yield the rows of `steps` mini-batches, shuffled in every epoch.
+
+    The last mini-batch of an epoch has the remaining rows.
+    """
     rng = np.random.default_rng(seed)
     while steps > 0:
         order = rng.permutation(samples)
@@ -82,7 +84,7 @@ def batches(samples: int, batch: int, steps: int, seed: int) -> Iterator[np.ndar
 class Sgd:
     """`g += decay w; v = momentum v + g; w -= eta v`, with a velocity that starts at zero.
 
-    A step needs no memory of its own: it overwrites the gradient with its product with `eta`.
+    A step allocates no memory: it overwrites the gradient with the change of the weights.
     """
 
     def __init__(
@@ -106,12 +108,12 @@ class Sgd:
         weights -= gradient
 
 
-# The smallest normal float32: a likelihood of 0 is raised to it before its logarithm is taken.
+# The smallest normal float32, the least likelihood of which the logarithm is taken.
 TINY = np.finfo(np.float32).tiny
 
 
 class Loss(Protocol):
-    """What the engine needs from a loss."""
+    """A loss as the engine uses it."""
 
     @property
     def outputs(self) -> int:
@@ -122,7 +124,7 @@ class Loss(Protocol):
         """The number of labels: 0 to `labels` - 1."""
 
     def head(self, F: Any, logits: Any, label: Any, batch: int) -> Any:
-        """Return probabilities whose backward pass gives the gradient of the batch's mean loss."""
+        """Return probabilities, whose backward pass is the gradient of the batch's mean loss."""
 
     def likelihood(self, probabilities: np.ndarray, y: np.ndarray) -> np.ndarray:
         """Return each sample's probability of its own label, (n,), from the head's output."""
@@ -131,28 +133,16 @@ class Loss(Protocol):
         """Return each sample's loss, float64 (n,)."""
 
     def predict(self, logits: np.ndarray) -> np.ndarray:
-        """Return the label that the model gives each sample, (n,)."""
+        """Return the predicted label of each sample, (n,)."""
 
 
-@dataclass(frozen=True)
 class Softmax:
     """Softmax cross-entropy over `classes` outputs."""
 
-    classes: int
-
-    def __post_init__(self) -> None:
-        if self.classes < 2:
-            raise ComputeError(f"loss softmax: {self.classes} classes; there must be at least 2")
-
-    @property
-    def outputs(self) -> int:
-        """One output for each class."""
-        return self.classes
-
-    @property
-    def labels(self) -> int:
-        """One label for each class."""
-        return self.classes
+    def __init__(self, classes: int) -> None:
+        if classes < 2:
+            raise ComputeError(f"loss softmax: {classes} classes; there must be at least 2")
+        self.outputs = self.labels = classes
 
     def head(self, F: Any, logits: Any, label: Any, batch: int) -> Any:
         """Return the softmax; its backward pass is (p - y) / batch."""
@@ -173,25 +163,13 @@ class Softmax:
         return np.asarray(logits.argmax(axis=1))
 
 
-@dataclass(frozen=True)
 class Sigmoid:
     """Sigmoid cross-entropy of one output, for labels 0 and 1."""
 
-    classes: int = 1
-
-    def __post_init__(self) -> None:
-        if self.classes not in (1, 2):
-            raise ComputeError(f"loss sigmoid: {self.classes} classes; it is for two classes")
-
-    @property
-    def outputs(self) -> int:
-        """One output for both labels."""
-        return 1
-
-    @property
-    def labels(self) -> int:
-        """Labels 0 and 1."""
-        return 2
+    def __init__(self, classes: int = 1) -> None:
+        if classes not in (1, 2):
+            raise ComputeError(f"loss sigmoid: {classes} classes; it is for two classes")
+        self.outputs, self.labels = 1, 2
 
     def head(self, F: Any, logits: Any, label: Any, batch: int) -> Any:
         """Return the sigmoid; its backward pass is (p - y) / batch."""
@@ -215,12 +193,11 @@ class Sigmoid:
 LOSSES: dict[str, Callable[[int], Loss]] = {"softmax": Softmax, "sigmoid": Sigmoid}
 
 
-# The likelihoods of so many mini-batches are looked up together, which takes less time.
-STEPS = 64
+STEPS = 64  # how many mini-batches are evaluated together, which takes less time
 
 
 class ReportedLoss:
-    """The losses of the mini-batches that were seen, from the head's outputs.
+    """The mean loss of local training, from the head's output of each mini-batch before its step.
 
     Args:
         loss: the model's loss.
@@ -234,16 +211,16 @@ class ReportedLoss:
         self._likelihoods: list[np.ndarray] = []
 
     def add(self, probabilities: np.ndarray, rows: np.ndarray) -> None:
-        """Take note of a mini-batch: the head's output, which is copied, and its rows."""
+        """Add a mini-batch: the head's output, which is copied, and its rows."""
         self._waiting.append((probabilities.copy(), rows))
         self._sizes.append(len(rows))
         if len(self._waiting) == STEPS:
             self._look_up()
 
     def means(self) -> tuple[float, float]:
-        """Return the mean of the mini-batches' mean losses, and the root of that of their squares.
+        """Return the mean of the mini-batches' losses, and the root of their mean squared losses.
 
-        Both are NaN if there is no mini-batch.
+        Both are NaN without a mini-batch.
         """
         if not self._sizes:
             return math.nan, math.nan
@@ -264,7 +241,7 @@ class ReportedLoss:
 
 
 def _sums(values: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-    """Return the sum of each mini-batch's values, which come one mini-batch after the other."""
+    """Return the sum of each mini-batch's values; `values` has them in order."""
     starts = np.cumsum(sizes) - sizes
     if sizes.max() > PART:
         return np.array([total(one) for one in np.split(values, starts[1:])])

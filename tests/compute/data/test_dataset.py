@@ -1,15 +1,18 @@
-"""Normalisation: float32 as the experiment spells it out, of the rows asked for alone."""
+"""Data sets, samples and their normalisation."""
 
 from __future__ import annotations
+
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layers.compute.data.dataset import Normalise, Samples, materialise
-from layers.compute.data.datasets import Raw
+from layers.compute.data.dataset import Dataset, Normalise, Raw, Samples, materialise
 from layers.compute.errors import DataError, NormaliseError
+from tests.compute.limits import INF, LARGEST, NAN, TINY, check_limits
 
 PIXELS = np.arange(2 * 3 * 4 * 4, dtype=np.uint8).reshape(2, 3, 4, 4)
 
@@ -36,36 +39,18 @@ def test_a_wrong_number_of_channels_is_refused() -> None:
         Normalise(mean=(1.0, 2.0)).apply(PIXELS)
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"scale": 0.0},
-        {"scale": -1.0},
-        {"scale": float("inf")},
-        {"mean": float("nan")},
-        {"std": 0.0},
-        {"std": (1.0, -1.0)},
-        {"mean": ()},
-        {"std": []},
-    ],
-)
-def test_a_setting_out_of_range_is_refused_by_name(settings: dict[str, object]) -> None:
-    with pytest.raises(NormaliseError, match=next(iter(settings))):
-        Normalise(**settings)
-
-
-def test_pixels_without_a_normalisation_are_refused_with_what_to_write() -> None:
+def test_pixels_without_a_normalisation_are_refused_with_an_example() -> None:
     with pytest.raises(NormaliseError, match=r"normalise: \{scale: 255") as caught:
         materialise(raw(PIXELS), None, None)
     assert "\n" not in str(caught.value)
 
 
-def test_floats_become_float32_and_tokens_stay_integers_without_one() -> None:
+def test_without_a_normalisation_floats_become_float32_and_tokens_stay_integers() -> None:
     assert materialise(raw(np.ones((2, 3))), None, None).x.dtype == np.float32
     assert materialise(raw(np.ones((2, 3), np.int32)), None, None).x.dtype == np.int32
 
 
-def test_the_rows_asked_for_come_in_their_order() -> None:
+def test_rows_come_in_the_requested_order() -> None:
     samples = materialise(raw(PIXELS), np.array([1, 0, 1]), Normalise())
     np.testing.assert_array_equal(samples.x, PIXELS[[1, 0, 1]].astype(np.float32))
     np.testing.assert_array_equal(samples.y, [1, 0, 1])
@@ -73,19 +58,51 @@ def test_the_rows_asked_for_come_in_their_order() -> None:
 
 
 @given(rows=st.lists(st.integers(0, 1), min_size=1, max_size=5))
-def test_a_row_has_the_same_bits_whatever_it_is_gathered_with(rows: list[int]) -> None:
+def test_the_bits_of_a_row_do_not_depend_on_other_rows(rows: list[int]) -> None:
     normalise = Normalise(scale=255, mean=(0.1, 0.2, 0.3), std=0.3081)
     whole = materialise(raw(PIXELS), None, normalise).x
     some = materialise(raw(PIXELS), np.array(rows), normalise).x
     assert some.tobytes() == whole[rows].tobytes()
 
 
-def test_materialised_samples_are_apart_from_the_stored_data() -> None:
+def test_materialised_samples_are_a_copy() -> None:
     x = np.ones((2, 3, 4), np.float32)
     materialise(raw(x), None, Normalise()).x[:] = 7
     assert x.max() == 1
 
 
 def test_samples_of_unequal_length_are_refused() -> None:
-    with pytest.raises(DataError, match="do not go together"):
+    with pytest.raises(DataError, match="one label for each row"):
         Samples(np.zeros((3, 2)), np.zeros(2, np.int64))
+
+
+def test_a_split_with_wrong_shapes_is_refused() -> None:
+    x, y = np.zeros((3, 4)), np.zeros(3, np.int64)
+    with pytest.raises(DataError, match="y has shape"):
+        Raw(x, y[:2])
+    with pytest.raises(DataError, match="users has shape"):
+        Raw(x, y, y[:1])
+    with pytest.raises(DataError, match=r"a test sample has shape \(4,\), not \(2, 2\)"):
+        Dataset("mine", Raw(x.reshape(3, 2, 2), y), Raw(x, y), 1, (2, 2))
+
+
+def test_data_are_loaded_without_mxnet() -> None:
+    script = (
+        "import sys; import layers.compute.data.datasets, layers.compute.data.partitions, "
+        "layers.compute.data.dataset; assert 'mxnet' not in sys.modules; "
+        "assert 'sklearn' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+
+
+NORMALISE = {
+    "normalise": {
+        "scale": (1.0, (0.0, -1.0, INF, NAN), (TINY, LARGEST)),
+        "mean": (0.0, (INF, NAN, (), (0.0, NAN)), (LARGEST, (0.0, 1.0))),
+        "std": (1.0, (0.0, -1.0, INF, NAN, (), (1.0, 0.0)), (TINY, (1.0, 2.0))),
+    }
+}
+
+
+def test_settings_are_refused_beyond_their_limits() -> None:
+    check_limits(NORMALISE, {"normalise": Normalise}, NormaliseError)

@@ -1,4 +1,4 @@
-"""Downloads: what arrives is the file that was asked for, or nothing is left under its name."""
+"""Files of data sets: their folders, and downloads that give the right file or none."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from layers.compute.data.datasets.images import IdxSet
-from layers.compute.data.files import Files, fetch
+from layers.compute.data.datasets.images import IdxSet, Mnist
+from layers.compute.data.files import Files, default_cache, fetch
 from layers.compute.errors import DataError, DownloadError
 
 CONTENT = np.random.default_rng(5).bytes(700_000)
@@ -32,7 +32,7 @@ SHA256 = hashlib.sha256(CONTENT).hexdigest()
 
 @dataclass
 class Site:
-    """What the server serves, how it misbehaves, and what it was asked."""
+    """A server's files, its faults, and the requests that it got."""
 
     address: str = ""
     files: dict[str, bytes] = field(default_factory=lambda: {"file.bin": CONTENT})
@@ -111,7 +111,7 @@ def get(site: Site, path: Path, *names: str, size_bytes: int | None = len(CONTEN
     return fetch(urls, path, sha256=SHA256, size_bytes=size_bytes, pause_s=0, **more)
 
 
-def test_a_file_arrives_whole_and_its_progress_is_told(site: Site, tmp_path: Path) -> None:
+def test_a_file_arrives_complete_with_progress(site: Site, tmp_path: Path) -> None:
     told: list[tuple[str, int, int | None]] = []
     path = get(
         site, tmp_path / "new" / "folder" / "file.bin", progress=lambda *now: told.append(now)
@@ -123,24 +123,24 @@ def test_a_file_arrives_whole_and_its_progress_is_told(site: Site, tmp_path: Pat
 
 
 @pytest.mark.parametrize("length", [True, False])
-def test_a_file_of_unknown_size_arrives_whole(site: Site, tmp_path: Path, length: bool) -> None:
+def test_a_file_of_unknown_size_arrives_complete(site: Site, tmp_path: Path, length: bool) -> None:
     site.length = length
     assert get(site, tmp_path / "file.bin", size_bytes=None).read_bytes() == CONTENT
 
 
-def test_a_file_that_is_there_is_not_asked_for_again(site: Site, tmp_path: Path) -> None:
+def test_an_existing_file_is_not_requested(site: Site, tmp_path: Path) -> None:
     (tmp_path / "file.bin").write_bytes(b"mine")
     assert get(site, tmp_path / "file.bin").read_bytes() == b"mine"
     assert site.asked == []
 
 
-def test_a_transfer_that_is_cut_off_goes_on_where_it_stopped(site: Site, tmp_path: Path) -> None:
+def test_an_interrupted_transfer_is_resumed(site: Site, tmp_path: Path) -> None:
     site.cut_after = [250_000, 100_000]
     assert get(site, tmp_path / "file.bin").read_bytes() == CONTENT
     assert [wanted for _, wanted in site.asked] == [None, "bytes=250000-", "bytes=350000-"]
 
 
-def test_a_later_call_goes_on_where_an_earlier_one_stopped(site: Site, tmp_path: Path) -> None:
+def test_a_later_call_resumes_an_earlier_one(site: Site, tmp_path: Path) -> None:
     site.cut_after = [250_000]
     with pytest.raises(DownloadError, match="ended after 250000 of 700000 bytes"):
         get(site, tmp_path / "file.bin", rounds=1)
@@ -150,14 +150,16 @@ def test_a_later_call_goes_on_where_an_earlier_one_stopped(site: Site, tmp_path:
     assert os.listdir(tmp_path) == ["file.bin"]
 
 
-def test_a_server_without_ranges_sends_all_of_it_again(site: Site, tmp_path: Path) -> None:
+def test_a_server_without_ranges_sends_the_whole_file_again(site: Site, tmp_path: Path) -> None:
     site.ranges = False
     site.cut_after = [250_000]
     assert get(site, tmp_path / "file.bin").read_bytes() == CONTENT
     assert site.asked == [("file.bin", None), ("file.bin", "bytes=250000-")]
 
 
-def test_a_corrupted_file_gets_no_name_and_is_asked_for_once(site: Site, tmp_path: Path) -> None:
+def test_a_corrupted_file_gets_no_final_name_and_is_requested_once(
+    site: Site, tmp_path: Path
+) -> None:
     site.files["file.bin"] = CONTENT[:-1] + bytes([CONTENT[-1] ^ 1])
     with pytest.raises(DownloadError, match="SHA-256") as caught:
         get(site, tmp_path / "file.bin")
@@ -167,14 +169,14 @@ def test_a_corrupted_file_gets_no_name_and_is_asked_for_once(site: Site, tmp_pat
     assert f"put file.bin into {tmp_path} by hand" in str(caught.value)
 
 
-def test_a_damaged_beginning_is_thrown_away_and_fetched_anew(site: Site, tmp_path: Path) -> None:
+def test_a_damaged_part_is_discarded_and_downloaded_again(site: Site, tmp_path: Path) -> None:
     (tmp_path / "file.bin.part").write_bytes(b"x" * 1000)
     assert get(site, tmp_path / "file.bin").read_bytes() == CONTENT
     assert [wanted for _, wanted in site.asked] == ["bytes=1000-", None]
 
 
 @pytest.mark.parametrize("size_bytes", [len(CONTENT), None])
-def test_a_beginning_longer_than_the_file_is_thrown_away(
+def test_a_part_longer_than_the_file_is_discarded(
     site: Site, tmp_path: Path, size_bytes: int | None
 ) -> None:
     (tmp_path / "file.bin.part").write_bytes(CONTENT + b"more")
@@ -187,13 +189,13 @@ def test_a_complete_part_needs_no_request(site: Site, tmp_path: Path) -> None:
     assert site.asked == []
 
 
-def test_a_mirror_serves_what_the_first_address_lacks(site: Site, tmp_path: Path) -> None:
+def test_a_mirror_serves_a_file_that_the_first_address_lacks(site: Site, tmp_path: Path) -> None:
     path = get(site, tmp_path / "file.bin", "gone.bin", "file.bin")
     assert path.read_bytes() == CONTENT
     assert [name for name, _ in site.asked] == ["gone.bin", "file.bin"]
 
 
-def test_a_mirror_goes_on_where_the_first_address_stopped(site: Site, tmp_path: Path) -> None:
+def test_a_mirror_resumes_the_transfer_of_the_first_address(site: Site, tmp_path: Path) -> None:
     site.files["copy.bin"] = CONTENT
     site.cut_after = [300_000]
     assert get(site, tmp_path / "file.bin", "file.bin", "copy.bin").read_bytes() == CONTENT
@@ -229,11 +231,11 @@ def test_a_failure_names_every_address_and_its_reason(site: Site, tmp_path: Path
 
 
 @pytest.mark.parametrize("content", [CONTENT + b"x", CONTENT[:-1]])
-def test_a_file_of_another_size_is_refused_unread(
+def test_a_file_of_another_size_is_refused_before_it_is_read(
     site: Site, tmp_path: Path, content: bytes
 ) -> None:
     site.files["file.bin"] = content
-    with pytest.raises(DownloadError, match=f"it has {len(content)} bytes there, not 700000"):
+    with pytest.raises(DownloadError, match=f"{len(content)} bytes, not 700000"):
         get(site, tmp_path / "file.bin")
     assert os.listdir(tmp_path) == []
 
@@ -246,14 +248,14 @@ def test_a_file_that_does_not_end_is_refused(site: Site, tmp_path: Path) -> None
     assert os.listdir(tmp_path) == []
 
 
-def test_a_folder_that_cannot_be_made_is_an_error_of_one_line(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_made_is_refused_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(DownloadError, match="FEDMX_CACHE") as caught:
         fetch([], tmp_path / "file" / "folder" / "file.bin", sha256=SHA256)
     assert "\n" not in str(caught.value)
 
 
-def test_a_full_disk_is_said_before_anything_is_written(
+def test_a_full_disk_is_refused_before_anything_is_written(
     site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
@@ -264,7 +266,7 @@ def test_a_full_disk_is_said_before_anything_is_written(
         get(site, tmp_path / "file.bin")
 
 
-def test_a_disk_that_fills_up_meanwhile_is_an_error_of_one_line(site: Site, tmp_path: Path) -> None:
+def test_a_disk_that_fills_up_is_refused_in_one_line(site: Site, tmp_path: Path) -> None:
     script = (
         "import resource, signal, sys\n"
         "from pathlib import Path\n"
@@ -294,7 +296,7 @@ def fetching_process(site: Site, path: Path) -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, "-c", script, str(path)])
 
 
-def test_a_process_killed_half_way_is_resumed_by_the_next(site: Site, tmp_path: Path) -> None:
+def test_the_download_of_a_killed_process_is_resumed(site: Site, tmp_path: Path) -> None:
     site.hold_after = 400_000
     part = tmp_path / "file.bin.part"
     process = fetching_process(site, tmp_path / "file.bin")
@@ -314,7 +316,7 @@ def test_a_process_killed_half_way_is_resumed_by_the_next(site: Site, tmp_path: 
     assert site.asked == [("file.bin", None), ("file.bin", f"bytes={here}-")]
 
 
-def test_processes_that_want_one_file_fetch_it_once(site: Site, tmp_path: Path) -> None:
+def test_concurrent_processes_download_a_file_once(site: Site, tmp_path: Path) -> None:
     processes = [fetching_process(site, tmp_path / "file.bin") for _ in range(4)]
     assert [process.wait(60) for process in processes] == [0] * 4
     assert (tmp_path / "file.bin").read_bytes() == CONTENT
@@ -350,7 +352,7 @@ def images(site: Site) -> IdxSet:
     )
 
 
-def test_a_data_set_that_is_nowhere_is_fetched_into_the_cache_once(
+def test_a_missing_data_set_is_downloaded_into_the_cache_once(
     site: Site, images: IdxSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("FEDMX_DATA", raising=False)
@@ -381,7 +383,7 @@ def test_a_data_folder_comes_before_the_cache_and_is_not_written_to(
     assert len(site.asked) == 3
 
 
-def test_without_leave_to_download_the_error_names_the_folders(
+def test_without_downloads_the_error_names_the_folders(
     site: Site, images: IdxSet, tmp_path: Path
 ) -> None:
     (tmp_path / "data").mkdir()
@@ -392,7 +394,7 @@ def test_without_leave_to_download_the_error_names_the_folders(
     assert site.asked == []
 
 
-def test_what_is_fetched_must_be_what_was_published(
+def test_a_download_must_have_the_published_checksum(
     site: Site, images: IdxSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("layers.compute.data.files.time.sleep", lambda seconds: None)
@@ -400,3 +402,24 @@ def test_what_is_fetched_must_be_what_was_published(
     with pytest.raises(DataError, match="SHA-256"):
         forged.load(Files(cache=tmp_path, root=None))
     assert not (tmp_path / "images" / "train-labels-idx1-ubyte.gz").exists()
+
+
+def test_a_data_folder_that_does_not_exist_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FEDMX_DATA", str(tmp_path / "nowhere"))
+    with pytest.raises(DataError, match=r"FEDMX_DATA is .*nowhere, which is not a folder"):
+        Mnist().load(Files(download=False))
+    with pytest.raises(DataError, match=r"the data folder is .*gone, which is not a folder"):
+        Mnist().load(Files(tmp_path / "gone", download=False))
+
+
+def test_the_environment_sets_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FEDMX_CACHE", "/cache/mine")
+    assert default_cache() == Path("/cache/mine")
+    monkeypatch.delenv("FEDMX_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/cache")
+    assert default_cache() == Path("/cache/fedmx")
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert default_cache() == tmp_path / ".cache" / "fedmx"
