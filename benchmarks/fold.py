@@ -38,6 +38,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import numpy as np
 
 from layers.logic import AGGREGATORS, Logic, ServerState, Training, Update
+from layers.logic.core.declaration import Trait
 from layers.logic.core.messages import EMPTY
 from layers.logic.round.fold import Fold
 from layers.logic.round.lane import Lane
@@ -45,7 +46,7 @@ from layers.logic.storage import UpdateStore
 
 MB = 1_000_000
 SPARE = 16 * MB
-RULES = [name for name, make in AGGREGATORS.items() if make.by_slices]
+RULES = [name for name, make in AGGREGATORS.items() if Trait.BY_SLICES in make().provides]
 
 
 def main() -> int:

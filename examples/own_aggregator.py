@@ -6,7 +6,16 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedmx import AGGREGATE, Aggregator, BufferMedian, Contribution, LogicError, ServerState
+from fedmx import (
+    AGGREGATE,
+    Aggregator,
+    BufferMedian,
+    Contribution,
+    LogicError,
+    Need,
+    ServerState,
+    Trait,
+)
 
 
 class Total:
@@ -23,8 +32,10 @@ class CenteredClip(Aggregator):
     """v <- v + mean_k (delta_k - v) min(1, radius / ||delta_k - v||), w <- w + v."""
 
     radius: float = 1.0
-    each_client = True  # a lane of several clients would only give their sum
-    robust = True  # hooks that would undo it, such as scaffold, are refused
+    # A lane of several clients would only give their sum.
+    requires = frozenset({Need.EACH_CLIENT})
+    # Hooks that would undo the bound, such as scaffold, are refused.
+    provides = frozenset({Trait.ROBUST})
 
     def __post_init__(self) -> None:
         if not self.radius > 0:

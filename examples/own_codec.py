@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedmx import ClientSide, CodecClientSide, CodecServerSide, Hook, Rejected, ServerSide
+from fedmx import ClientSide, CodecClientSide, CodecServerSide, Hook, Rejected, ServerSide, Trait
 
 
 class UpperHalf:
@@ -27,8 +27,8 @@ class UpperHalf:
 
 @dataclass(frozen=True)
 class BFloat16(Hook):
-    encodes_update = True  # updates travel in this hook's slot,
-    encodes_model = True  # and so do the changes of the model
+    # Updates travel in this hook's slot, and so do the changes of the model.
+    provides = frozenset({Trait.ENCODES_UPDATE, Trait.ENCODES_MODEL})
 
     def server(self) -> ServerSide:
         return CodecServerSide(UpperHalf(), UpperHalf())

@@ -6,13 +6,22 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedmx import ClientContext, ClientSide, Hook, Rejected, ServerContext, ServerSide, Update
+from fedmx import (
+    ClientContext,
+    ClientSide,
+    Hook,
+    Rejected,
+    ServerContext,
+    ServerSide,
+    Trait,
+    Update,
+)
 
 
 @dataclass(frozen=True)
 class EightBit(Hook):
     feedback: bool = True  # a typed field is a setting; an experiment file can give it
-    encodes_update = True  # the update travels in this hook's slot
+    provides = frozenset({Trait.ENCODES_UPDATE})  # the update travels in this hook's slot
 
     def client(self) -> ClientSide:
         return Encode(self.feedback)

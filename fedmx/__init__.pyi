@@ -54,6 +54,7 @@ from layers.logic import Hook as Hook
 from layers.logic import Inquiry as Inquiry
 from layers.logic import Logic as Logic
 from layers.logic import LogicError as LogicError
+from layers.logic import Need as Need
 from layers.logic import Offer as Offer
 from layers.logic import Parts as Parts
 from layers.logic import PendingOffers as PendingOffers
@@ -71,6 +72,7 @@ from layers.logic import Stage as Stage
 from layers.logic import Task as Task
 from layers.logic import Times as Times
 from layers.logic import Training as Training
+from layers.logic import Trait as Trait
 from layers.logic import Update as Update
 from layers.logic import Verdict as Verdict
 from layers.logic import single_lanes as single_lanes

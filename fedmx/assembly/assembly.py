@@ -33,6 +33,7 @@ from layers.logic import Facilities, Logic, LogicError, Preset, Training
 from layers.logic.client_sizes import ClientSizes
 from layers.logic.clock import VirtualClock
 from layers.logic.clock.uploads import Parallel, Uploads
+from layers.logic.core.declaration import Condition, Need, refusal
 from layers.logic.seeds import derive
 from layers.logic.watch.watcher import Watcher
 
@@ -278,15 +279,14 @@ class Assembly:
         Raises:
             ExperimentError: they are parallel, but the selector needs serial uploads.
         """
-        serial, reference = self.preset.selector.serial_uploads, self.experiment.clock.uploads
+        selector, reference = self.preset.selector, self.experiment.clock.uploads
+        serial = Need.SERIAL_UPLOADS in selector.requires
         if reference is None:
             reference = Component("serial" if serial else "parallel", where=("clock", "uploads"))
         uploads: Uploads = build("uploads", reference)
         if serial and isinstance(uploads, Parallel):
-            text = (
-                f"{type(self.preset.selector).__name__} assumes one upload at a time, not "
-                f"{reference.name} uploads; leave it out, or write clock: {{uploads: serial}}"
-            )
+            rule = Need.SERIAL_UPLOADS, Condition.PARALLEL_UPLOADS
+            text = refusal(*rule, selector, reference.name)
             raise ExperimentError(reference.source.problem(reference.where, text))
         return uploads
 

@@ -14,6 +14,7 @@ from layers.compute.data.partitions.biased import Biased
 from layers.logic import Logic, LogicError, Preset, Selector, Training
 from layers.logic.aggregators.mean import Mean
 from layers.logic.algorithms.fedaim import FedAimSplit
+from layers.logic.core.declaration import Trait
 from layers.logic.core.messages import Layout
 from layers.logic.selectors.uniform import Uniform
 
@@ -46,7 +47,7 @@ def keeps_places(experiment: Experiment, selector: Selector) -> bool:
     them.
     """
     always = experiment.clock.availability.name == "always"
-    return always and selector.by_number
+    return always and Trait.BY_NUMBER in selector.provides
 
 
 def logic_of(

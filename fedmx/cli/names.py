@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from fedmx.components.component import Component
     from fedmx.components.settings import Setting
     from fedmx.components.user_code import NamedCode
-    from layers.logic import Hook, Preset
+    from layers.logic import Preset
+    from layers.logic.core.declaration import Part
 
 
 _DATA = ("csv", "images")
@@ -311,9 +312,9 @@ def explanation(name: str) -> list[str]:
             parts = [type(part) for _, part in _parts(preset)]
             continue
         lines += _documentation(entry, None, key.endswith(":"))
-        if kind == "hooks":
-            hook = _default_instance(entry)
-            lines += ["", *_hook_lines(hook)] if hook is not None else []
+        if kind in ("selectors", "aggregators", "hooks"):
+            part = _default_instance(entry)
+            lines += ["", *_part_lines(part)] if part is not None else []
     return lines
 
 
@@ -372,10 +373,9 @@ def _preset_lines(entry: Callable[..., Preset], preset: Preset) -> Iterator[str]
         yield f"{NOUNS[kind]} {_name(kind, part)}"
         for line in _documentation(type(part), part, family=False, fixed=fixed):
             yield f"  {line}".rstrip()
-        if kind == "hooks":
-            yield ""
-            for line in _hook_lines(part):
-                yield f"  {line}".rstrip()
+        yield ""
+        for line in _part_lines(part):
+            yield f"  {line}".rstrip()
     yield ""
     yield "In an experiment file, by hand:"
     yield ""
@@ -402,20 +402,27 @@ def _reference(kind: str, part: Any) -> dict[str, Any]:
     return {"name": _name(kind, part), **settings}
 
 
-def _hook_lines(hook: Hook) -> Iterator[str]:
-    """Yield the methods that each half of a hook overrides, and what it encodes."""
-    for end, half in (("server", hook.server()), ("client", hook.client())):
-        own, plain = type(half), type(half).__mro__[-2]
-        steps = [
-            step
-            for step in vars(plain)
-            if not step.startswith("_") and getattr(own, step) is not getattr(plain, step)
-        ]
-        yield f"on the {end}: {', '.join(steps) or 'nothing'}"
-    if hook.encodes_update:
-        yield "the update goes up encoded"
-    if hook.encodes_model:
-        yield "the model goes down encoded"
+def _part_lines(part: Part) -> Iterator[str]:
+    """Yield the declarations of a part and what they exclude; of a hook, the methods of its sides."""
+    from layers.logic import Hook
+    from layers.logic.core.declaration import declared, exclusions
+
+    if isinstance(part, Hook):
+        for end, side in (("server", part.server()), ("client", part.client())):
+            own, plain = type(side), type(side).__mro__[-2]
+            steps = [
+                step
+                for step in vars(plain)
+                if not step.startswith("_") and getattr(own, step) is not getattr(plain, step)
+            ]
+            yield f"on the {end}: {', '.join(steps) or 'nothing'}"
+    for title, lines in (
+        ("it", sorted(one.value for one in declared(part))),
+        ("it is refused", sorted(set(exclusions(part)))),
+    ):
+        if lines:
+            yield f"{title}:"
+            yield from (f"  {line}" for line in lines)
 
 
 def _documentation(

@@ -14,6 +14,7 @@ from typing import Any
 from fedmx.server.step_back import StepsBack
 from layers.logic import SELECT, SURVEY, Hook, Preset
 from layers.logic.core.aggregator import AGGREGATE
+from layers.logic.core.declaration import Trait
 from layers.logic.core.mask import MASK
 from layers.logic.core.state import EXCLUDED
 from layers.logic.core.trainer import TRAINER
@@ -118,7 +119,7 @@ def _numbered(hooks: Sequence[Hook]) -> Iterator[tuple[tuple[type, int], str, Ho
 
 
 def _goes_on(before: Hook, after: Hook) -> bool:
-    return after.memory_outlives_settings or _same(before, after)
+    return Trait.MEMORY_FITS in after.provides or _same(before, after)
 
 
 def _same(before: object, after: object) -> bool:

@@ -13,6 +13,7 @@ from fedmx.server.server import Scorer, Server
 from fedmx.server.stop import Stop
 from layers.logic import Aggregator, LogicError, ServerState
 from layers.logic.checks.parts import doubts
+from layers.logic.core.declaration import Trait
 from layers.logic.round.fold import check_by_slices
 from layers.logic.storage import UpdateStore
 
@@ -72,7 +73,7 @@ def _store_of(
     If nothing is set, those of a simulation do, which come in their turn.
     """
     if fold_memory_mb is None:
-        if not foreign or not aggregator.by_slices:
+        if not foreign or Trait.BY_SLICES not in aggregator.provides:
             return None
         return UpdateStore(WAITING_MB * MB, waiting_bytes=WAITING_MB * MB)
     try:

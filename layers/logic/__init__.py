@@ -9,6 +9,7 @@ from __future__ import annotations
 from layers.logic.catalogue import AGGREGATORS, HOOKS, PRESETS, SELECTORS
 from layers.logic.core.aggregator import Aggregator, Contribution
 from layers.logic.core.asset import Asset
+from layers.logic.core.declaration import Need, Trait
 from layers.logic.core.hook import (
     ClientContext,
     ClientSide,
@@ -74,6 +75,7 @@ __all__ = [
     "Inquiry",
     "Logic",
     "LogicError",
+    "Need",
     "ClientLost",
     "Offer",
     "Parts",
@@ -91,6 +93,7 @@ __all__ = [
     "Stage",
     "Task",
     "TimerFired",
+    "Trait",
     "Times",
     "TooFewUpdates",
     "Traffic",

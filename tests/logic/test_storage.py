@@ -25,13 +25,14 @@ from layers.logic import (
     run_round,
 )
 from layers.logic.aggregators.median import VALUES, WORK_BYTES
+from layers.logic.core.declaration import Trait
 from layers.logic.round.lane import Lane
 from layers.logic.storage import UpdateStore
 from tests.logic.given_updates import peers_of
 from tests.logic.memory_peers import Fixed, MemoryPeers, a_logic, a_state, run_rounds, same_bits
 from tests.logic.quadratic import bowls
 
-BY_SLICES = [name for name, make in AGGREGATORS.items() if make.by_slices]
+BY_SLICES = [name for name, make in AGGREGATORS.items() if Trait.BY_SLICES in make().provides]
 WHOLE = [name for name in AGGREGATORS if name not in BY_SLICES]
 OWN = {"trimmed-mean": {"trim": 0.2}}
 MB = 1_000_000

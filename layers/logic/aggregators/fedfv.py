@@ -11,6 +11,7 @@ import numpy as np
 
 from layers.logic.aggregators.mean import BufferMean, stepped
 from layers.logic.core.aggregator import AGGREGATE, Aggregator, Contribution
+from layers.logic.core.declaration import Need
 from layers.logic.core.messages import Update
 from layers.logic.core.state import Memory, ServerState, frozen
 from layers.logic.errors import LogicError, Rejected
@@ -54,8 +55,7 @@ class FedFV(Aggregator):
     alpha: float = 0.1
     tau: int = 1
 
-    received_loss = True
-    each_client = True
+    requires = frozenset({Need.RECEIVED_LOSS, Need.EACH_CLIENT})
 
     def __post_init__(self) -> None:
         if not 0 <= self.alpha <= 1:

@@ -11,6 +11,7 @@ import numpy as np
 from layers.arithmetic import sum_in_order
 from layers.logic.aggregators.mean import BufferMean, add_scaled, stepped
 from layers.logic.core.aggregator import Aggregator, Contribution
+from layers.logic.core.declaration import Need, Trait
 from layers.logic.core.parts import Parts
 from layers.logic.core.state import ServerState
 from layers.logic.errors import LogicError
@@ -47,10 +48,8 @@ class FedNova(Aggregator):
     mu: float = 0.0
     effective: Literal["auto", "a", "steps"] = "auto"
 
-    each_client = True
-    by_slices = True
-    by_samples = True
-    by_steps = True
+    requires = frozenset({Need.EACH_CLIENT, Need.STEPS})
+    provides = frozenset({Trait.BY_SLICES, Trait.BY_SAMPLES})
 
     def __post_init__(self) -> None:
         if not 0 <= self.mu < math.inf:

@@ -14,9 +14,10 @@ from typing import Literal
 import numpy as np
 
 from layers.arithmetic import total
-from layers.logic.aggregators.mean import add_scaled
+from layers.logic.aggregators.mean import add_scaled, by_samples
 from layers.logic.aggregators.median import StoredUpdates, coordinate_median
 from layers.logic.core.aggregator import Aggregator, Contribution
+from layers.logic.core.declaration import Need, Trait
 from layers.logic.core.state import ServerState
 from layers.logic.errors import LogicError
 from layers.logic.numeric.vectors import distance
@@ -51,17 +52,16 @@ class GeometricMedian(Aggregator):
     iterations: int = 1000
     weights: Literal["uniform", "samples"] = "uniform"
 
-    each_client = True
-    robust = True
+    requires = frozenset({Need.EACH_CLIENT})
 
     def __post_init__(self) -> None:
         if self.iterations < 1:
             raise LogicError(f"iterations must be 1 or more, not {self.iterations}")
 
     @property
-    def by_samples(self) -> bool:
-        """Whether `weights` is ``"samples"``."""
-        return self.weights == "samples"
+    def provides(self) -> frozenset[Trait]:
+        """A bound on few clients, and what follows from `weights`."""
+        return frozenset({Trait.ROBUST, *by_samples(self.weights)})
 
     def init(self, state: ServerState) -> StoredUpdates:
         """Start with nothing."""

@@ -9,7 +9,7 @@ from typing import Literal
 
 import numpy as np
 
-from layers.logic.aggregators.mean import add_scaled, stepped
+from layers.logic.aggregators.mean import add_scaled, by_samples, stepped
 from layers.logic.aggregators.median import (
     BufferMedian,
     StoredUpdates,
@@ -17,7 +17,7 @@ from layers.logic.aggregators.median import (
     coordinate_median,
 )
 from layers.logic.core.aggregator import Aggregator, Contribution
-from layers.logic.core.parts import Parts
+from layers.logic.core.declaration import Need, Trait
 from layers.logic.core.state import ServerState
 from layers.logic.errors import LogicError
 from layers.logic.numeric.vectors import norm
@@ -41,16 +41,16 @@ class Krum(Aggregator):
 
     byzantine: int = 1
 
-    each_client = True
-    by_slices = True
-    robust = True
+    requires = frozenset({Need.EACH_CLIENT})
+    provides = frozenset({Trait.BY_SLICES, Trait.ROBUST})
 
     def __post_init__(self) -> None:
         _check_number(self.byzantine)
 
-    def check(self, logic: Parts) -> None:
-        """Refuse rounds in which f arbitrary clients could outvote the others."""
-        _check_round(self, self.byzantine, logic)
+    @property
+    def least_updates(self) -> int:
+        """2 f + 3, so that f arbitrary clients do not outvote the others."""
+        return 2 * self.byzantine + 3
 
     def init(self, state: ServerState) -> StoredUpdates:
         """Start with nothing."""
@@ -82,18 +82,18 @@ class MultiKrum(Aggregator):
     byzantine: int = 1
     keep: int | None = None
 
-    each_client = True
-    by_slices = True
-    robust = True
+    requires = frozenset({Need.EACH_CLIENT})
+    provides = frozenset({Trait.BY_SLICES, Trait.ROBUST})
 
     def __post_init__(self) -> None:
         _check_number(self.byzantine)
         if self.keep is not None and self.keep < 1:
             raise LogicError(f"keep must be 1 or more, not {self.keep}")
 
-    def check(self, logic: Parts) -> None:
-        """Refuse rounds in which f arbitrary clients could outvote the others."""
-        _check_round(self, self.byzantine, logic)
+    @property
+    def least_updates(self) -> int:
+        """2 f + 3, so that f arbitrary clients do not outvote the others."""
+        return 2 * self.byzantine + 3
 
     def init(self, state: ServerState) -> StoredUpdates:
         """Start with nothing."""
@@ -132,16 +132,6 @@ def _check_number(byzantine: int) -> None:
         raise LogicError(f"byzantine must be 0 or more, not {byzantine}")
 
 
-def _check_round(rule: Aggregator, byzantine: int, logic: Parts) -> None:
-    need = 2 * byzantine + 3
-    if logic.min_updates < need:
-        raise LogicError(
-            f"{type(rule).__name__} with byzantine: {byzantine} needs {need} updates in a round "
-            f"(2 f + 3), and min_updates lets a round count with {logic.min_updates}; set "
-            f"logic.min_updates to {need} or more"
-        )
-
-
 @dataclass
 class _Sum:
     delta: np.ndarray
@@ -168,18 +158,16 @@ class NormClip(Aggregator):
     norm: float = 1.0
     weights: Literal["samples", "uniform"] = "samples"
 
-    each_client = True
-    by_slices = True
-    robust = True
+    requires = frozenset({Need.EACH_CLIENT})
 
     def __post_init__(self) -> None:
         if not 0 < self.norm < math.inf:
             raise LogicError(f"norm must be greater than 0, not {self.norm}")
 
     @property
-    def by_samples(self) -> bool:
-        """Whether `weights` is ``"samples"``."""
-        return self.weights == "samples"
+    def provides(self) -> frozenset[Trait]:
+        """A bound on few clients, and what follows from `weights`."""
+        return frozenset({Trait.BY_SLICES, Trait.ROBUST, *by_samples(self.weights)})
 
     def init(self, state: ServerState) -> _Sum:
         """Start with nothing."""

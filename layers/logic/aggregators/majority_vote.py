@@ -9,6 +9,7 @@ import numpy as np
 from layers.logic.aggregators.mean import BLOCK
 from layers.logic.aggregators.median import BufferMedian
 from layers.logic.core.aggregator import Aggregator, Contribution
+from layers.logic.core.declaration import Trait
 from layers.logic.core.state import ServerState
 from layers.logic.errors import LogicError
 
@@ -35,16 +36,14 @@ class MajorityVote(Aggregator):
 
     step: float | None = None
 
-    by_slices = True
-
     def __post_init__(self) -> None:
         if self.step is not None and not self.step > 0:
             raise LogicError(f"step must be greater than 0, not {self.step}")
 
     @property
-    def robust(self) -> bool:  # type: ignore[override]
-        """Whether `step` is set; without it one client decides how far the model moves."""
-        return self.step is not None
+    def provides(self) -> frozenset[Trait]:
+        """Robust if `step` is set; without it one client decides how far the model moves."""
+        return frozenset({Trait.BY_SLICES, *(() if self.step is None else (Trait.ROBUST,))})
 
     def init(self, state: ServerState) -> _Votes:
         """Start with no vote."""

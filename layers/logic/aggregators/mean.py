@@ -8,6 +8,7 @@ from typing import Literal
 import numpy as np
 
 from layers.logic.core.aggregator import Aggregator, Contribution
+from layers.logic.core.declaration import Trait
 from layers.logic.core.state import ServerState, frozen
 from layers.logic.errors import LogicError
 from layers.logic.storage import Vector
@@ -59,6 +60,11 @@ def _rounded(delta: np.ndarray) -> np.ndarray:
     return rounded
 
 
+def by_samples(weights: str) -> frozenset[Trait]:
+    """Return the trait of a rule that weighs updates by samples, for ``"samples"``."""
+    return frozenset({Trait.BY_SAMPLES} if weights == "samples" else ())
+
+
 @dataclass
 class _Sum:
     delta: np.ndarray
@@ -82,12 +88,11 @@ class Mean(Aggregator):
 
     weights: Literal["samples", "uniform", "plan"] = "samples"
 
-    by_slices = True
-
     @property
-    def by_samples(self) -> bool:
-        """Whether `weights` is ``"samples"``."""
-        return self.weights == "samples"
+    def provides(self) -> frozenset[Trait]:
+        """Reading by slices, and what follows from `weights`."""
+        other = {Trait.OTHER_WEIGHTS} if self.weights != "plan" else set()
+        return frozenset({Trait.BY_SLICES, *other, *by_samples(self.weights)})
 
     def init(self, state: ServerState) -> _Sum:
         """Start with nothing."""

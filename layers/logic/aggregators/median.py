@@ -11,7 +11,7 @@ import numpy as np
 
 from layers.logic.aggregators.mean import stepped
 from layers.logic.core.aggregator import Aggregator, Contribution
-from layers.logic.core.parts import Parts
+from layers.logic.core.declaration import Need, Trait
 from layers.logic.core.state import ServerState
 from layers.logic.errors import LogicError
 from layers.logic.storage import StoredVector, Vector
@@ -90,14 +90,12 @@ class Median(Aggregator):
 
     sparse: bool = False
 
-    each_client = True
-    by_slices = True
-    robust = True
+    provides = frozenset({Trait.BY_SLICES, Trait.ROBUST})
 
-    def check(self, logic: Parts) -> None:
-        """Refuse updates of which most values are 0, unless `sparse` says that they are meant."""
-        if not self.sparse:
-            check_values_sent("Median", logic)
+    @property
+    def requires(self) -> frozenset[Need]:
+        """Single clients, and updates of which most values are sent unless `sparse` is set."""
+        return frozenset({Need.EACH_CLIENT, *(() if self.sparse else (Need.DENSE,))})
 
     def init(self, state: ServerState) -> StoredUpdates:
         """Start with nothing."""
@@ -111,23 +109,6 @@ class Median(Aggregator):
         """Return the state with the median applied."""
         delta = coordinate_median(total.deltas)
         return total.applied(delta, coordinate_median(total.buffers), state)
-
-
-def check_values_sent(rule: str, logic: Parts) -> None:
-    """Check that a rule that looks at each coordinate gets most values of each update.
-
-    Raises:
-        LogicError: a hook sends less than half of them.
-    """
-    for hook in logic.hooks:
-        if hook.share_sent < 0.5:
-            name = type(hook).__name__
-            raise LogicError(
-                f"{name} sends less than half of an update's values, and where most clients send "
-                f"none, {rule} finds 0 and leaves the model as it is; use a rule that compares "
-                "whole updates, such as geometric-median or norm-clip, or set sparse: true in the "
-                "aggregator if that is meant"
-            )
 
 
 def coordinate_median(vectors: Sequence[Vector]) -> np.ndarray:
@@ -168,32 +149,27 @@ class TrimmedMean(Aggregator):
     trim: float = 0.1
     sparse: bool = False
 
-    each_client = True
-    by_slices = True
-
     def __post_init__(self) -> None:
         if not 0 <= self.trim < 0.5:
             raise LogicError(f"trim must be at least 0 and below 0.5, not {self.trim}")
 
-    def check(self, logic: Parts) -> None:
-        """Refuse rounds that may have so few updates that none is left out, and sparse updates."""
-        if not self.trim:
-            return
-        if not self.sparse:
-            check_values_sent("TrimmedMean", logic)
-        if self._cut(logic.min_updates) >= 1:
-            return
-        need = max(3, math.ceil((1 - Fraction(ROUNDING)) / Fraction(self.trim)))
-        raise LogicError(
-            f"TrimmedMean with trim: {self.trim} leaves none out of {logic.min_updates} updates, "
-            "with which min_updates lets a round count, and would be the plain mean; set "
-            f"logic.min_updates to {need} or more, or trim to 0 if the plain mean is meant"
-        )
+    @property
+    def requires(self) -> frozenset[Need]:
+        """Single clients, and updates of which most values are sent if it compares them."""
+        compares = self.trim > 0 and not self.sparse
+        return frozenset({Need.EACH_CLIENT, *((Need.DENSE,) if compares else ())})
 
     @property
-    def robust(self) -> bool:  # type: ignore[override]
-        """Whether it leaves any update out."""
-        return self.trim > 0
+    def provides(self) -> frozenset[Trait]:
+        """Robust if it leaves any update out."""
+        return frozenset({Trait.BY_SLICES, *((Trait.ROBUST,) if self.trim else ())})
+
+    @property
+    def least_updates(self) -> int:
+        """So many that one update is left out at each end, unless `trim` is 0."""
+        if not self.trim:
+            return 0
+        return max(3, math.ceil((1 - Fraction(ROUNDING)) / Fraction(self.trim)))
 
     def init(self, state: ServerState) -> StoredUpdates:
         """Start with nothing."""

@@ -9,6 +9,7 @@ import numpy as np
 
 from layers.logic.aggregators.mean import BufferMean, add_scaled, stepped
 from layers.logic.core.aggregator import Aggregator, Contribution
+from layers.logic.core.declaration import Need, Trait
 from layers.logic.core.messages import Update
 from layers.logic.core.state import ServerState
 from layers.logic.errors import LogicError, Rejected
@@ -41,9 +42,8 @@ class QFedAvg(Aggregator):
 
     q: float = 1.0
 
-    received_loss = True
-    each_client = True
-    by_slices = True
+    requires = frozenset({Need.RECEIVED_LOSS, Need.EACH_CLIENT})
+    provides = frozenset({Trait.BY_SLICES})
 
     def __post_init__(self) -> None:
         if not 0 <= self.q < math.inf:

@@ -22,10 +22,10 @@ from layers.logic.algorithms.mediators import (
     present,
     reported_histograms,
 )
+from layers.logic.core.declaration import Need
 from layers.logic.core.engine import ArrayData, Data
 from layers.logic.core.hook import ClientContext, ClientSide, Hook, ServerContext, ServerSide
 from layers.logic.core.messages import Task
-from layers.logic.core.parts import Parts
 from layers.logic.core.plan import Plan, Population
 from layers.logic.core.preset import Preset, settings_of_parts
 from layers.logic.core.selector import SELECT, Selector
@@ -154,6 +154,8 @@ class Rebalance(Hook):
     shear: float = 10.0
     zoom: float = 0.1
 
+    requires = frozenset({Need.LABELS})
+
     def __post_init__(self) -> None:
         check_above(self.above)
         self._augmentation  # noqa: B018 (it checks the amounts)
@@ -161,19 +163,6 @@ class Rebalance(Hook):
     @property
     def _augmentation(self) -> Augmentation:
         return Augmentation(*(getattr(self, one.name) for one in fields(Augmentation)))
-
-    def check(self, logic: Parts) -> None:
-        """Check that the selector asks the clients for their labels.
-
-        Raises:
-            LogicError: it does not.
-        """
-        if not any(question.name == LABELS for question in logic.selector.surveys()):
-            raise LogicError(
-                f"Rebalance needs the labels of all clients, and "
-                f"{type(logic.selector).__name__} does not ask for them; use a selector that "
-                "does, such as astraea"
-            )
 
     def server(self) -> ServerSide:
         """Return the half that sends the ratios."""

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from layers.logic.aggregators.mean import Mean
+from layers.logic.core.declaration import Need, Trait
 from layers.logic.core.hook import Hook, ServerContext, ServerSide
 from layers.logic.core.messages import Task, Training, Update
-from layers.logic.core.parts import Parts
 from layers.logic.core.plan import Plan, Population, single_lanes
 from layers.logic.core.preset import Preset, settings_of_parts
 from layers.logic.core.report import RoundReport
@@ -51,6 +51,8 @@ class CsFedAvg(Selector):
     entering: float = 0.2
     exploring: float = 0.0
 
+    requires = frozenset({Need.DIVERGENCE})
+
     def __post_init__(self) -> None:
         check_size(self.fraction, self.count)
         for name in ("candidates", "entering"):
@@ -58,13 +60,6 @@ class CsFedAvg(Selector):
                 raise LogicError(f"{name} must be above 0, at most 1, not {getattr(self, name)}")
         if not 0 <= self.exploring <= 1:
             raise LogicError(f"exploring must be between 0 and 1, not {self.exploring}")
-
-    def check(self, logic: Parts) -> None:
-        """Refuse a logic without the hook that measures the divergence."""
-        if not any(isinstance(hook, Divergence) for hook in logic.hooks):
-            raise LogicError(
-                "csfedavg selects by a divergence that no hook measures; add the hook divergence"
-            )
 
     def select(
         self,
@@ -124,6 +119,8 @@ class Divergence(Hook):
     """
 
     held_out: float = 0.01
+
+    provides = frozenset({Trait.MEASURES_DIVERGENCE})
 
     def __post_init__(self) -> None:
         if not 0 < self.held_out < 1:

@@ -27,6 +27,7 @@ from layers.logic.algorithms.mediators import (
     present,
 )
 from layers.logic.core.aggregator import AGGREGATE, Aggregator, Contribution
+from layers.logic.core.declaration import Need, Trait
 from layers.logic.core.messages import Update
 from layers.logic.core.plan import Plan, Population
 from layers.logic.core.preset import Preset, settings_of_parts
@@ -274,9 +275,8 @@ class FedAim(Aggregator):
     loss_rule: Literal["signed_rel", "abs_rel", "signed_abs"] = "signed_rel"
     sync_back: bool = True
 
-    received_loss = True
-    by_samples = True
-    by_slices = True
+    requires = frozenset({Need.RECEIVED_LOSS})
+    provides = frozenset({Trait.BY_SAMPLES, Trait.BY_SLICES})
 
     def __post_init__(self) -> None:
         for name in ("divergence", "tolerance", "steepness"):

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from layers.logic.aggregators.mean import Mean
+from layers.logic.core.declaration import Need
 from layers.logic.core.parts import Parts
 from layers.logic.core.plan import Plan, Population
 from layers.logic.core.preset import Preset, settings_of_parts
@@ -62,25 +63,8 @@ def _number(value: object) -> bool:
     return isinstance(value, float) or type(value) is int
 
 
-def check_deadline(name: str, logic: Parts) -> None:
-    """Check that the round has a deadline, and that no clients are asked in reserve.
-
-    Raises:
-        LogicError: one of the two does not hold; the message calls the selector `name`.
-    """
-    if logic.deadline_s is None:
-        raise LogicError(
-            f"{name} fits clients into a round of a given length; set clock.deadline_s"
-        )
-    if logic.over_select != 1:
-        raise LogicError(
-            f"{name} takes as many clients as fit into the round, so none can be asked in "
-            f"reserve; set over_select to 1, not {logic.over_select:g}"
-        )
-
-
 def deadline_of(population: Population) -> float:
-    """Return the round's deadline in seconds; `check_deadline` has made sure that there is one.
+    """Return the round's deadline in seconds; `Need.DEADLINE` makes sure that there is one.
 
     Raises:
         LogicError: there is none.
@@ -122,7 +106,7 @@ class FedCS(Selector):
     multicast: bool = False
     aggregate_s: float = 0.0
 
-    serial_uploads = True
+    requires = frozenset({Need.DEADLINE, Need.SERIAL_UPLOADS})
 
     def __post_init__(self) -> None:
         if not 0 <= self.candidates <= 1:
@@ -137,8 +121,7 @@ class FedCS(Selector):
         return self.select_s + self.distribute_s + self.aggregate_s
 
     def check(self, logic: Parts) -> None:
-        """Refuse a round without a deadline, or one in which no time is left for clients."""
-        check_deadline("fedcs", logic)
+        """Refuse a round in which no time is left for clients."""
         if logic.deadline_s is not None and self._fixed_s >= logic.deadline_s:
             raise LogicError(
                 f"fedcs: select_s, distribute_s and aggregate_s take {self._fixed_s:g} s together, "

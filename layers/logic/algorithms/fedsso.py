@@ -11,6 +11,7 @@ import numpy as np
 
 from layers.logic.aggregators.mean import BufferMean, Mean, add_scaled, moved, stepped
 from layers.logic.core.aggregator import Aggregator, Contribution
+from layers.logic.core.declaration import Trait
 from layers.logic.core.messages import Slot
 from layers.logic.core.parts import Parts
 from layers.logic.core.plan import Plan, Population
@@ -256,8 +257,7 @@ class Stratified(Aggregator):
 
     mean: Literal["stratified", "literal"] = "stratified"
 
-    by_slices = True
-    by_samples = True
+    provides = frozenset({Trait.BY_SLICES, Trait.BY_SAMPLES})
 
     def __post_init__(self) -> None:
         if self.mean not in ("stratified", "literal"):

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from layers.logic.aggregators.mean import Mean
-from layers.logic.algorithms.fedcs import TIMES, ReportedTimes, check_deadline, deadline_of
+from layers.logic.algorithms.fedcs import TIMES, ReportedTimes, deadline_of
+from layers.logic.core.declaration import Need
 from layers.logic.core.messages import Offer, Verdict
 from layers.logic.core.parts import Parts
 from layers.logic.core.plan import Plan, Population, single_lanes
@@ -107,7 +108,7 @@ class OfflineKP(Selector):
     resolution_s: float = 1.0
     ask_times: bool = True
 
-    serial_uploads = True
+    requires = frozenset({Need.DEADLINE, Need.SERIAL_UPLOADS})
     most_clients = 10_000
     why_limited = "every client trains in every round"
 
@@ -116,8 +117,7 @@ class OfflineKP(Selector):
             raise LogicError(f"resolution_s must be above 0, not {self.resolution_s}")
 
     def check(self, logic: Parts) -> None:
-        """Refuse a round without a deadline, and a table that is too large."""
-        check_deadline("offline-kp", logic)
+        """Refuse a table that is too large."""
         cells = (logic.deadline_s or 0.0) / self.resolution_s
         if self.solver == "dp" and cells > CELLS:
             raise LogicError(
@@ -317,7 +317,7 @@ class OnlineKP(Selector):
     value: Literal["raw", "normalised"] = "raw"
     ask_times: bool = True
 
-    serial_uploads = True
+    requires = frozenset({Need.DEADLINE, Need.SERIAL_UPLOADS})
     most_clients = 10_000
     why_limited = "every client trains in every round"
 
@@ -326,10 +326,6 @@ class OnlineKP(Selector):
             raise LogicError(f"L0 and U are given together or not at all: {self.L0} and {self.U}")
         if self.L0 is not None and self.U is not None and not 0 < self.L0 <= self.U < math.inf:
             raise LogicError(f"L0 must be above 0 and U not below it, not {self.L0} and {self.U}")
-
-    def check(self, logic: Parts) -> None:
-        """Refuse a round without a deadline."""
-        check_deadline("online-kp", logic)
 
     def inquire(
         self,

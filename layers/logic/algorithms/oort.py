@@ -16,6 +16,7 @@ import numpy as np
 from layers.arithmetic import power, sum_in_order, total
 from layers.logic.aggregators.mean import Mean
 from layers.logic.algorithms.fedcs import TIMES, ReportedTimes
+from layers.logic.core.declaration import Need
 from layers.logic.core.messages import Slot
 from layers.logic.core.plan import Plan, Population, single_lanes
 from layers.logic.core.preset import Preset, settings_of_parts
@@ -137,7 +138,7 @@ class Oort(Selector):
     most_barred: float = 0.3
     ask_times: bool = True
 
-    rms_loss = True
+    requires = frozenset({Need.RMS_LOSS})
 
     def __post_init__(self) -> None:
         check_size(self.fraction, self.count)

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from layers.logic.aggregators.mean import Mean
+from layers.logic.core.declaration import Need, Trait
 from layers.logic.core.hook import (
     ClientContext,
     ClientSide,
@@ -19,11 +20,9 @@ from layers.logic.core.hook import (
     ServerSide,
 )
 from layers.logic.core.messages import Task, Update
-from layers.logic.core.parts import Parts
 from layers.logic.core.preset import Preset, settings_of_parts
 from layers.logic.core.state import ServerState
 from layers.logic.errors import LogicError, Rejected
-from layers.logic.hooks.local_gradients import GradientReply
 from layers.logic.numeric.vectors import accumulation, excess
 from layers.logic.selectors.uniform import Uniform
 
@@ -83,7 +82,7 @@ class Scaffold(Hook):
     dense: bool = False
     correct: Literal["gradient", "step"] = "gradient"
 
-    memory_outlives_settings = True
+    provides = frozenset({Trait.SUMS, Trait.READS_UPDATE, Trait.MEMORY_FITS})
 
     def __post_init__(self) -> None:
         if self.option not in ("I", "II"):
@@ -96,36 +95,10 @@ class Scaffold(Hook):
             )
 
     @property
-    def received_gradient(self) -> bool:  # type: ignore[override]
-        """Whether option I is set, which needs the received model's gradient."""
-        return self.option == "I"
-
-    @property
-    def changes_update(self) -> bool:
-        """Always false: the client's side makes its variate of the update, and leaves it alone."""
-        return False
-
-    def check(self, logic: Parts) -> None:
-        """Check that no codec makes the update smaller, unless `dense` says that this is meant.
-
-        Raises:
-            LogicError: a codec does, or the aggregator is robust, which the sum of the variates
-                is not.
-        """
-        if logic.aggregator.robust:
-            raise LogicError(
-                f"Scaffold sums every client's control variate as it is sent, and so undoes what "
-                f"{type(logic.aggregator).__name__} does against arbitrary clients; use scaffold "
-                "with an aggregator that is not robust, such as mean, or leave scaffold out"
-            )
-        codecs = [hook for hook in logic.hooks if hook.encodes_update]
-        lossy = [type(hook).__name__ for hook in codecs if not isinstance(hook, GradientReply)]
-        if lossy and not self.dense:
-            raise LogicError(
-                f"{lossy[0]} makes the update smaller, but not Scaffold's control variates, which "
-                "travel as float32 and follow what the client did, not what the server was sent; "
-                "set dense: true in scaffold if that is meant"
-            )
+    def requires(self) -> frozenset[Need]:
+        """The received model's gradient in option I, and exact updates unless `dense` is set."""
+        gradient = {Need.RECEIVED_GRADIENT} if self.option == "I" else set()
+        return frozenset(gradient if self.dense else {*gradient, Need.EXACT})
 
     def server(self) -> ServerSide:
         """Return the half that keeps c."""

@@ -9,12 +9,13 @@ import inspect
 import os
 import sys
 import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from functools import cache, lru_cache
 from types import ModuleType
 from typing import Any
 
 from layers.logic.core.aggregator import Aggregator
+from layers.logic.core.declaration import RENAMED, Need, Part, Trait
 from layers.logic.core.hook import ClientSide, Hook, ServerSide
 from layers.logic.core.selector import Selector
 from layers.logic.core.trainer import Trainer
@@ -50,6 +51,8 @@ def check_part(part: Any) -> None:
     root = _root(part)
     check_methods(type(part), root)
     check_settings(type(part), root)
+    if isinstance(part, Part):
+        _check_declarations(part)
     if isinstance(part, Hook):
         for half, kind in _halves(part):
             if not isinstance(half, kind):
@@ -60,6 +63,20 @@ def check_part(part: Any) -> None:
                     f"class derived from {kind.__name__}{at_place(getattr(type(part), method))}"
                 )
             check_methods(type(half), kind)
+
+
+def _check_declarations(part: Part) -> None:
+    """Check that a part declares needs and traits, each in its place.
+
+    Raises:
+        LogicError: it does not.
+    """
+    for name, kind in (("requires", Need), ("provides", Trait)):
+        value = getattr(part, name)
+        if not isinstance(value, Set) or not all(isinstance(one, kind) for one in value):
+            raise LogicError(
+                f"{type(part).__name__}.{name} must be a set of fedmx.{kind.__name__}, not {value}"
+            )
 
 
 def doubts(parts: Iterable[Any]) -> Iterator[str]:
@@ -176,6 +193,13 @@ def _check_attributes(part: type, root: type) -> None:
     """
     theirs = [name for name, value in _methods(root).items() if not callable(value)]
     for name, holder, own in _own_names(part, root):
+        if name in RENAMED and issubclass(root, Part):
+            one = RENAMED[name]
+            field = "requires" if isinstance(one, Need) else "provides"
+            raise LogicError(
+                f"{part.__name__}.{name} has no effect; write {field} = frozenset({{{one}}})"
+                f"{at_place(holder)}"
+            )
         if name in theirs or not _is_plain(own) or name in getattr(part, FIELDS, {}):
             continue
         near = difflib.get_close_matches(name, theirs, 1, NEAR)

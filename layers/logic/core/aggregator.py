@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from layers.logic.core.declaration import Part
 from layers.logic.core.messages import Training, Update
-from layers.logic.core.parts import Parts
 from layers.logic.core.state import ServerState
 from layers.logic.storage import Vector
 
@@ -25,7 +25,7 @@ class Contribution:
         lane: place of the lane in the plan.
         samples: number of samples of all accepted clients of the lane.
         delta: float32 (d,), the last returned weights minus the weights that the lane started from;
-            on disk if updates are kept there, which only an aggregator with `by_slices` allows.
+            on disk if updates are kept there, which only `Trait.BY_SLICES` allows.
         buffers: float32 (b,), returned by the last client of the lane.
         updates: the decoded updates of the accepted clients, in order; without their deltas if the
             lane has several clients or is on disk.
@@ -48,42 +48,18 @@ class Contribution:
     staleness: int = 0
 
 
-class Aggregator(ABC):
+class Aggregator(Part, ABC):
     """A fold over contributions; its settings are the attributes of a frozen dataclass.
 
     Its memory from round to round is ``state.memory[AGGREGATE]``, which `finish` may replace.
     """
 
-    received_loss: bool = False
-    """Whether the clients must report the received model's loss (see `Training.loss`)."""
-
-    each_client: bool = False
-    """Whether it uses single clients' updates, so that each lane must have one client only."""
-
-    by_slices: bool = False
-    """Whether it reads each contribution's delta slice by slice, so that deltas may be on disk."""
-
-    robust: bool = False
-    """Whether it bounds what a few arbitrary clients can do. A hook that adds up what clients send,
-    without such a bound, refuses to work beside it."""
-
-    by_steps: bool = False
-    """Whether it uses the clients' numbers of local steps; an update with more than its task has is
-    rejected then, where the trainer is `LocalSgd`."""
-
     @property
-    def by_samples(self) -> bool:
-        """Whether it weighs updates by samples; selectors that draw by size refuse it then."""
-        return False
+    def least_updates(self) -> int:
+        """The fewest accepted updates of a round that it can use."""
+        return 0
 
-    def check(self, logic: Parts) -> None:  # noqa: B027 (nothing to check, as a rule)
-        """Check that this aggregator can work with the other parts; called before anything runs.
-
-        Raises:
-            LogicError: it cannot work with them.
-        """
-
-    def inspect(self, update: Update) -> None:  # noqa: B027
+    def inspect(self, update: Update) -> None:
         """Check a decoded update; called when it arrives.
 
         Raises:

@@ -36,7 +36,7 @@ class TrainReport(Protocol):
     """The report of training: the number of local steps, and the mean mini-batch loss.
 
     `rms_loss` is the root of the mini-batches' mean squared losses of single samples; it is read
-    only if a selector needs it (`Selector.rms_loss`).
+    only if a part needs it (`Need.RMS_LOSS`).
     """
 
     @property

@@ -11,9 +11,9 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from layers.logic.core.asset import Asset
+from layers.logic.core.declaration import Part, Trait
 from layers.logic.core.engine import Data
 from layers.logic.core.messages import EMPTY, Layout, Slot, Task, Training, Update
-from layers.logic.core.parts import Parts
 from layers.logic.core.state import ServerState
 from layers.logic.seeds import generator
 
@@ -125,7 +125,7 @@ class ClientContext(Context):
     Attributes:
         run_seed: seed of `run_rng`, the same in every round.
         gradient: float32 (d,), the received model's mean gradient over all of the client's samples,
-            if a hook asks for it (`Hook.received_gradient`); otherwise empty.
+            if a hook requires it (`Need.RECEIVED_GRADIENT`); otherwise empty.
         assets: the assets that this hook declares, by name (`Hook.assets`).
     """
 
@@ -282,21 +282,12 @@ class ClientSide:
         return update
 
 
-class Hook:
-    """One idea: its settings, and how to make its two halves.
+class Hook(Part):
+    """One idea: its settings, and how to make its two sides.
 
-    The settings are the attributes of a frozen dataclass. The halves keep their state in their
+    The settings are the attributes of a frozen dataclass. The sides keep their state in their
     context's memory, so that it can be saved and moved.
     """
-
-    received_loss: bool = False
-    """Whether the clients must report the received model's loss (see `Training.loss`)."""
-
-    received_gradient: bool = False
-    """Whether the client's side needs the received model's gradient (`ClientContext.gradient`)."""
-
-    memory_outlives_settings: bool = False
-    """Whether a hook of its class with other settings can go on with its memory, in a fork."""
 
     held_out: float = 0.0
     """Share of the training samples that are taken out, for the server alone to train on."""
@@ -315,45 +306,29 @@ class Hook:
         return {}
 
     @property
-    def corrects(self) -> bool:
-        """Whether the client's side works on gradients."""
-        return type(self.client()).gradient is not ClientSide.gradient
-
-    @property
-    def changes_update(self) -> bool:
-        """Whether the client's side changes updates in `send`; by default whether it has one.
-
-        A hook whose `send` only looks at the update says False.
-        """
-        return type(self.client()).send is not ClientSide.send
-
-    @property
-    def encodes_update(self) -> bool:
-        """Whether updates are sent in this hook's slot, with an empty delta."""
-        return False
-
-    @property
     def share_sent(self) -> float:
         """Share of an update's values that travel; at the server all others are 0."""
         return 1.0
 
     @property
-    def encodes_model(self) -> bool:
-        """Whether this hook decides in which form the model is sent to clients."""
-        return False
+    def follows(self) -> frozenset[Trait]:
+        """What follows from the methods of the client's side, and from `share_sent`."""
+        client = type(self.client())
+        corrects = client.gradient is not ClientSide.gradient
+        changes = client.send is not ClientSide.send and Trait.READS_UPDATE not in self.provides
+        encodes = Trait.ENCODES_UPDATE in self.provides
+        found = {
+            Trait.CORRECTS: corrects,
+            Trait.CHANGES_UPDATE: changes and self.stage is Stage.PLAIN,
+            Trait.SENDS_GRADIENTS: encodes and corrects,
+            Trait.LOSSY: encodes and Trait.LOSSLESS not in self.provides,
+            Trait.SPARSE: self.share_sent < 0.5,
+        }
+        return frozenset(trait for trait, is_there in found.items() if is_there)
 
     @property
     def stage(self) -> Stage:
         """Where the hook stands among the others; follows from what it encodes."""
-        if self.encodes_update:
+        if Trait.ENCODES_UPDATE in self.provides:
             return Stage.UPDATE
-        return Stage.MODEL if self.encodes_model else Stage.PLAIN
-
-    def check(self, logic: Parts) -> None:
-        """Check that this hook can work with the other parts; called before anything runs.
-
-        `Logic` itself checks that only one hook encodes the update, and only one the model.
-
-        Raises:
-            LogicError: it cannot work with them.
-        """
+        return Stage.MODEL if Trait.ENCODES_MODEL in self.provides else Stage.PLAIN

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from layers.logic.core.declaration import Part, Trait
 from layers.logic.core.messages import Offer, Verdict
-from layers.logic.core.parts import Parts
 from layers.logic.core.plan import Plan, Population
 from layers.logic.core.state import ServerState
 from layers.logic.core.survey import Question
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 SELECT = "selector"
 """The key of a selector's memory in `ServerState.memory`."""
+
+LABELS = "labels"
+"""The name of the question for the histogram of a client's labels."""
 
 SURVEY = "survey"
 """The key of the answers to surveys in `ServerState.memory`, by question, then by client."""
@@ -53,24 +56,11 @@ class PendingOffers:
     timer_fired: bool = False
 
 
-class Selector(ABC):
+class Selector(Part, ABC):
     """Chooses the clients of a round; its settings are the attributes of a frozen dataclass.
 
     From round to round it keeps `memory`: named arrays, numbers, text, and mappings of them.
     """
-
-    received_loss: bool = False
-    """Whether the clients must report the received model's loss (see `Training.loss`)."""
-
-    rms_loss: bool = False
-    """Whether clients must also report the metric `rms_loss` (see `TrainReport.rms_loss`)."""
-
-    by_number: bool = False
-    """Whether the seed, the round and the numbers of the clients that are there alone say who is
-    selected, as one lane each: nothing that clients have, did or answered."""
-
-    serial_uploads: bool = False
-    """Whether it assumes one upload at a time, so that simulated uploads must be serial."""
 
     most_clients: int | None = None
     """The most clients of an experiment that it works with; None: any number."""
@@ -78,12 +68,11 @@ class Selector(ABC):
     why_limited: str = ""
     """What it does with all clients, for which more would be too many; ends a sentence."""
 
-    def check(self, logic: Parts) -> None:  # noqa: B027 (nothing to check, as a rule)
-        """Check that this selector can work with the other parts; called before anything runs.
-
-        Raises:
-            LogicError: it cannot work with them.
-        """
+    @property
+    def follows(self) -> frozenset[Trait]:
+        """Whether it asks for the labels."""
+        asked = {question.name for question in self.surveys()}
+        return frozenset({Trait.ASKS_LABELS} if LABELS in asked else ())
 
     def surveys(self) -> tuple[Question, ...]:
         """Return the questions that every client is asked once, before its first round."""

@@ -18,6 +18,7 @@ from layers.logic.compression.codecs import (
     check_share,
 )
 from layers.logic.compression.sides import CodecClientSide, CodecServerSide
+from layers.logic.core.declaration import Trait, encoded
 from layers.logic.core.hook import ClientSide, Hook, ServerSide
 from layers.logic.errors import LogicError
 
@@ -45,14 +46,9 @@ class Quantise(Hook):
         QuantisedCodec(self.bits)
 
     @property
-    def encodes_update(self) -> bool:
-        """Whether updates go up encoded."""
-        return self.up
-
-    @property
-    def encodes_model(self) -> bool:
-        """Whether the model goes down encoded."""
-        return self.down
+    def provides(self) -> frozenset[Trait]:
+        """What it encodes."""
+        return encoded(self.up, self.down)
 
     def server(self) -> ServerSide:
         """Return the half that decodes updates and encodes the changes of the model."""
@@ -82,14 +78,9 @@ class SignSgd(Hook):
     feedback: bool = True
 
     @property
-    def encodes_update(self) -> bool:
-        """Always true: updates go up encoded."""
-        return True
-
-    @property
-    def encodes_model(self) -> bool:
-        """Whether the model goes down encoded."""
-        return self.down
+    def provides(self) -> frozenset[Trait]:
+        """What it encodes."""
+        return encoded(True, self.down)
 
     def server(self) -> ServerSide:
         """Return the half that decodes updates and encodes the changes of the model."""
@@ -133,19 +124,14 @@ class Stc(Hook):
                 check_share(name, share)
 
     @property
-    def encodes_update(self) -> bool:
-        """Whether updates go up encoded."""
-        return self.p_up is not None
+    def provides(self) -> frozenset[Trait]:
+        """What it encodes."""
+        return encoded(self.p_up is not None, self.p_down is not None)
 
     @property
     def share_sent(self) -> float:
         """`p_up`; 1 where updates go up dense."""
         return 1.0 if self.p_up is None else self.p_up
-
-    @property
-    def encodes_model(self) -> bool:
-        """Whether the model goes down encoded."""
-        return self.p_down is not None
 
     def server(self) -> ServerSide:
         """Return the half that decodes updates and encodes the changes of the model."""
@@ -186,14 +172,9 @@ class TopK(Hook):
             check_share("p_down", self.p_down)
 
     @property
-    def encodes_update(self) -> bool:
-        """Always true: updates go up encoded."""
-        return True
-
-    @property
-    def encodes_model(self) -> bool:
-        """Whether the model goes down encoded."""
-        return self.p_down is not None
+    def provides(self) -> frozenset[Trait]:
+        """What it encodes."""
+        return encoded(True, self.p_down is not None)
 
     @property
     def share_sent(self) -> float:

@@ -19,6 +19,7 @@ from layers.logic.compression.codecs import (
     parts_of,
 )
 from layers.logic.compression.sides import CodecServerSide, receive_model, send_payload
+from layers.logic.core.declaration import Trait, encoded
 from layers.logic.core.hook import ClientContext, ClientSide, Hook, ServerSide
 from layers.logic.core.messages import Task, Update
 from layers.logic.errors import LogicError
@@ -71,14 +72,9 @@ class Dgc(Hook):
             raise LogicError("clients must be at least 1, and warmup at least 0")
 
     @property
-    def encodes_update(self) -> bool:
-        """Always true: updates go up encoded."""
-        return True
-
-    @property
-    def encodes_model(self) -> bool:
-        """Whether the model goes down encoded."""
-        return self.down
+    def provides(self) -> frozenset[Trait]:
+        """What it encodes."""
+        return encoded(True, self.down)
 
     def density(self, round: int) -> float:
         """Return the share of the values that go up in `round`, from 1."""

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from layers.logic.core.hook import ClientContext, ClientSide, Hook, ServerContext, ServerSide, Stage
+from layers.logic.core.declaration import Need, Trait
+from layers.logic.core.hook import ClientContext, ClientSide, Hook, ServerContext, ServerSide
 from layers.logic.core.messages import EMPTY, Update
 from layers.logic.core.parts import Parts
-from layers.logic.core.trainer import LocalSgd
 from layers.logic.errors import LogicError, Rejected
 from layers.logic.numeric.vectors import norm
 
@@ -105,36 +105,8 @@ class GradientReply(Hook):
     Hooks that change the update are refused: the update itself does not travel.
     """
 
-    @property
-    def encodes_update(self) -> bool:
-        """Always true: the gradient travels in place of the update."""
-        return True
-
-    def check(self, logic: Parts) -> None:
-        """Check that w - eta G is the client's model.
-
-        Raises:
-            LogicError: the clients train with momentum or weight decay, or not by `LocalSgd`, or
-                another hook changes the update, of which nothing would be sent.
-        """
-        if logic.training.momentum or logic.training.weight_decay:
-            raise LogicError(
-                "returning the gradient equals returning the model for plain SGD only; set "
-                "momentum and weight_decay to 0, or return the model"
-            )
-        if not isinstance(logic.trainer, LocalSgd):
-            raise LogicError(
-                "returning the gradient equals returning the model for LocalSgd only, not for "
-                f"{type(logic.trainer).__name__}; return the model"
-            )
-        for hook in logic.hooks:
-            if hook.stage is Stage.PLAIN and hook.changes_update:
-                name = type(hook).__name__
-                raise LogicError(
-                    f"{name} changes the update, and GradientReply sends the gradients in place of "
-                    "it, so that the change would be lost; return the model (in fedsgd with "
-                    f"reply: model), or leave {name} out"
-                )
+    requires = frozenset({Need.PLAIN_SGD})
+    provides = frozenset({Trait.ENCODES_UPDATE, Trait.LOSSLESS})
 
     def server(self) -> ServerSide:
         """Return the half that makes the step w - eta G."""

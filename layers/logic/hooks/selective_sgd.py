@@ -24,6 +24,7 @@ from layers.logic.compression.codecs import (
     top,
 )
 from layers.logic.compression.sides import PAYLOAD, payload_of, receive_encoded, send_payload
+from layers.logic.core.declaration import encoded
 from layers.logic.core.hook import (
     ClientContext,
     ClientSide,
@@ -105,15 +106,7 @@ class SelectiveSgd(Hook):
         if self.clip is None or self.clip == math.inf:
             raise LogicError("epsilon needs changes with a bound; set clip")
 
-    @property
-    def encodes_update(self) -> bool:
-        """Always true: updates go up encoded."""
-        return True
-
-    @property
-    def encodes_model(self) -> bool:
-        """Always true: the model goes down encoded."""
-        return True
+    provides = encoded(True, True)
 
     @property
     def share_sent(self) -> float:

@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from layers.logic.core.declaration import Trait
 from layers.logic.core.hook import Hook, ServerContext, ServerSide
 from layers.logic.core.messages import Update
 from layers.logic.core.state import ServerState
@@ -44,7 +45,7 @@ class FedAvgM(Hook):
     server_learning_rate: float = 1.0
     momentum: float = 0.9
 
-    memory_outlives_settings = True
+    provides = frozenset({Trait.MEMORY_FITS})
 
     def __post_init__(self) -> None:
         if not 0 < self.server_learning_rate < math.inf:
@@ -96,7 +97,7 @@ class FedAdagrad(Hook):
     beta1: float = 0.0
     tau: float = 1e-3
 
-    memory_outlives_settings = True
+    provides = frozenset({Trait.MEMORY_FITS})
 
     def __post_init__(self) -> None:
         _check(self.server_learning_rate, self.tau, beta1=self.beta1)
@@ -124,7 +125,7 @@ class FedAdam(Hook):
     beta2: float = 0.99
     tau: float = 1e-3
 
-    memory_outlives_settings = True
+    provides = frozenset({Trait.MEMORY_FITS})
 
     def __post_init__(self) -> None:
         _check(self.server_learning_rate, self.tau, beta1=self.beta1, beta2=self.beta2)
@@ -153,7 +154,7 @@ class FedYogi(Hook):
     beta2: float = 0.99
     tau: float = 1e-3
 
-    memory_outlives_settings = True
+    provides = frozenset({Trait.MEMORY_FITS})
 
     def __post_init__(self) -> None:
         _check(self.server_learning_rate, self.tau, beta1=self.beta1, beta2=self.beta2)

@@ -10,6 +10,7 @@ import numpy as np
 
 from layers.logic.checks.returned import failure, guarded
 from layers.logic.client_sizes import ClientSizes
+from layers.logic.core.declaration import Condition, Need, refusal
 from layers.logic.core.messages import Slot
 from layers.logic.core.peers import Peers
 from layers.logic.core.plan import Plan, Population
@@ -161,7 +162,7 @@ def _check(plan: Plan, population: Population, logic: Logic, round: int) -> None
     Raises:
         LogicError: it names clients that are not available, or the aggregator cannot use its lanes.
     """
-    selector, aggregator = type(logic.selector).__name__, type(logic.aggregator).__name__
+    selector = type(logic.selector).__name__
     unknown = sorted(client for client in plan.clients if not population.has(client))
     if unknown:
         raise LogicError(
@@ -174,9 +175,7 @@ def _check(plan: Plan, population: Population, logic: Logic, round: int) -> None
             f"{selector} waits in round {round} for late updates of clients {not_in_flight}, which "
             "have no task of an earlier round; choose from population.in_flight"
         )
-    if logic.aggregator.each_client and (plan.passes > 1 or any(len(x) > 1 for x in plan.lanes)):
+    if logic.needs(Need.EACH_CLIENT) and (plan.passes > 1 or any(len(x) > 1 for x in plan.lanes)):
         raise LogicError(
-            f"{aggregator} needs each client's own update, but {selector} made lanes of several "
-            "clients or passes, of which only the sum is known; use another aggregator, such as "
-            "mean, or single_lanes()"
+            refusal(Need.EACH_CLIENT, Condition.SHARED_LANES, logic.aggregator, logic.selector)
         )

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Literal
 
+from layers.logic.core.declaration import Need
 from layers.logic.core.messages import (
     CANNOT_TRAIN,
     ClientLost,
@@ -75,7 +76,7 @@ class Collection:
         self._aggregator, self._mask = logic.aggregator, logic.mask
         self._max_update, self._watcher = logic.max_update, logic.watcher
         # How many steps another trainer takes is not known here.
-        self._knows_steps = logic.aggregator.by_steps and isinstance(logic.trainer, LocalSgd)
+        self._knows_steps = logic.needs(Need.STEPS) and isinstance(logic.trainer, LocalSgd)
         self._foreign, self._samples_of = peers.foreign, peers.samples_of
         self._returned_lanes = 0  # number of lanes that have ended with an update
         self.outcomes: dict[int, ClientReport] = {}

@@ -7,6 +7,7 @@ from typing import Any
 
 from layers.logic.checks.returned import added, finished, guarded
 from layers.logic.core.aggregator import Aggregator
+from layers.logic.core.declaration import Condition, Trait, refusal
 from layers.logic.core.messages import Training
 from layers.logic.core.state import ServerState
 from layers.logic.errors import LogicError
@@ -113,9 +114,5 @@ def check_by_slices(aggregator: Aggregator) -> None:
     Raises:
         LogicError: it needs whole updates.
     """
-    if not aggregator.by_slices:
-        raise LogicError(
-            f"{type(aggregator).__name__} needs all updates of a round in memory, and "
-            "run.fold_memory_mb has them folded slice by slice from disk; set it to null, or use "
-            "an aggregator that reads slices, such as mean, trimmed-mean, median or krum"
-        )
+    if Trait.BY_SLICES not in aggregator.provides:
+        raise LogicError(refusal(Condition.ON_DISK, Trait.BY_SLICES, "", aggregator))

@@ -11,6 +11,7 @@ from layers.logic.aggregators.mean import Mean
 from layers.logic.checks.parts import check_kind, check_part
 from layers.logic.core.aggregator import Aggregator
 from layers.logic.core.asset import Asset, assets_of, declared_assets
+from layers.logic.core.declaration import Condition, Need, check_together
 from layers.logic.core.engine import Data
 from layers.logic.core.hook import Facilities, Hook
 from layers.logic.core.mask import Mask
@@ -20,7 +21,7 @@ from layers.logic.core.state import ClientState, ServerState
 from layers.logic.core.survey import Answer, Question
 from layers.logic.core.trainer import LocalSgd, Trainer
 from layers.logic.errors import LogicError
-from layers.logic.round.hook_order import in_order, keyed
+from layers.logic.round.hook_order import check_order, in_order, keyed
 from layers.logic.round.pipeline import ClientPipeline, ServerPipeline, answer_hooks
 from layers.logic.selectors.uniform import Uniform
 from layers.logic.watch.watcher import Watcher
@@ -42,7 +43,7 @@ class Logic:
         clients: N, the number of clients of the experiment, available or not; None: the number of
             clients in each round's population.
         without: clients that nobody asks anything, and in whose place another client is selected;
-            only with a selector `by_number`.
+            only with a selector that provides `Trait.BY_NUMBER`.
         min_updates: a round with fewer accepted updates raises `TooFewUpdates`; with 0, a round
             without updates keeps the model and succeeds.
         deadline_s: seconds that a round may take, by the clock of the clients; None: no limit. An
@@ -90,11 +91,6 @@ class Logic:
             check_kind(kind, value, like)
             check_part(value)
         declared_assets(self.hooks)
-        if self.without and not self.selector.by_number:
-            raise LogicError(
-                f"{type(self.selector).__name__} looks at more than the clients' numbers, so that "
-                "nobody can be selected in the place of others; leave them out of the population"
-            )
         if self.min_updates < 0:
             raise LogicError(f"min_updates must be 0 or more, not {self.min_updates}")
         if self.deadline_s is not None and not self.deadline_s > 0:
@@ -104,31 +100,33 @@ class Logic:
         if self.max_update is not None and not 0 < self.max_update < np.inf:
             raise LogicError(f"max_update must be above 0 or null, not {self.max_update}")
         object.__setattr__(self, "hooks", in_order(self.hooks))
-        coding = [type(hook).__name__ for hook in self.hooks if hook.encodes_model]
-        if self.mask is not None and coding:
-            raise LogicError(
-                f"{coding[0]} encodes the whole model for the clients, but a mask keeps tensors "
-                "on each client; leave one of them out"
-            )
-        summing = [
-            type(hook).__name__ for hook in self.hooks if hook.encodes_update and hook.corrects
-        ]
-        if self.mask is not None and summing:
-            raise LogicError(
-                f"{summing[0]} sends gradients of the whole model, and a mask keeps tensors of "
-                "each client's own; leave one of them out"
-            )
-        self._check_population()
+        check_together(self, self._conditions())
+        check_order(self.hooks)
+        self._check_numbers()
         self.selector.check(self)
         self.aggregator.check(self)
         for hook in self.hooks:
             hook.check(self)
 
-    def _check_population(self) -> None:
-        """Check that the selector can work with so many clients.
+    def _conditions(self) -> dict[Condition, str]:
+        """Return the conditions that hold, each with its value as messages show it."""
+        training, trainer = self.training, self.trainer
+        values: dict[Condition, tuple[bool, object]] = {
+            Condition.MASK: (self.mask is not None, "a mask"),
+            Condition.WITHOUT: (bool(self.without), self.without),
+            Condition.DEADLINE: (self.deadline_s is not None, self.deadline_s),
+            Condition.RESERVE: (self.over_select != 1, f"{self.over_select:g}"),
+            Condition.MOMENTUM: (training.momentum != 0, training.momentum),
+            Condition.WEIGHT_DECAY: (training.weight_decay != 0, training.weight_decay),
+            Condition.OTHER_TRAINER: (not isinstance(trainer, LocalSgd), type(trainer).__name__),
+        }
+        return {one: str(value) for one, (holds, value) in values.items() if holds}
+
+    def _check_numbers(self) -> None:
+        """Check the numbers of clients and updates that selector and aggregator work with.
 
         Raises:
-            LogicError: there are more clients than it works with.
+            LogicError: there are more clients, or a round may have fewer updates.
         """
         most, name = self.selector.most_clients, type(self.selector).__name__
         if most is not None and self.clients is not None and self.clients > most:
@@ -136,6 +134,12 @@ class Logic:
                 f"{name} works with at most {most:,} clients, and there are {self.clients:,}: "
                 f"{self.selector.why_limited}; use fewer clients, or a selector that needs the "
                 "cohort alone, such as uniform or by-size"
+            )
+        least = self.aggregator.least_updates
+        if self.min_updates < least:
+            raise LogicError(
+                f"{self.aggregator} needs {least} updates in a round, and min_updates lets a round "
+                f"count with {self.min_updates}; set logic.min_updates to {least} or more"
             )
 
     @property
@@ -148,9 +152,7 @@ class Logic:
         training = self.training
         if self.learning_rate is not None:
             training = replace(training, learning_rate=float(self.learning_rate(round)))
-        parts: tuple[Selector | Aggregator | Hook, ...]
-        parts = (self.selector, self.aggregator, *self.hooks)
-        if any(part.received_loss for part in parts):
+        if self.needs(Need.RECEIVED_LOSS):
             training = replace(training, loss="received")
         return training
 
@@ -164,10 +166,9 @@ class Logic:
         """Share of the training samples that are taken out, for the server alone to train on."""
         return max((hook.held_out for hook in self.hooks), default=0.0)
 
-    @property
-    def received_gradient(self) -> bool:
-        """Whether a hook needs the received model's gradient."""
-        return any(hook.received_gradient for hook in self.hooks)
+    def needs(self, need: Need) -> bool:
+        """Return whether any part requires this."""
+        return any(need in part.requires for part in (self.selector, self.aggregator, *self.hooks))
 
     def server_pipeline(self, state: ServerState, clients: int) -> ServerPipeline:
         """Return new server sides for the round after `state`, with N = `clients`."""

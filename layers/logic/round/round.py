@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from layers.logic.checks.returned import failure
+from layers.logic.core.declaration import Need
 from layers.logic.core.engine import Data, Engine
 from layers.logic.core.messages import (
     ClientLost,
@@ -141,7 +142,7 @@ def answer(
     metrics: dict[str, float] = {}
     if training.loss == "received":
         metrics["loss"] = engine.evaluate(data).loss
-    if logic.received_gradient:
+    if logic.needs(Need.RECEIVED_GRADIENT):
         gradient = engine.gradient(data)
         pipeline.note_gradient(gradient if mask is None else mask.travelling(gradient))
     correct = pipeline.gradient if pipeline.corrects else None
@@ -152,7 +153,7 @@ def answer(
         raise failure(logic.trainer.train, what, task.round, task.client)
     if training.loss == "running" and report.steps:
         metrics["loss"] = report.loss
-    if logic.selector.rms_loss and report.steps:
+    if logic.needs(Need.RMS_LOSS) and report.steps:
         metrics["rms_loss"] = report.rms_loss
     delta = engine.weights - received.weights
     if not math.isfinite(largest(delta)) or not all(map(math.isfinite, metrics.values())):

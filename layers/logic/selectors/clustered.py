@@ -8,13 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from layers.logic.aggregators.mean import Mean
 from layers.logic.client_sizes import ClientSizes
-from layers.logic.core.parts import Parts
+from layers.logic.core.declaration import Need
 from layers.logic.core.plan import Plan, Population
 from layers.logic.core.selector import Selector
-from layers.logic.errors import LogicError
-from layers.logic.selectors.uniform import check_plain_mean, check_size, cohort_size
+from layers.logic.selectors.uniform import check_size, cohort_size
 
 MOST = 1 << 62
 
@@ -39,17 +37,10 @@ class Clustered(Selector):
     fraction: float = 0.1
     count: int | None = None
 
+    requires = frozenset({Need.EQUAL_WEIGHTS, Need.PLAN_WEIGHTS})
+
     def __post_init__(self) -> None:
         check_size(self.fraction, self.count)
-
-    def check(self, logic: Parts) -> None:
-        """Refuse a mean that would weigh by size what was drawn by size."""
-        if isinstance(logic.aggregator, Mean) and logic.aggregator.weights != "plan":
-            raise LogicError(
-                "clustered draws clients by size and gives each its weight; set aggregator to "
-                f"{{name: mean, weights: plan}}, not weights: {logic.aggregator.weights}"
-            )
-        check_plain_mean("clustered", logic)
 
     def select(
         self,

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from layers.logic.core.parts import Parts
+from layers.logic.core.declaration import Need
 from layers.logic.core.plan import Plan, Population, single_lanes
 from layers.logic.core.selector import Inquiry, Selector, column, with_numbers
 from layers.logic.core.survey import Question
 from layers.logic.errors import LogicError
 from layers.logic.selectors.draws import SMALL, draw_by_size, draw_weighted
-from layers.logic.selectors.uniform import check_plain_mean, check_size, cohort_size
+from layers.logic.selectors.uniform import check_size, cohort_size
 
 if TYPE_CHECKING:
     from layers.logic.core.report import RoundReport
@@ -49,6 +49,8 @@ class PowerOfChoice(Selector):
     loss: Literal["asked", "reported"] = "asked"
     samples: int = 0
 
+    requires = frozenset({Need.EQUAL_WEIGHTS})
+
     def __post_init__(self) -> None:
         check_size(self.fraction, self.count)
         if self.candidates is not None and self.candidates < 1:
@@ -59,10 +61,6 @@ class PowerOfChoice(Selector):
             )
         if self.samples < 0:
             raise LogicError(f"samples must be 0 or more, not {self.samples}")
-
-    def check(self, logic: Parts) -> None:
-        """Refuse a mean that would weigh by size what was drawn by size."""
-        check_plain_mean("power-of-choice", logic)
 
     def inquire(
         self,

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from layers.logic.core.parts import Parts
+from layers.logic.core.declaration import Need, Trait
 from layers.logic.core.plan import Plan, Population, single_lanes
 from layers.logic.core.selector import Selector
 from layers.logic.errors import LogicError
@@ -29,7 +29,7 @@ class Uniform(Selector):
     fraction: float = 0.1
     count: int | None = None
 
-    by_number = True
+    provides = frozenset({Trait.BY_NUMBER})
 
     def __post_init__(self) -> None:
         check_size(self.fraction, self.count)
@@ -74,7 +74,7 @@ class RoundRobin(Selector):
     fraction: float = 0.0
     count: int | None = None
 
-    by_number = True
+    provides = frozenset({Trait.BY_NUMBER})
 
     def __post_init__(self) -> None:
         check_size(self.fraction, self.count)
@@ -111,12 +111,10 @@ class BySize(Selector):
     fraction: float = 0.1
     count: int | None = None
 
+    requires = frozenset({Need.EQUAL_WEIGHTS})
+
     def __post_init__(self) -> None:
         check_size(self.fraction, self.count)
-
-    def check(self, logic: Parts) -> None:
-        """Refuse a mean that would weigh by size what was drawn by size."""
-        check_plain_mean("by-size", logic)
 
     def select(
         self,
@@ -133,18 +131,3 @@ class BySize(Selector):
         asked = population.asked(m)
         drawn = draw_by_size(rng, population.sizes, asked)
         return Plan(single_lanes(clients[place] for place in drawn), enough=m)
-
-
-def check_plain_mean(name: str, logic: Parts) -> None:
-    """Check that the aggregator does not weigh by samples what was drawn by samples.
-
-    Raises:
-        LogicError: it does, so that a client with twice the samples would count four times.
-    """
-    if logic.aggregator.by_samples:
-        rule = type(logic.aggregator).__name__
-        raise LogicError(
-            f"{name} draws clients by their size, and {rule} would count it twice, since it weighs "
-            "by samples; set logic.aggregator to one that does not, as in "
-            "{name: mean, weights: uniform}"
-        )

@@ -66,7 +66,10 @@ def strangers(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
         ("list --engine serial", "no such option: --engine"),
         ("run small.yaml --executor bogus", "--executor 'bogus': must be serial, processes[:N] or"),
         ("run small.yaml --executor processes:0", "--executor 'processes:0': must be serial,"),
-        ("run small.yaml --set logic.preset=online-kp", "of a given length; set clock.deadline_s"),
+        (
+            "run small.yaml --set logic.preset=online-kp",
+            "OnlineKP fits clients into a round of a given length; set clock.deadline_s",
+        ),
         (
             "run small.yaml --set logic.preset=fedaim --set logic.preset.classes=5",
             "set classes to 10",

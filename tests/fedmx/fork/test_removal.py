@@ -183,5 +183,5 @@ def test_a_logic_replaces_clients_only_if_they_are_selected_by_number() -> None:
 
     logic = Assembly(experiment({})).logic
     assert replace(logic, without=(1,)).without == (1,)
-    with pytest.raises(LogicError, match="BySize looks at more than the clients' numbers"):
+    with pytest.raises(LogicError, match=r"BySize .* numbers"):
         replace(logic, selector=BySize(), without=(1,))

@@ -23,6 +23,7 @@ from layers.logic import (
 )
 from layers.logic.aggregators.mean import Mean
 from layers.logic.checks.parts import check_part, doubts
+from layers.logic.core.declaration import Trait
 from layers.logic.core.trainer import LocalSgd, Trainer
 from tests.logic.memory_peers import a_logic, alone
 
@@ -105,8 +106,8 @@ class Deaf(Hook):
 
 
 class SaysYes(Hook):
-    def encodes_update(self):
-        return False
+    def share_sent(self):
+        return 0.1
 
 
 class NoServer(Hook):
@@ -140,11 +141,15 @@ class Trains(Trainer):
 
 
 class Encodes(Hook):
-    encode_update = True
+    provide = frozenset()
 
 
-class EachClient(Mean):
-    each_clients = True
+class Older(Mean):
+    each_client = True
+
+
+class Mixed(Hook):
+    requires = frozenset({Trait.ROBUST})
 
 
 class Stranger:
@@ -191,12 +196,12 @@ MISTAKES = {
     "unread": (Deaf(), "Deaf has the setting ignored_setting, which none of its code reads: it"),
     "no property": (
         SaysYes(),
-        "SaysYes.encodes_update is a method, which counts as true whatever it returns; write "
+        "SaysYes.share_sent is a method, which counts as true whatever it returns; write "
         "@property above it",
     ),
     "misspelt attribute": (
         Encodes(),
-        "Encodes.encode_update is not a hook attribute; did you mean 'encodes_update'?",
+        "Encodes.provide is not a hook attribute; did you mean 'provides'?",
     ),
     "no half": (
         NoServer(),
@@ -230,9 +235,10 @@ def test_a_mistake_in_a_hook_is_named_with_its_file_and_line(name: str) -> None:
             "Finishes.finnish is not an aggregator method; did you mean 'finish'?",
         ),
         (
-            {"aggregator": EachClient()},
-            "EachClient.each_clients is not an aggregator attribute; did you mean 'each_client'?",
+            {"aggregator": Older()},
+            "Older.each_client has no effect; write requires = frozenset({Need.EACH_CLIENT})",
         ),
+        ({"hooks": [Mixed()]}, "Mixed.requires must be a set of fedmx.Need"),
         (
             {"trainer": Trains()},
             "Trains.train takes (self, task, engine, data), and is called with",
@@ -273,7 +279,7 @@ class Passing(Hook):
 class Settled(Mean):
     """A setting of the framework's own class, and one with a default of its own."""
 
-    received_loss: bool = True
+    least_updates: int = 0
     log: list = field(default_factory=list)
 
     def add(self, total, contribution):

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from layers.logic import Hook, LogicError, Training, run_round
 from layers.logic.catalogue import HOOKS, PRESETS
+from layers.logic.core.declaration import Trait
 from layers.logic.hooks.compressors import Quantise, SignSgd, Stc, TopK
 from layers.logic.hooks.dgc import Dgc
 from layers.logic.hooks.local_gradients import Clip, GradientReply
@@ -60,10 +61,13 @@ def test_one_codec_up_and_another_down_go_together() -> None:
 
 
 def test_every_codec_says_what_it_encodes_and_hooks_without_one_nothing() -> None:
-    assert {name for name, hook in HOOKS.items() if name in UP and hook().encodes_update} == UP
-    assert not Hook().encodes_update
-    assert not Hook().encodes_model
-    assert not Clip().encodes_update
+    assert {
+        name
+        for name, hook in HOOKS.items()
+        if name in UP and Trait.ENCODES_UPDATE in hook().provides
+    } == UP
+    assert not Hook().provides
+    assert not Clip().provides
 
 
 HOOKS_UP = [Stc(), TopK(0.3), Dgc(), SelectiveSgd(clip=None), SignSgd(), Quantise()]

@@ -9,6 +9,7 @@ import pytest
 
 from layers.logic import ClientSide, Hook, LogicError, Rejected, ServerSide, Training, run_round
 from layers.logic.aggregators.mean import Mean
+from layers.logic.core.declaration import Need
 from tests.logic.memory_peers import Fixed, MemoryPeers, a_logic, a_state, alone, same_bits
 from tests.logic.quadratic import bowls
 
@@ -17,8 +18,7 @@ CLIENTS = bowls(3)
 
 @dataclass(frozen=True)
 class Picky(Mean):
-    received_loss = True
-    each_client = True
+    requires = frozenset({Need.RECEIVED_LOSS, Need.EACH_CLIENT})
 
     def check(self, logic):
         if logic.training.momentum:
@@ -38,7 +38,7 @@ def test_an_aggregator_can_ask_for_the_received_models_loss() -> None:
 def test_an_aggregator_that_looks_at_each_client_refuses_lanes_of_several() -> None:
     logic = a_logic(Fixed(((0, 1), (2,))), aggregator=Picky())
     peers = MemoryPeers(logic, CLIENTS)
-    with pytest.raises(LogicError, match="Picky needs each client's own update, but Fixed"):
+    with pytest.raises(LogicError, match=r"Picky .* Fixed"):
         run_round(a_state(logic), peers, logic)
     assert not peers.tasks
 
@@ -92,7 +92,11 @@ class _WatchingClient(ClientSide):
 
 @dataclass(frozen=True)
 class Watching(Hook):
-    received_gradient: bool = True
+    asks: bool = True
+
+    @property
+    def requires(self):
+        return frozenset({Need.RECEIVED_GRADIENT} if self.asks else ())
 
     def server(self):
         return _WatchingServer()

@@ -51,7 +51,8 @@ def test_the_servers_step_follows_the_schedule() -> None:
 
 @pytest.mark.parametrize("settings", [{"momentum": 0.9}, {"weight_decay": 1e-4}])
 def test_what_makes_another_model_is_refused(settings) -> None:
-    with pytest.raises(LogicError, match="set momentum and weight_decay to 0"):
+    ((name, value),) = settings.items()
+    with pytest.raises(LogicError, match=f"{name} is {value}"):
         a_logic(alone(0), hooks=[GradientReply()], training=Training(**settings))
 
 
@@ -74,8 +75,8 @@ class Own(Trainer):
 @pytest.mark.parametrize(
     ("parts", "reason"),
     [
-        ({"hooks": [Noise(), GradientReply()]}, "Noise changes the update, and GradientReply"),
-        ({"hooks": [GradientReply()], "trainer": Own()}, "for LocalSgd only, not for Own"),
+        ({"hooks": [Noise(), GradientReply()]}, "Noise .* GradientReply"),
+        ({"hooks": [GradientReply()], "trainer": Own()}, "LocalSgd .* Own"),
     ],
 )
 def test_what_would_not_be_sent_is_refused(parts, reason) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from layers.logic import ClientSide, Hook, ServerSide, Training, run_round
+from layers.logic.core.declaration import Need
 from layers.logic.errors import PartFailed
 from tests.logic.memory_peers import (
     MemoryPeers,
@@ -270,7 +271,7 @@ def test_a_gradient_hook_sees_the_start_of_its_own_local_training() -> None:
 
 def test_a_hook_may_ask_for_the_received_models_loss() -> None:
     class Fair(Hook):
-        received_loss = True
+        requires = frozenset({Need.RECEIVED_LOSS})
 
     training = Training(epochs=4, learning_rate=0.3)
     for hooks, loss in (([], "running"), ([Fair()], "received")):

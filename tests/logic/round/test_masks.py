@@ -10,6 +10,7 @@ import pytest
 from layers.logic import ClientSide, Hook, LogicError, Selector, ServerSide, Training, run_round
 from layers.logic.aggregators.mean import Mean
 from layers.logic.algorithms.scaffold import Scaffold
+from layers.logic.core.declaration import Trait
 from layers.logic.core.mask import Mask
 from layers.logic.core.plan import Plan
 from layers.logic.hooks.compressors import SignSgd, Stc
@@ -99,7 +100,7 @@ def test_nothing_of_a_clients_own_tensors_is_in_what_hooks_send(hooks) -> None:
 class Whole(Hook):
     """Sends one more of each value, those of a client's own tensors included."""
 
-    encodes_update = True
+    provides = frozenset({Trait.ENCODES_UPDATE})
 
     def server(self) -> ServerSide:
         return _WholeServer()

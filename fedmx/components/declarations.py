@@ -1,0 +1,51 @@
+"""The tables of declarations in the documentation: what parts require, provide and exclude.
+
+After a change of a part or of a rule, write the page again::
+
+    python -m fedmx.components.declarations
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from fedmx.components.catalogue import components
+from layers.logic.core.declaration import RULES, Condition, Need, Trait, declared, described
+
+PAGE = Path(__file__).parents[2] / "docs" / "extending.md"
+BEGIN, END = "<!-- declarations -->\n", "<!-- end of declarations -->\n"
+
+
+def with_tables(page: str) -> str:
+    """Return the page (Markdown) with the tables between its two marks."""
+    before, _, rest = page.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    tables = "\n".join(_tables())
+    return f"{before}{BEGIN}\n{tables}\n\n{END}{after}"
+
+
+def _tables() -> Iterator[str]:
+    """Yield the lines of both tables."""
+    kinds = ("selectors", "aggregators", "hooks")
+    parts = [(name, make()) for kind in kinds for name, make in components()[kind].items()]
+    yield "| declaration | the part | parts of fedmx, with default settings |"
+    yield "|---|---|---|"
+    for one in (*Need, *Trait):
+        names = dict.fromkeys(f"`{name}`" for name, part in parts if one in declared(part))
+        yield f"| `{one}` | {one.value} | {', '.join(names) or '-'} |"
+    yield ""
+    yield "| fedmx refuses | together with | what to do |"
+    yield "|---|---|---|"
+    for rule in RULES:
+        other = f"{'no ' if rule.needed else ''}{_cell(rule.other)}"
+        advice = rule.advice.format(one="the one", other="the other", value="the other")
+        yield f"| {_cell(rule.one)} | {other} | {advice} |"
+
+
+def _cell(one: Need | Trait | Condition) -> str:
+    return described(one) if isinstance(one, Condition) else f"`{one}`"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(with_tables(PAGE.read_text("utf-8")), encoding="utf-8")

@@ -1,0 +1,373 @@
+"""The declarations of parts: what they require and provide, and what does not go together.
+
+A part says what it needs (`Part.requires`) and what it does (`Part.provides`). `RULES` is the one
+table of what is refused; a part refuses what its numbers forbid in its `check`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Set
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Literal, TypeAlias
+
+from layers.logic.core.parts import Parts
+from layers.logic.errors import LogicError
+
+
+class Need(Enum):
+    """What a part requires of the clients, of a round, or of other parts."""
+
+    RECEIVED_LOSS = "uses the received model's loss, which each client reports"
+    RECEIVED_GRADIENT = "uses the received model's mean gradient, which each client computes"
+    RMS_LOSS = "uses the metric `rms_loss` of each update"
+    STEPS = "uses the number of local steps of each update, which must not exceed the task's"
+    EACH_CLIENT = "uses the updates of single clients"
+    EQUAL_WEIGHTS = "draws clients by their size"
+    PLAN_WEIGHTS = "gives each client its weight in the mean"
+    DENSE = "compares the updates value by value"
+    EXACT = "needs updates as the clients made them"
+    PLAIN_SGD = "sends the sum of the gradients in place of the update"
+    SERIAL_UPLOADS = "assumes one upload at a time"
+    DEADLINE = "fits clients into a round of a given length"
+    LABELS = "uses the labels of all clients"
+    DIVERGENCE = "selects by the divergence of each update"
+
+
+class Trait(Enum):
+    """What a part provides, or does to others."""
+
+    BY_NUMBER = (
+        "selects by the seed, the round and the clients' numbers alone, in lanes of one client"
+    )
+    ASKS_LABELS = "asks the clients for their labels"
+    BY_SAMPLES = "weighs updates by samples"
+    OTHER_WEIGHTS = "is a mean that ignores the plan's weights"
+    BY_SLICES = "reads updates slice by slice, so that they may be on disk"
+    ROBUST = "bounds the influence of a few arbitrary clients"
+    ENCODES_UPDATE = "sends the update in its slot, with an empty delta"
+    ENCODES_MODEL = "decides in which form the model is sent"
+    LOSSLESS = "encodes updates without loss"
+    LOSSY = "encodes updates with loss"
+    SPARSE = "sends less than half of an update's values"
+    CORRECTS = "changes the gradients of local steps"
+    SENDS_GRADIENTS = "encodes updates, from gradients"
+    CHANGES_UPDATE = "changes updates before they are encoded"
+    READS_UPDATE = "only reads the update in `send`"
+    SUMS = "sums what clients send, without a bound"
+    MEASURES_DIVERGENCE = "measures the divergence of each update"
+    MEMORY_FITS = "can go on in a fork with the memory of the same hook with other settings"
+
+
+class Condition(Enum):
+    """What an experiment has besides its parts."""
+
+    MASK = "tensors that stay on each client"
+    WITHOUT = "clients in whose place others are selected"
+    DEADLINE = "a deadline (`clock.deadline_s`)"
+    RESERVE = "clients in reserve (`over_select` above 1)"
+    MOMENTUM = "momentum of the clients"
+    WEIGHT_DECAY = "weight decay of the clients"
+    OTHER_TRAINER = "a trainer other than `LocalSgd`"
+    SHARED_LANES = "lanes of several clients or passes"
+    PARALLEL_UPLOADS = "parallel uploads"
+    ON_DISK = "updates on disk (`run.fold_memory_mb`)"
+
+
+Declared: TypeAlias = "Need | Trait | Condition"
+
+
+RENAMED: Mapping[str, Need | Trait] = {
+    "received_loss": Need.RECEIVED_LOSS,
+    "received_gradient": Need.RECEIVED_GRADIENT,
+    "rms_loss": Need.RMS_LOSS,
+    "by_steps": Need.STEPS,
+    "each_client": Need.EACH_CLIENT,
+    "serial_uploads": Need.SERIAL_UPLOADS,
+    "by_number": Trait.BY_NUMBER,
+    "by_samples": Trait.BY_SAMPLES,
+    "by_slices": Trait.BY_SLICES,
+    "robust": Trait.ROBUST,
+    "encodes_update": Trait.ENCODES_UPDATE,
+    "encodes_model": Trait.ENCODES_MODEL,
+    "changes_update": Trait.READS_UPDATE,
+    "memory_outlives_settings": Trait.MEMORY_FITS,
+}
+"""The declarations by the names of the attributes that they replace; a part that still has one of
+these attributes is refused."""
+
+
+class Part:
+    """A selector, an aggregator or a hook: its declarations are sets in the class, or properties.
+
+    A part whose declarations depend on its settings writes them as properties.
+    """
+
+    @property
+    def requires(self) -> Set[Need]:
+        """What this part requires."""
+        return frozenset()
+
+    @property
+    def provides(self) -> Set[Trait]:
+        """What this part provides."""
+        return frozenset()
+
+    @property
+    def follows(self) -> Set[Trait]:
+        """What follows from the methods of this part."""
+        return frozenset()
+
+    def check(self, logic: Parts) -> None:
+        """Check that this part can work with the other parts; called before anything runs.
+
+        It is for what the declarations do not say, as a relation of two numbers.
+
+        Raises:
+            LogicError: it cannot work with them.
+        """
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A declaration that does not go with another one, or not without it.
+
+    Attributes:
+        one: the declaration of one part, or a condition of the experiment.
+        other: the declaration of another part, or a condition.
+        why: the reason; ``{one}`` and ``{other}`` are the classes of the parts or the values of the
+            conditions, ``{value}`` is the other part with its settings.
+        advice: what to do.
+        needed: who must provide `other`: selector, aggregator, hook or experiment; empty: it must
+            not be there.
+    """
+
+    one: Declared
+    other: Declared
+    why: str
+    advice: str
+    needed: Literal["", "selector", "aggregator", "hook", "experiment"] = ""
+
+    def text(self, one: object, other: object) -> str:
+        """Return the reason and the advice in one line, about parts or values of conditions."""
+        return f"{self.why}; {self.advice}".format(one=_name(one), other=_name(other), value=other)
+
+
+def _name(value: object) -> str:
+    return type(value).__name__ if isinstance(value, Part) else str(value)
+
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        Trait.ENCODES_UPDATE,
+        Trait.ENCODES_UPDATE,
+        "{one} and {other} each encode the update, which can have one form only",
+        "keep one",
+    ),
+    Rule(
+        Trait.ENCODES_MODEL,
+        Trait.ENCODES_MODEL,
+        "{one} and {other} each encode the model, which can have one form only",
+        "keep one",
+    ),
+    Rule(
+        Condition.MASK,
+        Trait.ENCODES_MODEL,
+        "{other} encodes the whole model for the clients, but a mask keeps tensors on each client",
+        "leave one of them out",
+    ),
+    Rule(
+        Condition.MASK,
+        Trait.SENDS_GRADIENTS,
+        "{other} sends gradients of the whole model, but a mask keeps tensors on each client",
+        "leave one of them out",
+    ),
+    Rule(
+        Condition.WITHOUT,
+        Trait.BY_NUMBER,
+        "{other} selects by more than the clients' numbers, so that no client can take the place "
+        "of another",
+        "leave the clients out of the population",
+        needed="selector",
+    ),
+    Rule(
+        Need.PLAN_WEIGHTS,
+        Trait.OTHER_WEIGHTS,
+        "{one} draws clients by size and gives each its weight, but {value} ignores it",
+        "set aggregator to {{name: mean, weights: plan}}",
+    ),
+    Rule(
+        Need.EQUAL_WEIGHTS,
+        Trait.BY_SAMPLES,
+        "{one} draws clients by their size, and {other} would count it twice, since it weighs by "
+        "samples",
+        "set logic.aggregator to one that does not, as in {{name: mean, weights: uniform}}",
+    ),
+    Rule(
+        Need.DENSE,
+        Trait.SPARSE,
+        "{other} sends less than half of an update's values, and where most clients send none, "
+        "{one} finds 0 and leaves the model as it is",
+        "use a rule that compares whole updates, such as geometric-median or norm-clip, or set "
+        "sparse: true in the aggregator if that is meant",
+    ),
+    Rule(
+        Trait.SUMS,
+        Trait.ROBUST,
+        "{one} sums what each client sends, and so undoes the bound of {other} against arbitrary "
+        "clients",
+        "use an aggregator that is not robust, such as mean, or leave {one} out",
+    ),
+    Rule(
+        Need.EXACT,
+        Trait.LOSSY,
+        "{other} makes the update smaller, but not what {one} sends, which travels as float32 and "
+        "follows what the client did, not what the server was sent",
+        "set dense: true in {one} if that is meant",
+    ),
+    Rule(
+        Need.PLAIN_SGD,
+        Condition.MOMENTUM,
+        "returning the gradient equals returning the model for plain SGD only, and momentum is "
+        "{other}",
+        "set it to 0, or return the model",
+    ),
+    Rule(
+        Need.PLAIN_SGD,
+        Condition.WEIGHT_DECAY,
+        "returning the gradient equals returning the model for plain SGD only, and weight_decay is "
+        "{other}",
+        "set it to 0, or return the model",
+    ),
+    Rule(
+        Need.PLAIN_SGD,
+        Condition.OTHER_TRAINER,
+        "returning the gradient equals returning the model for LocalSgd only, not for {other}",
+        "return the model",
+    ),
+    Rule(
+        Need.PLAIN_SGD,
+        Trait.CHANGES_UPDATE,
+        "{other} changes the update, and {one} sends the gradients in place of it, so that the "
+        "change would be lost",
+        "return the model (in fedsgd with reply: model), or leave {other} out",
+    ),
+    Rule(
+        Need.LABELS,
+        Trait.ASKS_LABELS,
+        "{one} uses the labels of all clients, and {other} does not ask for them",
+        "use a selector that does, such as astraea",
+        needed="selector",
+    ),
+    Rule(
+        Need.DIVERGENCE,
+        Trait.MEASURES_DIVERGENCE,
+        "{one} selects by a divergence that no hook measures",
+        "add the hook divergence",
+        needed="hook",
+    ),
+    Rule(
+        Need.DEADLINE,
+        Condition.DEADLINE,
+        "{one} fits clients into a round of a given length",
+        "set clock.deadline_s",
+        needed="experiment",
+    ),
+    Rule(
+        Need.DEADLINE,
+        Condition.RESERVE,
+        "{one} takes as many clients as fit into the round, so none can be asked in reserve",
+        "set over_select to 1, not {other}",
+    ),
+    Rule(
+        Need.SERIAL_UPLOADS,
+        Condition.PARALLEL_UPLOADS,
+        "{one} assumes one upload at a time, not {other} uploads",
+        "leave it out, or write clock: {{uploads: serial}}",
+    ),
+    Rule(
+        Need.EACH_CLIENT,
+        Condition.SHARED_LANES,
+        "{one} needs each client's own update, but {other} made lanes of several clients or "
+        "passes, of which only the sum is known",
+        "use another aggregator, such as mean, or single_lanes()",
+    ),
+    Rule(
+        Condition.ON_DISK,
+        Trait.BY_SLICES,
+        "{other} needs all updates of a round in memory, but run.fold_memory_mb folds them slice "
+        "by slice from disk",
+        "set it to null, or use an aggregator that reads slices, such as mean, trimmed-mean, "
+        "median or krum",
+        needed="aggregator",
+    ),
+)
+"""What does not go together. Whoever makes a condition checks it: a logic before anything runs,
+`SHARED_LANES` in each round, `PARALLEL_UPLOADS` and `ON_DISK` whoever builds an experiment."""
+
+
+def encoded(update: bool, model: bool) -> frozenset[Trait]:
+    """Return the traits of a hook that encodes the update, the model, or both."""
+    both = {Trait.ENCODES_UPDATE: update, Trait.ENCODES_MODEL: model}
+    return frozenset(trait for trait, encodes in both.items() if encodes)
+
+
+def declared(part: Part) -> frozenset[Need | Trait]:
+    """Return everything that a part declares, with what follows from its methods."""
+    return frozenset((*part.requires, *part.provides, *part.follows))
+
+
+def check_together(logic: Parts, conditions: Mapping[Condition, str]) -> None:
+    """Check the parts of a logic, and the conditions of its experiment, against the table.
+
+    Args:
+        logic: the parts.
+        conditions: the conditions that hold, each with its value as messages show it.
+
+    Raises:
+        LogicError: two of them do not go together, or one needs what no other part provides.
+    """
+    holders: dict[Declared, list[Any]] = {one: [] for one in (*Need, *Trait, *Condition)}
+    for part in (logic.selector, logic.aggregator, *logic.hooks):
+        for one in declared(part):
+            holders[one].append(part)
+    for condition, value in conditions.items():
+        holders[condition].append(value)
+    for rule in RULES:
+        others = holders[rule.other]
+        for place, part in enumerate(holders[rule.one]):
+            if rule.needed:
+                if not others:
+                    raise LogicError(rule.text(part, getattr(logic, rule.needed, "")))
+                continue
+            for other in others[place + 1 :] if rule.one == rule.other else others:
+                raise LogicError(rule.text(part, other))
+
+
+def refusal(one: Declared, other: Declared, of_one: object, of_other: object) -> str:
+    """Return the message of the rule about two declarations.
+
+    Args:
+        one: the declaration that the rule is about.
+        other: the other one.
+        of_one: the part that has `one`, or the value of the condition.
+        of_other: the part that has `other` or lacks it, or the value of the condition.
+    """
+    return next(
+        rule.text(of_one, of_other) for rule in RULES if (rule.one, rule.other) == (one, other)
+    )
+
+
+def exclusions(part: Part) -> Iterator[str]:
+    """Yield what is refused together with a part, each as a few words."""
+    mine = declared(part)
+    for rule in RULES:
+        if rule.one in mine:
+            yield f"{'without' if rule.needed else 'with'} {described(rule.other)}"
+        elif not rule.needed and rule.other in mine:
+            yield f"with {described(rule.one)}"
+
+
+def described(one: Declared) -> str:
+    """Return a declaration in words."""
+    return one.value if isinstance(one, Condition) else f"a part that {one.value}"
