@@ -403,7 +403,7 @@ def _reference(kind: str, part: Any) -> dict[str, Any]:
 
 
 def _part_lines(part: Part) -> Iterator[str]:
-    """Yield the declarations of a part and what they exclude; of a hook, the methods of its sides."""
+    """Yield what a part declares and excludes, and for a hook the methods of its sides."""
     from layers.logic import Hook
     from layers.logic.core.declaration import declared, exclusions
 

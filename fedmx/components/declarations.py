@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from fedmx.components.catalogue import components
-from layers.logic.core.declaration import RULES, Condition, Need, Trait, declared, described
+from layers.logic.core.declaration import RULES, Condition, Need, Trait, declared
 
 PAGE = Path(__file__).parents[2] / "docs" / "extending.md"
 BEGIN, END = "<!-- declarations -->\n", "<!-- end of declarations -->\n"
@@ -35,16 +35,17 @@ def _tables() -> Iterator[str]:
         names = dict.fromkeys(f"`{name}`" for name, part in parts if one in declared(part))
         yield f"| `{one}` | {one.value} | {', '.join(names) or '-'} |"
     yield ""
-    yield "| fedmx refuses | together with | what to do |"
-    yield "|---|---|---|"
+    yield "| A | B | why fedmx refuses A and B together | what to do |"
+    yield "|---|---|---|---|"
     for rule in RULES:
-        other = f"{'no ' if rule.needed else ''}{_cell(rule.other)}"
-        advice = rule.advice.format(one="the one", other="the other", value="the other")
-        yield f"| {_cell(rule.one)} | {other} | {advice} |"
+        names = {"one": "A", "other": "B", "value": "B"}
+        texts = (text.format(**names) for text in (rule.why, rule.advice))
+        without = "without " if rule.needed else ""
+        yield f"| {_cell(rule.one)} | {without}{_cell(rule.other)} | {' | '.join(texts)} |"
 
 
 def _cell(one: Need | Trait | Condition) -> str:
-    return described(one) if isinstance(one, Condition) else f"`{one}`"
+    return one.value if isinstance(one, Condition) else f"`{one}`"
 
 
 if __name__ == "__main__":

@@ -229,6 +229,9 @@ class _Taking(ClientSide):
 def ratios(numbers: np.ndarray, above: float = 3.0, below: float | None = None) -> np.ndarray:
     """Return float64 (C,): the factor for the samples of each class; 1 leaves a class alone.
 
+    A class far below or above the mean, by its z-score, is brought up or down: its new z-score is
+    the geometric mean of its z-score and the one that is allowed (Duan et al. 2019, algorithm 2).
+
     With mean m and standard deviation s (of C - 1 degrees of freedom) of the `numbers` (C,), and
     z = (number - m) / s: (m - s sqrt(z T_a)) / number where z < T_a, (m + s sqrt(z T_d)) / number
     where z > T_d; at most 100. A class without samples is left alone.

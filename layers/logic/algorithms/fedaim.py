@@ -467,6 +467,9 @@ def entropy(vector: np.ndarray, bins: int = 10) -> float:
 def share(first: float, second: float, amplitude: float = 0.5, steepness: float = 1.0) -> float:
     """Return alpha = A / pi arctan(c (H_1 - H_2)) + 1/2, the share of the model with entropy H_1.
 
+    FedAIM, equation 16. The paper prints 0 for the constant 1/2, and A for A / pi, and the result
+    is no share; filter grafting (Meng et al. 2020), the source of the function, has these.
+
     Args:
         first: H_1.
         second: H_2.

@@ -49,6 +49,8 @@ POWERS, COMPONENTS = 12, 8  # of the power iterations; their points are for a fi
 class FedSSO(Selector):
     """A uniform draw from every stratum; a stratum is clients whose first steps are alike.
 
+    Source: FedSSO, algorithm 1.
+
     Before round 1 every client takes one step on all of its samples from w_0 and sends
     w_1^i = w_0 - eta_0 grad F_i(w_0). OPTICS clusters these once, and round 1 starts from
     w_1 = sum_i (n_i / n) w_1^i. Each round draws q_c = max(1, round(beta |c|)) clients of each
@@ -243,6 +245,8 @@ class _Sum:
 class Stratified(Aggregator):
     """sum_c (n_c / n) sum_{k in S_c} n_k w_k / sum_{k in S_c} n_k, of the strata that returned.
 
+    Source: FedSSO, equations 3, 12 and 15.
+
     n_c are the samples of all clients of stratum c, n those of the strata that returned. The
     selector keeps the strata (see `Clustering`) and names them in its plan, in which the lanes of
     a stratum stand together. A stratum that it does not keep has the samples that returned. Memory
@@ -423,7 +427,7 @@ def products(vectors: Sequence[np.ndarray], origin: np.ndarray) -> np.ndarray:
 def clusters(inner: np.ndarray, min_samples: int, xi: float) -> np.ndarray:
     """Return int64 (N,): the OPTICS label of each vector, `NOISE` for one in no cluster.
 
-    Fewer than `min_samples` are one cluster.
+    Ankerst et al. 1999. Fewer than `min_samples` are one cluster.
 
     Args:
         inner: float64 (N, N), from `products`; of more than `WHOLE` vectors it is overwritten.

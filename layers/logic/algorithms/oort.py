@@ -443,7 +443,11 @@ def candidates_for(utility: np.ndarray, number: int, cutoff: float, least: float
 
 @dataclass(frozen=True)
 class Pacer:
-    """When the percentile moves, and by how much.
+    """When the percentile of the preferred duration moves, and by how much.
+
+    The preferred duration T is a percentile of the clients' known durations (section 4.2). While
+    the utility gained stays the same, the percentile goes up, so that slower clients are selected;
+    when the utility changes sharply, it goes down.
 
     Attributes:
         step: rounds between two looks at it, and of each of the two periods that are compared.

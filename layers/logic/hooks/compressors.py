@@ -25,7 +25,9 @@ from layers.logic.errors import LogicError
 
 @dataclass(frozen=True)
 class Quantise(Hook):
-    """8 or 16 bits a value, rounded at random so that the mean is right (Alistarh et al. 2017).
+    """8 or 16 bits a value, rounded at random so that the mean is right.
+
+    Source: Alistarh et al. 2017 (QSGD), section 3.1.
 
     Attributes:
         bits: 8 or 16.
@@ -95,7 +97,10 @@ class SignSgd(Hook):
 
 @dataclass(frozen=True)
 class Stc(Hook):
-    """Sparse ternary compression with error feedback (Sattler et al. 2019).
+    """Sparse ternary compression with error feedback (Sattler et al. 2019, algorithms 1 and 2).
+
+    Of each tensor the share p of largest values travels. Each becomes -mu or mu, where mu is their
+    mean absolute value; positions are Golomb-coded.
 
     Attributes:
         p_up: share of the values that go up; None sends updates dense.

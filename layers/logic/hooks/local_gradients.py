@@ -50,6 +50,8 @@ class _ClipClient(ClientSide):
 class FedProx(Hook):
     """Each local step follows g + mu (w - w_t), the gradient of f_k(w) + mu/2 ||w - w_t||^2.
 
+    Source: Li et al. 2020 (FedProx), equation 2. The term holds clients near the received model.
+
     The term is a part of the gradient, so momentum applies to it, too. The server has nothing to
     do, neither end keeps anything, and nothing more crosses the wire.
 

@@ -87,7 +87,11 @@ def replaced(
 ) -> Plan:
     """Return a plan with other clients in the place of those that are left out.
 
-    If there are too few others, the cohort is smaller.
+    If there are too few others, the cohort is smaller. It fits selectors that go by the clients'
+    numbers alone. Let S be a uniform draw of m clients. Given that it holds k of those that are
+    left out, its others are a uniform draw of m - k of all others, and with k more of these, drawn
+    uniformly, one of m: the cohort is distributed as if those that are left out had never been
+    there. A round that selects none of them has the same bits with and without them.
 
     Args:
         plan: the plan, of lanes of one client.

@@ -16,6 +16,7 @@ from fedmx.components.catalogue import (
     write_catalogue,
 )
 from fedmx.components.component import Component
+from fedmx.components.declarations import PAGE, with_tables
 
 
 def test_the_file_is_current(tmp_path: Path) -> None:
@@ -23,6 +24,11 @@ def test_the_file_is_current(tmp_path: Path) -> None:
     assert current, "run: python -m fedmx.components.catalogue"
     write_catalogue(tmp_path / "catalogue.json")
     assert (tmp_path / "catalogue.json").read_bytes() == PATH.read_bytes()
+
+
+def test_the_page_has_the_declarations_of_all_parts() -> None:
+    page = PAGE.read_text("utf-8")
+    assert with_tables(page) == page, "run: python -m fedmx.components.declarations"
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -42,9 +42,9 @@ def test_every_name_of_the_page_exists() -> None:
     [
         ({"aggregator": {"name": "median", "weights": "samples"}}, "unknown setting 'weights'"),
         ({"aggregator": {"name": "krum", "byzantine": 1}}, "set logic.min_updates to 5 or more"),
-        ({"aggregator": "trimmed-mean"}, "set logic.min_updates to 10 or more, or trim to 0"),
-        ({"aggregator": "median", "hooks": ["scaffold"]}, "Scaffold sums every client's control"),
-        ({"hooks": ["scaffold", "stc"]}, "set dense: true in scaffold"),
+        ({"aggregator": "trimmed-mean"}, "set logic.min_updates to 10 or more"),
+        ({"aggregator": "median", "hooks": ["scaffold"]}, "Scaffold sums what each client sends"),
+        ({"hooks": ["scaffold", "stc"]}, "set dense: true"),
         ({"hooks": ["stc", "top-k"]}, "Stc and TopK each encode the update"),
         ({"aggregator": "fednova", "hooks": ["fedprox"]}, "they must be the same"),
         ({"preset": {"name": "fedprox", "mu": -1}}, "mu must be 0 or more"),
