@@ -97,7 +97,9 @@ class SignSgd(Hook):
 
 @dataclass(frozen=True)
 class Stc(Hook):
-    """Sparse ternary compression with error feedback (Sattler et al. 2019, algorithms 1 and 2).
+    """Sparse ternary compression with error feedback (Sattler et al. 2019).
+
+    Source: Sattler et al. 2019, algorithms 1 and 2.
 
     Of each tensor the share p of largest values travels. Each becomes -mu or mu, where mu is their
     mean absolute value; positions are Golomb-coded.

@@ -373,7 +373,8 @@ def holding(name: str, declaration) -> tuple[list[Part], dict[Condition, str]]:
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: f"{rule.one.name}-{rule.other.name}")
-def test_a_rule_refuses_the_one_with_the_other_or_without_it(rule) -> None:
+def test_a_rule_refuses_the_one_with_the_other_or_without_it(rule, monkeypatch) -> None:
+    monkeypatch.setattr("layers.logic.core.declaration.RULES", (rule,))
     (one, one_holds), (other, other_holds) = holding("One", rule.one), holding("Other", rule.other)
     alone = Beside(one), one_holds
     both = Beside([*one, *other]), {**one_holds, **other_holds}
