@@ -225,7 +225,7 @@ def tables() -> list[Table]:
 
 
 def page(text: str) -> str:
-    """Return the page with its generated parts made anew."""
+    """Return the page with its generated parts updated."""
     made = tables()
     text = _put(text, "overview", "".join(_overview(made)))
     for document in dict.fromkeys(table.document for table in made):
@@ -235,7 +235,7 @@ def page(text: str) -> str:
 
 
 def main() -> None:
-    """Write the page's tables anew."""
+    """Update the page's tables."""
     PAGE.write_text(page(PAGE.read_text()))
 
 
@@ -253,7 +253,7 @@ def _overview(made: list[Table]) -> Iterator[str]:
     total = sum(map(_counts, own), Counter[str]())
     yield (
         f"Of {total.total()} rows, {total['within']} are within the paper's range, "
-        f"{total['outside, with a reason']} are outside with a reason that an experiment shows, "
+        f"{total['outside, with a reason']} are outside with a demonstrated reason, "
         f"{total['outside, without a reason']} are outside without one, and {total['open']} are "
         "open: not run, or not run far enough.\n\n"
         f"{_instructions()}\n\n"
@@ -261,7 +261,7 @@ def _overview(made: list[Table]) -> Iterator[str]:
     yield from summary()
     yield "\nThe rows, table by table:\n\n"
     yield from _counted(own)
-    yield "\nThese tables try another reading of a paper, and are not counted above:\n\n"
+    yield "\nThese tables use another interpretation of a paper, and are not counted above:\n\n"
     yield from _counted(tries)
 
 
@@ -284,7 +284,8 @@ def _instructions() -> str:
     groups = dict.fromkeys(cell.group for cell in cells())
     ran_on = Counter(record.instructions for group in groups for record in load(group).values())
     counts = ", ".join(f"{number} on {name}" for name, number in ran_on.most_common())
-    return f"{sum(ran_on.values())} runs are behind them: {counts}; each record says on which."
+    total = sum(ran_on.values())
+    return f"They are based on {total} runs ({counts}); each record has its instructions."
 
 
 def _section(table: Table) -> str:
@@ -322,7 +323,7 @@ def _section(table: Table) -> str:
 
 
 def _capital(text: str) -> str:
-    """Return a text with a capital at its beginning, but for a symbol such as q in q-FedAvg."""
+    """Return a text with a capital first letter, except for symbols such as q in q-FedAvg."""
     return text if text[1:2] == "-" else f"{text[:1].upper()}{text[1:]}"
 
 
