@@ -86,9 +86,8 @@ class Assembly:
         Raises:
             ComputeError: this process runs on other instructions than the experiment.
         """
-        compute, shape, classes = self.experiment.compute, self.data.shape, self.data.classes
-        bits.require(compute.bits)
-        model = compute.model
+        bits.require(self.experiment.compute.bits)  # before any data are loaded
+        model, shape, classes = self.experiment.compute.model, self.data.shape, self.data.classes
         zoo = model.name.partition(":")[0]
         if zoo in ZOOS and model.object is None and "classes" not in model.settings:
             settings = {**model.settings, "classes": classes}

@@ -1,4 +1,4 @@
-"""Ray: a head and two nodes, each with processes of its own; the same bits, also if one is lost."""
+"""Ray: a head and two nodes with their own processes; the same bits, also after a loss."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def outcome(given: Experiment) -> list[Any]:
 REPLAYED = ("projected stc", "scaffold", "online knapsack")
 
 
-def test_two_nodes_give_the_bits_of_one_process_for_every_kind_and_replay_to_them(
+def test_two_nodes_give_the_bits_of_one_process_for_every_kind_also_in_replay(
     cluster: Any, kind_folder: Path, tmp_path: Path
 ) -> None:
     backend = RayBackend(None, cluster.address)
@@ -156,7 +156,7 @@ def test_ray_replays_what_one_process_recorded(cluster: Any, tmp_path: Path) -> 
     assert replay(run, overrides=[f"executor={on_ray}"]).same is True
 
 
-def test_two_nodes_give_the_bits_of_one_process_also_when_one_is_killed_in_mid_round(
+def test_two_nodes_give_the_bits_of_one_process_when_one_is_killed_in_mid_round(
     cluster: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "ray_parts.py").write_text(PARTS)
@@ -211,7 +211,7 @@ def test_the_data_set_is_read_once_and_mapped_from_the_object_store(
 
 
 def _mapped_at(maps: str, array: Any) -> str:
-    """Return the line of the mapping in which an array begins."""
+    """Return the line of the mapping that holds the start of an array."""
     for line in maps.splitlines():
         start, stop = (int(end, 16) for end in line.split()[0].split("-"))
         if start <= array.ctypes.data < stop:
@@ -219,7 +219,7 @@ def _mapped_at(maps: str, array: Any) -> str:
     return ""
 
 
-def test_ray_is_started_on_this_machine_where_no_cluster_is_named(tmp_path: Path) -> None:
+def test_ray_starts_on_this_machine_without_an_address(tmp_path: Path) -> None:
     (tmp_path / "plain.yaml").write_text(json.dumps(TREE))
     model = []
     for executor in ("serial", "ray"):
@@ -235,15 +235,15 @@ def test_ray_is_started_on_this_machine_where_no_cluster_is_named(tmp_path: Path
     assert model[0] == model[1]
 
 
-def test_a_cluster_that_is_not_there_is_one_line() -> None:
-    with pytest.raises(FedmxError, match=r"executor ray: no cluster at 127.0.0.1:1") as raised:
+def test_a_missing_cluster_fails_in_one_line() -> None:
+    with pytest.raises(FedmxError, match=r"ray: .* 127.0.0.1:1") as raised:
         RayBackend(address="127.0.0.1:1")
     assert len(str(raised.value).splitlines()) == 1
 
 
-def test_without_ray_one_line_says_what_to_install(tmp_path: Path) -> None:
+def test_without_ray_one_line_names_the_extra(tmp_path: Path) -> None:
     (tmp_path / "plain.yaml").write_text(json.dumps(TREE))
     (tmp_path / "ray.py").write_text("raise ImportError('no Ray here')")
     code = "import sys; sys.path.insert(0, '.'); import fedmx.cli as c; sys.exit(c.main())"
     result = fedmx("run", "plain.yaml", "--executor", "ray", cwd=tmp_path, code=code)
-    assert result.error_text == 'executor ray: Ray is not installed; pip install "fedmx[ray]"'
+    assert "fedmx[ray]" in result.error_text

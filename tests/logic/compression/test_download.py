@@ -1,4 +1,4 @@
-"""Whatever a client missed or lost, it trains from exactly the server's model."""
+"""Clients train from exactly the server's model, whatever they missed or lost."""
 
 from __future__ import annotations
 
@@ -112,15 +112,15 @@ def dense_tasks(peers: MemoryPeers) -> list[tuple[int, int]]:
 
 
 @pytest.mark.parametrize("hook", CODED.values(), ids=CODED)
-def test_who_is_up_to_date_but_for_a_round_gets_no_model(hook) -> None:
+def test_a_client_that_missed_one_round_gets_no_model(hook) -> None:
     peers, witness = a_run(hook, [lane_of_its_own(0, 1)] * 4)
     run_rounds(4, a_state(peers.logic), peers)
     assert dense_tasks(peers) == [(1, 0), (1, 1)]
     check(witness)
 
 
-def test_who_missed_rounds_gets_what_was_missed_until_the_model_is_smaller() -> None:
-    """A payload of 8 bit is a little more than a quarter of the model: three are less."""
+def test_missed_changes_are_sent_while_they_are_smaller_than_the_model() -> None:
+    """An 8-bit payload is slightly more than a quarter of the model: three are smaller."""
     for missed, dense in ((1, False), (2, False), (3, True), (6, True)):
         absent = [lane_of_its_own(1)] * missed
         rounds = [lane_of_its_own(0, 1), *absent, lane_of_its_own(0, 1)]
@@ -130,7 +130,7 @@ def test_who_missed_rounds_gets_what_was_missed_until_the_model_is_smaller() -> 
         check(witness)
 
 
-def test_what_is_kept_for_those_who_were_away_is_less_than_the_model() -> None:
+def test_the_server_keeps_payloads_smaller_than_the_model() -> None:
     for hook in (Quantise(8, down=True), Stc(0.5, 0.5)):
         peers, _ = a_run(hook, [lane_of_its_own(0)] * 30)
         state, _ = run_rounds(30, a_state(peers.logic), peers)
@@ -149,7 +149,7 @@ def test_a_client_that_lost_its_memory_gets_the_model() -> None:
     check(witness)
 
 
-def test_in_a_lane_of_several_clients_the_next_gets_the_weights_of_the_one_before() -> None:
+def test_in_a_lane_each_client_gets_the_weights_of_the_previous_one() -> None:
     rounds = [((0, 1), (2,)), ((1, 0), (2,)), lane_of_its_own(0, 1, 2), ((0, 2), (1,))]
     peers, witness = a_run(Stc(0.05, 0.05), rounds)
     run_rounds(4, a_state(peers.logic), peers)
@@ -161,7 +161,7 @@ def test_in_a_lane_of_several_clients_the_next_gets_the_weights_of_the_one_befor
 
 @dataclass(frozen=True)
 class Shifted(Hook):
-    """Client 0 trains in the first round on a model of its own."""
+    """Client 0 trains in the first round on its own model."""
 
     def server(self) -> ServerSide:
         return _Shifted()
@@ -203,7 +203,7 @@ def test_a_late_client_that_was_sent_another_model_gets_the_servers_model_next(u
     assert not state.memory["2:Stc"]["unanswered"], "no mark outlives its task"
 
 
-def test_a_round_without_updates_changes_no_model() -> None:
+def test_a_round_without_updates_keeps_the_model() -> None:
     peers, witness = a_run(Stc(), [lane_of_its_own(0, 1)] * 4)
     state, _ = run_rounds(2, a_state(peers.logic), peers)
     peers.lost = [0, 1]
@@ -229,7 +229,7 @@ class _Shrinking(ServerSide):
         return replace(state, weights=state.weights * np.float32(0.9))
 
 
-def test_a_hook_that_changes_the_model_before_it_is_encoded_goes_with_it() -> None:
+def test_a_hook_may_change_the_model_before_the_encoding() -> None:
     peers, witness = a_run(Stc(), [lane_of_its_own(0, 1)] * 3, hooks=[Shrinking()])
     run_rounds(3, a_state(peers.logic), peers)
     assert dense_tasks(peers) == [(1, 0), (1, 1)]
@@ -238,12 +238,12 @@ def test_a_hook_that_changes_the_model_before_it_is_encoded_goes_with_it() -> No
 
 @dataclass(frozen=True)
 class ShrinkingLate(Shrinking):
-    """It says that it stands behind the codec."""
+    """Declares a stage after the codec."""
 
     stage = Stage.UPDATE
 
 
-def test_a_model_that_was_changed_behind_the_codec_goes_down_dense() -> None:
+def test_a_model_changed_after_the_encoding_is_sent_dense() -> None:
     witness = Witness()
     logic = a_logic(alone(0, 1), size=SIZE, hooks=[witness, Stc(), ShrinkingLate()])
     peers = MemoryPeers(logic, CLIENTS)
@@ -252,24 +252,24 @@ def test_a_model_that_was_changed_behind_the_codec_goes_down_dense() -> None:
     check(witness)
 
 
-def test_a_client_whose_memory_is_not_what_the_server_thinks_says_so() -> None:
+def test_a_client_with_another_memory_is_refused() -> None:
     peers, _ = a_run(Stc(), [lane_of_its_own(0, 1)] * 3)
     state, _ = run_rounds(2, a_state(peers.logic), peers)
     tree = peers.ledgers[0].tree()
     memory = tree["pending"]["memory"]["1:Stc"]
     memory["model"] = memory["model"] + np.float32(1)
     peers.ledgers[0] = ClientLedger.of_tree(tree)
-    with pytest.raises(LogicError, match="is not the server's model"):
+    with pytest.raises(LogicError, match="not the server's model"):
         run_round(state, peers, peers.logic)
     del memory["model"]
     peers.ledgers[0] = ClientLedger.of_tree(tree)
-    with pytest.raises(LogicError, match="this client keeps no model"):
+    with pytest.raises(LogicError, match="keeps no model"):
         run_round(state, peers, peers.logic)
 
 
 @dataclass(frozen=True)
 class Exploding(Aggregator):
-    """The model is not finite."""
+    """Returns a model that is not finite."""
 
     def init(self, state):
         return None
@@ -281,13 +281,13 @@ class Exploding(Aggregator):
         return replace(state, weights=state.weights + np.float32(np.inf))
 
 
-def test_a_model_that_is_not_finite_is_not_hidden_by_its_encoding() -> None:
+def test_the_encoding_does_not_hide_a_model_that_is_not_finite() -> None:
     peers, _ = a_run(Stc(), [lane_of_its_own(0)], aggregator=Exploding())
-    with pytest.raises(LogicError, match="made a model with values that are not finite"):
+    with pytest.raises(LogicError, match="not finite"):
         run_round(a_state(peers.logic), peers, peers.logic)
 
 
-def test_codecs_work_with_what_comes_before_them() -> None:
+def test_codecs_work_with_hooks_that_change_updates() -> None:
     for name in ("stc", "top-k", "dgc", "sign-sgd", "quantise"):
         peers, witness = a_run(HOOKS[name](), [lane_of_its_own(0, 1, 2)] * 3, hooks=[Clip(0.5)])
         _, reports = run_rounds(3, a_state(peers.logic), peers)
