@@ -1,7 +1,7 @@
-"""fedmx: federated learning for MXNet/Gluon, from an idea to machines that talk over TLS.
+"""fedmx: federated learning for MXNet/Gluon, from an idea to machines connected over TLS.
 
-``__init__.pyi`` lists the names and their homes. Each is imported when it is first used, so that
-``fedmx --help`` does not wait for MXNet.
+``__init__.pyi`` lists the public names with their modules. Each is imported when it is first used,
+so that ``fedmx --help`` does not wait for MXNet.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ if check_layers():
     importlib.import_module("layers.compute")
 
 _STUB = ast.parse(Path(__file__).with_suffix(".pyi").read_bytes())
-_HOMES = {
+_MODULES = {
     alias.name: str(node.module)
     for node in _STUB.body
     if isinstance(node, ast.ImportFrom)
     for alias in node.names
 }
 
-__all__ = sorted(_HOMES)
+__all__ = sorted(_MODULES)
 
 
 def __getattr__(name: str) -> Any:
     """Import a name when it is first used."""
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module 'fedmx' has no attribute {name!r}")
-    value = getattr(importlib.import_module(_HOMES[name]), name)
+    value = getattr(importlib.import_module(_MODULES[name]), name)
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    """Return what is public; a notebook completes these names."""
+    """Return the public names, which a notebook completes."""
     return list(__all__)

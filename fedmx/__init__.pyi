@@ -1,6 +1,6 @@
-"""The names that `fedmx` gives, each with its home: for type checkers, and for `fedmx/__init__.py`.
+"""The public names of `fedmx` with their modules, for type checkers and `fedmx/__init__.py`.
 
-Only imports of the form ``from HOME import NAME as NAME`` belong here.
+Only imports of the form ``from MODULE import NAME as NAME`` belong here.
 """
 
 from fedmx.assembly.assembly import Assembly as Assembly

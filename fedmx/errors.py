@@ -1,4 +1,4 @@
-"""The errors of the front: fedmx cannot use what a user typed, wrote or named."""
+"""Errors about what a user typed, wrote or named."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _MAX_LINES = 20  # of an error with many problems
 
 
 class FedmxError(Exception):
-    """The root of the front's errors; the text says what was wrong, where, and what to do."""
+    """The base of all errors of `fedmx`; the text says what was wrong, where, and what to do."""
 
 
 class ExperimentError(FedmxError):

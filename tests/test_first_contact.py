@@ -43,7 +43,7 @@ def test_each_links_to_the_other() -> None:
     assert "[English](README.md)" in CHINESE
 
 
-def test_what_contributing_says_to_make_can_be_made() -> None:
+def test_the_targets_and_paths_of_contributing_exist() -> None:
     page = (ROOT / "CONTRIBUTING.md").read_text()
     targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.M))
     named = set(re.findall(r"\bmake ([a-z]+)", "\n".join(re.findall(r"`[^`\n]+`", page))))

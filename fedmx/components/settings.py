@@ -41,7 +41,8 @@ class Setting:
         return in_words(self.annotation)
 
     def __str__(self) -> str:
-        return self.name if self.required else f"{self.name} = {shown(self.default)}"
+        made = repr(self.default) == "<factory>"  # a dataclass makes it anew for each object
+        return self.name if self.required or made else f"{self.name} = {shown(self.default)}"
 
     def json_schema(self) -> dict[str, Any]:
         """Return the JSON schema of its value; an empty one, which allows all, if there is none."""

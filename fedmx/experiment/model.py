@@ -121,7 +121,7 @@ class Experiment(Section):
         """
         if not isinstance(path, str | os.PathLike):
             raise ExperimentError(
-                f"{shown(path)}: is no path of an experiment file; give a path, as "
+                f"{shown(path)}: is not the path of an experiment file; write it as "
                 "'experiment.yaml'"
             )
         text = read_text(path)

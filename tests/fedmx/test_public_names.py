@@ -1,4 +1,4 @@
-"""`import fedmx` gives every name that a user writes an experiment or a component with."""
+"""`import fedmx` gives every name that experiments and components are written with."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import layers.logic
 ROOT = Path(__file__).resolve().parents[2]
 STUB = ast.parse((ROOT / "fedmx" / "__init__.pyi").read_text())
 IMPORTS = [node for node in STUB.body if isinstance(node, ast.ImportFrom)]
-HOMES = {alias.name: str(node.module) for node in IMPORTS for alias in node.names}
+MODULES = {alias.name: str(node.module) for node in IMPORTS for alias in node.names}
 WRITTEN_WITH = {
     "hooks": "Hook ServerSide ClientSide Context ServerContext ClientContext Task Update Training "
     "Stage Asset Rejected",
@@ -43,23 +43,23 @@ def run_python(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("kind", sorted(WRITTEN_WITH))
-def test_everything_that_a_component_is_written_with_is_there(kind: str) -> None:
-    assert [name for name in WRITTEN_WITH[kind].split() if name not in HOMES] == []
+def test_the_names_to_write_a_component_are_there(kind: str) -> None:
+    assert [name for name in WRITTEN_WITH[kind].split() if name not in MODULES] == []
 
 
-@pytest.mark.parametrize("name", sorted(HOMES))
-def test_a_name_is_the_object_of_its_home(name: str) -> None:
-    assert getattr(fedmx, name) is getattr(importlib.import_module(HOMES[name]), name)
+@pytest.mark.parametrize("name", sorted(MODULES))
+def test_a_name_is_the_object_of_its_module(name: str) -> None:
+    assert getattr(fedmx, name) is getattr(importlib.import_module(MODULES[name]), name)
     if hasattr(layers.logic, name):
         assert getattr(fedmx, name) is getattr(layers.logic, name)
 
 
 def test_dir_and_all_list_the_names_of_the_stub() -> None:
-    assert set(HOMES) <= set(dir(fedmx))
-    assert sorted(HOMES) == fedmx.__all__
+    assert set(MODULES) <= set(dir(fedmx))
+    assert sorted(MODULES) == fedmx.__all__
 
 
-def test_type_checkers_see_the_names_since_the_stub_gives_each_on_under_its_own_name() -> None:
+def test_the_stub_exports_each_name_to_type_checkers() -> None:
     others = [node for node in STUB.body[1:] if not isinstance(node, ast.ImportFrom)]
     assert others == []
     aliases = [alias for node in IMPORTS for alias in node.names]
@@ -71,13 +71,13 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
         _ = fedmx.Nothing
 
 
-def test_importing_fedmx_loads_of_the_layers_only_how_mxnet_is_loaded(tmp_path: Path) -> None:
+def test_importing_fedmx_loads_only_the_loader_of_mxnet(tmp_path: Path) -> None:
     code = "import sys, fedmx; print(*[name for name in sys.modules if name.startswith('layers.')])"
     loaded = run_python(code, tmp_path).stdout.split()
     compute = "layers.compute"
-    rooms = {compute, f"{compute}.errors", f"{compute}.engines", f"{compute}.engines.mxnet"}
-    rooms |= {f"{compute}.engines.mxnet.runtime", f"{compute}.engines.mxnet.loading"}
-    assert {name for name in loaded if ".loading." not in name} == rooms
+    packages = {compute, f"{compute}.errors", f"{compute}.engines", f"{compute}.engines.mxnet"}
+    packages |= {f"{compute}.engines.mxnet.runtime", f"{compute}.engines.mxnet.loading"}
+    assert {name for name in loaded if ".loading." not in name} == packages
     code = "import sys, fedmx; print([name for name in ('mxnet', 'numpy') if name in sys.modules])"
     assert run_python(code, tmp_path).stdout == "[]\n"
 

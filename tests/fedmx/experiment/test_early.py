@@ -96,40 +96,24 @@ def test_nothing_is_loaded_imported_or_built_to_check_it(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (
-            lambda: Experiment.read("e.yaml", "rounds=3"),
-            "overrides: must be a list of PATH=VALUE texts, as ['rounds=3'], not 'rounds=3'",
-        ),
-        (
-            lambda: Experiment.parse(LEAST, overrides=[3]),  # type: ignore[list-item]
-            "overrides: must be a list of PATH=VALUE texts, and holds 3",
-        ),
-        (
-            lambda: Experiment.read(7),  # type: ignore[arg-type]
-            "7: is no path of an experiment file; give a path, as 'experiment.yaml'",
-        ),
-        (
-            lambda: simulate("e.yaml"),  # type: ignore[arg-type]
-            "'e.yaml' is no experiment; give an Experiment, as Experiment.read('e.yaml') returns",
-        ),
-        (
-            lambda: simulate({"rounds": 3}),  # type: ignore[arg-type]
-            "a mapping is no experiment; give an Experiment, as Experiment.from_dict(...) returns",
-        ),
-        (lambda: simulate(None), "null is no experiment; give an Experiment"),  # type: ignore[arg-type]
+        (lambda: Experiment.read("e.yaml", "rounds=3"), "overrides: .*, not 'rounds=3'"),
+        (lambda: Experiment.parse(LEAST, overrides=[3]), "overrides: .* holds 3"),
+        (lambda: Experiment.read(7), "7: .* 'experiment.yaml'"),
+        (lambda: simulate("e.yaml"), r"'e\.yaml' .*Experiment\.read\('e\.yaml'\)"),
+        (lambda: simulate({"rounds": 3}), r"a mapping .*Experiment\.from_dict\("),
+        (lambda: simulate(None), "null .* Experiment"),
     ],
 )
-def test_a_value_of_another_type_is_refused_with_what_to_write(
+def test_a_value_of_another_type_is_refused_with_the_call_to_write(
     make: Callable[[], object], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "e.yaml").write_text(LEAST)
-    with pytest.raises(ExperimentError) as caught:
+    with pytest.raises(ExperimentError, match=f"^{said}"):
         make()
-    assert str(caught.value) == said
 
 
-def test_a_value_that_is_no_part_is_told_the_public_name_of_its_class() -> None:
+def test_a_value_that_is_not_a_part_is_told_the_public_class() -> None:
     with pytest.raises(ExperimentError) as caught:
         Experiment(rounds=1, clients=2, compute=DIGITS, logic={"selector": int})
     assert "a class derived from fedmx.Selector" in str(caught.value)
