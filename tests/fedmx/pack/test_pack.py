@@ -142,6 +142,14 @@ def test_a_run_that_is_not_done_or_is_damaged_is_not_packed(folder: Path, tmp_pa
     assert not (tmp_path / "z.fedmx").exists()
 
 
+def experiment_file(folder: Path, hooks: str) -> Path:
+    file = folder / "e.yaml"
+    file.write_text(
+        f"rounds: 1\nclients: 2\ncompute: {{model: 2nn, data: digits}}\nlogic: {{hooks: {hooks}}}\n"
+    )
+    return file
+
+
 def test_packages_modules_and_what_they_import_are_found_without_running_them(
     tmp_path: Path,
 ) -> None:
@@ -155,9 +163,8 @@ def test_packages_modules_and_what_they_import_are_found_without_running_them(
     (tmp_path / "beside_it.py").write_text("import ideas\nraise RuntimeError\n")
     (tmp_path / "beside_two").mkdir()
     (tmp_path / "beside_two" / "x.py").write_text("y = 1\n")
-    file = tmp_path / "e.yaml"
-    file.write_text("logic: {hooks: ['ideas.inner.deep:Hook', 'hypothesis.core:given', 'stc']}\n")
-    found = own_modules(file, tmp_path)
+    hooks = "['ideas.inner.deep:Hook', 'hypothesis.core:given', 'stc']"
+    found = own_modules(experiment_file(tmp_path, hooks), tmp_path)
     assert set(found.files) == {
         "modules/ideas/__init__.py",
         "modules/ideas/inner/__init__.py",
@@ -170,8 +177,7 @@ def test_packages_modules_and_what_they_import_are_found_without_running_them(
 
 
 def test_a_module_that_is_gone_is_named(tmp_path: Path) -> None:
-    file = tmp_path / "e.yaml"
-    file.write_text("logic: {hooks: ['gone_from_here:Hook']}\n")
+    file = experiment_file(tmp_path, "['gone_from_here:Hook']")
     with pytest.raises(PackError, match=r"gone_from_here:Hook: there is no module gone_from_here"):
         own_modules(file, tmp_path)
 
