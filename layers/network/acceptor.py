@@ -1,21 +1,21 @@
-"""Who may stay in the handshake: a state machine that knows neither sockets nor clocks.
+"""Accepts connections, and admits, expires or evicts their handshakes.
 
-A handshake has up to three steps, and each is due in its time: the first byte, the end of TLS, the
-end of the handshake. Bytes that complete no step do not count, so dribbling them gains nothing.
+A handshake has up to three steps, and each has a deadline: the first byte, the end of TLS, the end
+of the handshake. Bytes that complete no step do not count, so dribbling them gains nothing.
 
-=================  =====================================  ========================================
-handshakes         a step is due within                   a new connection
-=================  =====================================  ========================================
-below 3/4          `handshake_s`                          comes in
-from 3/4 on        `PRESSED_S`, at most `handshake_s`     comes in
-as many as may be  the same                               comes in when another one makes way
-=================  =====================================  ========================================
+=====================  =====================================  ====================================
+handshakes             deadline of a step                     a new connection
+=====================  =====================================  ====================================
+below 3/4 of the most  `handshake_s`                          is accepted
+from 3/4 on            `PRESSED_S`, at most `handshake_s`     is accepted
+at the most            the same                               is accepted when another is evicted
+=====================  =====================================  ====================================
 
-Handshakes count by party: by the address they come from (IPv6: its /64 network), and after TLS by
-the identity in their certificate. The party with the most handshakes makes way first, by the one
-whose last step is longest ago, unless that was only just, within `GRACE_S`. So strangers and one
-client's stolen certificate crowd out themselves, and many honest clients at one address do not
-crowd out each other: they take their steps. A session that is open does not count.
+The stalest handshake is evicted first. Handshakes count by party: the address of a connection (for
+IPv6 its /64 network), and after TLS the identity in its certificate. The party with the most
+handshakes loses the one whose last step is oldest, unless that was within `GRACE_S`. So attackers,
+and users of one stolen certificate, evict only each other, while many honest clients behind one
+address keep taking steps. An open session does not count.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ class _Handshake:
 
 
 class Admission(Generic[K]):
-    """The unfinished handshakes of a listener, each under a key of the caller's.
+    """The unfinished handshakes of a listener by key: a state machine without sockets or clocks.
 
-    `now` is a monotonic time in seconds; it never goes back from one call to the next.
+    `now` is a monotonic time in seconds.
     """
 
     def __init__(self, limits: Limits) -> None:
@@ -68,32 +68,29 @@ class Admission(Generic[K]):
         return len(self._all)
 
     def arrive(self, key: K, address: str, now: float) -> None:
-        """Take note of a new connection from an IP address."""
+        """Add a new connection from an IP address."""
         self._put(key, _Handshake(_network(address), now))
 
     def step(self, key: K, now: float, identity: str | None = None) -> None:
-        """Take note of a step of a handshake; `identity`: that of its certificate, now verified.
-
-        A handshake that has left is not taken in again.
-        """
+        """Record a step, unless the handshake has left; `identity`: of a verified certificate."""
         before = self._pop(key)
         if before is not None:
             party = before.party if identity is None else f"identity {identity}"
             self._put(key, _Handshake(party, now))
 
     def leave(self, key: K) -> None:
-        """Forget a handshake that has succeeded or failed, or do nothing if it has left before."""
+        """Remove a handshake that has succeeded or failed, if it is still there."""
         self._pop(key)
 
     @property
     def full(self) -> bool:
-        """Whether another handshake must make way before a connection is accepted."""
+        """Whether a handshake must be evicted before a connection is accepted."""
         return len(self._all) >= self._most
 
-    def make_way(self, now: float) -> K | None:
-        """Take out a handshake that makes way for a new one, and return it.
+    def evict(self, now: float) -> K | None:
+        """Remove and return the handshake to evict.
 
-        None: the party with the most handshakes is busy; no other one makes way in its place.
+        None: the party with the most handshakes is active; no other party suffers in its place.
         """
         chosen: K | None = None
         most = (0, 0.0)
@@ -107,9 +104,9 @@ class Admission(Generic[K]):
         return chosen
 
     def expire(self, now: float, *, pressed: bool = False) -> list[K]:
-        """Take out the handshakes whose next step is overdue, and return them, the oldest first.
+        """Remove and return the handshakes whose next step is overdue, the oldest first.
 
-        `pressed`: room is scarce for a reason of the caller's own.
+        `pressed`: descriptors are scarce.
         """
         late: list[K] = []
         while self._all:
@@ -121,7 +118,7 @@ class Admission(Generic[K]):
         return late
 
     def patience_s(self, *, pressed: bool = False) -> float:
-        """Return how long a step may take now."""
+        """Return the current deadline of a step."""
         if pressed or len(self._all) >= math.ceil(0.75 * self._most):
             return min(PRESSED_S, self._relaxed_s)
         return self._relaxed_s
@@ -141,7 +138,7 @@ class Admission(Generic[K]):
 
 
 def _network(address: str) -> str:
-    """Return what one stranger can have of addresses: an IPv4 address, or a /64 of IPv6."""
+    """Return the network that one attacker may own: an IPv4 address, or a /64 of IPv6."""
     try:
         found = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
@@ -153,18 +150,18 @@ def _network(address: str) -> str:
     return str(ipaddress.ip_network((found, 64), strict=False))
 
 
-WATCH_S = 0.25  # how often overdue handshakes are looked for
+WATCH_S = 0.25  # between two searches for overdue handshakes
 ACCEPTS_A_TURN = 32
 
 
 @dataclass(eq=False)
 class _Meeting:
-    """One connection on its way through the handshake."""
+    """One connection during its handshake."""
 
     address: Address
     task: asyncio.Task[None] | None = None
     connection: Connection | None = None  # since TLS is done
-    silent: bool = False  # TLS is to begin, and nothing was received
+    silent: bool = False  # waits for the first byte of TLS
 
 
 class Acceptor:
@@ -173,10 +170,9 @@ class Acceptor:
     Args:
         listening: the socket.
         limits: how many handshakes there may be, and how long they may take.
-        tls: returns what makes a new connection secure; it returns None for plain TCP.
+        tls: returns the TLS context of a new connection, None for plain TCP.
         make_connection: returns asyncio's protocol for an accepted connection.
-        report: takes the rejections of connections that have no session yet, and whether there is
-            room for clients.
+        report: takes rejections of connections without a session, and whether there is room.
     """
 
     def __init__(
@@ -194,14 +190,14 @@ class Acceptor:
         self._report = report
         self._loop = asyncio.get_running_loop()
         self._admission: Admission[_Meeting] = Admission(limits)
-        # Counted once: handshakes that are silent make way, so what they hold is not lost.
+        # Counted once: descriptors of evicted handshakes become free again.
         self._room = max(free_descriptors() - KEPT_FOR_HANDSHAKES, 1)
         self._crowded = False
         self._some = asyncio.Event()  # set while there are handshakes
         self._tasks = {self._loop.create_task(work) for work in (self._accept(), self._watch())}
 
     def crowd(self, clients: int) -> str | None:
-        """Return why no client fits beside so many others, or None; report when that changes."""
+        """Return why there is no room for another client, if so; report when that changes."""
         reason = None
         if clients >= self._limits.max_connections:
             reason = f"the server has {clients} clients, which is its limit"
@@ -220,7 +216,7 @@ class Acceptor:
         for task in list(self._tasks):
             task.cancel()
         if self._listening.fileno() >= 0:
-            # A client may have knocked already: asyncio would accept it for a task that has ended.
+            # Otherwise asyncio would accept a waiting client for a task that has ended.
             self._loop.remove_reader(self._listening)
         self._listening.close()
 
@@ -229,15 +225,15 @@ class Acceptor:
         while True:
             await self._make_room()
             try:
-                # Nothing here keeps what was accepted: a connection that is over leaves no memory.
+                # No variable may keep the accepted socket: a closed connection leaves no memory.
                 self._begin(*await self._loop.sock_accept(self._listening))
             except OSError:
-                # The client has gone, or the whole system is out of descriptors: both pass.
+                # The client has left, or the system is out of descriptors: both pass.
                 await asyncio.sleep(0.05)
                 continue
             accepts += 1
             if accepts % ACCEPTS_A_TURN == 0:
-                await asyncio.sleep(0)  # `sock_accept` does not wait while others knock
+                await asyncio.sleep(0)  # `sock_accept` does not yield while clients wait
 
     def _begin(self, accepted: socket.socket, where: tuple[Any, ...]) -> None:
         meeting = _Meeting(Address(where[0], where[1]))
@@ -248,14 +244,14 @@ class Acceptor:
         meeting.task.add_done_callback(self._tasks.discard)
 
     async def _make_room(self) -> None:
-        """Wait until a connection can be accepted; handshakes that are silent make way for it."""
+        """Wait until a connection can be accepted; evict stale handshakes for it."""
         while (tight := free_descriptors() < 1) or self._admission.full:
-            silent = self._admission.make_way(self._loop.time())
-            if silent is not None:
-                self._end(silent, "the handshake was silent, and made way for others")
-            if silent is None:
+            stale = self._admission.evict(self._loop.time())
+            if stale is None:
                 await asyncio.sleep(GRACE_S / 2)
-            elif tight:
+                continue
+            self._end(stale, "the handshake was silent, and evicted for others")
+            if tight:
                 await asyncio.sleep(0.001)  # its socket is closed in one of the loop's next turns
 
     async def _watch(self) -> None:
@@ -280,7 +276,7 @@ class Acceptor:
         failures: list[ssl.SSLError] = []
         FAILURES.set(failures)
         try:
-            if self._tls() is not None:  # then the client speaks first; TLS takes memory
+            if self._tls() is not None:  # the client speaks first; TLS costs memory
                 meeting.silent = True
                 await self._first_byte(accepted)
                 meeting.silent = False
@@ -298,15 +294,15 @@ class Acceptor:
         except OSError as error:
             reason = _reason(failures[0] if failures else error, meeting.address)
             self._report(ConnectionRejected(str(meeting.address), None, reason))
-            for one in (error, *failures):  # a traceback holds the connection, and what it received
+            for one in (error, *failures):  # a traceback holds the connection and its bytes
                 one.with_traceback(None)
         finally:
             failures.clear()
             self._admission.leave(meeting)
-            meeting.connection = meeting.task = None  # nothing may outlive its connection
+            meeting.connection = meeting.task = None  # nothing may outlive the connection
 
     async def _first_byte(self, accepted: socket.socket) -> None:
-        """Wait until there is something to read, or the peer has closed."""
+        """Wait until there are bytes to read, or the peer has closed."""
         readable = asyncio.Event()
         self._loop.add_reader(accepted, readable.set)
         try:
@@ -318,18 +314,18 @@ class Acceptor:
         self._loop.remove_reader(accepted)
 
     def _end(self, meeting: _Meeting, reason: str) -> None:
-        if meeting.connection is not None:  # its session is told, and reports it
+        if meeting.connection is not None:  # its session reports it
             if not meeting.connection.settled.is_set():
                 meeting.connection.refuse(ProtocolError(reason))
                 meeting.connection.abort()
         elif meeting.task is not None and meeting.task.cancel():
-            if meeting.silent:  # as a client without TLS is, which waits for the server
-                reason += f"; this server has TLS, and the client began none: {BOTH_OR_NEITHER}"
+            if meeting.silent:  # probably a client without TLS, which waits for the server
+                reason += f"; this server requires TLS, the client started none: {BOTH_OR_NEITHER}"
             self._report(ConnectionRejected(str(meeting.address), None, reason))
 
 
 def _reason(failure: OSError, address: Address) -> str:
-    """Return why there is no connection with a client."""
+    """Return why a handshake failed."""
     if isinstance(failure, ssl.SSLError):
         return explain(failure, str(address))
     return f"no TLS handshake ({failure})"

@@ -1,4 +1,4 @@
-"""Addresses: HOST:PORT, and which of them leave this machine."""
+"""Addresses, the socket that listens at one, and the descriptors left for connections."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from dataclasses import dataclass
 
 from layers.network.errors import AddressError
 
-NO_NAME = "no host can have this name"  # looking it up raises a UnicodeError
+NO_NAME = "not a valid host name"  # looking it up raises a UnicodeError
 
 
 @dataclass(frozen=True)
 class Address:
-    """Where a server listens; `str` gives HOST:PORT, with brackets around an IPv6 host."""
+    """The address of a server; `str` gives HOST:PORT, with brackets around an IPv6 host."""
 
     host: str
     port: int
 
     @classmethod
     def parse(cls, text: str) -> Address:
-        """Read HOST:PORT or [IPV6]:PORT.
+        """Parse HOST:PORT or [IPV6]:PORT.
 
         Raises:
             AddressError: it is neither.
@@ -44,7 +44,7 @@ class Address:
 
     @property
     def is_loopback(self) -> bool:
-        """Whether it is known to be on this machine, without asking a name server."""
+        """Whether it is on this machine, as far as known without a name server."""
         if self.host == "localhost":
             return True
         try:
@@ -53,7 +53,7 @@ class Address:
             return False
 
     def check_safe(self, *, tls: bool, insecure: bool) -> None:
-        """Check that nothing is sent unencrypted off this machine, unless `insecure`.
+        """Check that no unencrypted bytes leave this machine, unless `insecure`.
 
         Raises:
             AddressError: there is no TLS, the address is not loopback, and `insecure` is False.
@@ -67,12 +67,12 @@ class Address:
 
 BACKLOG = 1024
 WANTED_FILES = 16_384
-KEPT_FILES = 64  # for checkpoints, reports and whatever else this process opens
-KEPT_FOR_HANDSHAKES = 16  # so that a client for whom there is no room can be told so
+KEPT_FILES = 64  # for checkpoints, reports and other files of this process
+KEPT_FOR_HANDSHAKES = 16  # to tell a client that there is no room for it
 
 
 def listen(address: Address) -> socket.socket:
-    """Return a socket that listens at an address, and does not block.
+    """Return a non-blocking socket that listens at an address.
 
     Raises:
         AddressError: the host is unknown, the port is in use, or the address is not this machine's.
@@ -110,16 +110,15 @@ def raise_file_limit() -> None:
 
 
 def file_limit() -> int:
-    """Return how many files this process may have open."""
+    """Return the number of files that this process may have open."""
     soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return 1 << 30 if soft == resource.RLIM_INFINITY else soft
 
 
 def free_descriptors() -> int:
-    """Return how many connections can be accepted, if `KEPT_FILES` stay free; below 1: none.
+    """Return how many connections can be accepted while `KEPT_FILES` stay free; below 1: none.
 
-    The system gives a new socket the lowest number that is free, so one that is closed again tells
-    what number the next connection would have.
+    A new socket gets the lowest free descriptor: a probe tells that of the next connection.
     """
     limit = file_limit()
     try:

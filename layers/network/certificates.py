@@ -1,4 +1,4 @@
-"""A private certificate authority, and certificates of servers and clients signed by it."""
+"""A private certificate authority: its certificates and its revocation list (RFC 5280)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from layers.network.limits import check_identity
 
 CA_NAME = "ca"
 SERVER_NAME = "server"
-BACKDATE = datetime.timedelta(minutes=10)  # for clocks that run a little behind
+BACKDATE = datetime.timedelta(minutes=10)  # for clocks that are slow
 
 
 @dataclass(frozen=True)
@@ -196,7 +196,7 @@ def _write(
 
 
 def _create(path: Path, content: bytes, mode: int) -> None:
-    """Create a file that has this mode from the start; never replace a file."""
+    """Create a file with this mode from the start; never replace a file."""
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
         file.write(content)
 
@@ -206,10 +206,10 @@ CRL_NAME = "crl.pem"
 
 
 def make_crl(folder: Path) -> Path:
-    """Make an empty list, FOLDER/crl.pem, signed by the authority in the folder.
+    """Make an empty revocation list, FOLDER/crl.pem, signed by the authority in the folder.
 
     Raises:
-        CertificateError: no authority in the folder, or the list is there already.
+        CertificateError: no authority in the folder, or the list exists already.
     """
     path = Path(folder) / CRL_NAME
     with _locked(path.parent):
@@ -222,11 +222,11 @@ def make_crl(folder: Path) -> Path:
 def revoke(folder: Path, certificates: Sequence[Path]) -> Path:
     """Add client certificates (PEM) to FOLDER/crl.pem, which is made if it is missing.
 
-    The list is replaced as a whole, so a server that watches it never reads half of it.
+    The list is replaced atomically.
 
     Raises:
         CertificateError: no authority in the folder; a file that is not a client's certificate of
-            this authority; or a list that is damaged. The list is unchanged then.
+            this authority; or a damaged list. The list stays unchanged.
     """
     path = Path(folder) / CRL_NAME
     with _locked(path.parent):
@@ -251,8 +251,8 @@ def revoke(folder: Path, certificates: Sequence[Path]) -> Path:
 def read_crl(path: Path, authorities: Sequence[x509.Certificate]) -> frozenset[int]:
     """Return the serial numbers in a file's lists, each signed by one of the authorities.
 
-    The date of the next list (`nextUpdate`) is not looked at: a list that is old is better than
-    none, and must not lock out everybody.
+    The date of the next list (`nextUpdate`) is ignored: an old list is better than none, and must
+    not lock out everybody.
 
     Raises:
         CertificateError: the file cannot be read, or no authority has signed one of its lists.
@@ -264,11 +264,11 @@ def read_crl(path: Path, authorities: Sequence[x509.Certificate]) -> frozenset[i
 def _verified(
     path: Path, authorities: Sequence[x509.Certificate]
 ) -> list[x509.CertificateRevocationList]:
-    """Return the lists in a file; all of them count, as with two authorities."""
-    kind, what_to_do = "a revocation list (CRL)", "make it with fedmx certs crl"
-    lists = _loaded(path, _lists_in, kind, what_to_do)
+    """Return the lists in a file, such as those of two authorities; all of them count."""
+    kind, advice = "a revocation list (CRL)", "make it with fedmx certs crl"
+    lists = load_pem(path, _lists_in, kind, advice)
     for crl in lists:
-        if not any(_has_signed(authority, crl) for authority in authorities):
+        if not any(has_signed(authority, crl) for authority in authorities):
             which = "" if len(lists) == 1 else f", list {lists.index(crl) + 1} of {len(lists)},"
             raise CertificateError(
                 f"{path}{which} was not signed by the CA: make it with that CA's key"
@@ -277,10 +277,10 @@ def _verified(
 
 
 def _lists_in(content: bytes) -> list[x509.CertificateRevocationList]:
-    """Return the lists that PEM text holds; text between them is a comment.
+    """Return the lists in PEM text; text between them is a comment.
 
     Raises:
-        ValueError: there is none, one is damaged, or there is another block than lists.
+        ValueError: there is none, one is damaged, or there is another kind of block.
     """
     begin = b"-----BEGIN X509 CRL-----"
     first, *rest = content.split(begin)
@@ -289,39 +289,46 @@ def _lists_in(content: bytes) -> list[x509.CertificateRevocationList]:
     return [x509.load_pem_x509_crl(begin + one) for one in rest]
 
 
-def _has_signed(authority: x509.Certificate, crl: x509.CertificateRevocationList) -> bool:
+def has_signed(
+    authority: x509.Certificate, signed: x509.Certificate | x509.CertificateRevocationList
+) -> bool:
+    """Return whether an authority has signed a certificate or a list."""
     with contextlib.suppress(TypeError, ValueError, InvalidSignature):
-        if crl.issuer == authority.subject:
-            return crl.is_signature_valid(authority.public_key())  # type: ignore[arg-type]
+        if isinstance(signed, x509.Certificate):
+            signed.verify_directly_issued_by(authority)
+            return True
+        if signed.issuer == authority.subject:
+            return signed.is_signature_valid(authority.public_key())  # type: ignore[arg-type]
     return False
 
 
 def _number_of(crl: x509.CertificateRevocationList) -> int:
-    """Return the number of a list; 0 for one of another program that has none."""
+    """Return the number of a list, 0 if it has none."""
     try:
         return crl.extensions.get_extension_for_class(x509.CRLNumber).value.crl_number
     except x509.ExtensionNotFound:
         return 0
 
 
-def _loaded(path: Path, load: Callable[[bytes], T], kind: str, what_to_do: str) -> T:
+def load_pem(path: Path, load: Callable[[bytes], T], kind: str, advice: str) -> T:
+    """Return what `load` makes of a file's content.
+
+    Raises:
+        CertificateError: the file cannot be read (with `advice`), or is not of this kind.
+    """
     try:
-        return load(path.read_bytes())
+        return load(Path(path).read_bytes())
     except OSError as error:
-        raise CertificateError(f"{path} cannot be read ({error.strerror}): {what_to_do}") from None
-    except ValueError:
+        raise CertificateError(f"{path} cannot be read ({error.strerror}): {advice}") from None
+    except (ValueError, TypeError):
         raise CertificateError(f"{path} is not {kind} in PEM format") from None
 
 
 def _serial_of(path: Path, authority: x509.Certificate) -> int:
-    kind, what_to_do = "a certificate", "give the certificate that is to be revoked"
-    certificate = _loaded(path, x509.load_pem_x509_certificate, kind, what_to_do)
-    try:
-        certificate.verify_directly_issued_by(authority)
-    except (ValueError, TypeError, InvalidSignature):
-        raise CertificateError(
-            f"{path} was not signed by this CA, which cannot revoke it"
-        ) from None
+    kind, advice = "a certificate", "give the certificate to revoke"
+    certificate = load_pem(path, x509.load_pem_x509_certificate, kind, advice)
+    if not has_signed(authority, certificate):
+        raise CertificateError(f"{path} was not signed by this CA, which cannot revoke it")
     with contextlib.suppress(x509.ExtensionNotFound):
         usage = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
         if ExtendedKeyUsageOID.CLIENT_AUTH not in usage:
@@ -361,7 +368,7 @@ def _replace(path: Path, entries: Sequence[x509.RevokedCertificate], number: int
 
 @contextlib.contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Hold the folder while its list changes, so that of two changes at once none is lost."""
+    """Lock the folder while its list changes, so that concurrent changes do not get lost."""
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Typed messages to bytes and back: a msgpack header, then the arrays' own memory, never copied."""
+"""Encodes typed messages as a msgpack header and the arrays' own memory, and decodes them."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ from layers.network.schema import Compiler, Record
 class MessageCodec:
     """Encodes and decodes a closed table of message types, given as number -> frozen dataclass.
 
-    `names` resolves names that the dataclasses' type hints use but their modules do not import.
-    `max_bytes` is the most that a message of a type may take, and `max_values` the most values that
-    it may have, keys among them; a type that they do not name has no limit of its own.
+    Args:
+        types: the message types by number.
+        names: resolves names in type hints that the dataclasses' modules do not import.
+        max_bytes: the size limit of a type's messages; other types have none.
+        max_values: the limit on a type's values, including keys; other types have `MAX_VALUES`.
 
     Raises:
         MessageTypeError: a number is not allowed, or a type cannot be encoded.
@@ -47,7 +49,7 @@ class MessageCodec:
 
         Raises:
             MessageTypeError: its type is not in the table, or a field has a wrong value.
-            LimitExceeded: it is larger than a message of its type may be, or has more values.
+            LimitExceeded: it is too large for its type, or has too many values.
         """
         cls = type(message)
         if cls not in self._numbers:
@@ -68,14 +70,14 @@ class MessageCodec:
         return payload
 
     def check_head(self, head: bytes | memoryview, size: int) -> None:
-        """Check a message of which only the first `HEAD_BYTES` have come, or all that it has.
+        """Check the size of a message by its first `HEAD_BYTES`.
 
         Args:
-            head: these bytes.
+            head: these bytes, fewer if the message has fewer.
             size: the size of the whole message.
 
         Raises:
-            LimitExceeded: it is larger than a message of its type may be.
+            LimitExceeded: it is too large for its type.
         """
         number = number_in(head)
         if number in self._records:
@@ -93,15 +95,15 @@ class MessageCodec:
 
         Raises:
             MalformedMessage: the bytes are not exactly one message of a type in the table, or it
-                has more values than one of its type may have.
+                has too many values for its type.
         """
         return self.decode_counted(buffer)[0]
 
     def decode_counted(self, buffer: bytes | bytearray | memoryview) -> tuple[Any, int]:
-        """Decode one message as `decode` does; return it with its number of values.
+        """Decode one message like `decode`; return it with its number of values.
 
-        An array is one value, a key of a mapping another one. In memory each takes many times the
-        bytes that it may have in `buffer`.
+        An array counts as one value, and so does each key of a mapping. A value takes much more
+        memory than its bytes in `buffer`.
         """
         reader = PayloadReader(memoryview(buffer).toreadonly().cast("B"))
         number = reader.scalar("message number", "int")

@@ -1,8 +1,4 @@
-"""The memory that a connection with TLS keeps, asyncio's and OpenSSL's: small where many are.
-
-asyncio has no way to say how large its buffers are, so this uses what is inside of it; where a
-version of Python lacks these names, a connection takes more memory and does the same.
-"""
+"""One connection on asyncio: moves bytes between a socket, with or without TLS, and a session."""
 
 from __future__ import annotations
 
@@ -15,78 +11,61 @@ from typing import Any, Protocol, cast
 
 from layers.network.address import Address
 from layers.network.errors import NetworkError
-from layers.network.events import SessionEvent
+from layers.network.events import Replaced, Sent, SessionEvent
 from layers.network.frames import CHUNK_BYTES, HEADER_BYTES
 from layers.network.outbox import OutgoingMessage
 from layers.network.payload import Payload
 from layers.network.session import Session, State
 from layers.network.tls import explain, is_final
 
-ALL_BYTES = 32 << 20  # what all connections of a loop read or write at a time, together
-MOST_BYTES = 256 * 1024  # of one; as much as asyncio has for itself
-LEAST_BYTES = 16 * 1024  # of one; the longest record of TLS
+ALL_BYTES = 32 << 20  # read or written at a time by all connections of a loop together
+MOST_BYTES = 256 * 1024  # by one; asyncio's own buffer has this size
+LEAST_BYTES = 16 * 1024  # by one; the longest record of TLS
+WRITE_BUFFER_BYTES = 64 * 1024
+CHUNKS_A_TURN = 4
+SLICE_BYTES = 4096  # of small frames that are handled before the next check of limits
+SLICES_A_TURN = 4
+LINGER_BYTES = 16 << 20  # accepted after the last message to a peer, before it is cut off
+CATCH_UP_TURNS = 64  # of the loop, to read what arrived on a connection that is being replaced
+UNREAD_BYTES = 64 * 1024  # of queued control frames; beyond it, the peer is not read
 
 
 def bytes_at_a_time(connections: int) -> int:
-    """Return how much each of some connections is to read or write at a time.
+    """Return the number of bytes that each connection reads or writes at a time.
 
-    OpenSSL's two buffers of a connection are a third larger than the most that was read and written
-    at a time, ever after. So few connections get large buffers, which are faster, and many get
-    small ones.
+    OpenSSL keeps two buffers for each connection, a third larger than the most bytes that were read
+    or written at a time. Buffers shrink as connections grow: large ones are faster.
     """
     fitting = ALL_BYTES // max(connections, 1)
     return max(LEAST_BYTES, min(MOST_BYTES, 1 << (fitting.bit_length() - 1)))
 
 
-def share(transport: asyncio.BaseTransport, shared: memoryview) -> None:
-    """Let a transport receive what is encrypted into memory that its loop's connections share.
-
-    Its own buffer, of 256 KiB, is dropped. Nothing happens to a transport without TLS. Sharing is
-    safe because asyncio fills the memory and hands it to OpenSSL, which copies it, without a turn
-    of the loop in between.
-    """
-    protocol: Any = getattr(transport, "_ssl_protocol", None)
-    if hasattr(protocol, "_ssl_buffer_view"):
-        protocol.max_size = len(shared)
-        protocol._ssl_buffer = protocol._ssl_buffer_view = shared
-
-
-WRITE_BUFFER_BYTES = 64 * 1024
-CHUNKS_A_TURN = 4
-SLICE_BYTES = 4096  # of small frames that are handled before it is asked again who must wait
-SLICES_A_TURN = 4
-LINGER_BYTES = 16 << 20  # that a peer may send after the last message to it, until it is cut off
-CATCH_UP_TURNS = 64  # of the loop, for what has come on a connection that another one follows
-UNREAD_BYTES = 64 * 1024  # of control frames that a peer has not read; beyond it, it is not read
-
-
 class Hold(enum.Flag):
-    """Why a connection is not read from."""
+    """Why a connection is not read."""
 
     NOTHING = 0
-    CALLER = enum.auto()  # the caller has not taken enough of what came
-    ANSWERS = enum.auto()  # the peer does not read what it is answered
-    TURN = enum.auto()  # the other connections get their turn
-    MEMORY = enum.auto()  # the message that it announced waits for memory
+    CALLER = enum.auto()  # the caller has too many events to take
+    ANSWERS = enum.auto()  # the peer does not read its answers
+    TURN = enum.auto()  # other connections get their turn
+    MEMORY = enum.auto()  # an announced message waits for memory
 
 
 class Owner(Protocol):
-    """What a connection tells the endpoint that owns it; called in the loop's thread."""
+    """The endpoint that owns a connection; called in the loop's thread."""
 
     def made(self, connection: Connection) -> None:
-        """Take note of a new connection."""
+        """Register a new connection."""
 
     def happened(self, connection: Connection, event: SessionEvent) -> None:
-        """Take one event of the session."""
+        """Handle an event of the session."""
 
-    def sent(self, connection: Connection, message: OutgoingMessage) -> None:
-        """Take note that a message has left."""
-
-    def replaced(self, connection: Connection, message: OutgoingMessage) -> None:
-        """Take note that a message was not sent, because another one took its place."""
+    def told(
+        self, connection: Connection, kind: type[Sent] | type[Replaced], message: OutgoingMessage
+    ) -> None:
+        """Report that a message was sent or replaced."""
 
     def unreadable(self, connection: Connection, stream: int, reason: str) -> None:
-        """Take note that reading a file failed."""
+        """Cancel a file that could not be read."""
 
     def gone(self, connection: Connection) -> None:
         """Forget a connection whose socket is closed."""
@@ -96,7 +75,7 @@ class Owner(Protocol):
 
 
 class _Closed(asyncio.Transport):
-    """In place of a transport that is closed, so that nothing refers to that one any more."""
+    """Replaces a closed transport, so that nothing refers to that one any more."""
 
     def is_closing(self) -> bool:
         return True
@@ -111,9 +90,9 @@ CLOSED = _Closed()
 
 
 class Connection(asyncio.BufferedProtocol):
-    """Drives one session; `scratch` is the receive buffer that all connections of a loop share.
+    """Drives one session; `scratch` is the receive buffer shared by all connections of a loop.
 
-    Sharing is safe because asyncio fills the buffer and hands it over without a turn of the loop in
+    Sharing is safe: asyncio fills the buffer and hands it over without a turn of the loop in
     between, and the session copies what it keeps.
     """
 
@@ -133,19 +112,19 @@ class Connection(asyncio.BufferedProtocol):
         self._timer: asyncio.TimerHandle | None = None
         self._at_a_time = MOST_BYTES
         self._writing_paused = False
-        self._taken: deque[memoryview] = deque()  # from the session, and not yet written
+        self._taken: deque[memoryview] = deque()  # from the session, not yet written
         self._holds = Hold.NOTHING
-        self._unread = b""  # received and not yet handled
+        self._unread = b""  # received, not yet handled
         self._flush_planned = False
         self._closing = False
-        self._ignored_bytes = 0  # since the last message to the peer
+        self._ignored_bytes = 0  # received since the last message to the peer
         self._direct: memoryview | None = None
         self.closed: asyncio.Future[None] = self._loop.create_future()
         self.settled = asyncio.Event()  # set when the handshake has succeeded or failed
         self.session: Session
         self._transport: asyncio.Transport
 
-    # asyncio's side
+    # Called by asyncio
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:  # noqa: D102
         self._transport = cast(asyncio.Transport, transport)
@@ -164,11 +143,10 @@ class Connection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:  # noqa: D102
         if self._direct is not None:
             self._direct = None
-            # Most often this is the middle of a message: then there is nothing else to do.
             self._handle_if_any(self.session.buffer_filled(nbytes, self._loop.time()))
         elif self._closing:
             self._ignore(self._scratch[:nbytes])
-        elif self._holds:  # TLS had more than it was asked for
+        elif self._holds:  # TLS had more bytes than requested
             self._unread += self._scratch[:nbytes]
         else:
             self._read(self._scratch[:nbytes])
@@ -185,7 +163,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._timer is not None:
             self._timer.cancel()
         if isinstance(error, ssl.SSLError):
-            # Under TLS 1.3 a client learns only now that its certificate was refused.
+            # Under TLS 1.3 a client learns of a refused certificate only now.
             events = self.session.lost(explain(error, self.address), is_final(error))
         else:
             reason = f"the connection broke ({error})" if error else "the connection was closed"
@@ -196,7 +174,7 @@ class Connection(asyncio.BufferedProtocol):
         if not self.closed.done():
             self.closed.set_result(None)
         self._owner.gone(self)
-        # Nothing may keep what was received until Python's collector of cycles comes by.
+        # Nothing may keep received bytes until the cycle collector runs.
         self.session.memory = None
         self._transport = CLOSED
         self._taken.clear()
@@ -209,19 +187,19 @@ class Connection(asyncio.BufferedProtocol):
         self._writing_paused = False
         self.flush()
 
-    # The endpoint's side, in the loop's thread
+    # Called by the owner, in the loop's thread
 
     def send(self, payload: Payload, replace: bool = False) -> None:
-        """Queue a message; `replace`: in place of those of its type that wait."""
+        """Queue a message; `replace`: instead of the queued messages of its type."""
         if self.session.ended:
             return
         for message in self.session.withdraw(payload.name) if replace else ():
-            self._owner.replaced(self, message)
+            self._owner.told(self, Replaced, message)
         self.session.send_message(payload)
         self.flush()
 
     def finish(self, reason: str, final: bool) -> None:
-        """Say goodbye when everything queued has been sent, then close."""
+        """Send everything queued, say goodbye, then close."""
         self.session.finish(reason, final)
         self.flush()
 
@@ -230,26 +208,34 @@ class Connection(asyncio.BufferedProtocol):
         self.handle(self.session.leave(reason, final, code))
 
     def refuse(self, error: NetworkError, blamed: bool = False) -> None:
-        """Tell the peer why this end refuses it, then close; `blamed`: the peer is at fault."""
+        """Tell the peer why it is refused, then close; `blamed`: the peer broke a rule."""
         self.handle(self.session.refuse(error, blamed))
 
     def resize(self, at_a_time: int) -> None:
-        """Read and write so many bytes at a time from now on (see `bytes_at_a_time`)."""
+        """Read and write so many bytes at a time from now on (see `bytes_at_a_time`).
+
+        Under TLS, encrypted bytes are then received into the shared buffer instead of asyncio's
+        own. This is safe: asyncio fills it and OpenSSL copies it without a turn of the loop in
+        between. asyncio has no public way, so a Python without these names just uses more memory.
+        """
         self._at_a_time = at_a_time
-        share(self._transport, self._scratch[:at_a_time])
+        protocol: Any = getattr(self._transport, "_ssl_protocol", None)
+        if hasattr(protocol, "_ssl_buffer_view"):
+            protocol.max_size = at_a_time
+            protocol._ssl_buffer = protocol._ssl_buffer_view = self._scratch[:at_a_time]
 
     def catch_up(
         self, then: Callable[[], object], turns: int = CATCH_UP_TURNS, read: int = -1
     ) -> None:
-        """Call `then` when all that has come is read, or this end reads nothing at the moment.
+        """Call `then` when everything that has arrived is read, or reading is paused.
 
-        A peer that goes on sending is waited for no longer than some turns of the loop.
+        A peer that keeps sending gets a limited number of turns of the loop.
         """
         read_now = self.session.meter.read().received_bytes
         if read_now == read or not turns:
             then()
         else:
-            # In the loop's next turn, behind the sockets: timers that are due come last.
+            # In the loop's next turn, after its sockets: due timers come last.
             self._loop.call_later(0, self.catch_up, then, turns - 1, read_now)
 
     @property
@@ -264,7 +250,7 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of memory that are reserved for its unfinished messages."""
+        """Memory reserved for its unfinished messages."""
         return 0 if self.session.memory is None else self.session.memory.held
 
     @property
@@ -280,11 +266,11 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def waits(self) -> bool:
-        """Whether it is not read from at the moment, and not by its own fault."""
+        """Whether reading is paused for a reason other than the peer."""
         return bool(self._holds & ~Hold.ANSWERS)
 
     def release(self, hold: Hold) -> None:
-        """Start reading again, unless there is another reason not to."""
+        """Remove a reason not to read; read again if it was the last."""
         if hold not in self._holds:
             return
         self._holds &= ~hold
@@ -304,7 +290,7 @@ class Connection(asyncio.BufferedProtocol):
         self._holds |= hold
 
     def _read(self, data: memoryview) -> None:
-        """Give the session what has come, until this connection must wait."""
+        """Pass received bytes to the session until reading must pause."""
         for _ in range(SLICES_A_TURN):
             size = min(max(SLICE_BYTES, self.session.chunk_left), len(data))
             events = self.session.receive_data(data[:size], self._loop.time())
@@ -324,7 +310,7 @@ class Connection(asyncio.BufferedProtocol):
         self._unread = bytes(data)
 
     def _ignore(self, data: bytes | memoryview) -> None:
-        """Count what comes behind the end; cut off a peer that does not stop."""
+        """Count bytes after the end; cut off a peer that does not stop."""
         self.session.receive_data(data, self._loop.time())
         self._ignored_bytes += len(data)
         if self._ignored_bytes > LINGER_BYTES:
@@ -343,7 +329,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._hold(Hold.ANSWERS)
 
     def handle(self, events: list[SessionEvent]) -> None:
-        """Give the owner what the session has seen, and send what it has to say."""
+        """Pass events to the owner, and send what the session has queued."""
         for event in events:
             self._owner.happened(self, event)
         if self.session.state is State.OPEN:
@@ -351,7 +337,7 @@ class Connection(asyncio.BufferedProtocol):
         self.flush()
 
     def flush(self) -> None:
-        """Write what the session has to send, as far as the socket takes it."""
+        """Write what the session has queued, as far as the socket accepts it."""
         self._flush_planned = False
         for _ in range(CHUNKS_A_TURN):
             if self._writing_paused or self._transport.is_closing():
@@ -367,9 +353,9 @@ class Connection(asyncio.BufferedProtocol):
                 break
             self._write()
             for message in () if self._taken else self.session.sent_messages():
-                self._owner.sent(self, message)
+                self._owner.told(self, Sent, message)
         else:
-            # Other connections get their turn before this one goes on.
+            # Other connections get their turn first.
             if not self._flush_planned:
                 self._flush_planned = True
                 self._loop.call_soon(self.flush)
@@ -378,15 +364,11 @@ class Connection(asyncio.BufferedProtocol):
             self._close()
         else:
             self._arm()
-        if (
-            self._holds
-            and Hold.ANSWERS in self._holds
-            and self.session.answers_bytes <= UNREAD_BYTES // 2
-        ):
+        if Hold.ANSWERS in self._holds and self.session.answers_bytes <= UNREAD_BYTES // 2:
             self.release(Hold.ANSWERS)
 
     def _write(self) -> None:
-        """Write what was taken from the session, as far as the transport takes it."""
+        """Write what was taken from the session, as far as the transport accepts it."""
         while self._taken and not self._writing_paused:
             batch: list[memoryview] = []
             room = self._at_a_time
@@ -402,7 +384,7 @@ class Connection(asyncio.BufferedProtocol):
         due = self.session.deadline()
         if self._timer is not None:
             if due is not None and self._timer.when() <= due:
-                return  # it sets the next timer when it fires
+                return  # `_tick` sets the next timer
             self._timer.cancel()
         self._timer = None if due is None else self._loop.call_at(due, self._tick)
 
@@ -414,7 +396,7 @@ class Connection(asyncio.BufferedProtocol):
         self.handle(self.session.tick(now))
 
     def _close(self) -> None:
-        """Wait until the peer has read the last message and closed, but at most `linger_s`."""
+        """Wait until the peer has read the last message and closed, for at most `linger_s`."""
         if not self._closing:
             self._closing = True
             if self._timer is not None:
@@ -430,7 +412,7 @@ class Connection(asyncio.BufferedProtocol):
 
 
 def new_scratch() -> memoryview:
-    """Return a receive buffer for all connections of one loop: room for a chunk and its header."""
+    """Return a receive buffer for all connections of a loop: it fits a chunk and its header."""
     return memoryview(bytearray(HEADER_BYTES + CHUNK_BYTES))
 
 

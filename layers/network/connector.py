@@ -1,4 +1,4 @@
-"""How long to wait before the next attempt to connect: exponential, with jitter from a seed."""
+"""The client's end: one session with a server, opened again whenever it is lost."""
 
 from __future__ import annotations
 
@@ -24,8 +24,6 @@ from layers.network.errors import (
 )
 from layers.network.events import (
     Arrived,
-    CertificatesRefused,
-    CertificatesRenewed,
     Connected,
     Disconnected,
     Ended,
@@ -40,16 +38,16 @@ from layers.network.files import Outgoing
 from layers.network.handshake import ClientSession
 from layers.network.inbox import FEATURE
 from layers.network.limits import CLIENT_PATIENCE, Limits, check_identity
-from layers.network.tls import ClientTLS, ClientTrust, explain, is_final
-from layers.network.transfers import Desk, ExpectedFile
+from layers.network.tls import ClientTLS, Trust, explain, is_final
+from layers.network.transfers import ExpectedFile, PeerFiles
 
 
 @dataclass(frozen=True)
 class Backoff:
-    """Delays of `first_s`, growing by `factor` up to `longest_s`, each shortened at random.
+    """Delays that grow from `first_s` by `factor` up to `longest_s`, each shortened at random.
 
-    A delay d becomes uniform in [(1 - jitter) d, d], so that clients that lost their server
-    together do not come back together; give each its own `seed`.
+    A delay d becomes uniform in [(1 - jitter) d, d], so that clients do not reconnect all at once;
+    give each its own `seed`.
     """
 
     first_s: float = 0.2
@@ -66,7 +64,7 @@ class Backoff:
             )
 
     def delays_s(self) -> Iterator[float]:
-        """Yield the delays of one series of attempts, without end."""
+        """Yield the delays of a series of attempts, endlessly."""
         draw = random.Random(self.seed)
         delay_s = self.first_s
         while True:
@@ -77,11 +75,22 @@ class Backoff:
 class Connector(Endpoint):
     """Connects to HOST:PORT as `identity`, and again with `backoff` when the connection is lost.
 
-    Every method may be called from any thread; only `next_event` and `close` wait. It gives up when
+    All methods may be called from any thread; only `next_event` and `close` wait. It gives up when
     the server tells it to, when the certificates do not fit, or when it has not been connected for
-    `give_up_s` (None: never). Without `tls` it connects only to loopback, unless `insecure`. Files
-    that it expects (`expect`) are received into `files`; if that is None, all are refused. Each
-    attempt uses the files of `tls` as they are then.
+    `give_up_s` (None: never).
+
+    Args:
+        address: of the server; without `tls` only loopback, unless `insecure`.
+        identity: the name of this client.
+        codec: of the messages.
+        tls: certificate files; each attempt uses their current content.
+        token: a secret shared with the server; it is never sent.
+        insecure: allow an unencrypted connection to another machine.
+        backoff: the delays between attempts.
+        limits: of this end.
+        features: names of features that this end supports.
+        give_up_s: see above.
+        files: expected files (`expect`) are received into this folder; None: they are refused.
 
     Raises:
         AddressError: an address that cannot be read or used safely.
@@ -109,16 +118,16 @@ class Connector(Endpoint):
         check_identity(identity)
         self._identity = identity
         self._tls = tls
-        self._trust: ClientTrust | None = None
+        self._trust: Trust | None = None
         self._backoff = backoff or Backoff()
         self._features = features
         self._give_up_s = give_up_s
         self._open: Connection | None = None
-        self._was_open = False  # whether a session was open, of this object
+        self._was_open = False  # whether there ever was an open session
         self._ended: Ended | None = None
         self._seeking: asyncio.Task[None] | None = None
 
-    # The caller's side
+    # Called by the user, in any thread
 
     @property
     def address(self) -> str:
@@ -129,16 +138,16 @@ class Connector(Endpoint):
         """Connect in the background; a `Connected` event follows.
 
         Raises:
-            CertificateError: something is wrong with the certificates.
+            CertificateError: a certificate file is unusable.
         """
-        self._trust = ClientTrust(self._tls) if self._tls else None
+        self._trust = Trust(self._tls) if self._tls else None
         self._begin(f"fedmx-connector-{self._identity}").run(self._seek_in_background())
 
     def send(self, message: object) -> int:
         """Queue a message, or a `Payload` of the codec; return its bytes on the wire.
 
-        Arrays are not copied: they must not change until the `Sent` event. What is queued is
-        dropped when the connection is lost.
+        Arrays are not copied: they must not change until the `Sent` event. The queue is dropped
+        when the connection is lost.
 
         Raises:
             NotConnected: there is no open session; wait for `Connected`.
@@ -151,10 +160,10 @@ class Connector(Endpoint):
         return self._send(connection, message)
 
     def expect(self, files: Iterable[ExpectedFile]) -> None:
-        """Say which files the server may send; offers wait until then.
+        """Declare which files the server may send; offers wait until then.
 
-        A server that offers any other file breaks a rule: the connection ends, and is not opened
-        again. A second call replaces the files of the first.
+        Any other file breaks a rule: the connection ends, and is not opened again. A second call
+        replaces the files of the first.
         """
         self._soon(self._transfers.expect, tuple(files))
 
@@ -174,7 +183,7 @@ class Connector(Endpoint):
             self._thread.run(self._end(drain_s))
         self._stop()
 
-    # The loop's side
+    # In the loop's thread
 
     async def _seek_in_background(self) -> None:
         self._seeking = self._loop.create_task(self._seek())
@@ -186,7 +195,7 @@ class Connector(Endpoint):
         await self._drain(drain_s, "the client closes", False)
 
     async def _seek(self) -> None:
-        """Connect, stay until the connection ends, and begin again."""
+        """Connect, wait until the connection ends, and repeat."""
         delays_s = self._backoff.delays_s()
         connected_at = self._loop.time()
         while True:
@@ -207,7 +216,7 @@ class Connector(Endpoint):
             await asyncio.sleep(delay_s)
 
     def _sought(self, seeking: asyncio.Task[None]) -> None:
-        """Tell the caller if the seeking broke: no other event would come."""
+        """Give up if `_seek` failed: no other event would follow."""
         error = None if seeking.cancelled() else seeking.exception()
         if error is not None:
             what = "a client cannot go on to connect"
@@ -217,7 +226,7 @@ class Connector(Endpoint):
             self._give_up(GaveUp(f"{self.address}: {type(error).__name__}: {error}", True))
 
     def _give_up(self, event: GaveUp) -> None:
-        """Put the last event; a caller that waits for another one gets None."""
+        """Report the last event; a caller that waits for another one gets None."""
         self._report(event)
         self._events.close()
 
@@ -237,7 +246,7 @@ class Connector(Endpoint):
             )
             _, connection = await asyncio.wait_for(connecting, 2 * patience_s)
         except ssl.SSLError as error:
-            # Who has been connected is at the right server: another answer may be anybody's.
+            # A client that was connected knows the right server: another answer may be anybody's.
             final = is_final(error) and not self._was_open
             return Ended(explain(error, self.address), CertificateError.code, final)
         except asyncio.TimeoutError:
@@ -251,21 +260,18 @@ class Connector(Endpoint):
             return Ended(
                 os.strerror(error.errno) if error.errno else str(error), "lost", final=False
             )
-        # Shielded: when this task is cancelled, others still wait for the connection's end.
+        # Shielded: others still wait for the connection's end when this task is cancelled.
         await asyncio.shield(connection.closed)
         ended = self._ended or Ended("this end closed the connection", "goodbye", final=False)
         if self._trust is None and not connection.session.meter.read().received_bytes:
-            hint = "a server with TLS says nothing to a client without"
+            hint = "a server with TLS sends nothing to a client without"
             return replace(ended, reason=f"{ended.reason}; {hint}: {BOTH_OR_NEITHER}")
         return ended
 
-    def _renewed(self, trust: ClientTrust) -> ssl.SSLContext:
-        """Return the TLS context for an attempt, from the files as they are now if they changed."""
-        new, problems = trust.check()
-        for what in new:
-            self._report(CertificatesRenewed(what))
-        for reason in problems:
-            self._report(CertificatesRefused(reason))
+    def _renewed(self, trust: Trust) -> ssl.SSLContext:
+        """Return the TLS context from the current content of the files."""
+        for event in trust.check(patient=False):
+            self._report(event)
         return trust.context
 
     def _session(self, transport: asyncio.Transport) -> ClientSession:
@@ -284,7 +290,7 @@ class Connector(Endpoint):
             case Opened(terms):
                 self._open, self._was_open = connection, True
                 self._report(Connected(self.address, terms.features, terms.authenticated))
-                self._transfers.opened(connection, Desk(self.address, self._files))
+                self._transfers.opened(PeerFiles(connection, self.address, self._files))
             case Arrived(message, wire_bytes, reserved, values):
                 received = Received(self.address, message, wire_bytes)
                 self._events.put(received, self.address, reserved, values)

@@ -1,28 +1,21 @@
-"""Control messages: the frames of the handshake, of files, and of the end of a session."""
+"""Control messages: the payloads of the handshake, of file transfers and of a session's end."""
 
 from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from layers.network.codec import MessageCodec
 from layers.network.errors import MalformedMessage
-from layers.network.events import (
-    FileAccepted,
-    FileCancelled,
-    FileDone,
-    FileEvent,
-    FileOffered,
-    FileRefused,
-    FileStarted,
-)
 from layers.network.frames import CHUNK_BYTES, HEADER_BYTES, Frame, Kind
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Greeting:
-    """The server's first message. Greeting and Hello have the same layout in every version."""
+    """The server's first message; Greeting and Hello keep their layout in every version."""
 
     oldest_version: int
     newest_version: int
@@ -32,7 +25,7 @@ class Greeting:
 
 @dataclass(frozen=True)
 class Hello:
-    """The client's answer: the version it chose, who it claims to be, and the proof of it."""
+    """The client's answer: the chosen version, its identity, and a proof of the token."""
 
     version: int
     identity: str
@@ -45,7 +38,7 @@ class Hello:
 
 @dataclass(frozen=True)
 class Welcome:
-    """The server's agreement: the session is open."""
+    """The server's consent, which opens the session."""
 
     features: list[str]
     heartbeat_s: float
@@ -57,7 +50,7 @@ class Welcome:
 
 @dataclass(frozen=True)
 class Refusal:
-    """The last message of an end that cannot go on; `final`: do not come back unchanged."""
+    """The last message of an end that cannot continue; `final`: a retry is pointless."""
 
     code: str
     text: str
@@ -66,7 +59,7 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Goodbye:
-    """The last message of an end when nothing is wrong; `final`: do not come back."""
+    """The last message of an orderly end; `final`: do not reconnect."""
 
     reason: str
     final: bool
@@ -74,7 +67,7 @@ class Goodbye:
 
 @dataclass(frozen=True)
 class FileOffer:
-    """A file that the sender wants to send on the frame's stream."""
+    """The sender offers a file on the frame's stream."""
 
     name: str
     size: int
@@ -83,7 +76,7 @@ class FileOffer:
 
 @dataclass(frozen=True)
 class FileAccept:
-    """How many bytes of the file the receiver has already, and their SHA-256."""
+    """The receiver already has the first `offset` bytes, with this SHA-256."""
 
     offset: int
     sha256: bytes
@@ -91,14 +84,14 @@ class FileAccept:
 
 @dataclass(frozen=True)
 class FileStart:
-    """Where the sender begins: the accepted offset, or 0 if the receiver's bytes are others."""
+    """The sender starts at the accepted offset, or at 0 if the receiver's bytes differ."""
 
     offset: int
 
 
 @dataclass(frozen=True)
 class FileReason:
-    """Why the receiver refuses a file, or the sender gives it up."""
+    """Why the receiver refuses a file, or the sender cancels it."""
 
     reason: str
 
@@ -118,14 +111,30 @@ CONTROL = MessageCodec(
 )
 
 
-T = TypeVar("T")
+FileWords: TypeAlias = "FileOffer | FileAccept | FileStart | FileReason"
+FILE_WORDS: dict[Kind, type[FileWords]] = {
+    Kind.FILE_OFFER: FileOffer,
+    Kind.FILE_ACCEPT: FileAccept,
+    Kind.FILE_START: FileStart,
+    Kind.FILE_REFUSED: FileReason,
+    Kind.FILE_CANCELLED: FileReason,
+}
+
+
+@dataclass(frozen=True)
+class FileFrame:
+    """A control frame about the file on `stream`; FILE_DONE has no words."""
+
+    kind: Kind
+    stream: int
+    words: FileWords | None = None
 
 
 def words_of(frame: Frame, expected: type[T]) -> T:
-    """Return the words of a control frame.
+    """Decode the payload of a control frame.
 
     Raises:
-        MalformedMessage: they are others than the frame's kind says.
+        MalformedMessage: it is not the message that the frame's kind requires.
     """
     words: Any = CONTROL.decode(frame.payload)
     if not isinstance(words, expected):
@@ -133,43 +142,30 @@ def words_of(frame: Frame, expected: type[T]) -> T:
     return words
 
 
-def file_event(frame: Frame) -> FileEvent:
-    """Return what a frame about a file says.
+def file_frame(frame: Frame) -> FileFrame:
+    """Decode a control frame about a file.
 
     Raises:
-        MalformedMessage: its words are not those of its kind.
+        MalformedMessage: its payload does not match its kind.
     """
-    match frame.kind:
-        case Kind.FILE_OFFER:
-            offer = words_of(frame, FileOffer)
-            return FileOffered(frame.stream, offer.name, offer.size, offer.sha256)
-        case Kind.FILE_ACCEPT:
-            accept = words_of(frame, FileAccept)
-            return FileAccepted(frame.stream, accept.offset, accept.sha256)
-        case Kind.FILE_START:
-            return FileStarted(frame.stream, words_of(frame, FileStart).offset)
-        case Kind.FILE_DONE:
-            return FileDone(frame.stream)
-        case Kind.FILE_REFUSED:
-            return FileRefused(frame.stream, clean(words_of(frame, FileReason).reason))
-    return FileCancelled(frame.stream, clean(words_of(frame, FileReason).reason))
+    expected = FILE_WORDS.get(frame.kind)
+    words = None if expected is None else words_of(frame, expected)
+    return FileFrame(frame.kind, frame.stream, words)
 
 
 def clean(text: str) -> str:
-    """Return a peer's text as one printable line."""
+    """Return a peer's text as one printable line of at most 500 characters."""
     return "".join(char if char.isprintable() else " " for char in text[:500])
 
 
-DIGEST = hashlib.sha256().digest()  # any digest: all have one length
-
-
 def file_wire_size(name: str, size: int) -> int:
-    """Return the bytes of all frames of a file of `size` bytes, transferred at the first attempt.
+    """Return the bytes that both ends write to transfer a file of `size` bytes at the first try.
 
-    This is exactly what both ends together write for it, without TLS's own bytes: the offer, its
-    acceptance, the start, the chunks, and the receiver's confirmation.
+    It counts the offer, its acceptance, the start, the chunks and the receiver's confirmation, but
+    not TLS's own bytes.
     """
-    words = (FileOffer(name, size, DIGEST), FileAccept(0, DIGEST), FileStart(0))
-    said = sum(HEADER_BYTES + CONTROL.encode(one).size for one in words)
+    digest = hashlib.sha256().digest()  # every digest has the same length
+    words = (FileOffer(name, size, digest), FileAccept(0, digest), FileStart(0))
+    control = sum(HEADER_BYTES + CONTROL.encode(one).size for one in words) + HEADER_BYTES
     chunks = -(-size // CHUNK_BYTES)
-    return said + chunks * HEADER_BYTES + size + HEADER_BYTES
+    return control + chunks * HEADER_BYTES + size

@@ -1,4 +1,4 @@
-"""One background thread with an asyncio loop, for an end whose caller is synchronous."""
+"""The common part of listener and connector: a thread, an event queue, connections, traffic."""
 
 from __future__ import annotations
 
@@ -14,23 +14,10 @@ from typing import Any, TypeVar
 
 from layers.network.codec import MessageCodec
 from layers.network.connection import MOST_BYTES, Connection, Hold, bytes_at_a_time, new_scratch
+from layers.network.control import FileFrame
 from layers.network.errors import LimitExceeded, NetworkError, NotConnected
 from layers.network.event_queue import EVERYBODY, NOBODY, EventQueue
-from layers.network.events import (
-    Ended,
-    Event,
-    FileAccepted,
-    FileCancelled,
-    FileChunk,
-    FileDone,
-    FileOffered,
-    FileRefused,
-    FileStarted,
-    Opened,
-    Replaced,
-    Sent,
-    SessionEvent,
-)
+from layers.network.events import Ended, Event, FileChunk, Opened, Replaced, Sent, SessionEvent
 from layers.network.frames import ConnectionTraffic, wire_size
 from layers.network.inbox import PartialMessages
 from layers.network.limits import Limits
@@ -44,7 +31,7 @@ T = TypeVar("T")
 
 
 class LoopThread:
-    """Runs an asyncio loop until `stop`."""
+    """A background thread with an asyncio loop, for synchronous callers."""
 
     def __init__(self, name: str) -> None:
         self.loop = asyncio.new_event_loop()
@@ -57,16 +44,16 @@ class LoopThread:
         self.loop.run_forever()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine in the loop and wait for what it returns or raises."""
+        """Run a coroutine in the loop and wait for its result."""
         return asyncio.run_coroutine_threadsafe(work, self.loop).result()
 
     def soon(self, call: Callable[..., object], *args: object) -> None:
-        """Call something in the loop; do nothing if the loop has been stopped."""
+        """Call a function in the loop; do nothing if the loop has been stopped."""
         with contextlib.suppress(RuntimeError):
             self.loop.call_soon_threadsafe(call, *args)
 
     def stop(self) -> None:
-        """Cancel what still runs, end the thread and close the loop."""
+        """Cancel all tasks, end the thread and close the loop."""
         if self.loop.is_closed():
             return
         self.run(self._cancel_all())
@@ -84,7 +71,7 @@ class LoopThread:
 
 
 def _handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Report errors that nothing caught, but for broken connections, which become events."""
+    """Report uncaught errors, except those of broken connections, which become events."""
     if not isinstance(context.get("exception"), (OSError, ssl.SSLError)):
         loop.default_exception_handler(context)
 
@@ -93,7 +80,7 @@ E = TypeVar("E", bound="Endpoint")
 
 
 class Endpoint(ABC):
-    """One end of any number of connections: asyncio in one thread, blocking calls for others."""
+    """One end of any number of connections: asyncio in one thread, blocking calls from others."""
 
     def __init__(
         self, codec: MessageCodec, limits: Limits | None, token: bytes | None, files: Path | None
@@ -107,9 +94,13 @@ class Endpoint(ABC):
         self._loop: asyncio.AbstractEventLoop
         self._connections: set[Connection] = set()
         self._memory = IncomingMemory(self._limits, self._connections, self._soon)
-        self._events = EventQueue(self._limits, self._room, self._memory.budget.release)
+        self._events = EventQueue(
+            self._limits,
+            lambda peer: self._soon(self._resume, peer),
+            self._memory.budget.release,
+        )
         self._past: dict[str | None, ConnectionTraffic] = {}
-        self._books = threading.Lock()
+        self._traffic_lock = threading.Lock()
         self._scratch = new_scratch()
         self._at_a_time = MOST_BYTES
         self._files = files
@@ -117,24 +108,24 @@ class Endpoint(ABC):
         kept_bytes = min(self._limits.max_kept_bytes, self._memory.budget.most // 4)
         self._partials = PartialMessages(kept_bytes, self._limits.keep_s)
 
-    # The caller's side
+    # Called by the user, in any thread
 
     def next_event(self, timeout_s: float | None = None, last: int | None = None) -> Event | None:
         """Return the next event, or None after `timeout_s`, or when closed and none is left.
 
-        Without `timeout_s` it waits as long as it takes. The peers take turns; events of one peer
-        keep their order. `last` leaves out events that came after this number of `last_event`.
+        Peers take turns, and the events of one peer keep their order. `last` excludes events after
+        this number (see `last_event`).
         """
         return self._events.get(timeout_s, last)
 
     def last_event(self) -> int:
-        """Return the number of the newest event so far."""
+        """Return the number of the newest event."""
         return self._events.last()
 
     def traffic(self, peer: str | None = None) -> ConnectionTraffic:
-        """Return the bytes so far of one peer over all its connections, or of all peers."""
+        """Return the bytes so far of all connections, or of one peer's."""
         total = ConnectionTraffic()
-        with self._books:
+        with self._traffic_lock:
             for identity, traffic in self._past.items():
                 if peer in (None, identity):
                     total += traffic
@@ -145,7 +136,7 @@ class Endpoint(ABC):
 
     @abstractmethod
     def start(self) -> None:
-        """Begin to listen or to connect."""
+        """Start to listen or connect."""
 
     @abstractmethod
     def close(self, drain_s: float = 5.0) -> None:
@@ -193,14 +184,11 @@ class Endpoint(ABC):
         self._soon(connection.send, payload, replace)
         return wire_size(payload.size)
 
-    # The loop's side
+    # In the loop's thread
 
     def _connection(self, make_session: Callable[[asyncio.Transport], Session]) -> Connection:
-        """Return asyncio's protocol for a new connection; called in the loop."""
+        """Return asyncio's protocol for a new connection."""
         return Connection(make_session, self, self._scratch, self._limits.linger_s)
-
-    def _room(self, peer: str) -> None:
-        self._soon(self._resume, peer)
 
     def _resume(self, peer: str) -> None:
         if peer == EVERYBODY:
@@ -213,7 +201,7 @@ class Endpoint(ABC):
                 connection.release(Hold.CALLER)
 
     async def _drain(self, drain_s: float, reason: str, final: bool) -> None:
-        """End all connections with a last message, within a time."""
+        """Say goodbye on all connections, within `drain_s`."""
         ends = self._loop.time() + drain_s
         while self._transfers.busy() and self._loop.time() < ends:
             await asyncio.sleep(0.02)
@@ -229,15 +217,15 @@ class Endpoint(ABC):
 
     @abstractmethod
     def _peer_of(self, connection: Connection) -> str | None:
-        """Return the caller's name for a connection's peer, None before the session is open."""
+        """Return the name of a connection's peer, None before the session is open."""
 
     @abstractmethod
     def _connection_of(self, peer: str) -> Connection | None:
-        """Return the connection whose messages of this peer reach the caller."""
+        """Return the current connection of a peer."""
 
     @abstractmethod
     def _report(self, event: Event) -> None:
-        """Give the caller an event of a peer."""
+        """Queue an event for the caller."""
 
     @abstractmethod
     def _take(self, connection: Connection, event: SessionEvent) -> None: ...
@@ -246,19 +234,19 @@ class Endpoint(ABC):
     def _closed(self, connection: Connection) -> None: ...
 
     def must_pause(self, connection: Connection) -> bool:
-        """Return whether too many events of this peer, or of all, wait for the caller."""
+        """Return whether too many events of this peer, or of all peers, wait for the caller."""
         return self._events.full(self._peer_of(connection) or NOBODY)
 
     def made(self, connection: Connection) -> None:
-        """Take note of a new connection."""
+        """Register a new connection."""
         account = self._memory.budget.account(lambda: connection.release(Hold.MEMORY))
         connection.session.memory = account
-        with self._books:
+        with self._traffic_lock:
             self._connections.add(connection)
         self._resize(connection)
 
     def _resize(self, new: Connection | None = None) -> None:
-        """Let connections read and write as much at a time as their number allows."""
+        """Adapt the buffers of all connections to their number."""
         before, self._at_a_time = self._at_a_time, bytes_at_a_time(len(self._connections))
         if self._at_a_time != before:
             for connection in self._connections:
@@ -267,11 +255,9 @@ class Endpoint(ABC):
             new.resize(self._at_a_time)
 
     def happened(self, connection: Connection, event: SessionEvent) -> None:
-        """Handle a session's event, or turn it into one for the caller."""
+        """Handle a session's event."""
         match event:
-            case FileOffered() | FileAccepted() | FileStarted() | FileChunk():
-                self._transfers.take(connection, event)
-            case FileDone() | FileRefused() | FileCancelled():
+            case FileFrame() | FileChunk():
                 self._transfers.take(connection, event)
             case _:
                 if isinstance(event, Ended):
@@ -282,11 +268,11 @@ class Endpoint(ABC):
                     self._expect_partials(connection)
 
     def _keep_partials(self, connection: Connection, ended: Ended) -> None:
-        """Keep what came of messages for the peer's next connection, if this one was cut."""
+        """Keep parts of messages for the peer's next connection, if this one was interrupted."""
         partials, connection.session.unfinished = connection.session.unfinished, []
         peer = self._peer_of(connection)
         if peer is None or connection.session.terms is None:
-            return  # it never was open
+            return  # the session was never open
         if ended.code not in ("lost", "superseded"):
             self._partials.drop(peer)
         else:
@@ -296,30 +282,26 @@ class Endpoint(ABC):
             )
 
     def _expect_partials(self, connection: Connection) -> None:
-        """Tell a peer that is back what came of its messages before."""
+        """Tell a reconnected peer which parts of its messages were received."""
         peer = self._peer_of(connection)
         if peer is not None:
             connection.session.expect(self._partials.offered(peer, self._loop.time()))
 
     def unreadable(self, connection: Connection, stream: int, reason: str) -> None:
-        """Give up a file whose reading failed."""
+        """Cancel a file that could not be read."""
         self._transfers.unreadable(connection, stream, reason)
 
-    def sent(self, connection: Connection, message: OutgoingMessage) -> None:
-        """Tell the caller that a message has left."""
+    def told(
+        self, connection: Connection, kind: type[Sent] | type[Replaced], message: OutgoingMessage
+    ) -> None:
+        """Report that a message was sent or replaced."""
         peer = self._peer_of(connection)
         if peer is not None:
-            self._report(Sent(peer, message.payload.name, message.wire_bytes))
-
-    def replaced(self, connection: Connection, message: OutgoingMessage) -> None:
-        """Tell the caller that a message was not sent."""
-        peer = self._peer_of(connection)
-        if peer is not None:
-            self._report(Replaced(peer, message.payload.name, message.wire_bytes))
+            self._report(kind(peer, message.payload.name, message.wire_bytes))
 
     def gone(self, connection: Connection) -> None:
-        """Forget a closed connection, but for its traffic."""
-        with self._books:
+        """Forget a closed connection, except for its traffic."""
+        with self._traffic_lock:
             peer = self._peer_of(connection)
             done = connection.session.meter.read()
             self._past[peer] = self._past.get(peer, ConnectionTraffic()) + done

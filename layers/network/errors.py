@@ -1,9 +1,9 @@
-"""The errors of the network layer: one root, and one class for each thing that can go wrong."""
+"""The errors of the network layer."""
 
 from __future__ import annotations
 
 BOTH_OR_NEITHER = "give both ends certificates, or neither"
-"""What to do when one end has TLS and the other does not."""
+"""Advice for the case that only one end uses TLS."""
 
 
 class NetworkError(Exception):
@@ -11,7 +11,7 @@ class NetworkError(Exception):
 
     Attributes:
         code: names the error in a refusal that is sent to the peer.
-        final: whether it is pointless to try again without a change.
+        final: whether a retry is pointless.
     """
 
     code = "network-error"
@@ -19,31 +19,31 @@ class NetworkError(Exception):
 
 
 class ProtocolError(NetworkError):
-    """The peer did something that its state does not allow."""
+    """The peer did something that the session's state does not allow."""
 
     code = "protocol-error"
 
 
 class MalformedFrame(NetworkError):
-    """Bytes that are not a frame of this protocol."""
+    """The bytes are not a frame of this protocol."""
 
     code = "malformed-frame"
 
 
 class MalformedMessage(NetworkError):
-    """A payload that is not one of the agreed messages."""
+    """A payload is not one of the agreed messages."""
 
     code = "malformed-message"
 
 
 class MessageTypeError(NetworkError):
-    """A message, or a type of message, that this layer cannot encode."""
+    """A message or a message type cannot be encoded."""
 
     code = "message-type"
 
 
 class LimitExceeded(NetworkError):
-    """Something is larger, or there is more of it, than the receiving end allows."""
+    """Something exceeds a limit of the receiving end."""
 
     code = "limit-exceeded"
 
@@ -56,7 +56,7 @@ class VersionMismatch(NetworkError):
 
 
 class AuthenticationFailed(NetworkError):
-    """A token, certificate or identity that does not prove what it claims."""
+    """A token, certificate or identity is not valid."""
 
     code = "authentication-failed"
     final = True
@@ -69,31 +69,31 @@ class IdentityTaken(NetworkError):
 
 
 class AddressError(NetworkError):
-    """An address that cannot be read, listened on or used safely."""
+    """An address cannot be parsed, listened on or used safely."""
 
     code = "address"
     final = True
 
 
 class CertificateError(NetworkError):
-    """A certificate or key that is missing, unreadable, expired or not trusted."""
+    """A certificate or key is missing, unreadable, expired or not trusted."""
 
     code = "certificate"
     final = True
 
 
 class TransferError(NetworkError):
-    """A file that could not be sent or received."""
+    """A file could not be sent or received."""
 
     code = "transfer"
 
 
 class NotWanted(TransferError):
-    """A file that nobody waits for any more: its connection has ended, or it was given up."""
+    """Nobody waits for a file any more: its connection has ended, or it was cancelled."""
 
 
 class UnexpectedFile(NetworkError):
-    """The peer offers a file that was not announced."""
+    """The peer offered a file that was not announced."""
 
     code = "unexpected-file"
     final = True

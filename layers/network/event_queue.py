@@ -1,4 +1,4 @@
-"""Events from the network's thread to the caller's: by peer, in turn, and bounded."""
+"""The queue of events from the network's thread to the caller: bounded, and fair to peers."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from layers.network.events import ConnectionRejected, Event, Received
 from layers.network.limits import Limits
 
 MAX_REJECTED = 10_000
-EVENT_BYTES = 512  # what an event costs beside its message
-VALUE_BYTES = 128  # what a value of a message costs, once it is decoded, beside its bytes
-NOBODY = ""  # the peer of events of connections that have proved no identity
+EVENT_BYTES = 512  # memory of an event without its message
+VALUE_BYTES = 128  # memory of a decoded value beyond its bytes
+NOBODY = ""  # stands for all connections without a verified identity
 EVERYBODY = "*"  # no peer's name
-PEER_SHARE = 16  # a peer may have this part of `max_queued_bytes` waiting
+PEER_SHARE = 16  # one peer may use this fraction of `max_queued_bytes`
 
 
 @dataclass
 class _Waiting:
-    """The events of one peer: the number of each, the event, its cost, and what it has reserved."""
+    """The events of one peer: number, event, size and reserved bytes of each."""
 
     events: deque[tuple[int, Event, int, int]] = field(default_factory=deque)
     bytes: int = 0
@@ -29,11 +29,10 @@ class _Waiting:
 
 
 class EventQueue:
-    """A blocking queue that gives one event of each peer in turn, those of a peer in order.
+    """A blocking queue: peers take turns, and the events of one peer keep their order.
 
-    `full` tells its writer to stop reading from a peer; `on_room` tells it to go on, with the peer,
-    or with EVERYBODY. So a peer that sends much waits for itself, and delays no other. `release` is
-    called with the bytes that were reserved for an event, when it is taken.
+    Backpressure is per peer: `full` tells the writer to stop reading a peer, and `on_room` to
+    resume it, or EVERYBODY. `release` gets the reserved bytes of an event when it is taken.
     """
 
     def __init__(
@@ -58,13 +57,13 @@ class EventQueue:
             return sum(len(waiting.events) for waiting in self._peers.values())
 
     def put(self, event: Event, peer: str = NOBODY, reserved: int = 0, values: int = 0) -> None:
-        """Add an event of a peer; a `ConnectionRejected` is dropped if `MAX_REJECTED` wait.
+        """Add an event; a `ConnectionRejected` is dropped if `MAX_REJECTED` events wait.
 
         Args:
             event: the event.
             peer: its peer.
-            reserved: the bytes that were reserved for its message.
-            values: the number of values in its message.
+            reserved: bytes reserved for its message.
+            values: number of values in its message.
         """
         size = EVENT_BYTES + VALUE_BYTES * values
         size += event.wire_bytes if isinstance(event, Received) else 0
@@ -82,14 +81,14 @@ class EventQueue:
             self._changed.notify()
 
     def last(self) -> int:
-        """Return the number of the last event so far; the events are numbered from 1."""
+        """Return the number of the last event; events are numbered from 1."""
         with self._changed:
             return self._put
 
     def get(self, timeout_s: float | None, last: int | None = None) -> Event | None:
         """Return the next event, or None when the time is over or the queue is closed and empty.
 
-        `last`: the number of the last event that may be returned; None: any may.
+        `last` excludes events after this number.
         """
         ends = None if timeout_s is None else time.monotonic() + timeout_s
         with self._changed:
@@ -106,7 +105,7 @@ class EventQueue:
         return event
 
     def drop(self, peer: str) -> None:
-        """Remove the messages of a peer that wait."""
+        """Remove the queued messages of a peer."""
         released = 0
         with self._changed:
             waiting = self._peers.get(peer)
@@ -126,7 +125,7 @@ class EventQueue:
             self._on_room(one)
 
     def full(self, peer: str) -> bool:
-        """Return whether the writer must stop; `on_room` is called when there is room again."""
+        """Return whether to stop reading a peer; `on_room` is called when there is room again."""
         with self._changed:
             if self._bytes > self._limits.max_queued_bytes:
                 self._paused = True
@@ -138,13 +137,13 @@ class EventQueue:
             return self._paused or waiting.paused
 
     def close(self) -> None:
-        """End all waiting in `get`; events that are queued can still be taken."""
+        """Wake up all calls of `get`; queued events can still be taken."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
 
     def _next(self, last: int | None) -> str | None:
-        """Turn to the peer whose event is next and return it; None: there is none."""
+        """Return the peer whose event is next, if any."""
         for _ in range(len(self._turns)):
             peer = self._turns[0]
             if last is None or self._peers[peer].events[0][0] <= last:
@@ -153,10 +152,7 @@ class EventQueue:
         return None
 
     def _take(self, peer: str) -> tuple[Event, int, list[str]]:
-        """Remove the event of the peer whose turn it is.
-
-        Return it, the bytes that it has reserved, and whom to read from again.
-        """
+        """Remove a peer's next event; return it, its reserved bytes, and whom to resume."""
         waiting = self._peers[peer]
         _, event, size, reserved = waiting.events.popleft()
         waiting.bytes -= size
@@ -169,7 +165,7 @@ class EventQueue:
         return event, reserved, self._resumed(peer, waiting)
 
     def _resumed(self, peer: str, waiting: _Waiting) -> list[str]:
-        """Return whom to read from again, now that less waits."""
+        """Return whom to resume, now that less is queued."""
         resumed: list[str] = []
         if self._paused and self._bytes <= self._limits.max_queued_bytes // 2:
             self._paused = False
@@ -180,7 +176,7 @@ class EventQueue:
         return resumed
 
     def _above(self, waiting: _Waiting, part: int) -> bool:
-        """Return whether more waits than the part 1/`part` of what one peer may have waiting."""
+        """Return whether a peer uses more than 1/`part` of its limits."""
         return (
             len(waiting.events) * part > self._limits.max_queued_events
             or waiting.bytes * part > self._limits.max_queued_bytes // PEER_SHARE

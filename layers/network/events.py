@@ -1,10 +1,12 @@
-"""Events of a session, for its owner, and events of a listener or connector, for their caller."""
+"""Events of a listener or connector, for its caller, and events of a session, for its owner."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from layers.network.control import FileFrame
 
 
 @dataclass(frozen=True)
@@ -19,7 +21,7 @@ class Joined:
 
 @dataclass(frozen=True)
 class Left:
-    """Listener: a client is no longer connected; what was queued for it is dropped."""
+    """Listener: a client is no longer connected; its queued messages are dropped."""
 
     peer: str
     reason: str
@@ -29,8 +31,12 @@ class Left:
 class ConnectionRejected:
     """Listener: a connection was closed before its session was open, or because it broke a rule.
 
-    `peer` is the identity that it claimed, or None. `final`: it was told not to come back.
-    `crowded`: there was no room for another client; an event `Crowded` has said so before.
+    Attributes:
+        address: the peer's address.
+        peer: the identity that it claimed, if any.
+        reason: one line.
+        final: whether it was told not to reconnect.
+        crowded: whether it was refused for lack of room; a `Crowded` event came before.
     """
 
     address: str
@@ -42,28 +48,28 @@ class ConnectionRejected:
 
 @dataclass(frozen=True)
 class CertificatesRenewed:
-    """TLS files have changed: from now on, new connections use what is in them."""
+    """TLS files have changed; new connections use them."""
 
     what: str
 
 
 @dataclass(frozen=True)
 class CertificatesRefused:
-    """TLS files have changed and cannot be used: what was in them before stays in use."""
+    """TLS files have changed but are unusable; their previous content stays in use."""
 
     reason: str
 
 
 @dataclass(frozen=True)
 class Crowded:
-    """Listener: there is no room for another client; those who come are rejected."""
+    """Listener: there is no room for another client; new ones are rejected."""
 
     reason: str
 
 
 @dataclass(frozen=True)
 class RoomAgain:
-    """Listener: after `Crowded`, a client was let in again."""
+    """Listener: after `Crowded`, a client was admitted again."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +83,7 @@ class Connected:
 
 @dataclass(frozen=True)
 class Disconnected:
-    """Connector: the session is over, what was queued is dropped; it tries again or gives up."""
+    """Connector: the session is over and its queue dropped; a retry or `GaveUp` follows."""
 
     reason: str
 
@@ -92,7 +98,7 @@ class Retrying:
 
 @dataclass(frozen=True)
 class GaveUp:
-    """Connector: there will be no further attempt; `final`: another one would be pointless."""
+    """Connector: it will not try again; `final`: another attempt would fail, too."""
 
     reason: str
     final: bool
@@ -100,7 +106,7 @@ class GaveUp:
 
 @dataclass(frozen=True, eq=False)
 class Received:
-    """A whole message was received; `wire_bytes` is what it took on the wire."""
+    """A message was received; `wire_bytes` is its size on the wire."""
 
     peer: str
     message: Any
@@ -109,7 +115,7 @@ class Received:
 
 @dataclass(frozen=True)
 class Sent:
-    """A message was sent: its last byte is with the transport. `message` is its type's name."""
+    """The last byte of a message was written; `message` is the name of its type."""
 
     peer: str
     message: str
@@ -118,7 +124,7 @@ class Sent:
 
 @dataclass(frozen=True)
 class Replaced:
-    """Listener: nothing of a message was sent, because a newer one took its place."""
+    """Listener: a queued message was dropped unsent because a newer one replaced it."""
 
     peer: str
     message: str
@@ -127,7 +133,7 @@ class Replaced:
 
 @dataclass(frozen=True)
 class FileReceived:
-    """A whole file was received, verified and given its name."""
+    """A file was received, verified and given its name."""
 
     peer: str
     path: Path
@@ -137,7 +143,7 @@ class FileReceived:
 
 @dataclass(frozen=True)
 class FileSent:
-    """A file was sent: the peer has received and verified it."""
+    """The peer has received and verified a file."""
 
     peer: str
     name: str
@@ -146,7 +152,7 @@ class FileSent:
 
 @dataclass(frozen=True)
 class FileFailed:
-    """A file was refused, could not be kept, or was given up by its sender."""
+    """A file was refused, could not be stored, or was cancelled by its sender."""
 
     peer: str
     name: str
@@ -174,9 +180,12 @@ Event = (
 )
 
 
+# Events of a session
+
+
 @dataclass(frozen=True)
 class Terms:
-    """What both ends agreed on; `peer_max_streams` is not above this end's own `max_streams`."""
+    """The agreement of both ends; `peer_max_streams` is at most this end's own `max_streams`."""
 
     version: int
     identity: str
@@ -202,10 +211,13 @@ class Opened:
 
 @dataclass(frozen=True)
 class Arrived:
-    """A whole message was received; `wire_bytes` is what it took on the wire.
+    """A message was received.
 
-    `reserved_bytes` is the memory that was reserved for it, to be released when it is taken;
-    `values` is how many values the message has, which take memory besides.
+    Attributes:
+        message: the decoded message.
+        wire_bytes: its size on the wire.
+        reserved_bytes: memory reserved for it, to be released when the caller takes it.
+        values: number of values in it; each costs memory beyond its bytes.
     """
 
     message: Any
@@ -215,61 +227,11 @@ class Arrived:
 
 
 @dataclass(frozen=True)
-class FileOffered:
-    """The peer offers a file."""
-
-    stream: int
-    name: str
-    size: int
-    sha256: bytes
-
-
-@dataclass(frozen=True)
-class FileAccepted:
-    """The peer takes an offered file; it has `offset` bytes already, whose SHA-256 is `sha256`."""
-
-    stream: int
-    offset: int
-    sha256: bytes
-
-
-@dataclass(frozen=True)
-class FileStarted:
-    """The peer begins to send a file, from `offset` on."""
-
-    stream: int
-    offset: int
-
-
-@dataclass(frozen=True)
 class FileChunk:
-    """Bytes of a file were received; `data` is valid until the session is given more to read."""
+    """Bytes of a file were received; `data` is valid until the session reads on."""
 
     stream: int
     data: memoryview
-
-
-@dataclass(frozen=True)
-class FileDone:
-    """The peer has received the whole file and verified it."""
-
-    stream: int
-
-
-@dataclass(frozen=True)
-class FileRefused:
-    """The peer does not want an offered file, or could not keep it."""
-
-    stream: int
-    reason: str
-
-
-@dataclass(frozen=True)
-class FileCancelled:
-    """The peer gave up a file that it was sending."""
-
-    stream: int
-    reason: str
 
 
 @dataclass(frozen=True)
@@ -278,8 +240,8 @@ class Ended:
 
     Attributes:
         reason: one line.
-        code: "goodbye", "lost", "superseded" by a newer connection, or a refusal's.
-        final: whether it is pointless to connect again.
+        code: "goodbye", "lost", "superseded" (by a newer connection) or the code of a refusal.
+        final: whether another connection would fail, too.
         blamed: whether the peer broke a rule.
     """
 
@@ -289,7 +251,4 @@ class Ended:
     blamed: bool = False
 
 
-FileEvent = (
-    FileOffered | FileAccepted | FileStarted | FileChunk | FileDone | FileRefused | FileCancelled
-)
-SessionEvent = Verified | Opened | Arrived | FileEvent | Ended
+SessionEvent = Verified | Opened | Arrived | FileFrame | FileChunk | Ended

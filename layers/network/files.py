@@ -1,4 +1,4 @@
-"""Files on disk: one that is sent, and one that is received, without a network."""
+"""Files on disk: those to send, and those that are being received."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import hashlib
 import os
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TypeAlias
@@ -23,7 +23,7 @@ MAX_NAME_BYTES = 200
 
 @dataclass(frozen=True)
 class Outgoing:
-    """A file to send, as it was when its SHA-256 was taken."""
+    """A file to send, with the size and SHA-256 that it had when it was measured."""
 
     path: Path
     name: str
@@ -32,56 +32,46 @@ class Outgoing:
 
     @classmethod
     def measure(cls, path: Path, name: str | None = None) -> Outgoing:
-        """Read a file once through and note its size and SHA-256.
+        """Read a file for its size and SHA-256.
 
         Raises:
-            TransferError: it cannot be read, or its name is not allowed at the other end.
+            TransferError: it cannot be read, or its name is not allowed.
         """
         name = check_name(path.name if name is None else name)
-        try:
-            with open(path, "rb") as file:
-                digest = _digest(file, None)
-                return cls(path, name, file.tell(), digest)
-        except OSError as error:
-            raise TransferError(f"{path} cannot be sent: {error.strerror}") from None
+        with _explained(path, "read"), open(path, "rb") as file:
+            digest, size = _digest(file, None), file.tell()
+        return cls(path, name, size, digest)
 
     def start(self, offset: int, sha256: bytes, wanted: Callable[[], bool] = lambda: True) -> int:
-        """Return `offset` if the bytes before it have this SHA-256, and 0 if not.
+        """Return `offset` if the bytes before it have this SHA-256, otherwise 0.
 
         Raises:
             TransferError: the file cannot be read.
-            NotWanted: `wanted` has become false meanwhile.
+            NotWanted: `wanted` became false.
         """
-        try:
-            with open(self.path, "rb", buffering=0) as file:
-                same = 0 <= offset <= self.size and _digest(file, offset, wanted) == sha256
-        except OSError as error:
-            raise TransferError(f"{self.path} cannot be read: {error.strerror}") from None
+        with _explained(self.path, "read"), open(self.path, "rb", buffering=0) as file:
+            same = 0 <= offset <= self.size and _digest(file, offset, wanted) == sha256
         return offset if same else 0
 
     def read(self, offset: int, size: int) -> bytes:
         """Return `size` bytes at `offset`.
 
-        The file is open only meanwhile: a server that sends one to each of its clients would
-        otherwise need a descriptor for each.
+        The file is opened for each read: a server would otherwise need a descriptor per client.
 
         Raises:
-            TransferError: the file cannot be read, or does not have these bytes any more.
+            TransferError: the file cannot be read, or has become shorter.
         """
-        try:
-            with open(self.path, "rb", buffering=0) as file:
-                block = os.pread(file.fileno(), size, offset)
-        except OSError as error:
-            raise TransferError(f"{self.path} cannot be read: {error.strerror}") from None
+        with _explained(self.path, "read"), open(self.path, "rb", buffering=0) as file:
+            block = os.pread(file.fileno(), size, offset)
         if len(block) != size:
             raise TransferError(f"{self.path} became shorter while it was being sent")
         return block
 
 
 class Incoming:
-    """A file that is received into NAME.part; it gets its name when it is whole and verified.
+    """A file that is received into NAME.part; it is renamed to NAME when complete and verified.
 
-    `wanted` says whether somebody still waits for what is hashed; any thread may ask it.
+    Hashing stops when `wanted`, which any thread may call, returns False.
     """
 
     def __init__(
@@ -106,13 +96,13 @@ class Incoming:
         self._kept = hashlib.sha256()
 
     def resume(self) -> tuple[int, bytes]:
-        """Return how many bytes an earlier attempt left, and their SHA-256.
+        """Return the number of bytes that an earlier attempt left, and their SHA-256.
 
         Raises:
-            TransferError: the folder cannot be written, or its disk has no room for the rest.
-            NotWanted: nobody waits for the file any more.
+            TransferError: the folder cannot be written, or its disk is too full for the rest.
+            NotWanted: `wanted` became false.
         """
-        try:
+        with _explained(self.path, "written"):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._file = _open_part(self._part)
             self.offset = os.fstat(self._file.fileno()).st_size
@@ -120,8 +110,6 @@ class Incoming:
                 self._restart()
             _feed(self._file, self.offset, self._kept, self._wanted)
             free = shutil.disk_usage(self.path.parent).free
-        except OSError as error:
-            raise TransferError(_cannot_write(self.path, error)) from None
         if free < self.size - self.offset:
             raise TransferError(
                 f"{self.path} needs {self.size - self.offset} more bytes, the disk has {free} free"
@@ -130,10 +118,10 @@ class Incoming:
         return self.offset, self._kept.digest()
 
     def has_it_already(self) -> bool:
-        """Return whether a file of this name is there, and is the offered one.
+        """Return whether the folder already has the offered file.
 
         Raises:
-            NotWanted: nobody waits for the file any more.
+            NotWanted: `wanted` became false.
         """
         try:
             with open(self.path, "rb") as file:
@@ -144,19 +132,17 @@ class Incoming:
             return False
 
     def begin(self, offset: int) -> bool:
-        """Start at the offset that `resume` returned, or at 0; return whether nothing is missing.
+        """Start at the offset from `resume`, or at 0; return whether the file is complete.
 
         Raises:
-            TransferError: `offset` is another one, or the file cannot be written.
+            TransferError: `offset` is neither, or the file cannot be written.
         """
         if self._file is None or not self._may_begin or offset not in (0, self.offset):
-            raise TransferError(f"{self.path.name} was started at {offset}, not where it stopped")
-        try:
+            raise TransferError(f"{self.path.name}: unexpected start at {offset}")
+        with _explained(self.path, "written"):
             if offset == 0:
                 self._restart()
             self._file.seek(offset)
-        except OSError as error:
-            raise TransferError(_cannot_write(self.path, error)) from None
         self._hash = self._kept.copy()
         return self._progress()
 
@@ -167,26 +153,24 @@ class Incoming:
             TransferError: no more bytes are expected, or the file cannot be written.
         """
         if self._file is None or not self._may_write or len(data) > self.size - self.offset:
-            raise TransferError(f"{self.path.name}: bytes that were not expected")
-        try:
+            raise TransferError(f"{self.path.name}: unexpected bytes")
+        with _explained(self.path, "written"):
             left = data
             while len(left):
                 written = self._file.write(left)
                 self._hash.update(left[:written])
                 self.offset += written
                 left = left[written:]
-        except OSError as error:
-            raise TransferError(_cannot_write(self.path, error)) from None
         return self._progress()
 
     def finish(self) -> bool:
-        """Give a complete file its name and return True; empty it if its SHA-256 is wrong.
+        """Rename a complete file and return True; empty it if its SHA-256 is wrong.
 
         Raises:
             TransferError: the file cannot be written or renamed.
         """
         assert self._file is not None
-        try:
+        with _explained(self.path, "written"):
             if self._hash.digest() != self.sha256:
                 self._restart()
                 self._may_begin = True
@@ -199,8 +183,6 @@ class Incoming:
                 os.fsync(folder)
             finally:
                 os.close(folder)
-        except OSError as error:
-            raise TransferError(_cannot_write(self.path, error)) from None
         return True
 
     def _progress(self) -> bool:
@@ -209,13 +191,13 @@ class Incoming:
         return not self._may_write
 
     def close(self) -> None:
-        """Close the file; what was received is kept for another attempt."""
+        """Close the file; its bytes are kept for another attempt."""
         if self._file is not None:
             self._file.close()
             self._file = None
 
     def discard(self) -> None:
-        """Close the file and delete what was received."""
+        """Close and delete the file."""
         self.close()
         self._part.unlink(missing_ok=True)
 
@@ -228,11 +210,10 @@ class Incoming:
 
 
 def check_name(name: str) -> str:
-    """Return the name if it is allowed as the name of a received file.
+    """Return the name if a received file may have it.
 
     Raises:
-        TransferError: it is a path, the name of a hidden or unfinished file, not printable, or too
-            long.
+        TransferError: it is a path, hidden, ends in .part, is not printable, or too long.
     """
     wrong = (
         not name
@@ -251,7 +232,7 @@ def check_name(name: str) -> str:
 
 
 def remove_unfinished(path: Path) -> None:
-    """Remove what was received of the file that shall have this path, if nobody receives it now."""
+    """Remove the received part of the file at this path, unless it is being received now."""
     part = path.with_name(path.name + PART)
     with contextlib.suppress(OSError), open(part, "rb") as file:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -259,7 +240,7 @@ def remove_unfinished(path: Path) -> None:
 
 
 def _open_part(path: Path) -> IO[bytes]:
-    """Open an unfinished file; the lock says to other processes that it is being received."""
+    """Open an unfinished file; its lock tells other processes that it is being received."""
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     file = os.fdopen(os.open(path, flags, 0o600), "r+b", buffering=0)
     try:
@@ -279,7 +260,7 @@ def _digest(file: IO[bytes], size: int | None, wanted: Callable[[], bool] = lamb
 def _feed(
     file: IO[bytes], size: int | None, sha256: hashlib._Hash, wanted: Callable[[], bool]
 ) -> None:
-    """Hash the next `size` bytes, or all that follow, as long as they are wanted."""
+    """Hash the next `size` bytes, or all that follow, while they are wanted."""
     while size is None or size > 0:
         if not wanted():
             raise NotWanted("nobody waits for this file any more")
@@ -290,28 +271,33 @@ def _feed(
         size = None if size is None else size - len(block)
 
 
-def _cannot_write(path: Path, error: OSError) -> str:
-    return f"{path} cannot be written: {error.strerror or error}"
+@contextlib.contextmanager
+def _explained(path: Path, done: str) -> Iterator[None]:
+    """Turn an OSError into a TransferError that says what could not be done with a file."""
+    try:
+        yield
+    except OSError as error:
+        raise TransferError(f"{path} cannot be {done}: {error.strerror or error}") from None
 
 
-MOST_FILES = 256  # of which the measures are remembered
-TICK_NS = 100_000_000  # two writes within it may leave the same time on a file
+MOST_FILES = 256  # remembered by `Measured`
+TICK_NS = 100_000_000  # two writes within it may leave the same timestamp on a file
 
 Stamp: TypeAlias = "tuple[int, int, int, int, int]"
-"""What changes when a file is replaced or written: device, inode, size, and its two times."""
+"""Changes when a file is replaced or written: device, inode, size, mtime and ctime."""
 
 
 class Measured:
-    """Measures files to send; may be used in any thread."""
+    """Measures files to send, and remembers unchanged ones; safe in any thread."""
 
     def __init__(self) -> None:
         self._known: dict[Path, tuple[Stamp, Outgoing]] = {}  # the oldest first
 
     def measure(self, path: Path, name: str | None = None) -> Outgoing:
-        """Return a file's size and SHA-256; read it only if it is not the one from before.
+        """Return a file's size and SHA-256; read it only if it has changed.
 
         Raises:
-            TransferError: it cannot be read, or its name is not allowed at the other end.
+            TransferError: it cannot be read, or its name is not allowed.
         """
         name = check_name(path.name if name is None else name)
         began_ns = time.time_ns()
@@ -321,17 +307,15 @@ class Measured:
             return dataclasses.replace(known[1], name=name)
         self._known.pop(path, None)
         outgoing = Outgoing.measure(path, name)
-        # A file that was written a moment ago may be written again without a newer time.
+        # A file written a moment ago may be written again without a newer timestamp.
         if _stamp(path) == before and before[3] <= began_ns - TICK_NS:
-            for oldest in list(self._known)[: 1 - MOST_FILES]:  # there is room for one more
+            for oldest in list(self._known)[: 1 - MOST_FILES]:
                 self._known.pop(oldest, None)
             self._known[path] = before, outgoing
         return outgoing
 
 
 def _stamp(path: Path) -> Stamp:
-    try:
+    with _explained(path, "read"):
         found = os.stat(path)
-    except OSError as error:
-        raise TransferError(f"{path} cannot be sent: {error.strerror}") from None
     return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)

@@ -11,11 +11,11 @@ from layers.network.errors import BOTH_OR_NEITHER, MalformedFrame
 
 HEADER = struct.Struct("!BBII")  # kind, flags (0), stream, length of what follows
 HEADER_BYTES = HEADER.size
-CHUNK_BYTES = 256 * 1024
+CHUNK_BYTES = 256 * 1024  # the most in a chunk
 MAX_CONTROL_BYTES = 64 * 1024
-TLS_HANDSHAKE = (22, 3)  # where kind and flags stand, if the peer begins TLS
-SIZE = struct.Struct("!Q")  # what a MESSAGE frame announces
-PART = struct.Struct("!QQ32s")  # size of a message, bytes of it that came, SHA-256 of these
+TLS_HANDSHAKE = (22, 3)  # kind and flags of a frame, if the peer starts TLS
+SIZE = struct.Struct("!Q")  # payload of MESSAGE: size of the message
+PART = struct.Struct("!QQ32s")  # payload of PARTIAL: message size, bytes received, their SHA-256
 
 
 class Kind(enum.IntEnum):
@@ -48,10 +48,7 @@ FILE_KINDS = frozenset(kind for kind in Kind if kind >= Kind.FILE_OFFER)
 
 
 def wire_size(payload_size: int) -> int:
-    """Return the bytes on the wire of a message with a payload of this size, headers included.
-
-    This is exactly what a connection writes for it, without TLS's own bytes.
-    """
+    """Return the bytes on the wire of a message, headers included, without TLS's own bytes."""
     chunks = -(-payload_size // CHUNK_BYTES)
     return HEADER_BYTES + SIZE.size + chunks * HEADER_BYTES + payload_size
 
@@ -72,7 +69,7 @@ class Frame:
 
 @dataclass(frozen=True)
 class ChunkStart:
-    """The header of a chunk, known before the first byte of the chunk."""
+    """The header of a chunk."""
 
     kind: Kind
     stream: int
@@ -81,7 +78,7 @@ class ChunkStart:
 
 @dataclass(frozen=True)
 class Piece:
-    """Some bytes of the chunk that started last; `data` is valid until the next part is read."""
+    """Bytes of the current chunk; `data` is valid until the reader goes on."""
 
     kind: Kind
     stream: int
@@ -89,9 +86,9 @@ class Piece:
 
 
 class FrameReader:
-    """Cuts bytes into frames, in whatever pieces they come; it holds at most one control frame.
+    """Splits a byte stream into frames; it buffers at most one control frame.
 
-    `consumed` says how many bytes of what `feed` was given are in the parts so far.
+    `consumed` counts the bytes of the last `feed` that were read so far.
     """
 
     def __init__(self) -> None:
@@ -101,7 +98,7 @@ class FrameReader:
         self._left = 0
 
     def feed(self, data: bytes | memoryview) -> Iterator[Frame | ChunkStart | Piece]:
-        """Yield what `data` completes, in order.
+        """Yield the frames, chunk headers and pieces of chunks in `data`.
 
         Raises:
             MalformedFrame: an unknown kind, flags, or a length that the kind does not allow.
@@ -139,25 +136,25 @@ class FrameReader:
 
     @property
     def chunk_left(self) -> tuple[ChunkStart, int] | None:
-        """The chunk that is being read and how many of its bytes are still to come."""
+        """The current chunk and the number of its missing bytes."""
         return None if self._chunk is None else (self._chunk, self._left)
 
     def skip(self, size: int) -> None:
-        """Count bytes of the chunk that were received without this reader."""
+        """Count bytes of the chunk that bypassed this reader."""
         self._left -= size
         if not self._left:
             self._chunk = None
 
     @property
     def between_frames(self) -> bool:
-        """Whether the bytes so far end where a frame ends."""
+        """Whether the bytes so far end with a whole frame."""
         return not self._pending and self._chunk is None
 
     def _header(self) -> tuple[Kind, int, int]:
         number, flags, stream, length = HEADER.unpack_from(self._pending)
         kind = KINDS.get(number)
         if (number, flags) == TLS_HANDSHAKE:
-            raise MalformedFrame(f"this is TLS, and this end has none: {BOTH_OR_NEITHER}")
+            raise MalformedFrame(f"the peer speaks TLS, this end does not: {BOTH_OR_NEITHER}")
         if kind is None or flags:
             raise MalformedFrame(f"no frame of this protocol: kind {number}, flags {flags}")
         if kind in CHUNKED and not 0 < length <= CHUNK_BYTES:
@@ -169,7 +166,7 @@ class FrameReader:
 
 @dataclass(frozen=True)
 class ConnectionTraffic:
-    """Bytes so far, without TLS's own; the three kinds together are all bytes of the socket."""
+    """Bytes so far, without TLS's own; the three kinds add up to all bytes of the socket."""
 
     message_bytes_sent: int = 0
     message_bytes_received: int = 0
@@ -202,20 +199,20 @@ class Meter:
         self._received_total = 0
 
     def sent(self, kind: Kind, size: int) -> None:
-        """Count bytes of a frame that is sent."""
+        """Count sent bytes of a kind of frame."""
         self._sent[_column(kind)] += size
 
     def received(self, kind: Kind, size: int) -> None:
-        """Count received bytes by what they are for."""
+        """Count received bytes of a kind of frame."""
         if kind in MESSAGE_KINDS or kind in FILE_KINDS:
             self._received[_column(kind)] += size
 
     def received_total(self, size: int) -> None:
-        """Count received bytes, whatever they are for."""
+        """Count received bytes of any kind."""
         self._received_total += size
 
     def read(self) -> ConnectionTraffic:
-        """Return the traffic so far; bytes of neither a message nor a file are control bytes."""
+        """Return the traffic so far; bytes outside messages and files are control bytes."""
         message, file = self._received
         control = self._received_total - message - file
         return ConnectionTraffic(

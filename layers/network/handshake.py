@@ -1,7 +1,7 @@
-"""The handshake of a session: versions, features, limits, and proofs that both ends have the token.
+"""The handshake of a session: versions, features, limits, and proof that both ends have the token.
 
-The server speaks first. A proof is HMAC-SHA256 under the shared token over everything that was
-sent so far, so neither the token nor a reusable proof is ever on the wire.
+The server speaks first. A proof is HMAC-SHA256 under the shared token over everything sent so far,
+so neither the token nor a reusable proof is ever on the wire.
 """
 
 from __future__ import annotations
@@ -49,45 +49,78 @@ class ServerSession(Session):
         heartbeat_s: float = 5.0,
         heartbeat_timeout_s: float = 20.0,
     ) -> None:
-        self._own_limits = limits or Limits()
-        patience_s = self._own_limits.handshake_s
-        super().__init__(codec, self._own_limits, now, State.AWAIT_HELLO, patience_s)
-        self.claimed: str | None = None  # not verified: for reports only
+        limits = limits or Limits()
+        super().__init__(codec, limits, now, State.AWAIT_HELLO, limits.handshake_s)
         self._features = features
         self._token = token
         self._certified = certified
-        self._rhythm = (heartbeat_s, heartbeat_timeout_s)
+        self._heartbeat = (heartbeat_s, heartbeat_timeout_s)
         self._verified: tuple[Hello, Terms] | None = None
-        self._greeting = greet(token)
+        nonce = secrets.token_bytes(NONCE_BYTES)
+        self._greeting = Greeting(OLDEST_VERSION, NEWEST_VERSION, nonce, token is not None)
         self._say(Kind.GREETING, 0, self._greeting)
 
     def _handshake(self, frame: Frame) -> Iterator[SessionEvent]:
         hello = words_of(frame, Hello)
         self.claimed = hello.identity[:64]
-        terms = check_hello(
-            self._greeting,
-            hello,
-            self._features,
-            self._token,
-            self._certified,
-            self._own_limits,
-        )
+        terms = self._check(hello)
         self._verified = hello, terms
         self.state = State.DECIDING
         yield Verified(terms)
+
+    def _check(self, hello: Hello) -> Terms:
+        """Return the terms that this server can agree to.
+
+        Raises:
+            VersionMismatch: the version was not offered.
+            AuthenticationFailed: a bad identity or proof, or a certificate of another identity.
+            LimitExceeded: the client accepts no messages at all.
+        """
+        if not OLDEST_VERSION <= hello.version <= NEWEST_VERSION:
+            raise VersionMismatch(
+                f"the client chose protocol version {hello.version}, this server speaks "
+                f"{OLDEST_VERSION} to {NEWEST_VERSION}: use one fedmx for both"
+            )
+        check_identity(hello.identity)
+        if self._certified is not None and self._certified != hello.identity:
+            raise AuthenticationFailed(
+                f"the client claims to be {hello.identity!r}, its certificate is for "
+                f"{self._certified!r}"
+            )
+        check_peer_limits(hello.max_message_bytes, hello.max_streams)
+        if len(hello.nonce) != NONCE_BYTES:
+            raise AuthenticationFailed("the client's nonce has a wrong length")
+        expected = _proof(self._token, b"client", self._greeting, replace(hello, proof=b""))
+        if not hmac.compare_digest(expected, hello.proof):
+            raise AuthenticationFailed(f"{hello.identity!r} does not have this server's token")
+        return Terms(
+            hello.version,
+            hello.identity,
+            self._features & frozenset(hello.features),
+            self._token is not None or self._certified is not None,
+            hello.max_message_bytes,
+            min(hello.max_streams, self._limits.max_streams),
+        )
 
     def admit(self) -> list[SessionEvent]:
         """Open the session to the verified client; return the events.
 
         Raises:
-            ProtocolError: there is no verified client that waits for a decision.
+            ProtocolError: no verified client waits for a decision.
         """
         if self.state is not State.DECIDING or self._verified is None:
             raise ProtocolError(f"nobody to admit while {self.state.value}")
         hello, terms = self._verified
-        words = welcome(self._greeting, hello, terms, self._token, self._own_limits, *self._rhythm)
-        self._say(Kind.WELCOME, 0, words)
-        self._open(terms, *self._rhythm)
+        words = Welcome(
+            sorted(terms.features),
+            *self._heartbeat,
+            self._limits.max_message_bytes,
+            self._limits.max_streams,
+            b"",
+        )
+        proof = _proof(self._token, b"server", self._greeting, hello, words)
+        self._say(Kind.WELCOME, 0, replace(words, proof=proof))
+        self._open(terms, *self._heartbeat)
         return [Opened(terms)]
 
 
@@ -111,9 +144,9 @@ class ClientSession(Session):
         token: bytes | None = None,
         certified: bool = False,
     ) -> None:
-        self._own_limits = limits or Limits()
-        patience_s = CLIENT_PATIENCE * self._own_limits.handshake_s
-        super().__init__(codec, self._own_limits, now, State.AWAIT_GREETING, patience_s)
+        limits = limits or Limits()
+        patience_s = CLIENT_PATIENCE * limits.handshake_s
+        super().__init__(codec, limits, now, State.AWAIT_GREETING, patience_s)
         check_identity(identity)
         self._identity = identity
         self._features = features
@@ -124,9 +157,7 @@ class ClientSession(Session):
     def _handshake(self, frame: Frame) -> Iterator[SessionEvent]:
         if frame.kind is Kind.GREETING:
             greeting = words_of(frame, Greeting)
-            hello = answer_greeting(
-                greeting, self._identity, self._features, self._token, self._own_limits
-            )
+            hello = self._answer(greeting)
             self._said = greeting, hello
             self._say(Kind.HELLO, 0, hello)
             self.state = State.AWAIT_WELCOME
@@ -134,138 +165,62 @@ class ClientSession(Session):
         if self._said is None:
             raise NetworkError("a welcome before a greeting")
         words = words_of(frame, Welcome)
-        terms = check_welcome(*self._said, words, self._token, self._certified)
+        terms = self._check(*self._said, words)
         self._open(terms, words.heartbeat_s, words.heartbeat_timeout_s)
         yield Opened(terms)
 
+    def _answer(self, greeting: Greeting) -> Hello:
+        """Return the hello that answers the server's greeting.
 
-def greet(token: bytes | None) -> Greeting:
-    """Return the server's greeting, with a fresh nonce."""
-    nonce = secrets.token_bytes(NONCE_BYTES)
-    return Greeting(OLDEST_VERSION, NEWEST_VERSION, nonce, token is not None)
-
-
-def answer_greeting(
-    greeting: Greeting, identity: str, features: frozenset[str], token: bytes | None, limits: Limits
-) -> Hello:
-    """Return the client's hello.
-
-    Raises:
-        VersionMismatch: no common version.
-        AuthenticationFailed: one end has a token and the other has none.
-    """
-    version = min(NEWEST_VERSION, greeting.newest_version)
-    if version < max(OLDEST_VERSION, greeting.oldest_version):
-        raise VersionMismatch(
-            f"the server speaks protocol versions {greeting.oldest_version} to "
-            f"{greeting.newest_version}, this client {OLDEST_VERSION} to {NEWEST_VERSION}: "
-            "install the same fedmx on both"
+        Raises:
+            VersionMismatch: no common version.
+            AuthenticationFailed: one end has a token and the other has none.
+        """
+        version = min(NEWEST_VERSION, greeting.newest_version)
+        if version < max(OLDEST_VERSION, greeting.oldest_version):
+            raise VersionMismatch(
+                f"the server speaks protocol versions {greeting.oldest_version} to "
+                f"{greeting.newest_version}, this client {OLDEST_VERSION} to {NEWEST_VERSION}: "
+                "install the same fedmx on both"
+            )
+        if self._token is None and greeting.token_required:
+            raise AuthenticationFailed("the server asks for a token, but this client has none")
+        if self._token is not None and not greeting.token_required:
+            raise AuthenticationFailed("this client has a token, but the server asks for none")
+        hello = Hello(
+            version,
+            self._identity,
+            sorted(self._features),
+            secrets.token_bytes(NONCE_BYTES),
+            self._limits.max_message_bytes,
+            self._limits.max_streams,
+            b"",
         )
-    if token is None and greeting.token_required:
-        raise AuthenticationFailed("the server asks for a token and this client was given none")
-    if token is not None and not greeting.token_required:
-        raise AuthenticationFailed("this client was given a token and the server asks for none")
-    hello = Hello(
-        version,
-        identity,
-        sorted(features),
-        secrets.token_bytes(NONCE_BYTES),
-        limits.max_message_bytes,
-        limits.max_streams,
-        b"",
-    )
-    return replace(hello, proof=_proof(token, b"client", greeting, hello))
+        return replace(hello, proof=_proof(self._token, b"client", greeting, hello))
 
+    def _check(self, greeting: Greeting, hello: Hello, words: Welcome) -> Terms:
+        """Return the agreed terms.
 
-def check_hello(
-    greeting: Greeting,
-    hello: Hello,
-    features: frozenset[str],
-    token: bytes | None,
-    certified: str | None,
-    limits: Limits,
-) -> Terms:
-    """Return the terms that the server can agree to; `certified` is the certificate's name.
-
-    `limits` are the server's own: it sends no more messages at a time than it takes itself.
-
-    Raises:
-        VersionMismatch: not a version that was offered.
-        AuthenticationFailed: a bad identity or proof, or a certificate of another identity.
-        LimitExceeded: the client takes no messages at all.
-    """
-    if not greeting.oldest_version <= hello.version <= greeting.newest_version:
-        raise VersionMismatch(
-            f"the client chose protocol version {hello.version}, this server speaks "
-            f"{greeting.oldest_version} to {greeting.newest_version}: use one fedmx for both"
+        Raises:
+            AuthenticationFailed: the server does not have the token, or its welcome has features
+                that were not requested, or an invalid heartbeat.
+            LimitExceeded: the server accepts no messages at all.
+        """
+        expected = _proof(self._token, b"server", greeting, hello, replace(words, proof=b""))
+        if not hmac.compare_digest(expected, words.proof):
+            raise AuthenticationFailed("the server does not have this client's token")
+        if not frozenset(words.features) <= frozenset(hello.features):
+            raise AuthenticationFailed("the server agreed to features that were not requested")
+        check_heartbeat(words.heartbeat_s, words.heartbeat_timeout_s)
+        check_peer_limits(words.max_message_bytes, words.max_streams)
+        return Terms(
+            hello.version,
+            hello.identity,
+            frozenset(words.features),
+            self._token is not None or self._certified,
+            words.max_message_bytes,
+            min(words.max_streams, hello.max_streams),
         )
-    check_identity(hello.identity)
-    if certified is not None and certified != hello.identity:
-        raise AuthenticationFailed(
-            f"the client says that it is {hello.identity!r}, its certificate is for {certified!r}"
-        )
-    check_peer_limits(hello.max_message_bytes, hello.max_streams)
-    if len(hello.nonce) != NONCE_BYTES:
-        raise AuthenticationFailed("the client's nonce has a wrong length")
-    expected = _proof(token, b"client", greeting, replace(hello, proof=b""))
-    if not hmac.compare_digest(expected, hello.proof):
-        raise AuthenticationFailed(f"{hello.identity!r} does not have this server's token")
-    return Terms(
-        hello.version,
-        hello.identity,
-        features & frozenset(hello.features),
-        token is not None or certified is not None,
-        hello.max_message_bytes,
-        min(hello.max_streams, limits.max_streams),
-    )
-
-
-def welcome(
-    greeting: Greeting,
-    hello: Hello,
-    terms: Terms,
-    token: bytes | None,
-    limits: Limits,
-    heartbeat_s: float,
-    heartbeat_timeout_s: float,
-) -> Welcome:
-    """Return the server's welcome, with its own proof of the token."""
-    words = Welcome(
-        sorted(terms.features),
-        heartbeat_s,
-        heartbeat_timeout_s,
-        limits.max_message_bytes,
-        limits.max_streams,
-        b"",
-    )
-    return replace(words, proof=_proof(token, b"server", greeting, hello, words))
-
-
-def check_welcome(
-    greeting: Greeting, hello: Hello, words: Welcome, token: bytes | None, certified: bool
-) -> Terms:
-    """Return the terms on the client's end; its own limits are those of `hello`.
-
-    Raises:
-        AuthenticationFailed: the server does not have the token, or its welcome has features that
-            were not asked for, or a heartbeat that makes no sense.
-        LimitExceeded: the server takes no messages at all.
-    """
-    expected = _proof(token, b"server", greeting, hello, replace(words, proof=b""))
-    if not hmac.compare_digest(expected, words.proof):
-        raise AuthenticationFailed("the server does not have this client's token")
-    if not frozenset(words.features) <= frozenset(hello.features):
-        raise AuthenticationFailed("the server agreed to features that were not asked for")
-    check_heartbeat(words.heartbeat_s, words.heartbeat_timeout_s)
-    check_peer_limits(words.max_message_bytes, words.max_streams)
-    return Terms(
-        hello.version,
-        hello.identity,
-        frozenset(words.features),
-        token is not None or certified,
-        words.max_message_bytes,
-        min(words.max_streams, hello.max_streams),
-    )
 
 
 def _proof(token: bytes | None, role: bytes, *said: Greeting | Hello | Welcome) -> bytes:

@@ -1,4 +1,4 @@
-"""Limits: how much of its memory, disk and time one end gives to the other."""
+"""Limits on the memory, disk and time that a peer may use, and checks of its claims."""
 
 from __future__ import annotations
 
@@ -7,38 +7,37 @@ from dataclasses import dataclass, fields
 
 from layers.network.errors import AuthenticationFailed, LimitExceeded, NetworkError
 
-HEARTBEAT_S = (0.1, 3600.0)  # the least and the most; the handshake refuses any other
-MOST_HEARTBEATS_TO_TIMEOUT = 100  # the most heartbeats until a silent peer is lost
-CLIENT_PATIENCE = 4  # how many times as long as a server a client waits for a handshake
+HEARTBEAT_S = (0.1, 3600.0)  # least and most; the handshake refuses others
+MOST_HEARTBEATS_TO_TIMEOUT = 100  # at most
+CLIENT_PATIENCE = 4  # a client waits this many times longer than a server for a handshake
 
 
 @dataclass(frozen=True)
 class Limits:
-    """The limits of one end; the handshake tells the peer those on messages.
+    """The limits of one end; the handshake tells the peer the two on messages.
 
     Attributes:
         max_message_bytes: size of one message, and of all unfinished messages of a peer together.
         max_streams: number of unfinished messages of a peer.
-        max_queued_bytes: bytes of events that the caller has not taken yet; beyond it nothing is
-            read from sockets. One peer may have a sixteenth of them waiting.
-        max_queued_events: events of one peer that the caller has not taken yet; beyond it this peer
-            is not read from.
-        max_incoming_bytes: memory of the unfinished messages of all peers, and of those that the
-            caller has not taken yet; beyond it a message waits until there is room. None: 64 MiB,
-            and up to a quarter of the machine's memory while the senders are what is slow.
-        stall_s: while messages wait for memory, a peer whose unfinished message does not go on for
-            so long is disconnected.
-        max_kept_bytes: bytes of messages that broke off, of all peers, which wait for the next
-            connection, a quarter of `max_incoming_bytes` at the most; and how much of a message is
-            compared with what a peer says that it has.
-        keep_s: how long they wait.
+        max_queued_bytes: bytes of events that the caller has not taken; beyond it no peer is read.
+            A single peer may use a sixteenth of it.
+        max_queued_events: events of one peer that the caller has not taken; beyond it the peer is
+            not read.
+        max_incoming_bytes: memory of all unfinished messages, and of messages that the caller has
+            not taken; beyond it messages wait. None: 64 MiB, and up to a quarter of the machine's
+            memory while senders are slower than this end.
+        stall_s: while messages wait for memory, a peer whose unfinished message makes no progress
+            for this long is disconnected.
+        max_kept_bytes: bytes of interrupted messages kept for all peers, at most a quarter of
+            `max_incoming_bytes`; also the longest part that is compared with a message to send.
+        keep_s: how long interrupted messages are kept.
         max_file_bytes: size of one received file.
         max_connections: number of open sessions of a listener.
-        max_handshakes: number of unfinished handshakes of a listener; when there are as many, the
-            one that has been silent longest makes way for a new one.
-        handshake_s: time that a listener gives to each step of a handshake: the first byte, TLS,
-            and the rest. A connector is more patient, by `CLIENT_PATIENCE`.
-        linger_s: time that a closing end gives the other to read its last message.
+        max_handshakes: number of unfinished handshakes of a listener; beyond it the stalest
+            handshake is evicted first.
+        handshake_s: time for each step of a handshake with a listener: the first byte, TLS, and
+            the rest. A connector waits `CLIENT_PATIENCE` times longer.
+        linger_s: time for the peer to read the last message of a closing end.
     """
 
     max_message_bytes: int = 1 << 30
@@ -63,10 +62,10 @@ class Limits:
 
 
 def check_heartbeat(heartbeat_s: float, heartbeat_timeout_s: float) -> None:
-    """Check a server's heartbeat by limits that both ends know.
+    """Check the heartbeat that a server demands.
 
     Raises:
-        AuthenticationFailed: it is too short or too long, or its timeout is.
+        AuthenticationFailed: it or its timeout is too short or too long.
     """
     least, most = HEARTBEAT_S
     if not least <= heartbeat_s <= most:
@@ -81,14 +80,14 @@ def check_heartbeat(heartbeat_s: float, heartbeat_timeout_s: float) -> None:
 
 
 def check_peer_limits(max_message_bytes: int, max_streams: int) -> None:
-    """Check that the other end takes any messages at all.
+    """Check that the peer accepts any messages at all.
 
     Raises:
-        LimitExceeded: it takes none.
+        LimitExceeded: it accepts none.
     """
     if max_message_bytes < 1 or max_streams < 1:
         raise LimitExceeded(
-            f"the other end takes messages of {max_message_bytes} bytes, {max_streams} at a time; "
+            f"the peer accepts messages of {max_message_bytes} bytes, {max_streams} at a time; "
             "both must be at least 1"
         )
 
@@ -97,10 +96,10 @@ IDENTITY = re.compile(r"[A-Za-z0-9_@][A-Za-z0-9._@-]{0,63}")
 
 
 def check_identity(identity: str) -> None:
-    """Check that an identity can be the name of a certificate and of a folder.
+    """Check that an identity is a valid name of a certificate and a folder.
 
     Raises:
-        AuthenticationFailed: it cannot.
+        AuthenticationFailed: it is not.
     """
     if not IDENTITY.fullmatch(identity):
         raise AuthenticationFailed(

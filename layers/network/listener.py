@@ -1,4 +1,4 @@
-"""The server's end: accepts clients and keeps a session with each, all in one thread."""
+"""The server's end: accepts clients and keeps a session with each, in one thread."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ from layers.network.errors import (
 from layers.network.event_queue import NOBODY
 from layers.network.events import (
     Arrived,
-    CertificatesRefused,
     CertificatesRenewed,
     ConnectionRejected,
     Ended,
@@ -38,23 +37,32 @@ from layers.network.files import Measured
 from layers.network.handshake import ServerSession
 from layers.network.inbox import FEATURE
 from layers.network.limits import HEARTBEAT_S, Limits
-from layers.network.tls import ServerTLS, ServerTrust, common_name
-from layers.network.transfers import Desk
+from layers.network.tls import ServerTLS, Trust, common_name
+from layers.network.transfers import PeerFiles
 
 HEARTBEATS_TO_TIMEOUT = 4
-CERTIFICATE_CHECK_S = 0.25  # between two looks at the files of certificates
+CERTIFICATE_CHECK_S = 0.25  # between two checks of the certificate files
 
 
 class Listener(Endpoint):
-    """Listens at HOST:PORT (port 0 takes a free one) and answers with events.
+    """Listens at HOST:PORT (port 0: a free one) and reports events.
 
-    Every method may be called from any thread; only `start`, `next_event` and `close` wait.
-    Without `tls` it listens only on loopback, unless `insecure`. `token` is shared with the clients
-    and never sent. With mutual TLS, or a token, a client that comes back takes over from its older
-    connection; otherwise the newer one is refused while the older is alive. Files of a client are
-    received into `files`/CLIENT, and refused if that is None. The files of `tls` may change at any
-    time: new connections use what is in them, and a client whose certificate is in the revocation
-    list is out.
+    All methods may be called from any thread; only `start`, `next_event` and `close` wait.
+
+    Args:
+        address: where to listen; without `tls` only on loopback, unless `insecure`.
+        codec: of the messages.
+        tls: certificate files. They may change at any time: new connections use the new content,
+            and a client whose certificate appears in the revocation list is disconnected.
+        token: a secret shared with the clients; it is never sent.
+        insecure: allow unencrypted connections from other machines.
+        heartbeat_s: how often each end sends a sign of life.
+        limits: of this end.
+        features: names of features that this end supports.
+        files: files of a client are received into this folder/CLIENT; None: they are refused.
+
+    With mutual TLS or a token, a reconnecting client replaces its older connection; otherwise the
+    newer one is refused while the older is alive.
 
     Raises:
         AddressError: an address that cannot be read or used safely.
@@ -80,7 +88,7 @@ class Listener(Endpoint):
         if not least <= heartbeat_s <= most:
             raise NetworkError(f"heartbeat_s must be {least:g} to {most:g}, not {heartbeat_s!r}")
         self._tls = tls
-        self._trust: ServerTrust | None = None
+        self._trust: Trust | None = None
         self._heartbeat_s = heartbeat_s
         self._features = features
         self._acceptor: Acceptor
@@ -88,7 +96,7 @@ class Listener(Endpoint):
         self._peers: dict[str, Connection] = {}
         self._measured = Measured()
 
-    # The caller's side
+    # Called by the user, in any thread
 
     @property
     def address(self) -> str:
@@ -97,17 +105,17 @@ class Listener(Endpoint):
 
     @property
     def peers(self) -> frozenset[str]:
-        """The clients that are connected now."""
+        """The connected clients."""
         return frozenset(self._peers.copy())
 
     def start(self) -> None:
-        """Listen, and accept in the background.
+        """Listen, and accept clients in the background.
 
         Raises:
             AddressError: the port is in use, or the address is not this machine's.
-            CertificateError: something is wrong with the certificates.
+            CertificateError: a certificate file is unusable.
         """
-        self._trust = ServerTrust(self._tls) if self._tls else None
+        self._trust = Trust(self._tls) if self._tls else None
         listening = listen(self._address)
         self._address = Address(self._address.host, listening.getsockname()[1])
         raise_file_limit()
@@ -118,11 +126,15 @@ class Listener(Endpoint):
     ) -> int:
         """Queue a message, or a `Payload` of the codec; return its bytes on the wire.
 
-        Arrays are not copied: they must not change until the `Sent` event. What is queued is
-        dropped when the client leaves. With `address`, the message is only for the connection from
-        there (`Joined.address`), not for one that the client has opened since. With `replace`, it
-        takes the place of the messages of its type that wait, of which nothing was sent (event
-        `Replaced`): so what waits for a client that reads nothing does not grow.
+        Arrays are not copied: they must not change until the `Sent` event. The queue is dropped
+        when the client leaves.
+
+        Args:
+            peer: the client.
+            message: the message.
+            address: send only on the connection from there (`Joined.address`).
+            replace: drop queued, unsent messages of the same type (event `Replaced`), so that the
+                queue of a client that does not read stays short.
 
         Raises:
             NotConnected: there is no such client, or it has another connection.
@@ -137,8 +149,7 @@ class Listener(Endpoint):
     def send_file(self, peer: str, path: Path, name: str | None = None) -> None:
         """Send a file; it is resumed on the client's next connection, until the `FileSent` event.
 
-        The file is read once, for its SHA-256, before this returns; it is not read again for the
-        next client while it stays the same.
+        The file is first read for its SHA-256, once for all clients while it does not change.
 
         Raises:
             NotConnected: there is no such client.
@@ -149,13 +160,13 @@ class Listener(Endpoint):
         self._soon(self._transfers.queue, peer, self._measured.measure(Path(path), name))
 
     def disconnect(self, peer: str, reason: str, final: bool = False) -> None:
-        """Say goodbye to a client, and drop what is queued for it; `final`: do not come back."""
+        """Say goodbye to a client, and drop its queue; `final`: it must not reconnect."""
         connection = self._peers.get(peer)
         if connection is not None:
             self._soon(connection.leave, reason, final)
 
     def renew_certificates(self) -> None:
-        """Look at the files of `tls` now; they are looked at often anyway."""
+        """Check the files of `tls` now, not only at the next interval."""
         if self._trust is not None and self._thread is not None:
             self._soon(self._renew, self._trust, False)
 
@@ -164,13 +175,13 @@ class Listener(Endpoint):
     ) -> None:
         """Send what is queued, for at most `drain_s`, say goodbye, and release everything.
 
-        `final` tells the clients not to come back.
+        `final`: the clients must not reconnect.
         """
         if self._thread is not None:
             self._thread.run(self._end(drain_s, reason, final))
         self._stop()
 
-    # The loop's side
+    # In the loop's thread
 
     async def _open(self, listening: socket.socket) -> None:
         self._acceptor = Acceptor(
@@ -183,25 +194,23 @@ class Listener(Endpoint):
         if self._trust is not None:
             self._watching = self._loop.create_task(self._watch(self._trust))
 
-    async def _watch(self, trust: ServerTrust) -> None:
+    async def _watch(self, trust: Trust) -> None:
         while True:
             await asyncio.sleep(CERTIFICATE_CHECK_S)
             self._renew(trust, True)
 
-    def _renew(self, trust: ServerTrust, patient: bool) -> None:
-        """Use what has changed in the files, and end the sessions of revoked certificates."""
-        new, problems = trust.check(patient)
-        for what in new:
-            self._events.put(CertificatesRenewed(what))
-        for reason in problems:
-            self._events.put(CertificatesRefused(reason))
-        if new:
+    def _renew(self, trust: Trust, patient: bool) -> None:
+        """Use changed certificate files, and end the sessions of revoked certificates."""
+        events = trust.check(patient)
+        for event in events:
+            self._events.put(event)
+        if any(isinstance(event, CertificatesRenewed) for event in events):
             for connection in list(self._connections):
                 if trust.is_revoked(connection.certificate):
                     self._revoke(connection)
 
     def _revoke(self, connection: Connection) -> None:
-        """End a session whose certificate was revoked; what the caller has not taken is dropped."""
+        """End a session whose certificate was revoked; drop its messages in the event queue."""
         peer = self._peer_of(connection)
         if peer is not None and self._is_current(connection):
             self._events.drop(peer)
@@ -236,7 +245,7 @@ class Listener(Endpoint):
                 if older is None or not terms.authenticated:
                     self._decide(connection, terms)
                 else:
-                    # What has come on the older connection is kept, also if it was not read yet.
+                    # Bytes that have arrived on the older connection count, even if unread.
                     older.catch_up(lambda: self._decide(connection, terms))
             case Opened(terms):
                 peer = terms.identity
@@ -244,7 +253,7 @@ class Listener(Endpoint):
                 joined = Joined(peer, connection.address, terms.features, terms.authenticated)
                 self._report(joined)
                 folder = self._files / peer if self._files else None
-                self._transfers.opened(connection, Desk(peer, folder, any_file=True))
+                self._transfers.opened(PeerFiles(connection, peer, folder, any_file=True))
             case Arrived(message, wire_bytes, reserved, values):
                 if self._is_current(connection):
                     peer = self._peer_of(connection) or ""
@@ -254,10 +263,10 @@ class Listener(Endpoint):
             case Ended(reason=reason):
                 peer_known = self._peer_of(connection)
                 if event.blamed or peer_known is None:
-                    claimed = getattr(connection.session, "claimed", None)
+                    claimed = connection.session.claimed
                     told = not event.blamed and not connection.session.peer_left
                     crowded = told and event.code == LimitExceeded.code
-                    # Who only claims a name gets none of that name's turns.
+                    # A peer that only claims a name must not use that name's turns.
                     self._events.put(
                         ConnectionRejected(
                             connection.address, peer_known or claimed, reason, event.final, crowded
@@ -271,7 +280,7 @@ class Listener(Endpoint):
         older = self._peers.get(terms.identity)
         session = connection.session
         assert isinstance(session, ServerSession)
-        if session.ended:  # it did not wait for the decision
+        if session.ended:  # the client has left meanwhile
             return
         if self._trust is not None and self._trust.is_revoked(connection.certificate):
             connection.refuse(_revoked())

@@ -1,4 +1,4 @@
-"""Memory of incoming messages: how much the machine has, who may hold it, and who waits."""
+"""The memory budget of incoming messages: its size, its reservations, and who waits."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OWN_GROUP = Path("/proc/self/cgroup")
 
 
 def usable_memory_bytes(groups: Path = GROUPS, own_group: Path = OWN_GROUP) -> int:
-    """Return the memory of this machine, or the limit of a control group of this process."""
+    """Return the machine's memory, or the limit of a control group of this process if smaller."""
     limits = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
     for file in _limit_files(groups, own_group):
         with contextlib.suppress(OSError, ValueError):  # no such file, or "max"
@@ -30,7 +30,7 @@ def usable_memory_bytes(groups: Path = GROUPS, own_group: Path = OWN_GROUP) -> i
 
 
 def _limit_files(groups: Path, own_group: Path) -> list[Path]:
-    """Return where limits of this process's groups may be: of its own one, and of those around."""
+    """Return the files that may limit this process's control group and its parents."""
     try:
         lines = own_group.read_text().splitlines()
     except OSError:  # no control groups
@@ -49,15 +49,15 @@ def _limit_files(groups: Path, own_group: Path) -> list[Path]:
     return files
 
 
-SMALL_BYTES = 16 * 1024  # a message up to this size never waits, and is not counted
+SMALL_BYTES = 16 * 1024  # messages up to this size never wait, and do not count
 
 
 class Account:
-    """What one connection takes of a budget; `granted` is called when it need not wait any more.
+    """The share of one connection; `granted` is called when its message need not wait any more.
 
     Attributes:
-        held: bytes of its unfinished messages.
-        waits: size of the message that waits for memory, 0 if none does.
+        held: bytes reserved for its unfinished messages.
+        waits: size of the message that waits for memory, 0 if none.
     """
 
     def __init__(self, budget: MemoryBudget, granted: Callable[[], None]) -> None:
@@ -67,34 +67,34 @@ class Account:
         self._budget = budget
 
     def reserve(self, size: int) -> bool:
-        """Reserve memory for a whole message that was announced; return whether it may come now."""
+        """Reserve memory for an announced message; return whether it may be received now."""
         return size <= SMALL_BYTES or self._budget.reserve(self, size)
 
     def complete(self, size: int) -> int:
-        """Take note that a message is complete; return the bytes to release when it is taken."""
+        """Mark a message as complete; return the bytes to release when the caller takes it."""
         if size <= SMALL_BYTES:
             return 0
         self._budget.complete(self, size)
         return size
 
     def close(self) -> None:
-        """Give back what unfinished messages hold."""
+        """Release the memory of unfinished messages."""
         self._budget.close(self)
 
 
 class MemoryBudget:
     """Reserves memory for whole messages, in the order in which they are announced.
 
-    A message that has its memory can always be completed, since nothing else is waited for. A
-    message larger than the budget passes alone. A connection that has a part of one message and
-    announces another cannot wait for ever, since the rest of the first comes behind the second: one
-    such connection at a time may go beyond the budget, until none of its messages is unfinished.
+    A message that has its memory can always be completed. A message larger than the budget is
+    admitted alone. A connection with an unfinished message that announces another one must not
+    wait, since the rest of the first comes behind the second: one such connection at a time may
+    exceed the budget, until none of its messages is unfinished.
 
     Args:
-        most: the budget in bytes, at the most.
+        most: the upper bound of the budget in bytes.
         on_room: called, in any thread, when `grant` should be called in the connections' thread.
-        on_wait: called when a message begins to wait.
-        first: the budget until `grow` doubles it, and again when so much suffices; None: `most`.
+        on_wait: called when a message starts to wait.
+        first: the budget until `grow` doubles it, and again once it suffices; None: `most`.
     """
 
     def __init__(
@@ -106,27 +106,27 @@ class MemoryBudget:
     ) -> None:
         self.most = most
         self._first = self._now = most if first is None else first
-        self._unfinished = 0  # of what is used
+        self._unfinished = 0  # the part of `_used` held by unfinished messages
         self._on_room = on_room
         self._on_wait = on_wait
         self._used = 0
         self._waiting: deque[Account] = deque()
-        self._beyond: Account | None = None  # who may go beyond the budget
+        self._beyond: Account | None = None  # may exceed the budget
         self._lock = threading.Lock()
 
     @property
     def used(self) -> int:
-        """Bytes that are reserved now: of unfinished messages, and of those not yet taken."""
+        """Bytes reserved for unfinished messages, and for those that the caller has not taken."""
         return self._used
 
     @property
     def budget(self) -> int:
-        """The budget now, in bytes."""
+        """The current budget in bytes."""
         return self._now
 
     @property
     def waiting(self) -> int:
-        """Number of connections that wait."""
+        """Number of waiting connections."""
         return len(self._waiting)
 
     def account(self, granted: Callable[[], None]) -> Account:
@@ -134,7 +134,7 @@ class MemoryBudget:
         return Account(self, granted)
 
     def reserve(self, account: Account, size: int) -> bool:
-        """Reserve memory for a message; if there is none, the account waits."""
+        """Reserve memory for a message, or let the account wait for it."""
         with self._lock:
             if not self._waiting and self._used + size <= self._first:
                 self._now = self._first
@@ -148,7 +148,7 @@ class MemoryBudget:
         return False
 
     def complete(self, account: Account, size: int) -> None:
-        """Take note that a message is complete; its memory is released when it is taken."""
+        """Mark a message as complete; its memory is released when the caller takes it."""
         with self._lock:
             account.held -= size
             self._unfinished -= size
@@ -158,7 +158,7 @@ class MemoryBudget:
             self._on_room()
 
     def release(self, size: int) -> None:
-        """Give back the memory of a message that was taken; any thread may call this."""
+        """Release the memory of a message that the caller has taken; safe in any thread."""
         with self._lock:
             self._used -= size
             room = self._next() is not None
@@ -166,7 +166,7 @@ class MemoryBudget:
             self._on_room()
 
     def close(self, account: Account) -> None:
-        """Give back what an account holds, and forget that it waits."""
+        """Release what an account holds, and stop waiting for it."""
         with self._lock:
             self._used -= account.held
             self._unfinished -= account.held
@@ -180,7 +180,7 @@ class MemoryBudget:
             self._on_room()
 
     def grant(self) -> None:
-        """Let those go on for whom there is memory now."""
+        """Grant memory to the waiting accounts for which there is enough."""
         while True:
             with self._lock:
                 account = self._next()
@@ -192,9 +192,9 @@ class MemoryBudget:
             account.granted()
 
     def grow(self) -> None:
-        """Double the budget, if messages wait and most of it is of messages that are still coming.
+        """Double the budget if messages wait and unfinished messages hold most of it.
 
-        Otherwise the caller is behind, and a larger budget would only hold more.
+        Otherwise the caller is too slow, and a larger budget would only queue more.
         """
         with self._lock:
             if not self._waiting or self._unfinished * 2 <= self._now:
@@ -203,7 +203,7 @@ class MemoryBudget:
         self.grant()
 
     def _next(self) -> Account | None:
-        """Return whose turn it is, None if there is no memory for it."""
+        """Return the account to grant memory next, if there is enough."""
         if self._waiting and self._fits(self._waiting[0].waits):
             return self._waiting[0]
         return next((one for one in self._waiting if self._may_go_beyond(one)), None)
@@ -226,11 +226,11 @@ class MemoryBudget:
             self._beyond = None
 
 
-FIRST_BYTES = 64 << 20  # of the budget, while as much comes as this end takes
-LOOK_S = 1.0  # between two looks whether it does
-SLOW_RATE = 32 << 20  # bytes a second that this end takes whatever it has to do beside it
-LEAST_PROGRESS_BYTES = CHUNK_BYTES // 4  # of a message in `stall_s`, while others wait for memory
-WINDOWS_A_MESSAGE = 60  # the most times `stall_s` that a message may take then
+FIRST_BYTES = 64 << 20  # initial budget, enough for fast senders
+LOOK_S = 1.0  # between two checks whether senders are slow
+SLOW_RATE = 32 << 20  # bytes a second that this end can always receive
+LEAST_PROGRESS_BYTES = CHUNK_BYTES // 4  # per message and `stall_s`, while others wait
+WINDOWS_A_MESSAGE = 60  # the most `stall_s` that a message may take while others wait
 
 
 class Receiver(Protocol):
@@ -257,17 +257,17 @@ class Receiver(Protocol):
 
 
 class IncomingMemory:
-    """A budget that grows while the senders are what is slow, and takes back what does not go on.
+    """A budget that grows while senders are slow, and takes memory back from stalled ones.
 
-    Whoever has more to take than fits waits by back-pressure. A thousand fast clients need no more
-    than a few at a time have, since this end is what is slow; many slow ones should all send at the
-    same time. So while messages wait, and those that have memory send little and less than this end
-    would read, the budget is doubled, up to `max_incoming_bytes`.
+    Messages beyond the budget wait: this is backpressure. A few fast clients at a time saturate
+    this end, however many there are, but many slow clients should all send at the same time. So
+    while messages wait, and senders with memory send little and less than this end could read, the
+    budget is doubled, up to `max_incoming_bytes`.
 
     Args:
         limits: of this end.
-        connections: the open connections; used in the loop only.
-        soon: calls something in the loop, from any thread.
+        connections: the open connections; used in the loop's thread only.
+        soon: calls a function in the loop's thread, from any thread.
     """
 
     def __init__(
@@ -279,9 +279,9 @@ class IncomingMemory:
         self._connections = connections
         self._stall_s = limits.stall_s
         self._looks: asyncio.TimerHandle | None = None
-        self._seen: dict[Receiver, int] = {}  # bytes received until the last look
+        self._seen: dict[Receiver, int] = {}  # bytes received at the last check
         self._seen_at = 0.0
-        self._progress: dict[Receiver, int] = {}  # and until stalled ones were looked for
+        self._progress: dict[Receiver, int] = {}  # and at the last search for stalled ones
         self._progress_at = 0.0
         most = limits.max_incoming_bytes or usable_memory_bytes() // 4
         first = limits.max_incoming_bytes or min(FIRST_BYTES, most)
@@ -293,24 +293,24 @@ class IncomingMemory:
         self._progress.pop(connection, None)
 
     def _watch(self) -> None:
-        """Look, while messages wait for memory, how those go on that have it."""
+        """Check the progress of those that have memory, while others wait for it."""
         if self._looks is None:
             now = asyncio.get_running_loop().time()
             self._note(now)
             self._progress, self._progress_at = self._unfinished(), now
 
     def _note(self, now: float) -> None:
-        """Note what has been received until now, and look again later."""
+        """Store what was received so far, and check again later."""
         self._seen, self._seen_at = self._received(), now
         loop = asyncio.get_running_loop()
         self._looks = loop.call_later(min(LOOK_S, self._stall_s), self._look)
 
     def _received(self) -> dict[Receiver, int]:
-        """Return the bytes of messages received so far."""
+        """Return the bytes of messages received by each connection so far."""
         return {one: one.message_bytes_received for one in self._connections}
 
     def _unfinished(self) -> dict[Receiver, int]:
-        """Return the same of the connections that are read and hold memory."""
+        """Return the same for the connections that are read and hold memory."""
         received = self._received()
         return {one: received[one] for one in received if one.held_bytes and not one.waits}
 
@@ -330,7 +330,7 @@ class IncomingMemory:
             self._seen, self._progress = {}, {}
 
     def _starved(self) -> bool:
-        """Return whether of most that have memory nothing has come that waits to be read."""
+        """Return whether most connections with memory have nothing to read."""
         reading, poll = 0, select.poll()
         for connection in self._connections:
             if connection.held_bytes and not connection.waits:
@@ -346,7 +346,7 @@ class IncomingMemory:
             if before is not None and received - before < needed:
                 connection.refuse(
                     LimitExceeded(
-                        "others wait for the memory of a message that comes too slowly: less than "
+                        f"others wait for the memory of a message that is too slow: less than "
                         f"{needed} bytes in {self._stall_s:g} s"
                     )
                 )

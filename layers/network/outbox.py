@@ -1,4 +1,4 @@
-"""Messages and files that wait to be sent on one connection; their chunks take turns."""
+"""The send queue of a connection: messages and files alternate chunk by chunk."""
 
 from __future__ import annotations
 
@@ -27,12 +27,7 @@ Part: TypeAlias = "tuple[int, bytes]"
 
 
 def part_of(buffers: Iterable[memoryview], parts: Collection[Part]) -> Part | None:
-    """Return the longest of the parts that is the beginning of a message, None if none is.
-
-    Args:
-        buffers: the message.
-        parts: of messages of this size.
-    """
+    """Return the longest of `parts` with which the message in `buffers` begins, if any."""
     found, position, digest = None, 0, hashlib.sha256()
     ends = sorted({end for end, _ in parts})
     for buffer in buffers:
@@ -51,7 +46,7 @@ def part_of(buffers: Iterable[memoryview], parts: Collection[Part]) -> Part | No
 
 
 class OutgoingMessage:
-    """A message that is being sent; its arrays are not copied."""
+    """A message to send; its arrays are not copied."""
 
     kind = Kind.DATA
 
@@ -61,28 +56,24 @@ class OutgoingMessage:
         self.left = payload.size
         self.wire_bytes = wire_size(payload.size)
         self._buffers = deque(payload.buffers)
-        self._offset = 0
 
     def take(self, size: int) -> list[memoryview]:
         """Return the next `size` bytes as views."""
         pieces = []
         self.left -= size
         while size:
-            rest = self._buffers[0][self._offset :]
-            piece = rest[:size]
-            pieces.append(piece)
-            size -= len(piece)
-            self._offset += len(piece)
-            if len(piece) == len(rest):
-                self._buffers.popleft()
-                self._offset = 0
+            buffer = self._buffers.popleft()
+            pieces.append(buffer[:size])
+            if len(buffer) > size:
+                self._buffers.appendleft(buffer[size:])
+            size -= len(pieces[-1])
         return pieces
 
 
 class OutgoingFile:
-    """A file of `size` bytes that is being sent from `offset` on.
+    """A file of `size` bytes to send from `offset` on.
 
-    `read` returns the bytes at an offset, so many, or raises TransferError.
+    `read` returns the bytes at an offset, given their number, or raises TransferError.
     """
 
     kind = Kind.FILE_DATA
@@ -103,21 +94,29 @@ class OutgoingFile:
 
 
 class Outbox:
-    """What waits to be sent: control frames first, then a chunk of each stream in turn."""
+    """Queues frames: control frames first, then a chunk of each stream in turn.
+
+    Attributes:
+        max_open_bytes: the most bytes of unfinished messages that the receiver accepts.
+        max_streams: the most unfinished messages that it accepts.
+        control_bytes: bytes of queued control frames.
+        finished: messages whose last byte was taken.
+        unreadable: streams of files that could not be read, and the reasons.
+    """
 
     def __init__(self, meter: Meter) -> None:
         self.max_open_bytes = 0
         self.max_streams = 0
         self._meter = meter
         self._control: deque[tuple[Kind, bytes]] = deque()
-        self.control_bytes = 0  # of the control frames that wait
+        self.control_bytes = 0
         self._waiting: deque[OutgoingMessage] = deque()
         self._turns: deque[OutgoingMessage | OutgoingFile] = deque()
         self._open_bytes = 0
         self._open_messages = 0
         self._last_stream = 0
-        self._partials: list[bytes] = []  # what the receiver has of messages, in its words
-        self._begun_anew = False  # and the receiver forgets what it has
+        self._partials: list[bytes] = []  # payloads of PARTIAL frames
+        self._begun_anew = False  # a large message started again: the receiver dropped its parts
         self.finished: list[OutgoingMessage] = []
         self.unreadable: list[tuple[int, str]] = []
 
@@ -127,7 +126,7 @@ class Outbox:
         return self._last_stream
 
     def control(self, kind: Kind, stream: int = 0, payload: bytes = b"") -> None:
-        """Queue a control frame; it overtakes all chunks."""
+        """Queue a control frame; it is sent before all chunks."""
         whole = frame(kind, stream, payload)
         self._control.append((kind, whole))
         self.control_bytes += len(whole)
@@ -139,14 +138,14 @@ class Outbox:
         return message.stream
 
     def withdraw(self, name: str) -> list[OutgoingMessage]:
-        """Remove the messages of a type that are not announced yet, and return them."""
+        """Remove and return the messages of a type that are not announced yet."""
         withdrawn = [message for message in self._waiting if message.payload.name == name]
         for message in withdrawn:
             self._waiting.remove(message)
         return withdrawn
 
     def file(self, outgoing: OutgoingFile) -> None:
-        """Queue the bytes of a file whose receiver is ready for them."""
+        """Queue the bytes of an accepted file."""
         self.drop_file(outgoing.stream)
         if outgoing.left:
             self._turns.append(outgoing)
@@ -163,17 +162,12 @@ class Outbox:
         self._turns.clear()
 
     @property
-    def urgent(self) -> bool:
-        """Whether a control frame waits."""
-        return bool(self._control)
-
-    @property
     def idle(self) -> bool:
-        """Whether no message and no chunk waits."""
+        """Whether no message or file is queued."""
         return not self._waiting and not self._turns
 
     def take(self, max_bytes: int) -> list[bytes | memoryview]:
-        """Return the next frames in pieces: one if there is any, and more until `max_bytes`."""
+        """Return the next frames in pieces: at least one if any is queued, up to `max_bytes`."""
         pieces: list[bytes | memoryview] = []
         total = 0
         while total < max_bytes:
@@ -207,7 +201,7 @@ class Outbox:
         return pieces
 
     def _open_next(self, pieces: list[bytes | memoryview]) -> int:
-        """Announce waiting messages as far as the receiver's limits allow; return the bytes."""
+        """Announce messages within the receiver's limits; return the bytes of their frames."""
         announced = 0
         while self._waiting and self._open_messages < self.max_streams:
             message = self._waiting[0]
@@ -225,19 +219,19 @@ class Outbox:
         return announced
 
     def receiver_has(self, words: bytes) -> None:
-        """Take note of what a PARTIAL frame says that the receiver has of a message.
+        """Store the payload of a PARTIAL frame: a part of a message that the receiver has.
 
         Raises:
-            LimitExceeded: there were too many.
+            LimitExceeded: there are too many.
         """
-        if self._begun_anew:  # before this frame came
+        if self._begun_anew:
             return
         if len(self._partials) >= self.max_streams:
-            raise LimitExceeded(f"parts of more than {self.max_streams} messages are there")
+            raise LimitExceeded(f"PARTIAL frames for more than {self.max_streams} messages")
         self._partials.append(words)
 
     def _announcement(self, message: OutgoingMessage) -> tuple[Kind, bytes]:
-        """Return the frame that announces a message; skip what the receiver has of it."""
+        """Return the frame that announces a message, and skip the part that the receiver has."""
         size = message.payload.size
         parts = {words: PART.unpack(words) for words in self._partials}
         same = {(has, sha256): words for words, (all, has, sha256) in parts.items() if all == size}

@@ -1,4 +1,4 @@
-"""Encoded messages: a msgpack header that describes the fields, and the arrays' bytes behind it."""
+"""Encoded messages: a msgpack header with the fields, and the arrays' bytes behind it."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from layers.network.errors import MalformedMessage, MessageTypeError
 from layers.network.schema import (
     DTYPE_CODES,
     DTYPES,
+    SCALARS,
     Array,
     Branch,
     Record,
@@ -31,7 +32,7 @@ MAX_DIMENSIONS = 16
 LENGTH = struct.Struct("<I")
 ARRAY = struct.Struct("<BBQ")  # dtype code, number of dimensions, offset; the dimensions follow
 ARRAY_EXT = 1
-HEAD_BYTES = LENGTH.size + 3  # what says which type of message it is
+HEAD_BYTES = LENGTH.size + 3  # enough to read the number of the message type
 ZEROS = memoryview(bytes(ALIGNMENT))
 
 
@@ -39,8 +40,7 @@ ZEROS = memoryview(bytes(ALIGNMENT))
 class Payload:
     """One encoded message: its buffers in order, its size in bytes, and its type's name.
 
-    The buffers of arrays are the arrays' own memory: an array must not change until its message has
-    been sent.
+    Buffers share the memory of arrays, which must not change until the message has been sent.
     """
 
     buffers: tuple[memoryview, ...]
@@ -55,7 +55,7 @@ class PayloadWriter:
     """Packs the header, and lays the arrays out behind it.
 
     Attributes:
-        values: how many values were written, keys among them, as a reader counts them.
+        values: number of values written, including keys; a reader counts the same.
     """
 
     def __init__(self) -> None:
@@ -65,7 +65,7 @@ class PayloadWriter:
         self.values = 2  # the message's number, and the message
 
     def payload(self, name: str) -> Payload:
-        """Return what was written."""
+        """Return the encoded message."""
         header = self.packer.bytes()
         buffers = [memoryview(LENGTH.pack(len(header)) + header)]
         size = len(buffers[0])
@@ -84,11 +84,9 @@ class PayloadWriter:
         self._count(path)
         if depth > MAX_DEPTH:
             raise MessageTypeError(f"{path}: nested more than {MAX_DEPTH} deep")
-        kind = _KINDS_BY_TYPE.get(type(value))
-        if kind is None:
-            if isinstance(value, np.generic):
-                value = value.item()
-            kind = _kind(value)
+        if isinstance(value, np.generic) and type(value) not in _KINDS_BY_TYPE:
+            value = value.item()
+        kind = _kind(value)
         if kind == "int" and "int" not in schema.branches and "float" in schema.branches:
             kind, value = "float", float(value)  # type: ignore[arg-type]
         branch = schema.branches.get(kind)
@@ -161,19 +159,13 @@ class PayloadWriter:
         head = ARRAY.pack(DTYPE_CODES[little], plain.ndim, self._end + padding)
         dims = struct.pack(f"<{plain.ndim}Q", *plain.shape)
         self.packer.pack_ext_type(ARRAY_EXT, head + dims)
-        # The padding comes before the array, even before an empty one: offsets never go back.
+        # Padding comes before every array, even an empty one: offsets never decrease.
         self._bodies += [ZEROS[:padding], plain.reshape(-1).view(np.uint8).data]
         self._end += padding + plain.nbytes
 
 
-# The kinds of values whose type is exactly this one; `_kind` also knows types that inherit.
 _KINDS_BY_TYPE: dict[type, str] = {
-    type(None): "nil",
-    bool: "bool",
-    int: "int",
-    float: "float",
-    str: "str",
-    bytes: "bytes",
+    **SCALARS,
     np.ndarray: "array",
     list: "list",
     tuple: "list",
@@ -182,33 +174,18 @@ _KINDS_BY_TYPE: dict[type, str] = {
 
 
 def _kind(value: object) -> str:
-    match value:
-        case None:
-            return "nil"
-        case bool():
-            return "bool"
-        case int():
-            return "int"
-        case float():
-            return "float"
-        case str():
-            return "str"
-        case bytes():
-            return "bytes"
-        case np.ndarray():
-            return "array"
-        case list() | tuple():
-            return "list"
-        case _:
-            return "map"
+    exact = _KINDS_BY_TYPE.get(type(value))
+    if exact is not None:
+        return exact
+    return next((kind for cls, kind in _KINDS_BY_TYPE.items() if isinstance(value, cls)), "map")
 
 
 class PayloadReader:
-    """Reads a header value by value, so that nothing is allocated that the sender only claims.
+    """Reads a message from untrusted bytes, value by value: no claimed size allocates memory.
 
     Attributes:
-        max_values: how many values the header may have, keys among them.
-        values: how many it has so far.
+        max_values: the most values that the header may have, including keys.
+        values: number of values read so far.
     """
 
     def __init__(self, buffer: memoryview) -> None:
@@ -231,7 +208,7 @@ class PayloadReader:
         self.max_values = MAX_VALUES
 
     def finish(self) -> None:
-        """Check that nothing is left over.
+        """Check that all bytes were read.
 
         Raises:
             MalformedMessage: bytes are left over.
@@ -328,7 +305,7 @@ class PayloadReader:
         return table
 
     def record(self, record: Record, path: str, depth: int, announced: bool = False) -> Any:
-        """Read a dataclass; `announced`: its kind has been checked.
+        """Read a dataclass; `announced`: its kind was read before.
 
         Raises:
             MalformedMessage: a field is missing, unknown, repeated or not allowed.
@@ -346,7 +323,7 @@ class PayloadReader:
             raise MalformedMessage(f"{path} lacks the field {min(missing)}")
         try:
             return record.cls(**values)
-        # A message class checks its own values: whatever it raises, the peer sent a bad one.
+        # A message class checks its own values: whatever it raises, the peer is to blame.
         except Exception as error:  # noqa: BLE001
             raise MalformedMessage(f"{path}: {_short(error)}") from None
 
@@ -383,13 +360,13 @@ class PayloadReader:
 
 
 def number_in(head: bytes | memoryview) -> int | None:
-    """Return the number of a message's type from its first bytes; None: they do not tell."""
+    """Return the number of a message's type from its first bytes, None if they have none."""
     unpacker = msgpack.Unpacker(max_buffer_size=len(head))
     unpacker.feed(head[LENGTH.size :])
     try:
         number = unpacker.unpack()
     except (msgpack.UnpackException, ValueError):
-        return None  # whoever decodes the whole message says what is wrong with it
+        return None  # decoding the whole message will report the error
     return number if type(number) is int else None
 
 
@@ -406,7 +383,7 @@ _KINDS_BY_BYTE = _kind_table()
 
 
 def _short(value: object) -> str:
-    """Return what a peer sent, made safe and short enough for an error message."""
+    """Return a peer's value, made safe and short enough for an error message."""
     text = str(value) if isinstance(value, Exception) else repr(value)
     text = " ".join(text.split())
     return text if len(text) <= 80 else text[:77] + "..."

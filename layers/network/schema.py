@@ -1,4 +1,4 @@
-"""Schemas: what the type hints of frozen dataclasses allow on the wire, compiled once."""
+"""Schemas of messages, compiled from the type hints of frozen dataclasses."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ DTYPES: dict[int, np.dtype[Any]] = {
 }
 DTYPE_CODES = {dtype: code for code, dtype in DTYPES.items()}
 
-# What `type Name = ...` makes since Python 3.12, and numpy's `NDArray` is in its newest versions.
+# The type of `type Name = ...` (Python 3.12), and of `NDArray` in recent versions of numpy.
 NAMED_ALIAS: Any = getattr(typing, "TypeAliasType", ())
-SCALARS: dict[object, str] = {
+SCALARS: dict[Any, str] = {
     type(None): "nil",
     bool: "bool",
     int: "int",
@@ -45,7 +45,7 @@ SCALARS: dict[object, str] = {
 
 @dataclass(frozen=True)
 class Scalar:
-    """None, a bool, an int, a float, a str or bytes; `choices` closes the list of values."""
+    """None, a bool, an int, a float, a str or bytes; `choices` lists the allowed values."""
 
     choices: tuple[object, ...] | None = None
 
@@ -59,7 +59,7 @@ class Array:
 
 @dataclass(frozen=True)
 class Sequence:
-    """A list or tuple of any length whose items are alike."""
+    """A list or tuple of any length with items of one type."""
 
     item: Schema
     make: type
@@ -93,7 +93,7 @@ Branch: TypeAlias = "Scalar | Array | Sequence | Row | Table | Record"
 
 @dataclass(eq=False)
 class Schema:
-    """What each kind of value on the wire (nil, bool, int, ..., list, map) is read as."""
+    """How each kind of value on the wire (nil, bool, int, ..., list, map) is read."""
 
     text: str
     branches: dict[str, Branch] = field(default_factory=dict)
@@ -101,7 +101,7 @@ class Schema:
 
 
 class Compiler:
-    """Compiles dataclasses to schemas; inside a recursive alias its own schema is used again."""
+    """Compiles dataclasses to schemas; a recursive alias refers to its own schema."""
 
     def __init__(self, names: Mapping[str, object] | None = None) -> None:
         self._names = dict(names or {})
@@ -118,7 +118,7 @@ class Compiler:
             raise MessageTypeError(f"{cls!r} must be a frozen dataclass to travel")
         branch = self._schema(cls, cls).branches["map"]
         assert isinstance(branch, Record)
-        # Only now are all members of all unions known, even where an alias contains itself.
+        # All members of all unions are known only now, because an alias may contain itself.
         while self._unsettled:
             self._settle(*self._unsettled.pop())
         return branch
@@ -148,7 +148,7 @@ class Compiler:
 
     @staticmethod
     def _settle(schema: Schema, owner: type) -> None:
-        """Collect the branches of a union's members, and of the members' own members."""
+        """Collect the branches of a union's members, recursively."""
         seen = {id(schema)}
         reached = list(schema.members)
         while reached:
@@ -198,7 +198,7 @@ class Compiler:
         return Record(cls, {item.name: self._schema(hints[item.name], cls) for item in fields})
 
     def _resolve(self, annotations: dict[str, object] | None, owner: type) -> dict[str, Any]:
-        """Return the type hints of `owner`, or of annotations as if they stood in its module."""
+        """Return the type hints of `owner`, or resolve annotations in its module."""
         try:
             if annotations is None:
                 return typing.get_type_hints(owner, localns=self._names or None)
@@ -228,14 +228,14 @@ class Compiler:
 
 
 def _alike(one: Branch, other: Branch) -> bool:
-    """Return whether two branches read the same; tables are compared by their items' kinds."""
+    """Return whether two branches read the same; tables compare by their items' kinds."""
     if isinstance(one, Table) and isinstance(other, Table):
         return one.key is other.key and _kinds(one.item) == _kinds(other.item)
     return one == other
 
 
 def _kinds(schema: Schema) -> set[str]:
-    """Return the kinds of value that a schema allows, with those of its members."""
+    """Return the kinds of value that a schema and its members allow."""
     kinds: set[str] = set()
     seen: set[int] = set()
     reached = [schema]

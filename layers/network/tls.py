@@ -1,4 +1,4 @@
-"""TLS for both ends: its files, what is checked, and how a failure is explained."""
+"""TLS of both ends: its files, their renewal, the checks, and explanations of failures."""
 
 from __future__ import annotations
 
@@ -12,20 +12,21 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-from layers.network.certificates import read_crl
+from layers.network.certificates import has_signed, load_pem, read_crl
 from layers.network.errors import BOTH_OR_NEITHER, CertificateError
+from layers.network.events import CertificatesRefused, CertificatesRenewed
+
+ADVICE = "make certificates with fedmx certs"
 
 
 @dataclass(frozen=True)
 class ServerTLS:
-    """A server's certificate and key, and the CA whose clients it lets in.
+    """A server's certificate and key, and the CA of its clients.
 
     With `mutual` every client must show a certificate of that CA; its common name is its identity.
-    `crl` is the CA's list of the certificates that it has revoked, None for no list. `ca` may hold
-    several authorities, one after the other.
+    `crl` is the CA's list of revoked certificates, if any. `ca` may contain several authorities.
     """
 
     certificate: Path
@@ -43,7 +44,7 @@ class ServerTLS:
         context = _context(ssl.PROTOCOL_TLS_SERVER, self.certificate, self.key, self.ca)
         context.sslobject_class = AlertingSSLObject
         context.verify_mode = ssl.CERT_REQUIRED if self.mutual else ssl.CERT_NONE
-        context.num_tickets = 0  # a session that is resumed would show no certificate
+        context.num_tickets = 0  # a resumed session would show no certificate
         return context
 
     def revoked(self) -> frozenset[int]:
@@ -57,7 +58,7 @@ class ServerTLS:
 
 @dataclass(frozen=True)
 class ClientTLS:
-    """A client's certificate and key, and the CA that must have signed the server's certificate."""
+    """A client's certificate and key, if any, and the CA of its server."""
 
     certificate: Path | None
     key: Path | None
@@ -73,18 +74,17 @@ class ClientTLS:
 
 
 FAILURES: ContextVar[list[ssl.SSLError]] = ContextVar("FAILURES")
-CALLS_AFTER_FAILURE = 4  # each one takes what was read at once, a quarter of a MiB at the most
+CALLS_AFTER_FAILURE = 4  # each one reads up to 256 KiB
 
 
 class AlertingSSLObject(ssl.SSLObject):
     """An SSL object that tells the peer why a handshake failed.
 
-    When a handshake raises, asyncio drops the alert that TLS has for the peer. So a handshake that
-    fails says that it needs more data. asyncio then sends the alert, and waits until the peer
-    closes or the time for the handshake is over. A peer that goes on to send is not waited for:
-    nobody reads what it sends, and it would stay in memory. The first error is put into `FAILURES`,
-    which the caller has set to a list in the context of its task. The caller clears the list: the
-    traceback of an error holds what was received.
+    When a handshake raises, asyncio drops the TLS alert for the peer. So a failed handshake claims
+    that it needs more data: asyncio sends the alert, and waits until the peer closes or the time
+    for the handshake is over. A peer that keeps sending is cut off, because nobody reads its bytes
+    and they would stay in memory. The first error goes to `FAILURES`, a list that the caller sets
+    in the context of its task, and must clear: the error's traceback holds received bytes.
     """
 
     _failed = False
@@ -94,12 +94,12 @@ class AlertingSSLObject(ssl.SSLObject):
         """Continue the handshake.
 
         Raises:
-            ssl.SSLError: more data is needed, or the peer sends on after the handshake has failed.
+            ssl.SSLError: more data is needed, or the peer keeps sending after a failed handshake.
         """
         if self._failed:
             self._calls_after_failure += 1
             if self._calls_after_failure > CALLS_AFTER_FAILURE:
-                # The first error: asyncio takes those of later calls for "more data is needed".
+                # The first error: asyncio mistakes those of later calls for "more data is needed".
                 raise next(iter(FAILURES.get([])), ssl.SSLError("the handshake had failed"))
             raise _alert_waits()
         try:
@@ -116,44 +116,44 @@ def _alert_waits() -> ssl.SSLWantReadError:
     return ssl.SSLWantReadError(ssl.SSL_ERROR_WANT_READ, "an alert is to be sent")
 
 
+EXPIRED = 10  # verify codes of OpenSSL (X509_V_ERR_...)
+WRONG_NAMES = {62, 64}  # host name, IP address
+ALERTS = {
+    "UNKNOWN_CA": "is not signed by the CA that the peer trusts: make it with that CA",
+    "CERTIFICATE_EXPIRED": "has expired: make a new one",
+    "CERTIFICATE_REQUIRED": "is missing, but the peer requires one: give one",
+    "PEER_DID_NOT_RETURN_A_CERTIFICATE": "is missing: the client must be given one",
+    "BAD_CERTIFICATE": "was refused by the peer",
+}
+NO_TLS = {"WRONG_VERSION_NUMBER", "HTTP_REQUEST"}
+
+
 def explain(error: ssl.SSLError, where: str) -> str:
-    """Return one line on what a failed TLS handshake means and what to do."""
-    text = str(error).lower()
+    """Return one line that explains a failed TLS handshake, with advice."""
     if isinstance(error, ssl.SSLCertVerificationError):
         message = error.verify_message
-        if "mismatch" in message.lower():
+        if error.verify_code in WRONG_NAMES:
             return (
                 f"the certificate of {where} is not for that name ({message}): use a name that is "
                 "in it, or make one for this name"
             )
-        if "expired" in message.lower():
+        if error.verify_code == EXPIRED:
             return f"the certificate of {where} has expired: make a new one"
         return f"the certificate of {where} is not trusted ({message}): give its CA"
-    reasons = {
-        "unknown_ca": "is not signed by the CA that the other end trusts: make it with that CA",
-        "unknown ca": "is not signed by the CA that the other end trusts: make it with that CA",
-        "certificate_expired": "has expired: make a new one",
-        "certificate expired": "has expired: make a new one",
-        "certificate_required": "is missing and the other end wants one: give one",
-        "certificate required": "is missing and the other end wants one: give one",
-        "did_not_return_a_certificate": "is missing: the client must be given one",
-        "did not return a certificate": "is missing: the client must be given one",
-        "bad_certificate": "was refused by the other end",
-        "bad certificate": "was refused by the other end",
-    }
-    for sign, meaning in reasons.items():
-        if sign in text:
-            return f"{where}: the certificate shown {meaning}"
-    if "wrong_version_number" in text or "http_request" in text or "wrong version" in text:
+    reason = error.reason or ""
+    meaning = ALERTS.get(reason.rpartition("_ALERT_")[2])
+    if meaning is not None:
+        return f"{where}: the certificate shown {meaning}"
+    if reason in NO_TLS:
         return f"{where} does not speak TLS: {BOTH_OR_NEITHER}"
     return f"{where}: TLS failed ({error.reason or error})"
 
 
 def is_final(error: ssl.SSLError) -> bool:
     """Return whether the handshake will fail again: the error is about trust, not the network."""
-    text = str(error).lower()
+    reason = error.reason or ""
     return isinstance(error, ssl.SSLCertVerificationError) or any(
-        sign in text for sign in ("certificate", "unknown_ca", "unknown ca", "wrong_version")
+        sign in reason for sign in ("CERTIFICATE", "UNKNOWN_CA", "WRONG_VERSION_NUMBER")
     )
 
 
@@ -180,29 +180,12 @@ def _context(protocol: int, certificate: Path | None, key: Path | None, ca: Path
     if certificate is not None and key is not None:
         own = _certificate(certificate)
         _check_key(own, certificate, key)
-        if not any(_has_signed(authority, own) for authority in authorities):
+        if not any(has_signed(authority, own) for authority in authorities):
             raise CertificateError(
                 f"{certificate} was not signed by the CA {ca}: make it with that CA"
             )
         context.load_cert_chain(certificate, key)
     return context
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return Path(path).read_bytes()
-    except OSError as error:
-        raise CertificateError(
-            f"{path} cannot be read ({error.strerror}): make certificates with fedmx certs"
-        ) from None
-
-
-def _has_signed(authority: x509.Certificate, certificate: x509.Certificate) -> bool:
-    try:
-        certificate.verify_directly_issued_by(authority)
-    except (ValueError, TypeError, InvalidSignature):
-        return False
-    return True
 
 
 def _authorities(path: Path) -> list[x509.Certificate]:
@@ -214,10 +197,7 @@ def _certificate(path: Path) -> x509.Certificate:
 
 
 def _certificates(path: Path) -> list[x509.Certificate]:
-    try:
-        return x509.load_pem_x509_certificates(_read(path))
-    except ValueError:
-        raise CertificateError(f"{path} is not a certificate in PEM format") from None
+    return load_pem(path, x509.load_pem_x509_certificates, "a certificate", ADVICE)
 
 
 def _valid(certificate: x509.Certificate, path: Path) -> x509.Certificate:
@@ -234,10 +214,8 @@ def _valid(certificate: x509.Certificate, path: Path) -> x509.Certificate:
 
 
 def _check_key(certificate: x509.Certificate, path: Path, key_path: Path) -> None:
-    try:
-        key = load_pem_private_key(_read(key_path), password=None)
-    except (ValueError, TypeError):
-        raise CertificateError(f"{key_path} is not an unencrypted private key in PEM") from None
+    kind = "an unencrypted private key"
+    key = load_pem(key_path, lambda text: load_pem_private_key(text, None), kind, ADVICE)
     if key.public_key() != certificate.public_key():
         raise CertificateError(f"the key {key_path} does not belong to the certificate {path}")
 
@@ -246,17 +224,17 @@ T = TypeVar("T")
 
 
 class Renewed(Generic[T]):
-    """A value made of files, and made again when one of them has changed.
+    """A value made from files, and made again when one of them has changed.
 
     Args:
         files: the files.
         make: makes the value, or raises `CertificateError`.
 
     Attributes:
-        value: what was made last; files that cannot be used do not change it.
+        value: the last value; unusable files do not change it.
 
     Raises:
-        CertificateError: it cannot be made for the first time.
+        CertificateError: the first value cannot be made.
     """
 
     def __init__(self, files: Sequence[Path], make: Callable[[], T]) -> None:
@@ -270,11 +248,11 @@ class Renewed(Generic[T]):
     def check(self, patient: bool = True) -> bool:
         """Return whether the files have changed and the value was made again.
 
-        With `patient`, files that cannot be used are looked at once more, at the next call: whoever
-        replaces two files replaces one of them first.
+        If `patient`, unusable files get a second chance at the next call: two files are not
+        replaced at the same instant.
 
         Raises:
-            CertificateError: they have changed and cannot be used; said once for each change.
+            CertificateError: they have changed and are unusable; raised once for each change.
         """
         stamps = self._stamps()
         if stamps in (self._used, self._reported):
@@ -294,18 +272,19 @@ class Renewed(Generic[T]):
         return tuple(_stamp(path) for path in self._files)
 
 
-class ServerTrust:
-    """The TLS files of a server in use.
+class Trust:
+    """The TLS files of a server or client, which may change while they are in use.
 
     Raises:
-        CertificateError: something is wrong with the files.
+        CertificateError: a file is unusable.
     """
 
-    def __init__(self, tls: ServerTLS) -> None:
-        own = (tls.certificate, tls.key, tls.ca)
+    def __init__(self, tls: ServerTLS | ClientTLS) -> None:
+        own = [path for path in (tls.certificate, tls.key, tls.ca) if path is not None]
         self._context = Renewed(own, tls.context)
-        listed = () if tls.crl is None else (tls.crl, tls.ca)
-        self._revoked = Renewed(listed, tls.revoked)
+        self._revoked: Renewed[frozenset[int]] | None = None
+        if isinstance(tls, ServerTLS) and tls.crl is not None:
+            self._revoked = Renewed((tls.crl, tls.ca), tls.revoked)
 
     @property
     def context(self) -> ssl.SSLContext:
@@ -314,43 +293,22 @@ class ServerTrust:
 
     def is_revoked(self, certificate: dict[str, object] | None) -> bool:
         """Return whether a client's certificate, as `getpeercert` gives it, was revoked."""
-        return serial_number(certificate) in self._revoked.value
+        return self._revoked is not None and serial_number(certificate) in self._revoked.value
 
-    def check(self, patient: bool = True) -> tuple[list[str], list[str]]:
-        """Read again what has changed; return what is new, and what cannot be used and why."""
-        return _check({"certificate": self._context, "revocation list": self._revoked}, patient)
-
-
-class ClientTrust:
-    """The TLS files of a client in use; see `ServerTrust`."""
-
-    def __init__(self, tls: ClientTLS) -> None:
-        files = [path for path in (tls.certificate, tls.key, tls.ca) if path is not None]
-        self._context = Renewed(files, tls.context)
-
-    @property
-    def context(self) -> ssl.SSLContext:
-        """The context for the next connection."""
-        return self._context.value
-
-    def check(self) -> tuple[list[str], list[str]]:
-        """Read again what has changed; return what is new, and what cannot be used and why."""
-        return _check({"certificate": self._context}, False)
-
-
-def _check(parts: dict[str, Renewed], patient: bool) -> tuple[list[str], list[str]]:
-    new, problems = [], []
-    for name, part in parts.items():
-        try:
-            if part.check(patient):
-                new.append(name)
-        except CertificateError as error:
-            problems.append(str(error))
-    return new, problems
+    def check(self, patient: bool) -> list[CertificatesRenewed | CertificatesRefused]:
+        """Read changed files again, and return what happened."""
+        events: list[CertificatesRenewed | CertificatesRefused] = []
+        for name, part in (("certificate", self._context), ("revocation list", self._revoked)):
+            try:
+                if part is not None and part.check(patient):
+                    events.append(CertificatesRenewed(name))
+            except CertificateError as error:
+                events.append(CertificatesRefused(str(error)))
+        return events
 
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:
-    """Return what changes when a file is replaced or written; None if it is not there."""
+    """Return values that change when a file is replaced or written; None if it is missing."""
     try:
         found = os.stat(path)
     except OSError:

@@ -1,4 +1,4 @@
-"""The files that an end expects: it receives no other."""
+"""File transfers of one endpoint: offers, resumption and verification over its sessions."""
 
 from __future__ import annotations
 
@@ -12,27 +12,24 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from layers.network.connection import Connection
-from layers.network.errors import NotWanted, TransferError, UnexpectedFile
-from layers.network.events import (
-    Event,
-    FileAccepted,
-    FileCancelled,
-    FileChunk,
-    FileDone,
-    FileEvent,
-    FileFailed,
-    FileOffered,
-    FileReceived,
-    FileRefused,
-    FileSent,
-    FileStarted,
+from layers.network.control import (
+    FileAccept,
+    FileFrame,
+    FileOffer,
+    FileReason,
+    FileStart,
+    clean,
 )
+from layers.network.errors import NotWanted, TransferError, UnexpectedFile
+from layers.network.events import Event, FileChunk, FileFailed, FileReceived, FileSent
 from layers.network.files import Incoming, Outgoing
+from layers.network.frames import Kind
 from layers.network.limits import Limits
 from layers.network.outbox import OutgoingFile
 
-MAX_WAITING = 64
-"""How many offers of a connection may wait until it is known which files are expected."""
+T = TypeVar("T")
+MAX_WAITING = 64  # offers of a connection that wait until the expected files are known
+MAX_ACCEPTED = 2  # times a file on one connection: once more if the kept bytes proved wrong
 
 
 @dataclass(frozen=True)
@@ -44,346 +41,301 @@ class ExpectedFile:
     sha256: bytes
 
 
-class ExpectedFiles:
-    """The expected files by name, as soon as they are known."""
-
-    def __init__(self) -> None:
-        self._files: dict[str, ExpectedFile] | None = None
-
-    def replace(self, files: Iterable[ExpectedFile]) -> None:
-        """Expect these files and no other."""
-        self._files = {file.name: file for file in files}
-
-    def admits(self, offered: ExpectedFile, waiting: int) -> bool:
-        """Return whether a file may be received now; if not, its offer must wait.
-
-        Args:
-            offered: what a peer offers.
-            waiting: how many offers of this peer wait already.
-
-        Raises:
-            UnexpectedFile: it may never be received.
-        """
-        if self._files is None and waiting < MAX_WAITING:
-            return False
-        if (self._files or {}).get(offered.name) == offered:
-            return True
-        raise UnexpectedFile(
-            f"the file {offered.name[:80]!r} of {offered.size} bytes with SHA-256 "
-            f"{offered.sha256.hex()[:16]}... is offered, which was not announced"
-        )
-
-
-@dataclass
-class Desk:
-    """The transfers of one open connection, by stream.
+@dataclass(eq=False)
+class PeerFiles:
+    """The transfers of one connection, by stream.
 
     Attributes:
-        peer: who is at the other end.
-        folder: where files are received; None: nowhere.
-        any_file: whether all that is offered is received, and not only what is expected.
-        waiting: offers of which it is not known yet whether they are expected.
+        connection: the connection.
+        peer: the name of its peer.
+        folder: where files are received; None: they are refused.
+        any_file: whether every offered file is received, not only expected ones.
+        waiting: offers that wait until the expected files are known.
         incoming: files that are being received.
-        outgoing: files that are offered or sent.
+        outgoing: files that are offered or being sent.
         accepted: how often the peer has accepted each of them.
-        hashing: held by the one file of this connection that is hashed now.
+        hashing: held while a file of this connection is hashed.
     """
 
+    connection: Connection
     peer: str
     folder: Path | None
     any_file: bool = False
-    waiting: list[FileOffered] = field(default_factory=list)
+    waiting: list[tuple[int, FileOffer]] = field(default_factory=list)
     incoming: dict[int, Incoming] = field(default_factory=dict)
     outgoing: dict[int, Outgoing] = field(default_factory=dict)
     accepted: Counter[int] = field(default_factory=Counter)
     hashing: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
-T = TypeVar("T")
-MOST_ACCEPTED = 2  # times a file on one connection: again after what was kept had proved wrong
-
-
 class Transfers:
-    """Runs in the loop's thread; whole files are hashed and synced in other threads.
+    """Runs in the loop's thread; files are hashed and synced in other threads.
 
-    One file of a connection is hashed at a time, and only as long as that connection is open.
-    A file to send is remembered until its receiver has confirmed or refused it, and is offered
-    again on every new connection with that peer. So an offer may come before this end knows which
-    files it expects: it waits for `expect`.
+    A connection hashes one file at a time, and only while it is open. A file to send is kept until
+    its receiver has confirmed or refused it, and is offered on every new connection with that peer.
+    So an offer may arrive before this end knows which files it expects: it waits for `expect`.
     """
 
     def __init__(self, limits: Limits, report: Callable[[Event], None]) -> None:
         self._limits = limits
         self._report = report
-        self._desks: dict[Connection, Desk] = {}
+        self._open: dict[Connection, PeerFiles] = {}
         self._pending: dict[str, dict[str, Outgoing]] = {}
-        self._expected = ExpectedFiles()
+        self._expected: dict[str, ExpectedFile] | None = None
         self._in_use: set[Path] = set()
-        self._working: set[Incoming] = set()  # being hashed or synced in another thread now
-        self._orphans: set[Incoming] = set()  # those of them whose connection has ended
+        self._working: set[Incoming] = set()  # being hashed or synced in another thread
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def opened(self, connection: Connection, desk: Desk) -> None:
-        """Offer what is still to be sent to the peer of a new connection."""
-        self._desks[connection] = desk
-        for outgoing in self._pending.get(desk.peer, {}).values():
-            self._offer(connection, outgoing)
+    def opened(self, files: PeerFiles) -> None:
+        """Offer the pending files of the peer on its new connection."""
+        self._open[files.connection] = files
+        for outgoing in self._pending.get(files.peer, {}).values():
+            self._offer(files, outgoing)
 
-    def expect(self, files: Iterable[ExpectedFile]) -> None:
-        """Receive these files from now on, and no other."""
-        self._expected.replace(files)
-        for connection, desk in list(self._desks.items()):
-            waiting, desk.waiting = desk.waiting, []
-            for offer in waiting:
-                self.take(connection, offer)
+    def expect(self, expected: Iterable[ExpectedFile]) -> None:
+        """Receive only these files from now on."""
+        self._expected = {file.name: file for file in expected}
+        for files in list(self._open.values()):
+            waiting, files.waiting = files.waiting, []
+            for stream, offer in waiting:
+                self._offered(files, stream, offer)
 
     def ended(self, connection: Connection) -> None:
-        """Close the files of a connection that is over; partial ones stay for the next."""
-        desk = self._desks.pop(connection, None)
-        if desk is not None:
-            for stream in list(desk.incoming):
-                self._release(desk, stream)
+        """Close the files of a connection that is over; the next one resumes partial files."""
+        files = self._open.pop(connection, None)
+        if files is not None:
+            for stream in list(files.incoming):
+                self._release(files, stream)
 
     def queue(self, peer: str, outgoing: Outgoing) -> None:
         """Send a file to a peer, now or when it is connected again."""
         self._pending.setdefault(peer, {})[outgoing.name] = outgoing
-        for connection, desk in self._desks.items():
-            if desk.peer == peer:
-                self._offer(connection, outgoing)
+        for files in self._open.values():
+            if files.peer == peer:
+                self._offer(files, outgoing)
 
     def busy(self) -> bool:
-        """Return whether a file for a connected peer is not yet confirmed."""
-        return any(self._pending.get(desk.peer) for desk in self._desks.values())
+        """Return whether a file for a connected peer is unconfirmed."""
+        return any(self._pending.get(files.peer) for files in self._open.values())
 
-    def take(self, connection: Connection, event: FileEvent) -> None:
-        """Act on a session's event about a file."""
-        desk = self._desks.get(connection)
-        if desk is None:
+    def take(self, connection: Connection, event: FileFrame | FileChunk) -> None:
+        """Handle a session's event about a file."""
+        files = self._open.get(connection)
+        if files is None:
             return
         match event:
-            case FileOffered():
-                if desk.folder is None:  # at once, so that a flood of them is seen
-                    self._decline(connection, desk, event, "files are not accepted here")
-                elif self._may_receive(connection, desk, event):
-                    self._spawn(self._receive(connection, desk, event, desk.folder))
-            case FileStarted(stream, offset):
-                self._guard(connection, desk, stream, lambda file: file.begin(offset))
             case FileChunk(stream, data):
-                self._guard(connection, desk, stream, lambda file: file.write(data))
-            case FileCancelled(stream, reason):
-                self._fail_incoming(desk, stream, reason)
-            case FileAccepted(stream) if stream in desk.outgoing:
-                desk.accepted[stream] += 1
-                if desk.accepted[stream] <= MOST_ACCEPTED:
-                    self._spawn(self._send(connection, desk, event))
-                else:  # the file is read through each time
+                self._guard(files, stream, lambda file: file.write(data))
+            case FileFrame(_, stream, FileOffer() as offer):
+                self._offered(files, stream, offer)
+            case FileFrame(_, stream, FileStart(offset)):
+                self._guard(files, stream, lambda file: file.begin(offset))
+            case FileFrame(_, stream, FileAccept() as accept) if stream in files.outgoing:
+                files.accepted[stream] += 1
+                if files.accepted[stream] <= MAX_ACCEPTED:
+                    self._spawn(self._send(files, stream, accept))
+                else:  # each time costs reading the whole file
                     self.unreadable(connection, stream, "it was accepted too often")
-            case FileDone(stream):
-                outgoing = self._settle(desk, stream)
+            case FileFrame(Kind.FILE_DONE, stream):
+                outgoing = self._settle(files, stream)
                 if outgoing is not None:
-                    self._report(FileSent(desk.peer, outgoing.name, outgoing.size))
-            case FileRefused(stream, reason):
-                self._fail_outgoing(desk, stream, reason)
+                    self._report(FileSent(files.peer, outgoing.name, outgoing.size))
+            case FileFrame(Kind.FILE_REFUSED, stream, FileReason(reason)):
+                self._fail_outgoing(files, stream, clean(reason))
+            case FileFrame(Kind.FILE_CANCELLED, stream, FileReason(reason)):
+                self._fail_incoming(files, stream, clean(reason))
 
     def unreadable(self, connection: Connection, stream: int, reason: str) -> None:
-        """Give up a file whose reading failed, and tell the peer."""
-        desk = self._desks.get(connection)
-        if desk is not None:
+        """Cancel a file that could not be read."""
+        files = self._open.get(connection)
+        if files is not None:
             connection.session.cancel_file(stream, reason)
-            self._fail_outgoing(desk, stream, reason)
+            self._fail_outgoing(files, stream, reason)
 
     # Receiving
 
-    def _may_receive(self, connection: Connection, desk: Desk, offer: FileOffered) -> bool:
-        """Return whether a file is received now; whoever offers an unexpected one is refused."""
-        if desk.any_file:
-            return True
-        try:
-            offered = ExpectedFile(offer.name, offer.size, offer.sha256)
-            if self._expected.admits(offered, len(desk.waiting)):
-                return True
-            desk.waiting.append(offer)
-        except UnexpectedFile as error:
-            connection.refuse(error)
-        return False
+    def _offered(self, files: PeerFiles, stream: int, offer: FileOffer) -> None:
+        if files.folder is None:  # at once, so that the event queue slows down a flood of offers
+            self._decline(files, stream, offer, "files are not accepted here")
+        elif files.any_file or (self._expected or {}).get(offer.name) == ExpectedFile(
+            offer.name, offer.size, offer.sha256
+        ):
+            self._spawn(self._receive(files, stream, offer, files.folder))
+        elif self._expected is None and len(files.waiting) < MAX_WAITING:
+            files.waiting.append((stream, offer))
+        else:
+            error = UnexpectedFile(
+                f"the file {offer.name[:80]!r} of {offer.size} bytes with SHA-256 "
+                f"{offer.sha256.hex()[:16]}... was offered, but not announced"
+            )
+            files.connection.refuse(error)
 
-    async def _receive(
-        self, connection: Connection, desk: Desk, offer: FileOffered, folder: Path
-    ) -> None:
-        session = connection.session
-        if connection not in self._desks:
-            return  # it ended before this began, and would not release the file any more
+    async def _receive(self, files: PeerFiles, stream: int, offer: FileOffer, folder: Path) -> None:
+        if files.connection not in self._open:
+            return
         try:
-            incoming = self._check(desk, offer, folder)
+            incoming = self._check(files, stream, offer, folder)
             while incoming.path in self._in_use:  # an older connection still has it open
                 await asyncio.sleep(0.02)
-                if connection not in self._desks:
+                if files.connection not in self._open:
                     return
             self._in_use.add(incoming.path)
-            desk.incoming[offer.stream] = incoming
-            async with desk.hashing:
-                if offer.stream not in desk.incoming:
+            files.incoming[stream] = incoming
+            async with files.hashing:
+                if stream not in files.incoming:
                     return
-                found = await self._work(incoming, incoming.has_it_already)
-                if offer.stream not in desk.incoming:
+                found = await self._work(files, stream, incoming, incoming.has_it_already)
+                if stream not in files.incoming:
                     return
                 if not found:
-                    offset, sha256 = await self._work(incoming, incoming.resume)
+                    offset, sha256 = await self._work(files, stream, incoming, incoming.resume)
         except NotWanted:
             return
         except TransferError as error:
-            self._release(desk, offer.stream)
-            if connection in self._desks:
-                self._decline(connection, desk, offer, str(error))
-                connection.flush()
+            self._release(files, stream)
+            if files.connection in self._open:
+                self._decline(files, stream, offer, str(error))
+                files.connection.flush()
             return
         if found:
-            self._complete(connection, desk, offer.stream, incoming)
-        elif offer.stream in desk.incoming:
-            session.accept_file(offer.stream, offset, sha256)
-            connection.flush()
+            self._complete(files, stream, incoming)
+        elif stream in files.incoming:
+            files.connection.session.accept_file(stream, offset, sha256)
+            files.connection.flush()
 
-    def _decline(self, connection: Connection, desk: Desk, offer: FileOffered, reason: str) -> None:
-        connection.session.refuse_file(offer.stream, reason)
-        self._report(FileFailed(desk.peer, offer.name[:80], reason))
+    def _decline(self, files: PeerFiles, stream: int, offer: FileOffer, reason: str) -> None:
+        files.connection.session.refuse_file(stream, reason)
+        self._report(FileFailed(files.peer, offer.name[:80], reason))
 
-    def _check(self, desk: Desk, offer: FileOffered, folder: Path) -> Incoming:
+    def _check(self, files: PeerFiles, stream: int, offer: FileOffer, folder: Path) -> Incoming:
         if not 0 <= offer.size <= self._limits.max_file_bytes:
             raise TransferError(
                 f"{offer.name[:80]!r} has {offer.size} bytes; max_file_bytes is "
                 f"{self._limits.max_file_bytes}"
             )
         incoming = Incoming(
-            folder, offer.name, offer.size, offer.sha256, lambda: offer.stream in desk.incoming
+            folder, offer.name, offer.size, offer.sha256, lambda: stream in files.incoming
         )
-        if any(other.path == incoming.path for other in desk.incoming.values()):
+        if any(other.path == incoming.path for other in files.incoming.values()):
             raise TransferError(f"{offer.name!r} is being received already")
         return incoming
 
-    def _guard(
-        self,
-        connection: Connection,
-        desk: Desk,
-        stream: int,
-        step: Callable[[Incoming], bool],
-    ) -> None:
-        """Take one step with a file; if it fails, this transfer ends and nothing else."""
-        incoming = desk.incoming.get(stream)
+    def _guard(self, files: PeerFiles, stream: int, step: Callable[[Incoming], bool]) -> None:
+        """Take one step with a file; if it fails, only this transfer ends."""
+        incoming = files.incoming.get(stream)
         if incoming is None:
             return  # refused already; what was sent before that is ignored
         try:
             complete = step(incoming)
         except TransferError as error:
-            connection.session.refuse_file(stream, str(error))
-            self._fail_incoming(desk, stream, str(error))
+            files.connection.session.refuse_file(stream, str(error))
+            self._fail_incoming(files, stream, str(error))
             return
         if complete:
-            self._spawn(self._finish(connection, desk, stream, incoming))
+            self._spawn(self._finish(files, stream, incoming))
 
-    async def _finish(
-        self, connection: Connection, desk: Desk, stream: int, incoming: Incoming
-    ) -> None:
+    async def _finish(self, files: PeerFiles, stream: int, incoming: Incoming) -> None:
+        if files.incoming.get(stream) is not incoming:
+            return  # released meanwhile
         try:
-            right = await self._work(incoming, incoming.finish)
+            right = await self._work(files, stream, incoming, incoming.finish)
             if not right and incoming.restarted:
                 incoming.discard()
                 raise TransferError(f"{incoming.path.name}: its SHA-256 is not the offered one")
         except TransferError as error:
-            self._release(desk, stream)
-            if connection in self._desks:
-                connection.session.refuse_file(stream, str(error))
-                connection.flush()
-                self._report(FileFailed(desk.peer, incoming.path.name, str(error)))
+            self._release(files, stream)
+            if files.connection in self._open:
+                files.connection.session.refuse_file(stream, str(error))
+                files.connection.flush()
+                self._report(FileFailed(files.peer, incoming.path.name, str(error)))
             return
         if right:
-            self._complete(connection, desk, stream, incoming)
-        elif connection in self._desks:
+            self._complete(files, stream, incoming)
+        elif files.connection in self._open:
             incoming.restarted = True
-            connection.session.accept_file(stream, 0, hashlib.sha256().digest())
-            connection.flush()
+            files.connection.session.accept_file(stream, 0, hashlib.sha256().digest())
+            files.connection.flush()
 
-    def _complete(
-        self, connection: Connection, desk: Desk, stream: int, incoming: Incoming
-    ) -> None:
-        self._release(desk, stream)
-        self._report(FileReceived(desk.peer, incoming.path, incoming.size, incoming.sha256.hex()))
-        if connection in self._desks:
-            connection.session.confirm_file(stream)
-            connection.flush()
+    def _complete(self, files: PeerFiles, stream: int, incoming: Incoming) -> None:
+        self._release(files, stream)
+        self._report(FileReceived(files.peer, incoming.path, incoming.size, incoming.sha256.hex()))
+        if files.connection in self._open:
+            files.connection.session.confirm_file(stream)
+            files.connection.flush()
 
-    def _fail_incoming(self, desk: Desk, stream: int, reason: str) -> None:
-        incoming = desk.incoming.get(stream)
+    def _fail_incoming(self, files: PeerFiles, stream: int, reason: str) -> None:
+        incoming = files.incoming.get(stream)
         if incoming is not None:
-            self._release(desk, stream)
-            self._report(FileFailed(desk.peer, incoming.path.name, reason))
+            self._release(files, stream)
+            self._report(FileFailed(files.peer, incoming.path.name, reason))
 
-    def _release(self, desk: Desk, stream: int) -> None:
-        incoming = desk.incoming.pop(stream, None)
-        if incoming in self._working:
-            self._orphans.add(incoming)
-        elif incoming is not None:
-            incoming.close()
-            self._in_use.discard(incoming.path)
+    def _release(self, files: PeerFiles, stream: int) -> None:
+        incoming = files.incoming.pop(stream, None)
+        if incoming is not None and incoming not in self._working:
+            self._close(incoming)
 
-    async def _work(self, incoming: Incoming, work: Callable[[], T]) -> T:
-        """Do slow work with a file; close it afterwards if its connection has ended by then."""
+    async def _work(
+        self, files: PeerFiles, stream: int, incoming: Incoming, work: Callable[[], T]
+    ) -> T:
+        """Do slow work with a file; close the file afterwards if it was released meanwhile."""
         self._working.add(incoming)
         try:
-            return await _beside(work)
+            return await _in_thread(work)
         finally:
             self._working.discard(incoming)
-            if incoming in self._orphans:
-                self._orphans.discard(incoming)
-                incoming.close()
-                self._in_use.discard(incoming.path)
+            if files.incoming.get(stream) is not incoming:
+                self._close(incoming)
+
+    def _close(self, incoming: Incoming) -> None:
+        incoming.close()
+        self._in_use.discard(incoming.path)
 
     # Sending
 
-    def _offer(self, connection: Connection, outgoing: Outgoing) -> None:
-        desk = self._desks[connection]
-        stream = connection.session.offer_file(outgoing.name, outgoing.size, outgoing.sha256)
-        desk.outgoing[stream] = outgoing
-        connection.flush()
+    def _offer(self, files: PeerFiles, outgoing: Outgoing) -> None:
+        session = files.connection.session
+        stream = session.offer_file(outgoing.name, outgoing.size, outgoing.sha256)
+        files.outgoing[stream] = outgoing
+        files.connection.flush()
 
-    async def _send(self, connection: Connection, desk: Desk, accepted: FileAccepted) -> None:
-        stream, outgoing = accepted.stream, desk.outgoing.get(accepted.stream)
+    async def _send(self, files: PeerFiles, stream: int, accept: FileAccept) -> None:
+        outgoing = files.outgoing.get(stream)
         if outgoing is None:
-            return  # given up before this began
+            return  # cancelled meanwhile
 
         def wanted() -> bool:
-            return connection in self._desks and stream in desk.outgoing
+            return files.connection in self._open and stream in files.outgoing
 
         try:
-            async with desk.hashing:
+            async with files.hashing:
                 if not wanted():
                     return
-                start = partial(outgoing.start, accepted.offset, accepted.sha256, wanted)
-                offset = await _beside(start)
+                start = partial(outgoing.start, accept.offset, accept.sha256, wanted)
+                offset = await _in_thread(start)
         except NotWanted:
             return
         except TransferError as error:
             if wanted():
-                self.unreadable(connection, stream, str(error))
-                connection.flush()
+                self.unreadable(files.connection, stream, str(error))
+                files.connection.flush()
             return
-        if not wanted():
-            return
-        file = OutgoingFile(stream, outgoing.size, offset, outgoing.read)
-        connection.session.start_file(file, offset)
-        connection.flush()
+        if wanted():
+            file = OutgoingFile(stream, outgoing.size, offset, outgoing.read)
+            files.connection.session.start_file(file, offset)
+            files.connection.flush()
 
-    def _settle(self, desk: Desk, stream: int) -> Outgoing | None:
-        """Forget and return a file that the peer has, or does not want."""
-        outgoing = desk.outgoing.pop(stream, None)
-        waiting = self._pending.get(desk.peer, {})
-        if outgoing is not None and waiting.get(outgoing.name) is outgoing:
-            del waiting[outgoing.name]
+    def _settle(self, files: PeerFiles, stream: int) -> Outgoing | None:
+        """Forget and return a file that the peer has confirmed or refused."""
+        outgoing = files.outgoing.pop(stream, None)
+        pending = self._pending.get(files.peer, {})
+        if outgoing is not None and pending.get(outgoing.name) is outgoing:
+            del pending[outgoing.name]
         return outgoing
 
-    def _fail_outgoing(self, desk: Desk, stream: int, reason: str) -> None:
-        outgoing = self._settle(desk, stream)
+    def _fail_outgoing(self, files: PeerFiles, stream: int, reason: str) -> None:
+        outgoing = self._settle(files, stream)
         if outgoing is not None:
-            self._report(FileFailed(desk.peer, outgoing.name, reason))
+            self._report(FileFailed(files.peer, outgoing.name, reason))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -391,6 +343,6 @@ class Transfers:
         task.add_done_callback(self._tasks.discard)
 
 
-async def _beside(work: Callable[[], T]) -> T:
-    """Run slow work with a whole file in another thread, so that heartbeats go on."""
+async def _in_thread(work: Callable[[], T]) -> T:
+    """Run slow work with a whole file in another thread, so that heartbeats continue."""
     return await asyncio.get_running_loop().run_in_executor(None, work)

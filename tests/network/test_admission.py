@@ -27,26 +27,26 @@ def test_the_one_that_has_been_silent_longest_makes_way() -> None:
     admission = filled(4)
     assert admission.full
     admission.step(0, 0.5)  # it goes on, so it is not the first one any more
-    assert admission.make_way(1.0) == 1
+    assert admission.evict(1.0) == 1
     assert not admission.full
     admission.arrive(9, HERE, 1.0)
-    assert [admission.make_way(2.0) for _ in range(5)] == [2, 3, 0, 9, None]
+    assert [admission.evict(2.0) for _ in range(5)] == [2, 3, 0, 9, None]
 
 
-def test_who_is_slow_does_not_make_way_for_an_address_whose_strangers_are_all_new() -> None:
+def test_who_is_slow_does_not_evict_for_an_address_whose_strangers_are_all_new() -> None:
     admission: Admission[str] = Admission(Limits(max_handshakes=4))
     admission.arrive("honest", THERE, 0.0)
     for number in range(3):
         admission.arrive(f"stranger {number}", HERE, 0.9)
-    assert admission.make_way(1.0) is None
-    assert admission.make_way(0.9 + 2 * GRACE_S) == "stranger 0"
+    assert admission.evict(1.0) is None
+    assert admission.evict(0.9 + 2 * GRACE_S) == "stranger 0"
 
 
 def test_nobody_makes_way_whose_last_step_was_only_just() -> None:
     admission = filled(4)
-    assert admission.make_way(0.99 * GRACE_S) is None
+    assert admission.evict(0.99 * GRACE_S) is None
     assert len(admission) == 4
-    assert admission.make_way(GRACE_S) == 0
+    assert admission.evict(GRACE_S) == 0
 
 
 def test_the_address_with_the_most_handshakes_makes_way_first() -> None:
@@ -54,7 +54,7 @@ def test_the_address_with_the_most_handshakes_makes_way_first() -> None:
     admission.arrive("honest", THERE, 0.0)  # it is the oldest
     for number in range(5):
         admission.arrive(f"stranger {number}", HERE, 1.0)
-    assert [admission.make_way(9.0) for _ in range(4)] == [f"stranger {n}" for n in range(4)]
+    assert [admission.evict(9.0) for _ in range(4)] == [f"stranger {n}" for n in range(4)]
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_what_one_stranger_can_have_of_addresses_counts_as_one(
     admission.arrive("alone", THERE.replace("7", "99"), 0.0)
     admission.arrive("one", one, 1.0)
     admission.arrive("other", other, 2.0)
-    assert admission.make_way(9.0) == ("one" if same else "alone")
+    assert admission.evict(9.0) == ("one" if same else "alone")
 
 
 def test_a_certificate_that_is_silent_crowds_out_itself_and_not_its_address() -> None:
@@ -85,8 +85,8 @@ def test_a_certificate_that_is_silent_crowds_out_itself_and_not_its_address() ->
     for number in range(7):
         admission.arrive(f"copy {number}", HERE, 0.2)
         admission.step(f"copy {number}", 0.3, "client-2")
-    assert [admission.make_way(9.0) for _ in range(6)] == [f"copy {n}" for n in range(6)]
-    assert admission.make_way(9.0) == "honest"  # of one each, it has been silent longest
+    assert [admission.evict(9.0) for _ in range(6)] == [f"copy {n}" for n in range(6)]
+    assert admission.evict(9.0) == "honest"  # of one each, it has been silent longest
 
 
 def test_there_is_little_patience_only_when_three_quarters_are_taken() -> None:
@@ -135,7 +135,7 @@ class AnyCourse(RuleBasedStateMachine):
     @rule(address=st.sampled_from([HERE, THERE]))
     def arrive(self, address: str) -> None:
         while self.admission.full:
-            key = self.admission.make_way(self.now)
+            key = self.admission.evict(self.now)
             sizes = Counter(party for _, party, _ in self.plain)
             most, silent_s = max((sizes[one[1]], self.now - one[2]) for one in self.plain)
             if key is None:
@@ -205,7 +205,7 @@ def test_an_honest_client_is_in_at_once_beside_strangers_who_come_back_at_once(
     while steps < 3:
         while queue:
             if admission.full:
-                silent = admission.make_way(now)
+                silent = admission.evict(now)
                 if silent is None:
                     break
                 assert silent != 0

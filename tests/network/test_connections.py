@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import socket
+import ssl
 import struct
 import threading
 
@@ -30,6 +33,7 @@ from layers.network import (
     wire_size,
 )
 from layers.network.control import CONTROL, Goodbye, Hello
+from layers.network.endpoint import LoopThread
 from layers.network.frames import SIZE, FrameReader, Kind, frame
 from tests.network.conftest import Certificates
 from tests.network.socket_bytes import count_sockets, socket_bytes
@@ -353,3 +357,39 @@ def test_an_endpoint_leaves_no_thread_behind(certificates: Certificates) -> None
         await_event(listener, Joined)
         assert threading.active_count() == before + 2
     assert threading.active_count() == before
+
+
+def failing(error: BaseException) -> None:
+    raise error
+
+
+@pytest.mark.parametrize(
+    ("error", "reported"),
+    [
+        (ValueError("a fault of ours"), True),
+        (ConnectionResetError("cable cut"), False),
+        (ssl.SSLError("bad record"), False),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_an_error_that_nothing_caught_is_reported_unless_a_connection_broke(
+    caplog: pytest.LogCaptureFixture, error: BaseException, reported: bool
+) -> None:
+    thread = LoopThread("test")
+    with caplog.at_level(logging.ERROR, logger="asyncio"):
+        thread.soon(failing, error)
+        thread.run(asyncio.sleep(0))
+    thread.stop()
+    assert bool(caplog.records) is reported
+
+
+def test_a_stopped_loop_takes_no_more_calls_and_stops_once() -> None:
+    before = threading.active_count()
+    thread = LoopThread("test")
+    assert threading.active_count() == before + 1
+    waits = asyncio.run_coroutine_threadsafe(asyncio.sleep(3600), thread.loop)
+    thread.stop()
+    thread.stop()
+    assert waits.cancelled()
+    assert threading.active_count() == before
+    thread.soon(failing, ValueError("never called"))

@@ -20,6 +20,7 @@ from layers.network import (
     Connected,
     Connector,
     Disconnected,
+    ExpectedFile,
     FileFailed,
     FileReceived,
     FileSent,
@@ -30,6 +31,7 @@ from layers.network import (
     NotConnected,
     Received,
     TransferError,
+    file_wire_size,
 )
 from layers.network.control import CONTROL, FileAccept, FileOffer, FileStart, Hello
 from layers.network.files import (
@@ -37,9 +39,8 @@ from layers.network.files import (
 )
 from layers.network.frames import FrameReader, Kind, frame
 from tests.network.conftest import Certificates
-from tests.network.expected_files import expected
 from tests.network.socket_bytes import count_sockets, socket_bytes
-from tests.network.wire_messages import CODEC, QUICK, Note, await_event, raw_connection
+from tests.network.wire_messages import CODEC, QUICK, Note, await_event, expected, raw_connection
 
 SIZE = 5 * CHUNK_BYTES + 17
 
@@ -405,7 +406,31 @@ def test_a_sender_that_goes_beyond_the_announced_size_gets_no_file_kept(
         raw.sendall(frame(Kind.FILE_START, 1, bytes(CONTROL.encode(FileStart(0)))))
         raw.sendall(frame(Kind.FILE_DATA, 1, source.read_bytes()[:101]))
         wait_for(Kind.FILE_REFUSED, raw, reader)
-        assert "bytes that were not expected" in await_event(listener, FileFailed).reason
+        assert "unexpected bytes" in await_event(listener, FileFailed).reason
         raw.close()
         await_event(listener, Left)
     assert not (folder / "client-1" / "model.bin").exists()
+
+
+@pytest.mark.parametrize("size", [0, 1, 200, CHUNK_BYTES, CHUNK_BYTES + 1, 3 * CHUNK_BYTES - 7])
+def test_a_file_takes_as_many_bytes_as_was_said(
+    size: int, tmp_path: Path, certificates: Certificates
+) -> None:
+    file = tmp_path / "file.bin"
+    file.write_bytes(bytes(size))
+    listener = Listener("127.0.0.1:0", CODEC, tls=certificates.server)
+    with listener:
+        tls = certificates.client("one")
+        with Connector(listener.address, "one", CODEC, tls=tls, files=tmp_path / "in") as connector:
+            while not isinstance(event := listener.next_event(30), Joined):
+                assert event is not None
+            digest = hashlib.sha256(file.read_bytes()).digest()
+            connector.expect([ExpectedFile(file.name, size, digest)])
+            listener.send_file("one", file)
+            while not isinstance(event := listener.next_event(30), FileSent):
+                assert event is not None
+                assert not isinstance(event, FileFailed)
+            while not isinstance(connector.next_event(30), FileReceived):
+                pass
+            traffic = listener.traffic()
+    assert traffic.file_bytes_sent + traffic.file_bytes_received == file_wire_size(file.name, size)

@@ -1,16 +1,24 @@
-"""The limits of an end: each has its documented default, and none can be switched off."""
+"""Limits: each has its documented default, and applies by message type, too."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import asdict
 
+import numpy as np
 import pytest
 
 from layers.network import (
+    CHUNK_BYTES,
+    LimitExceeded,
     Limits,
+    MessageCodec,
     NetworkError,
 )
+from layers.network.events import Arrived
+from layers.network.frames import HEADER, SIZE, Kind, frame
+from layers.network.handshake import ClientSession, ServerSession
+from tests.network.wire_messages import CODEC, Note, Task, exchange, only_end
 
 
 def test_every_limit_is_above_zero_and_has_its_documented_default() -> None:
@@ -33,5 +41,50 @@ def test_every_limit_is_above_zero_and_has_its_documented_default() -> None:
         least = 1 if isinstance(value, int) else math.ulp(0.0)
         assert getattr(Limits(**{name: least}), name) == least
         for wrong in (0, -1, float("nan")):
-            with pytest.raises(NetworkError, match=f"limit {name} must be more than 0"):
+            with pytest.raises(NetworkError, match=name):
                 Limits(**{name: wrong})
+
+
+LIMITED = MessageCodec({1: Task, 3: Note}, max_bytes={Note: 1000})
+
+
+@pytest.mark.parametrize("direct", [False, True], ids=["copied", "read in place"])
+@pytest.mark.parametrize("pieces", [1, 5, CHUNK_BYTES])
+def test_a_message_too_large_for_its_type_is_refused_by_its_first_bytes(
+    direct: bool, pieces: int
+) -> None:
+    client = ClientSession("client-7", LIMITED, 0.0)
+    server = ServerSession(LIMITED, 0.0)
+    exchange(client, server)
+    payload = bytes(CODEC.encode(Note("x" * CHUNK_BYTES * 2)))
+    events = client.receive_data(
+        frame(Kind.MESSAGE, 1, SIZE.pack(200_000_000)) + HEADER.pack(Kind.DATA, 0, 1, CHUNK_BYTES),
+        0.0,
+    )
+    given = 0
+    while not events and given < CHUNK_BYTES:
+        part = payload[given : given + pieces]
+        given += len(part)
+        room = client.receive_buffer() if direct else None
+        if room is None:
+            events = client.receive_data(part, 0.0)
+        else:
+            room[: len(part)] = part
+            events = client.buffer_filled(len(part), 0.0)
+    assert only_end(events).code == "limit-exceeded"
+    assert "a Note of 200000000 bytes" in only_end(events).reason
+    assert given <= max(pieces, 10)
+
+
+def test_a_message_at_its_types_limit_arrives_and_one_beyond_it_is_not_even_encoded() -> None:
+    client, server = ClientSession("client-7", LIMITED, 0.0), ServerSession(LIMITED, 0.0)
+    exchange(client, server)
+    room = 1000 - len(bytes(LIMITED.encode(Note("x" * 900)))) + 900
+    client.send_message(LIMITED.encode(Note("x" * room)))
+    client.send_message(LIMITED.encode(Task(1, np.zeros(1000))))  # of a type without a limit
+    (one, other) = exchange(client, server)[1]
+    assert isinstance(one, Arrived)
+    assert isinstance(other, Arrived)
+    assert {type(one.message), type(other.message)} == {Note, Task}
+    with pytest.raises(LimitExceeded, match="a Note of 1001 bytes"):
+        LIMITED.encode(Note("x" * (room + 1)))

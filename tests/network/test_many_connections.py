@@ -9,7 +9,7 @@ import pytest
 
 from layers.network import Joined, Left, Limits, Listener, Received
 from layers.network.connection import Connection, new_scratch
-from layers.network.events import Arrived, Opened, SessionEvent
+from layers.network.events import Arrived, Opened, Replaced, Sent, SessionEvent
 from layers.network.handshake import ClientSession
 from layers.network.outbox import OutgoingMessage
 from tests.network.socket_bytes import CountedConnection, count_sockets, socket_bytes
@@ -46,7 +46,9 @@ class Answering:
                 connection.send(CODEC.encode(Note(f"{text}, {connection.session.terms.identity}")))
                 connection.finish("done", True)
 
-    def sent(self, connection: Connection, message: OutgoingMessage) -> None: ...
+    def told(
+        self, connection: Connection, kind: type[Sent] | type[Replaced], message: OutgoingMessage
+    ) -> None: ...
 
     def unreadable(self, connection: Connection, stream: int, reason: str) -> None: ...
 

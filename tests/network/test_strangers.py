@@ -132,7 +132,7 @@ def test_a_silent_connection_that_makes_way_is_reported(certificates: Certificat
                 with socket.create_connection((host, int(port)), timeout=20):
                     rejected = await_event(listener, ConnectionRejected)
                 assert rejected.address == "{}:{}".format(*first.getsockname())
-                assert "made way for others" in rejected.reason
+                assert "evicted" in rejected.reason
                 assert not rejected.crowded
                 with contextlib.suppress(ConnectionResetError):
                     while first.recv(4096):  # what was said, and then the end
@@ -221,7 +221,7 @@ def test_under_pressure_there_is_little_patience_with_each_step() -> None:
             for _ in range(3):  # three of four
                 stack.enter_context(socket.create_connection((host, int(port)), timeout=20))
             rejected = await_event(listener, ConnectionRejected)
-            assert rejected.reason == "no step of the handshake within 1 s"
+            assert "within 1 s" in rejected.reason
 
 
 def test_a_client_has_more_patience_than_its_server() -> None:
@@ -259,7 +259,7 @@ def test_a_client_for_whom_no_descriptor_is_left_is_told_so_and_the_others_stay(
             await_event(listener, Joined)
         late = client(3)
         reason = await_event(late, Retrying).reason
-        assert "has 3 clients, as many as fit into its limit of" in reason
+        assert "3 clients" in reason
         crowded = listener.next_event(20)
         assert isinstance(crowded, Crowded)
         assert crowded.reason in reason

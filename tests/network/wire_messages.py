@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import socket
 import time
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TypeVar, Union
 
 import numpy as np
 
-from layers.network import Backoff, Connector, Event, Listener, MessageCodec
+from layers.network import Backoff, Connector, Event, ExpectedFile, Listener, MessageCodec
 from layers.network.events import Ended, SessionEvent, Verified
 from layers.network.handshake import ClientSession, ServerSession
 from layers.network.session import Session
@@ -51,7 +53,7 @@ QUICK = Backoff(first_s=0.01, longest_s=0.05)  # for clients that come back
 E = TypeVar("E")
 
 
-def await_event(end: Listener | Connector, kind: type[E], timeout_s: float = 20.0) -> E:
+def await_event(end: Listener | Connector, kind: type[E], timeout_s: float = 60.0) -> E:
     """Take events until one of `kind` comes."""
     ends = time.monotonic() + timeout_s
     seen: list[Event] = []
@@ -111,3 +113,8 @@ def read_to_end(raw: socket.socket) -> bytes:
 def only_end(events: list) -> Ended:
     (ended,) = [event for event in events if isinstance(event, Ended)]
     return ended
+
+
+def expected(source: Path, name: str) -> ExpectedFile:
+    content = source.read_bytes()
+    return ExpectedFile(name, len(content), hashlib.sha256(content).digest())

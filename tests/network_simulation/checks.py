@@ -21,7 +21,7 @@ EXPECTED = re.compile(
     r"disconnected: .*; reconnecting"
     r"|.*no complete handshake within"
     r"|.*no step of the handshake within"
-    r"|.*the handshake was silent, and made way for others"
+    r"|.*the handshake was silent, and evicted"
     r"|client \d+ is not back"
     r"|client \d+, round \d+: .*(No space left|free disk space|whose update is lost)"
     r"|client \d+: its (update|offer) of round \d+ came too late, or again"

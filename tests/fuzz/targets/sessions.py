@@ -8,11 +8,11 @@ memory, as they do in a connection.
 from __future__ import annotations
 
 from fedmx.protocol.messages import CODEC, Finished
+from layers.network.control import FileAccept, FileFrame
 from layers.network.errors import TransferError
 from layers.network.events import (
     Arrived,
     Ended,
-    FileAccepted,
     Opened,
     SessionEvent,
     Verified,
@@ -99,7 +99,7 @@ def _answer(session: Session, event: SessionEvent) -> None:
             session.expect([broken_off()])
             session.offer_file("known", len(KNOWN_FILE), bytes(32))
             session.send_message(PARTING)
-        case FileAccepted(stream, _, _):
+        case FileFrame(_, stream, FileAccept()):
             session.start_file(OutgoingFile(stream, len(KNOWN_FILE), 0, _known), 0)
         case Arrived(message, wire_bytes):
             assert wire_bytes > CODEC.encode(message).size

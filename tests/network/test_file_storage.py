@@ -1,17 +1,27 @@
-"""What is kept of a file that comes in, without a network."""
+"""Files on disk, without a network: unfinished ones, and the measured ones to send."""
 
 from __future__ import annotations
 
 import hashlib
+import os
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layers.network import TransferError
-from layers.network.files import Incoming, check_name, remove_unfinished
+from layers.network import Connector, ExpectedFile, FileSent, Joined, Listener, TransferError
+from layers.network.files import (
+    MOST_FILES,
+    Incoming,
+    Measured,
+    Outgoing,
+    check_name,
+    remove_unfinished,
+)
+from tests.network.wire_messages import CODEC, await_event
 
 
 @given(st.text(max_size=30))
@@ -59,7 +69,7 @@ def test_bytes_beyond_a_files_announced_size_are_refused_and_not_written(
     content = b"0123456789"
     incoming = a_file_begun(tmp_path, content)
     assert incoming.write(memoryview(content[:before])) is (before == 10)
-    with pytest.raises(TransferError, match="bytes that were not expected"):
+    with pytest.raises(TransferError, match="unexpected bytes"):
         incoming.write(memoryview(content[before:] + b"x"))
     assert (tmp_path / "f.part").read_bytes() == content[:before]
     if before < 10:  # the nearest that may come
@@ -71,23 +81,23 @@ def test_bytes_beyond_a_files_announced_size_are_refused_and_not_written(
 def test_a_file_is_written_after_it_was_started_and_not_twice(tmp_path: Path) -> None:
     content = b"0123456789"
     incoming = Incoming(tmp_path, "f", 10, hashlib.sha256(content).digest())
-    with pytest.raises(TransferError, match="bytes that were not expected"):
+    with pytest.raises(TransferError, match="unexpected bytes"):
         incoming.write(memoryview(content))
-    with pytest.raises(TransferError, match="not where it stopped"):
+    with pytest.raises(TransferError, match="start at 0"):
         incoming.begin(0)
     incoming.resume()
-    with pytest.raises(TransferError, match="bytes that were not expected"):
+    with pytest.raises(TransferError, match="unexpected bytes"):
         incoming.write(memoryview(content))
-    with pytest.raises(TransferError, match="started at 3, not where it stopped"):
+    with pytest.raises(TransferError, match="start at 3"):
         incoming.begin(3)
     assert not incoming.begin(0)
-    with pytest.raises(TransferError, match="not where it stopped"):
+    with pytest.raises(TransferError, match="start at 0"):
         incoming.begin(0)
     incoming.write(memoryview(content[:4]))
     incoming.close()
     again = Incoming(tmp_path, "f", 10, hashlib.sha256(content).digest())
     assert again.resume() == (4, hashlib.sha256(content[:4]).digest())
-    with pytest.raises(TransferError, match="started at 5, not where it stopped"):
+    with pytest.raises(TransferError, match="start at 5"):
         again.begin(5)
     assert not again.begin(4)
     assert again.write(memoryview(content[4:]))
@@ -118,3 +128,83 @@ def test_an_unfinished_file_is_removed_unless_somebody_receives_it(tmp_path: Pat
     remove_unfinished(tmp_path / "f")
     assert list(tmp_path.iterdir()) == []
     remove_unfinished(tmp_path / "f")
+
+
+LONG_AGO = 1_000_000_000
+
+
+def written(path: Path, content: bytes, at_s: float = LONG_AGO) -> Path:
+    path.write_bytes(content)
+    os.utime(path, (at_s, at_s))
+    return path
+
+
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """The files that were read through, each as often as it was."""
+    read: list[Path] = []
+    measure = Outgoing.measure
+
+    def counted(path: Path, name: str | None = None) -> Outgoing:
+        read.append(path)
+        return measure(path, name)
+
+    monkeypatch.setattr(Outgoing, "measure", counted)
+    return read
+
+
+def test_a_listener_reads_a_file_once_for_all_its_sends(tmp_path: Path, read: list[Path]) -> None:
+    path = written(tmp_path / "a", b"some bytes")
+    digest = hashlib.sha256(b"some bytes").digest()
+    names = ["first", "second", "third"]
+    with (
+        Listener("127.0.0.1:0", CODEC) as listener,
+        Connector(listener.address, "one", CODEC, files=tmp_path / "in") as connector,
+    ):
+        await_event(listener, Joined)
+        connector.expect([ExpectedFile(name, 10, digest) for name in names])
+        for name in names:
+            listener.send_file("one", path, name)
+        assert sorted(await_event(listener, FileSent).name for _ in names) == sorted(names)
+    assert read == [path]
+
+
+def test_the_measure_of_an_unchanged_file_has_each_name(tmp_path: Path, read: list[Path]) -> None:
+    path, measured = written(tmp_path / "a", b"some bytes"), Measured()
+    digest = hashlib.sha256(b"some bytes").digest()
+    for name in ("b", None, "c"):
+        assert measured.measure(path, name) == Outgoing(path, name or "a", 10, digest)
+    assert read == [path]
+    with pytest.raises(TransferError, match="file name"):
+        measured.measure(path, "../up")
+
+
+@pytest.mark.parametrize("content", [b"other", b"of another size"])
+def test_a_file_that_was_written_or_replaced_is_read_again(tmp_path: Path, content: bytes) -> None:
+    path, measured = written(tmp_path / "a", b"bytes"), Measured()
+    measured.measure(path)
+    written(path, content, LONG_AGO + 1)
+    assert measured.measure(path).sha256 == hashlib.sha256(content).digest()
+    written(tmp_path / "new", b"third").replace(path)
+    assert measured.measure(path).sha256 == hashlib.sha256(b"third").digest()
+    path.unlink()
+    with pytest.raises(TransferError, match="No such file"):
+        measured.measure(path)
+
+
+def test_a_file_that_was_written_just_now_is_not_taken_for_unchanged(
+    tmp_path: Path, read: list[Path]
+) -> None:
+    """Its next content might come with the same time."""
+    path, measured = written(tmp_path / "a", b"bytes", time.time() + 3600), Measured()
+    for _ in range(2):
+        measured.measure(path)
+    assert read == [path, path]
+
+
+def test_not_more_measures_are_remembered_than_is_allowed(tmp_path: Path) -> None:
+    measured = Measured()
+    for number in range(MOST_FILES + 3):
+        measured.measure(written(tmp_path / str(number), b"x"))
+    assert len(measured._known) == MOST_FILES
+    assert tmp_path / "2" not in measured._known

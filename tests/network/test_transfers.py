@@ -1,11 +1,14 @@
-"""The work with whole files beside the loop: for whom it is done, and until when."""
+"""Which files an end receives, and the slow work with files in other threads."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
+import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,17 +17,97 @@ from typing import Any
 import pytest
 
 from layers.network import (
+    CHUNK_BYTES,
+    Connector,
+    FileReceived,
+    FileSent,
+    GaveUp,
+    Joined,
+    Left,
     Limits,
+    Listener,
+    NotConnected,
+    Received,
     files,
 )
-from layers.network.events import FileAccepted, FileOffered
+from layers.network.control import FileAccept, FileFrame, FileOffer
 from layers.network.files import (
     BLOCK_BYTES,
     PART,
     Incoming,
     Outgoing,
 )
-from layers.network.transfers import Desk, Transfers
+from layers.network.frames import Kind
+from layers.network.transfers import MAX_WAITING, PeerFiles, Transfers
+from tests.network.wire_messages import CODEC, Note, await_event, expected
+
+
+@pytest.mark.parametrize("what", ["name", "size", "digest"])
+def test_a_server_that_offers_what_is_not_expected_is_left_and_leaves_nothing(
+    tmp_path: Path, what: str
+) -> None:
+    source = tmp_path / "file.bin"
+    source.write_bytes(b"what is sent")
+    right = expected(source, "file.bin")
+    other = {
+        "name": replace(right, name="other.bin"),
+        "size": replace(right, size=right.size + 1),
+        "digest": replace(right, sha256=bytes(32)),
+    }[what]
+    with (
+        Listener("127.0.0.1:0", CODEC) as listener,
+        Connector(listener.address, "one", CODEC, files=tmp_path / "in") as connector,
+    ):
+        await_event(listener, Joined)
+        connector.expect([other])
+        for number in range(40):
+            with contextlib.suppress(NotConnected):
+                listener.send_file("one", source, "file.bin" if number == 0 else f"{number}.bin")
+        ended = await_event(connector, GaveUp)
+        assert "the file 'file.bin' of 12 bytes with SHA-256" in ended.reason
+        assert ended.reason.endswith("not announced")
+        assert ended.final
+        assert "not announced" in await_event(listener, Left).reason
+    assert not (tmp_path / "in").exists()
+
+
+def test_an_offer_waits_until_it_is_known_what_is_expected(tmp_path: Path) -> None:
+    source = tmp_path / "file.bin"
+    source.write_bytes(os.urandom(3 * CHUNK_BYTES))
+    with (
+        Listener("127.0.0.1:0", CODEC) as listener,
+        Connector(listener.address, "one", CODEC, files=tmp_path / "in") as connector,
+    ):
+        await_event(listener, Joined)
+        listener.send_file("one", source)
+        listener.send("one", Note("after the offer"))
+        await_event(connector, Received)
+        assert not (tmp_path / "in").exists()
+        connector.expect([expected(source, "file.bin")])
+        assert await_event(connector, FileReceived).path.read_bytes() == source.read_bytes()
+        await_event(listener, FileSent)
+
+
+def test_not_many_offers_wait(tmp_path: Path) -> None:
+    source = tmp_path / "file.bin"
+    source.write_bytes(b"x")
+    with (
+        Listener("127.0.0.1:0", CODEC) as listener,
+        Connector(listener.address, "one", CODEC, files=tmp_path / "in") as connector,
+    ):
+        await_event(listener, Joined)
+        for number in range(MAX_WAITING + 1):
+            listener.send_file("one", source, f"{number}.bin")
+        assert f"'{MAX_WAITING}.bin'" in await_event(connector, GaveUp).reason
+    assert not (tmp_path / "in").exists()
+
+
+def offered(stream: int, name: str, size: int, sha256: bytes) -> FileFrame:
+    return FileFrame(Kind.FILE_OFFER, stream, FileOffer(name, size, sha256))
+
+
+def accepted(offset: int, sha256: bytes) -> FileFrame:
+    return FileFrame(Kind.FILE_ACCEPT, 1, FileAccept(offset, sha256))
 
 
 class NoConnection:
@@ -68,8 +151,8 @@ def test_a_file_stays_in_use_until_the_work_with_it_ends_though_its_connection_h
     async def run() -> None:
         transfers = Transfers(Limits(), lambda event: None)
         connection: Any = NoConnection()
-        transfers.opened(connection, Desk("client-1", tmp_path, any_file=True))
-        transfers.take(connection, FileOffered(1, "f", 10, bytes(32)))
+        transfers.opened(PeerFiles(connection, "client-1", tmp_path, any_file=True))
+        transfers.take(connection, offered(1, "f", 10, bytes(32)))
         assert await asyncio.get_running_loop().run_in_executor(None, begun.wait, 20)
         transfers.ended(connection)
         assert worked[0]._file is not None, "still open"
@@ -118,14 +201,14 @@ def test_of_a_file_whose_connection_has_ended_no_more_is_hashed(
         loop = asyncio.get_running_loop()
         transfers = Transfers(Limits(), lambda event: None)
         connection: Any = NoConnection()
-        transfers.opened(connection, Desk("client-1", tmp_path, any_file=True))
+        transfers.opened(PeerFiles(connection, "client-1", tmp_path, any_file=True))
         if way == "sent":
             transfers.queue("client-1", Outgoing(tmp_path / "a", "a", len(content), digest))
             for _ in range(2):
-                transfers.take(connection, FileAccepted(1, len(content), digest))
+                transfers.take(connection, accepted(len(content), digest))
         else:
             for stream, name in enumerate(names):
-                transfers.take(connection, FileOffered(stream, name, len(content), digest))
+                transfers.take(connection, offered(stream, name, len(content), digest))
         assert await loop.run_in_executor(None, hashed.begun.wait, 20)
         before = list(connection.said)
         transfers.ended(connection)
@@ -156,10 +239,10 @@ def test_a_connection_has_one_file_hashed_at_a_time(tmp_path: Path) -> None:
         transfers = Transfers(Limits(), lambda event: None)
         connections: list[Any] = [NoConnection(), NoConnection()]
         for number, connection in enumerate(connections):
-            transfers.opened(connection, Desk(f"client-{number}", None))
+            transfers.opened(PeerFiles(connection, f"client-{number}", None))
             transfers.queue(f"client-{number}", outgoing)
             for _ in range(2):
-                transfers.take(connection, FileAccepted(1, len(content), outgoing.sha256))
+                transfers.take(connection, accepted(len(content), outgoing.sha256))
         await asyncio.sleep(0)  # every task has come to where it waits
         assert submitted == 2
         for connection in connections:
@@ -170,14 +253,14 @@ def test_a_connection_has_one_file_hashed_at_a_time(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
-@pytest.mark.parametrize("event", [FileOffered(1, "f", 10, bytes(32)), FileAccepted(1, 0, b"")])
+@pytest.mark.parametrize("event", [offered(1, "f", 10, bytes(32)), accepted(0, b"")])
 def test_a_connection_that_ends_at_once_leaves_no_file_in_use(
-    tmp_path: Path, event: FileOffered | FileAccepted
+    tmp_path: Path, event: FileFrame
 ) -> None:
     async def run() -> None:
         transfers = Transfers(Limits(), lambda event: None)
         connection: Any = NoConnection()
-        transfers.opened(connection, Desk("client-1", tmp_path / "in", any_file=True))
+        transfers.opened(PeerFiles(connection, "client-1", tmp_path / "in", any_file=True))
         transfers.queue("client-1", Outgoing(tmp_path / "a", "a", 10, bytes(32)))
         transfers.take(connection, event)
         transfers.ended(connection)
