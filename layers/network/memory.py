@@ -50,6 +50,11 @@ def _limit_files(groups: Path, own_group: Path) -> list[Path]:
 
 
 SMALL_BYTES = 16 * 1024  # messages up to this size never wait, and do not count
+FIRST_BYTES = 64 << 20  # initial budget, enough for fast senders
+CHECK_S = 1.0  # between two checks whether senders are slow
+SLOW_RATE = 32 << 20  # bytes a second that this end can always receive
+LEAST_PROGRESS_BYTES = CHUNK_BYTES // 4  # per message and `stall_s`, while others wait
+WINDOWS_A_MESSAGE = 60  # the most `stall_s` that a message may take while others wait
 
 
 class Account:
@@ -226,13 +231,6 @@ class MemoryBudget:
             self._beyond = None
 
 
-FIRST_BYTES = 64 << 20  # initial budget, enough for fast senders
-LOOK_S = 1.0  # between two checks whether senders are slow
-SLOW_RATE = 32 << 20  # bytes a second that this end can always receive
-LEAST_PROGRESS_BYTES = CHUNK_BYTES // 4  # per message and `stall_s`, while others wait
-WINDOWS_A_MESSAGE = 60  # the most `stall_s` that a message may take while others wait
-
-
 class Receiver(Protocol):
     """What `IncomingMemory` asks of a connection."""
 
@@ -278,7 +276,7 @@ class IncomingMemory:
     ) -> None:
         self._connections = connections
         self._stall_s = limits.stall_s
-        self._looks: asyncio.TimerHandle | None = None
+        self._timer: asyncio.TimerHandle | None = None
         self._seen: dict[Receiver, int] = {}  # bytes received at the last check
         self._seen_at = 0.0
         self._progress: dict[Receiver, int] = {}  # and at the last search for stalled ones
@@ -293,17 +291,29 @@ class IncomingMemory:
         self._progress.pop(connection, None)
 
     def _watch(self) -> None:
-        """Check the progress of those that have memory, while others wait for it."""
-        if self._looks is None:
-            now = asyncio.get_running_loop().time()
-            self._note(now)
-            self._progress, self._progress_at = self._unfinished(), now
+        """Check progress repeatedly while messages wait for memory."""
+        if self._timer is None:
+            self._schedule()
+            self._progress, self._progress_at = self._unfinished(), self._seen_at
 
-    def _note(self, now: float) -> None:
-        """Store what was received so far, and check again later."""
-        self._seen, self._seen_at = self._received(), now
+    def _schedule(self) -> None:
         loop = asyncio.get_running_loop()
-        self._looks = loop.call_later(min(LOOK_S, self._stall_s), self._look)
+        self._seen, self._seen_at = self._received(), loop.time()
+        self._timer = loop.call_later(min(CHECK_S, self._stall_s), self._check)
+
+    def _check(self) -> None:
+        self._timer = None
+        now = asyncio.get_running_loop().time()
+        seconds = max(now - self._seen_at, CHECK_S / 100)
+        came = sum(size - self._seen.get(one, 0) for one, size in self._received().items())
+        if came / seconds < SLOW_RATE and self._starved():
+            self.budget.grow()
+        if now - self._progress_at >= self._stall_s:
+            self._end_stalled()
+        if self.budget.waiting:
+            self._schedule()
+        else:
+            self._seen, self._progress = {}, {}
 
     def _received(self) -> dict[Receiver, int]:
         """Return the bytes of messages received by each connection so far."""
@@ -313,21 +323,6 @@ class IncomingMemory:
         """Return the same for the connections that are read and hold memory."""
         received = self._received()
         return {one: received[one] for one in received if one.held_bytes and not one.waits}
-
-    def _look(self) -> None:
-        self._looks = None
-        now = asyncio.get_running_loop().time()
-        seconds = max(now - self._seen_at, LOOK_S / 100)
-        came = sum(size - self._seen.get(one, 0) for one, size in self._received().items())
-        if came / seconds < SLOW_RATE and self._starved():
-            self.budget.grow()
-        if now - self._progress_at >= self._stall_s:
-            self._end_stalled()
-            self._progress, self._progress_at = self._unfinished(), now
-        if self.budget.waiting:
-            self._note(now)
-        else:
-            self._seen, self._progress = {}, {}
 
     def _starved(self) -> bool:
         """Return whether most connections with memory have nothing to read."""
@@ -340,13 +335,16 @@ class IncomingMemory:
         return 2 * len(poll.poll(0)) < reading
 
     def _end_stalled(self) -> None:
+        """Disconnect peers whose messages made too little progress since the last call."""
         for connection, received in self._unfinished().items():
             before = self._progress.get(connection)
             needed = max(LEAST_PROGRESS_BYTES, connection.held_bytes // WINDOWS_A_MESSAGE)
             if before is not None and received - before < needed:
                 connection.refuse(
                     LimitExceeded(
-                        f"others wait for the memory of a message that is too slow: less than "
+                        "others wait for the memory of a message that is too slow: less than "
                         f"{needed} bytes in {self._stall_s:g} s"
                     )
                 )
+        now = asyncio.get_running_loop().time()
+        self._progress, self._progress_at = self._unfinished(), now

@@ -15,6 +15,7 @@ from layers.network.control import CONTROL, Goodbye, Welcome
 from layers.network.events import Arrived, Ended
 from layers.network.frames import HEADER, HEADER_BYTES, SIZE, FrameReader, Kind, frame
 from layers.network.handshake import ClientSession, ServerSession
+from layers.network.outbox import OutgoingFile
 from layers.network.session import Session, State
 from tests.network.wire_messages import CODEC, Note, Task, drained, exchange, only_end
 
@@ -168,9 +169,13 @@ def test_any_bytes_end_a_session_or_leave_it_open_and_never_raise(
     assert session.meter.read().received_bytes >= len(data)
 
 
-def test_a_large_message_delays_no_heartbeat_and_no_small_message() -> None:
+@pytest.mark.parametrize("what", ["message", "file"])
+def test_nothing_large_delays_a_heartbeat_or_a_small_message(what: str) -> None:
     client, server = opened()
-    server.send_message(CODEC.encode(Task(1, np.zeros(2_000_000, np.float32))))
+    if what == "message":
+        server.send_message(CODEC.encode(Task(1, np.zeros(2_000_000, np.float32))))
+    else:
+        server.start_file(OutgoingFile(1, 8_000_000, 0, lambda offset, size: bytes(size)), 0)
     first = b"".join(server.data_to_send(CHUNK_BYTES, 0.0))
     server.receive_data(frame(Kind.PING), 0.0)
     server.send_message(CODEC.encode(Note("small")))
