@@ -71,7 +71,8 @@ class Outgoing:
 class Incoming:
     """A file that is received into NAME.part; it is renamed to NAME when complete and verified.
 
-    Hashing stops when `wanted`, which any thread may call, returns False.
+    Methods raise TransferError if the file cannot be read or written, or the sender breaks a rule.
+    Hashing raises NotWanted when `wanted`, which any thread may call, returns False.
     """
 
     def __init__(
@@ -96,12 +97,7 @@ class Incoming:
         self._kept = hashlib.sha256()
 
     def resume(self) -> tuple[int, bytes]:
-        """Return the number of bytes that an earlier attempt left, and their SHA-256.
-
-        Raises:
-            TransferError: the folder cannot be written, or its disk is too full for the rest.
-            NotWanted: `wanted` became false.
-        """
+        """Return the number of bytes that an earlier attempt left, and their SHA-256."""
         with _explained(self.path, "written"):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._file = _open_part(self._part)
@@ -118,11 +114,7 @@ class Incoming:
         return self.offset, self._kept.digest()
 
     def has_it_already(self) -> bool:
-        """Return whether the folder already has the offered file.
-
-        Raises:
-            NotWanted: `wanted` became false.
-        """
+        """Return whether the folder already has the offered file."""
         try:
             with open(self.path, "rb") as file:
                 if os.fstat(file.fileno()).st_size != self.size:
@@ -132,11 +124,7 @@ class Incoming:
             return False
 
     def begin(self, offset: int) -> bool:
-        """Start at the offset from `resume`, or at 0; return whether the file is complete.
-
-        Raises:
-            TransferError: `offset` is neither, or the file cannot be written.
-        """
+        """Start at the offset from `resume`, or at 0; return whether the file is complete."""
         if self._file is None or not self._may_begin or offset not in (0, self.offset):
             raise TransferError(f"{self.path.name}: unexpected start at {offset}")
         with _explained(self.path, "written"):
@@ -147,11 +135,7 @@ class Incoming:
         return self._progress()
 
     def write(self, data: memoryview) -> bool:
-        """Append bytes; return whether the file is complete.
-
-        Raises:
-            TransferError: no more bytes are expected, or the file cannot be written.
-        """
+        """Append bytes; return whether the file is complete."""
         if self._file is None or not self._may_write or len(data) > self.size - self.offset:
             raise TransferError(f"{self.path.name}: unexpected bytes")
         with _explained(self.path, "written"):
@@ -164,11 +148,7 @@ class Incoming:
         return self._progress()
 
     def finish(self) -> bool:
-        """Rename a complete file and return True; empty it if its SHA-256 is wrong.
-
-        Raises:
-            TransferError: the file cannot be written or renamed.
-        """
+        """Rename a complete file and return True; empty it if its SHA-256 is wrong."""
         assert self._file is not None
         with _explained(self.path, "written"):
             if self._hash.digest() != self.sha256:

@@ -69,13 +69,7 @@ class ServerSession(Session):
         yield Verified(terms)
 
     def _check(self, hello: Hello) -> Terms:
-        """Return the terms that this server can agree to.
-
-        Raises:
-            VersionMismatch: the version was not offered.
-            AuthenticationFailed: a bad identity or proof, or a certificate of another identity.
-            LimitExceeded: the client accepts no messages at all.
-        """
+        """Return the terms that this server can agree to."""
         if not OLDEST_VERSION <= hello.version <= NEWEST_VERSION:
             raise VersionMismatch(
                 f"the client chose protocol version {hello.version}, this server speaks "
@@ -170,12 +164,7 @@ class ClientSession(Session):
         yield Opened(terms)
 
     def _answer(self, greeting: Greeting) -> Hello:
-        """Return the hello that answers the server's greeting.
-
-        Raises:
-            VersionMismatch: no common version.
-            AuthenticationFailed: one end has a token and the other has none.
-        """
+        """Return the hello that answers the server's greeting."""
         version = min(NEWEST_VERSION, greeting.newest_version)
         if version < max(OLDEST_VERSION, greeting.oldest_version):
             raise VersionMismatch(
@@ -199,13 +188,7 @@ class ClientSession(Session):
         return replace(hello, proof=_proof(self._token, b"client", greeting, hello))
 
     def _check(self, greeting: Greeting, hello: Hello, words: Welcome) -> Terms:
-        """Return the agreed terms.
-
-        Raises:
-            AuthenticationFailed: the server does not have the token, or its welcome has features
-                that were not requested, or an invalid heartbeat.
-            LimitExceeded: the server accepts no messages at all.
-        """
+        """Return the agreed terms."""
         expected = _proof(self._token, b"server", greeting, hello, replace(words, proof=b""))
         if not hmac.compare_digest(expected, words.proof):
             raise AuthenticationFailed("the server does not have this client's token")

@@ -86,6 +86,9 @@ class Inbox:
     """The unfinished messages of a connection; sizes are checked before memory is allocated.
 
     `check_head` checks a message's size against its type, as soon as the type is known.
+
+    Methods raise ProtocolError if the peer breaks a rule, and LimitExceeded if a message is too
+    large, there are too many, or there is no memory.
     """
 
     def __init__(
@@ -101,12 +104,7 @@ class Inbox:
         self._partials: list[PartialMessage] = []
 
     def announce(self, stream: int, payload: bytes) -> int:
-        """Register an announced message, and return its size.
-
-        Raises:
-            ProtocolError: the stream was used before, or there is no size.
-            LimitExceeded: the message is too large, or there are too many.
-        """
+        """Register an announced message, and return its size."""
         if len(payload) != SIZE.size or stream <= self._last_stream:
             raise ProtocolError(f"a message was announced wrongly on stream {stream}")
         (size,) = SIZE.unpack(payload)
@@ -122,12 +120,7 @@ class Inbox:
         self._partials = partials
 
     def go_on(self, stream: int, payload: bytes) -> int:
-        """Continue an interrupted message, and return its whole size.
-
-        Raises:
-            ProtocolError: the stream was used before, or there is no such part.
-            LimitExceeded: the message is too large, or there are too many.
-        """
+        """Continue an interrupted message, and return its whole size."""
         if stream <= self._last_stream:
             raise ProtocolError(f"a message was continued wrongly on stream {stream}")
         for part in self._partials:
@@ -159,12 +152,7 @@ class Inbox:
         self._open_bytes += message.size
 
     def chunk(self, stream: int, length: int) -> None:
-        """Check a chunk's header, and allocate the message's memory for its first chunk.
-
-        Raises:
-            ProtocolError: no message was announced on the stream, or the length is wrong.
-            LimitExceeded: there is no memory for the message.
-        """
+        """Check a chunk's header, and allocate the message's memory for its first chunk."""
         message = self._open.get(stream)
         if message is None:
             raise ProtocolError(f"a chunk for stream {stream}, on which no message was announced")
@@ -181,20 +169,12 @@ class Inbox:
         return message.buffer[message.filled : message.filled + size]
 
     def piece(self, stream: int, data: memoryview) -> memoryview | None:
-        """Store bytes of a chunk; return the payload when it is complete.
-
-        Raises:
-            LimitExceeded: the message is too large for its type.
-        """
+        """Store bytes of a chunk; return the payload when it is complete."""
         self.room(stream, len(data))[:] = data
         return self.filled(stream, len(data))
 
     def filled(self, stream: int, size: int) -> memoryview | None:
-        """Count bytes that were stored in `room`; return the payload when it is complete.
-
-        Raises:
-            LimitExceeded: the message is too large for its type.
-        """
+        """Count bytes that were stored in `room`; return the payload when it is complete."""
         message = self._open[stream]
         assert message.buffer is not None
         before = message.filled

@@ -54,6 +54,8 @@ class Payload:
 class PayloadWriter:
     """Packs the header, and lays the arrays out behind it.
 
+    Methods raise MessageTypeError if the schema does not allow a value.
+
     Attributes:
         values: number of values written, including keys; a reader counts the same.
     """
@@ -76,11 +78,7 @@ class PayloadWriter:
         return Payload(tuple(part for part in buffers if len(part)), size, name)
 
     def value(self, schema: Schema, value: object, path: str, depth: int) -> None:
-        """Write a value.
-
-        Raises:
-            MessageTypeError: the schema does not allow the value.
-        """
+        """Write a value."""
         self._count(path)
         if depth > MAX_DEPTH:
             raise MessageTypeError(f"{path}: nested more than {MAX_DEPTH} deep")
@@ -135,11 +133,7 @@ class PayloadWriter:
                 self.record(branch, value, path, depth)
 
     def record(self, record: Record, value: object, path: str, depth: int) -> None:
-        """Write a dataclass, field by field.
-
-        Raises:
-            MessageTypeError: the schema does not allow a field's value.
-        """
+        """Write a dataclass, field by field."""
         self.packer.pack_map_header(len(record.fields))
         for name, schema in record.fields.items():
             self._count(path)
@@ -183,6 +177,8 @@ def _kind(value: object) -> str:
 class PayloadReader:
     """Reads a message from untrusted bytes, value by value: no claimed size allocates memory.
 
+    Methods raise MalformedMessage if the bytes are not a message of the schema.
+
     Attributes:
         max_values: the most values that the header may have, including keys.
         values: number of values read so far.
@@ -208,11 +204,7 @@ class PayloadReader:
         self.max_values = MAX_VALUES
 
     def finish(self) -> None:
-        """Check that all bytes were read.
-
-        Raises:
-            MalformedMessage: bytes are left over.
-        """
+        """Check that all bytes were read."""
         if self._unpacker.tell() != len(self._header):
             raise MalformedMessage("bytes are left over behind the header's last field")
         if self._end != len(self._bodies):
@@ -233,11 +225,7 @@ class PayloadReader:
         return _KINDS_BY_BYTE[int(self._header[position])]
 
     def scalar(self, path: str, expected: str) -> Any:
-        """Read a value of one kind.
-
-        Raises:
-            MalformedMessage: it is of another kind, or cut short.
-        """
+        """Read a value of one kind."""
         kind = self._next_kind(path)
         if kind != expected:
             raise MalformedMessage(f"{path} must be of type {expected}, not {kind}")
@@ -261,11 +249,7 @@ class PayloadReader:
         return count
 
     def value(self, schema: Schema, path: str, depth: int) -> Any:
-        """Read a value of any kind that the schema allows.
-
-        Raises:
-            MalformedMessage: the schema does not allow the value, or the bytes are no value.
-        """
+        """Read a value of any kind that the schema allows."""
         if depth > MAX_DEPTH:
             raise MalformedMessage(f"{path}: nested more than {MAX_DEPTH} deep")
         kind = self._next_kind(path)
@@ -305,11 +289,7 @@ class PayloadReader:
         return table
 
     def record(self, record: Record, path: str, depth: int, announced: bool = False) -> Any:
-        """Read a dataclass; `announced`: its kind was read before.
-
-        Raises:
-            MalformedMessage: a field is missing, unknown, repeated or not allowed.
-        """
+        """Read a dataclass; `announced`: its kind was read before."""
         if not announced and self._next_kind(path) != "map":
             raise MalformedMessage(f"{path} must be a map of fields")
         values: dict[str, Any] = {}

@@ -27,6 +27,8 @@ class ServerTLS:
 
     With `mutual` every client must show a certificate of that CA; its common name is its identity.
     `crl` is the CA's list of revoked certificates, if any. `ca` may contain several authorities.
+    Methods raise CertificateError if a file is missing, unreadable, expired, not signed by the CA,
+    or does not match the others.
     """
 
     certificate: Path
@@ -36,11 +38,7 @@ class ServerTLS:
     crl: Path | None = None
 
     def context(self) -> ssl.SSLContext:
-        """Return the context for accepted connections.
-
-        Raises:
-            CertificateError: a file is missing, unreadable, expired, or does not fit the others.
-        """
+        """Return the context for accepted connections."""
         context = _context(ssl.PROTOCOL_TLS_SERVER, self.certificate, self.key, self.ca)
         context.sslobject_class = AlertingSSLObject
         context.verify_mode = ssl.CERT_REQUIRED if self.mutual else ssl.CERT_NONE
@@ -48,28 +46,20 @@ class ServerTLS:
         return context
 
     def revoked(self) -> frozenset[int]:
-        """Return the serial numbers of the revoked certificates.
-
-        Raises:
-            CertificateError: the list is missing, unreadable, or no authority of `ca` signed it.
-        """
+        """Return the serial numbers of the revoked certificates."""
         return frozenset() if self.crl is None else read_crl(self.crl, _authorities(self.ca))
 
 
 @dataclass(frozen=True)
 class ClientTLS:
-    """A client's certificate and key, if any, and the CA of its server."""
+    """A client's certificate and key, if any, and the CA of its server; see `ServerTLS`."""
 
     certificate: Path | None
     key: Path | None
     ca: Path
 
     def context(self) -> ssl.SSLContext:
-        """Return the context for connecting; the server's name or IP address is checked.
-
-        Raises:
-            CertificateError: a file is missing, unreadable, expired, or does not fit the others.
-        """
+        """Return the context for connecting; it checks the server's name or IP address."""
         return _context(ssl.PROTOCOL_TLS_CLIENT, self.certificate, self.key, self.ca)
 
 
@@ -178,7 +168,7 @@ def _context(protocol: int, certificate: Path | None, key: Path | None, ca: Path
     if (certificate is None) != (key is None):
         raise CertificateError("a certificate needs its key and a key its certificate: give both")
     if certificate is not None and key is not None:
-        own = _certificate(certificate)
+        own = _valid(_certificates(certificate)[0], certificate)
         _check_key(own, certificate, key)
         if not any(has_signed(authority, own) for authority in authorities):
             raise CertificateError(
@@ -190,10 +180,6 @@ def _context(protocol: int, certificate: Path | None, key: Path | None, ca: Path
 
 def _authorities(path: Path) -> list[x509.Certificate]:
     return [_valid(authority, path) for authority in _certificates(path)]
-
-
-def _certificate(path: Path) -> x509.Certificate:
-    return _valid(_certificates(path)[0], path)
 
 
 def _certificates(path: Path) -> list[x509.Certificate]:

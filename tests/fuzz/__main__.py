@@ -2,9 +2,9 @@
 
     python -m tests.fuzz [TARGET ...] [--runs 100000] [--seconds 600] [--keep FOLDER]
 
-Each target runs in a process of its own and begins with its corpus. An input that breaks a promise
-ends it, and is written to FOLDER: put it into the corpus as `found-...` when the fault is mended.
-Inputs that reach new code stay in FOLDER for the next time.
+Each target runs in its own process and starts with its corpus. An input that violates an invariant
+ends it, and is written to FOLDER: add it to the corpus as `found-...` when the bug is fixed. Inputs
+that reach new code stay in FOLDER for the next run.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def main() -> None:
             broken.append(name)
         print(f"{name}: {time.monotonic() - begun:.0f} s", flush=True)
     if broken:
-        sys.exit(f"a promise was broken: {', '.join(broken)}; the inputs are in {options.keep}")
+        sys.exit(f"failed: {', '.join(broken)}; the inputs are in {options.keep}")
 
 
 def _fuzz(name: str, runs: int, seconds: int, folder: Path) -> None:
@@ -65,7 +65,7 @@ def _fuzz(name: str, runs: int, seconds: int, folder: Path) -> None:
         from tests.fuzz.targets import TARGETS
     target = TARGETS[name]
     for path in (HERE / "corpus" / name).iterdir():
-        target.accepts(path.read_bytes())  # what Python loads once, it has loaded now
+        target.accepts(path.read_bytes())  # loads everything that Python loads only once
     (folder / "corpus").mkdir(parents=True, exist_ok=True)
     arguments = [
         f"-runs={runs}",

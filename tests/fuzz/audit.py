@@ -1,4 +1,4 @@
-"""Watches what the interpreter does: files, processes, imports, sockets, code and pickles."""
+"""An audit hook that sees files, processes, imports, sockets, code and pickles."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FAMILIES = (
 
 
 class _Watch:
-    """The one audit hook of this process: Python has no way to take a hook away again."""
+    """The only audit hook of this process: Python cannot remove a hook."""
 
     def __init__(self) -> None:
         self.events: list[tuple[str, str]] | None = None

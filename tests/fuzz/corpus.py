@@ -1,9 +1,9 @@
-"""The corpus: for each target, valid samples, and inputs that once broke a promise.
+"""The corpus: for each target, valid samples, and inputs that once failed.
 
     python -m tests.fuzz.corpus
 
-writes the valid samples (`valid-*`) anew, as they must be when a format has changed on purpose.
-Inputs that a fuzzer found stay as they are: `found-*`.
+rewrites the valid samples (`valid-*`), as is necessary after an intended change of a format. Inputs
+found by a fuzzer (`found-*`) stay unchanged.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ VALID, FOUND = "valid-", "found-"
 
 
 def inputs(name: str) -> dict[str, bytes]:
-    """Return the inputs of a target's corpus, by the name of their file."""
+    """Return the inputs of a target's corpus by file name."""
     return {path.name: path.read_bytes() for path in sorted((FOLDER / name).iterdir())}
 
 
@@ -104,7 +104,7 @@ def _server_says() -> dict[str, bytes]:
 
 
 def _afterwards(opening: bytes, names: tuple[str, ...]) -> dict[str, bytes]:
-    """Return what one end may say after the opening of a session."""
+    """Return possible inputs after the opening of a session."""
     goodbye = _word(Kind.GOODBYE, 0, Goodbye("that is all", False))
     messages = b"".join(_message(number + 1, name) for number, name in enumerate(names))
     one, two = (bytes(CODEC.encode(MESSAGES[name])) for name in names[:2])
@@ -147,7 +147,7 @@ def _afterwards(opening: bytes, names: tuple[str, ...]) -> dict[str, bytes]:
 
 
 def _conversations(said: dict[str, bytes]) -> dict[str, bytes]:
-    """Return inputs: each conversation whole, the longest also in pieces and read in place."""
+    """Return inputs: each conversation, and the longest also in pieces and read in place."""
     found = {name: b"\x00" + stream for name, stream in said.items()}
     found["pieces"] = b"\x02" + said["messages"]
     found["continued"] = b"\x03" + said["continued"]  # after the answer, not with the welcome

@@ -1,4 +1,4 @@
-"""Deterministic mutations of a corpus: what the test suite runs in place of a fuzzer."""
+"""Deterministic mutations of a corpus, which the test suite runs instead of a fuzzer."""
 
 from __future__ import annotations
 

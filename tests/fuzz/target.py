@@ -1,4 +1,4 @@
-"""A target: what bytes from a stranger reach, and what must be true whatever they are."""
+"""A fuzz target: code that reads untrusted bytes, and its invariants."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ MIB = 1 << 20
 
 
 def in_memory() -> Path:
-    """Return a folder for a target's file: in memory if the system has such."""
+    """Return a folder for a target's file, in memory if possible."""
     memory = Path("/dev/shm")
     return memory if memory.is_dir() else Path(tempfile.gettempdir())
 
 
 @dataclass(frozen=True)
 class Target:
-    """A part of fedmx that reads bytes which somebody else wrote.
+    """A part of fedmx that reads untrusted bytes.
 
     Attributes:
-        name: also that of its folder in the corpus.
-        read: reads the bytes; an AssertionError says that a promise on the result does not hold.
-        errors: the documented errors; no other may leave `read`.
-        opens: the only file that `read` opens, because opening it is its business.
-        max_bytes: memory that reading may take beside 64 bytes for each byte of input.
+        name: also of its folder in the corpus.
+        read: reads the bytes; an AssertionError reports a violated invariant.
+        errors: the documented errors; `read` may raise no other.
+        opens: the only file that `read` may open.
+        max_bytes: memory that reading may use, besides 64 bytes for each byte of input.
     """
 
     name: str
@@ -37,10 +37,10 @@ class Target:
     max_bytes: int = 4 * MIB
 
     def accepts(self, data: bytes) -> bool:
-        """Return whether the bytes are what the target reads.
+        """Return whether the target accepts the bytes.
 
         Raises:
-            AssertionError: the target touched something outside, or broke a promise on the result.
+            AssertionError: the target had a side effect, or violated an invariant.
         """
         with watched(self.opens) as events:
             try:
@@ -49,6 +49,6 @@ class Target:
                 accepted, words = False, str(error)
             else:
                 accepted, words = True, ""
-        assert not events, f"{self.name} touched what is not its business: {events}"
+        assert not events, f"{self.name} had side effects: {events}"
         assert "\n" not in words, f"{self.name}: an error of several lines: {words!r}"
         return accepted

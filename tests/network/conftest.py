@@ -1,4 +1,4 @@
-"""Certificates for the tests of the network: a CA, a server, clients, and another CA's."""
+"""Certificates for the network tests: of a CA, a server and clients, and of another CA."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Certificates:
 
 
 class Authority(Certificates):
-    """A folder in which certificates change: an authority, a server's certificate and a list."""
+    """A folder with changing certificates and a revocation list."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)

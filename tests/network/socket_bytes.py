@@ -1,4 +1,4 @@
-"""Bytes that pass between connections and their sockets, counted apart from their sessions."""
+"""Counts the bytes between connections and their sockets, independently of sessions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _RECEIVED: WeakKeyDictionary[object, int] = WeakKeyDictionary()
 
 
 class CountedConnection(Connection):
-    """A connection that counts, for its owner, what it writes and what it is given to read."""
+    """A connection that counts the written and received bytes of its owner."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(_CountedTransport(transport, self._owner))
@@ -27,7 +27,7 @@ class CountedConnection(Connection):
 
 
 class _CountedTransport:
-    """A transport that counts what is written to it."""
+    """A transport that counts written bytes."""
 
     def __init__(self, transport: asyncio.BaseTransport, owner: object) -> None:
         self._transport: Any = transport

@@ -1,4 +1,4 @@
-"""Who may stay in the handshake: nobody is crowded out by strangers who say nothing."""
+"""Admission of handshakes: silent attackers cannot lock out clients."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ def filled(number: int, address: str = HERE, now: float = 0.0, most: int = 0) ->
     return admission
 
 
-def test_the_one_that_has_been_silent_longest_makes_way() -> None:
+def test_the_stalest_handshake_is_evicted_first() -> None:
     admission = filled(4)
     assert admission.full
-    admission.step(0, 0.5)  # it goes on, so it is not the first one any more
+    admission.step(0, 0.5)  # it is active, so it is no longer the stalest
     assert admission.evict(1.0) == 1
     assert not admission.full
     admission.arrive(9, HERE, 1.0)
     assert [admission.evict(2.0) for _ in range(5)] == [2, 3, 0, 9, None]
 
 
-def test_who_is_slow_does_not_evict_for_an_address_whose_strangers_are_all_new() -> None:
+def test_a_slow_client_is_not_evicted_in_place_of_an_active_attacker() -> None:
     admission: Admission[str] = Admission(Limits(max_handshakes=4))
     admission.arrive("honest", THERE, 0.0)
     for number in range(3):
@@ -42,14 +42,14 @@ def test_who_is_slow_does_not_evict_for_an_address_whose_strangers_are_all_new()
     assert admission.evict(0.9 + 2 * GRACE_S) == "stranger 0"
 
 
-def test_nobody_makes_way_whose_last_step_was_only_just() -> None:
+def test_a_recent_step_protects_from_eviction() -> None:
     admission = filled(4)
     assert admission.evict(0.99 * GRACE_S) is None
     assert len(admission) == 4
     assert admission.evict(GRACE_S) == 0
 
 
-def test_the_address_with_the_most_handshakes_makes_way_first() -> None:
+def test_the_address_with_the_most_handshakes_is_evicted_first() -> None:
     admission: Admission[str] = Admission(Limits(max_handshakes=6))
     admission.arrive("honest", THERE, 0.0)  # it is the oldest
     for number in range(5):
@@ -68,9 +68,7 @@ def test_the_address_with_the_most_handshakes_makes_way_first() -> None:
         ("no address", "192.0.2.7", False),
     ],
 )
-def test_what_one_stranger_can_have_of_addresses_counts_as_one(
-    one: str, other: str, same: bool
-) -> None:
+def test_addresses_of_one_network_count_as_one_party(one: str, other: str, same: bool) -> None:
     admission: Admission[str] = Admission(Limits())
     admission.arrive("alone", THERE.replace("7", "99"), 0.0)
     admission.arrive("one", one, 1.0)
@@ -78,7 +76,7 @@ def test_what_one_stranger_can_have_of_addresses_counts_as_one(
     assert admission.evict(9.0) == ("one" if same else "alone")
 
 
-def test_a_certificate_that_is_silent_crowds_out_itself_and_not_its_address() -> None:
+def test_a_stalled_certificate_evicts_itself_and_not_its_address() -> None:
     admission: Admission[str] = Admission(Limits(max_handshakes=8))
     admission.arrive("honest", HERE, 0.0)
     admission.step("honest", 0.1, "client-1")
@@ -86,23 +84,23 @@ def test_a_certificate_that_is_silent_crowds_out_itself_and_not_its_address() ->
         admission.arrive(f"copy {number}", HERE, 0.2)
         admission.step(f"copy {number}", 0.3, "client-2")
     assert [admission.evict(9.0) for _ in range(6)] == [f"copy {n}" for n in range(6)]
-    assert admission.evict(9.0) == "honest"  # of one each, it has been silent longest
+    assert admission.evict(9.0) == "honest"  # one each: it is the stalest
 
 
-def test_there_is_little_patience_only_when_three_quarters_are_taken() -> None:
+def test_deadlines_are_short_only_from_three_quarters_on() -> None:
     limits = Limits(max_handshakes=100)
     relaxed, pressed = filled(74, most=100), filled(75, most=100)
     assert relaxed.patience_s() == limits.handshake_s == 15
     assert relaxed.patience_s(pressed=True) == pressed.patience_s() == PRESSED_S == 1
     assert relaxed.expire(14.9) == []
     assert relaxed.expire(15.0) == list(range(74))
-    # As soon as there is room again, there is patience again.
+    # With more room, deadlines are long again.
     assert pressed.expire(0.99) == []
     assert pressed.expire(1.0) == [0]
     assert Admission(Limits(handshake_s=0.2)).patience_s(pressed=True) == 0.2
 
 
-def test_each_step_has_its_own_time() -> None:
+def test_each_step_has_its_own_deadline() -> None:
     admission = filled(1, most=10)
     admission.step(0, 14.0)
     admission.step(0, 28.0, "client-1")
@@ -193,12 +191,12 @@ TestAnyCourse.settings = settings(max_examples=40, stateful_step_count=40, deadl
     elsewhere=st.booleans(),
 )
 @settings(max_examples=40, deadline=None)
-def test_an_honest_client_is_in_at_once_beside_strangers_who_come_back_at_once(
+def test_an_honest_client_joins_quickly_among_attackers(
     strangers: int, slots: int, share: float, byte: bool, elsewhere: bool
 ) -> None:
-    """Simulated: strangers queue again whenever they are sent away; accepting takes no time."""
+    """A simulation: evicted attackers reconnect at once; accepting takes no time."""
     admission: Admission[int] = Admission(Limits(max_handshakes=slots))
-    # Beside them at one address it must take its steps in less than a grace.
+    # At their address, it must take its steps within the grace period.
     round_trip_s = share * (0.9 * PRESSED_S if elsewhere else 0.8 * GRACE_S)
     queue = [*range(1, strangers + 1), 0]  # the honest client is 0 and comes last
     now, steps, due = 0.0, 0, math.inf

@@ -1,4 +1,4 @@
-"""A large message that breaks off goes on where it stopped, over real sockets."""
+"""Interrupted large messages are continued, over real sockets."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ from tests.network.wire_messages import CODEC, QUICK, Note, Task, await_event, d
 SLOW = Backoff(first_s=60, longest_s=60)
 WEIGHTS = np.random.default_rng(1).standard_normal(1_500_000).astype(np.float32)
 WHOLE = wire_size(CODEC.encode(Task(1, WEIGHTS)).size)
-REST = 4096  # at most, of a connection's bytes besides the message: handshake, PARTIAL, headers
+REST = 4096  # the most bytes of a connection besides the message: handshake, PARTIAL, headers
 
 
 class Ends:
-    """A listener and a connector with a proxy between them; `send` goes the way that is tested."""
+    """A listener and a connector with a proxy between them; `way` is the tested direction."""
 
     def __init__(self, way: str, proxy: CuttingProxy, connector: Connector) -> None:
         self.way, self.proxy = way, proxy
@@ -48,7 +48,7 @@ class Ends:
         self.receiver = self.listener if way == "up" else connector
 
     def opened(self) -> None:
-        """Wait until both ends are there; the client speaks first, as one of `fedmx` does."""
+        """Wait until both ends are connected; the client speaks first, as in `fedmx`."""
         await_event(self.listener, Joined)
         await_event(self.connector, Connected)
         if self.way == "down":
@@ -67,7 +67,7 @@ class Ends:
             self.listener.send("client-1", message)
 
     def break_off(self) -> None:
-        """Send a message that is cut, and connect again."""
+        """Send a message that is interrupted, and reconnect."""
         self.opened()
         self.send(Task(1, WEIGHTS))
         self.cut()
@@ -101,7 +101,7 @@ def run(
 @pytest.mark.parametrize(
     "cut", [LEAST_FILLED_BYTES + REST, 1_000_000, 2_500_001, WHOLE - 300_000, WHOLE]
 )
-def test_only_the_rest_of_it_is_sent_again(way: str, cut: int) -> None:
+def test_only_the_missing_bytes_are_sent_again(way: str, cut: int) -> None:
     def test(ends: Ends) -> None:
         ends.break_off()
         ends.send(Task(1, WEIGHTS))
@@ -117,7 +117,7 @@ def test_only_the_rest_of_it_is_sent_again(way: str, cut: int) -> None:
 
 
 @pytest.mark.parametrize("way", ["up", "down"])
-def test_it_goes_on_after_each_of_several_cuts(way: str) -> None:
+def test_it_is_continued_after_each_of_several_cuts(way: str) -> None:
     cuts = [1_000_000, 900_000, REST // 2, 2_000_000]
 
     def test(ends: Ends) -> None:
@@ -136,8 +136,8 @@ def test_it_goes_on_after_each_of_several_cuts(way: str) -> None:
     run(way, cuts, test)
 
 
-def test_it_goes_on_if_the_server_has_not_seen_the_cut() -> None:
-    """The newer connection takes over from the older, with what came on it."""
+def test_it_is_continued_if_the_server_has_not_seen_the_cut() -> None:
+    """The newer connection replaces the older one and keeps its received bytes."""
 
     def test(ends: Ends) -> None:
         ends.opened()
@@ -154,7 +154,7 @@ def test_it_goes_on_if_the_server_has_not_seen_the_cut() -> None:
 
 
 def raw_session(listener: Listener) -> tuple[socket.socket, ClientSession]:
-    """A bare socket, and the session of a client that is about to say who it is."""
+    """A bare socket, and the session of a client before its hello."""
     session = ClientSession("client-1", CODEC, 0.0, token=b"secret", features=frozenset({FEATURE}))
     host, port = listener.address.rsplit(":", 1)
     raw = socket.create_connection((host, int(port)), timeout=20)
@@ -162,7 +162,7 @@ def raw_session(listener: Listener) -> tuple[socket.socket, ClientSession]:
     return raw, session
 
 
-def test_what_came_on_the_older_connection_counts_even_if_it_was_not_read_yet() -> None:
+def test_unread_bytes_of_the_older_connection_count() -> None:
     """A busy server sees the newer connection before it has read all of the older one."""
     with contextlib.ExitStack() as stack:
         listener = stack.enter_context(Listener("127.0.0.1:0", CODEC, token=b"secret"))
@@ -180,7 +180,7 @@ def test_what_came_on_the_older_connection_counts_even_if_it_was_not_read_yet() 
         session.send_message(CODEC.encode(Task(1, WEIGHTS)))
         older.setblocking(False)
         sent = older.send(drained(session)[:1_500_000])
-        assert sent > 2 * MOST_BYTES  # more than is read of it at a time
+        assert sent > 2 * MOST_BYTES  # more than is read at a time
         newer.sendall(drained(next_session))
         over.set()
         await_event(listener, Joined)
@@ -196,7 +196,7 @@ def test_what_came_on_the_older_connection_counts_even_if_it_was_not_read_yet() 
 
 
 @pytest.mark.parametrize("way", ["up", "down"])
-def test_another_message_of_the_same_size_begins_anew(way: str) -> None:
+def test_another_message_of_the_same_size_starts_again(way: str) -> None:
     other = WEIGHTS.copy()
     other[1000] += 1
 
@@ -210,8 +210,8 @@ def test_another_message_of_the_same_size_begins_anew(way: str) -> None:
     run(way, [3_000_000], test)
 
 
-def test_a_server_that_does_not_wait_for_its_client_begins_anew() -> None:
-    """What the client has comes too late then, and is not heeded for later messages either."""
+def test_a_server_that_does_not_wait_for_its_client_starts_again() -> None:
+    """The client's PARTIAL frame is too late, and is ignored for later messages, too."""
 
     def test(ends: Ends) -> None:
         ends.opened()
@@ -239,7 +239,7 @@ def test_a_small_message_in_between_changes_nothing() -> None:
     run("up", [3_000_000], test)
 
 
-def test_it_goes_on_over_tls(certificates: Certificates) -> None:
+def test_it_is_continued_over_tls(certificates: Certificates) -> None:
     with Listener("127.0.0.1:0", CODEC, tls=certificates.server) as listener:
         tls = certificates.client("client-1")
         with (
@@ -256,7 +256,7 @@ def test_it_goes_on_over_tls(certificates: Certificates) -> None:
             assert ends.passed(1) <= (WHOLE - 3_000_000) * 1.01 + 16 * 1024 + REST
 
 
-def test_what_waits_too_long_is_dropped_and_all_is_sent_again() -> None:
+def test_an_expired_part_is_dropped() -> None:
     def test(ends: Ends) -> None:
         ends.break_off()
         ends.send(Task(1, WEIGHTS))
@@ -266,7 +266,7 @@ def test_what_waits_too_long_is_dropped_and_all_is_sent_again() -> None:
     run("up", [3_000_000], test, limits=Limits(keep_s=1e-9))
 
 
-def test_what_is_not_continued_gives_its_memory_back() -> None:
+def test_a_part_that_is_not_continued_is_freed() -> None:
     with Listener("127.0.0.1:0", CODEC, limits=Limits(keep_s=0.2)) as listener:
         with (
             CuttingProxy(listener, [("up", 3_000_000)]) as proxy,
@@ -285,7 +285,7 @@ def test_what_is_not_continued_gives_its_memory_back() -> None:
 
 @dataclass
 class Passed:
-    """The bytes of one connection that went up (to the listener) and down."""
+    """The bytes of one connection to the listener (up) and back (down)."""
 
     up: int = 0
     down: int = 0
@@ -293,12 +293,12 @@ class Passed:
 
 @dataclass
 class CuttingProxy:
-    """Stands before a listener; connection i is cut when `cuts[i]` bytes have passed one way.
+    """A TCP proxy for a listener; it cuts connection i after `cuts[i]` bytes in one direction.
 
     Attributes:
-        cuts: the way and the bytes, for the first connections; the others are not cut.
-        silent: whether only the client sees the cut, as when a router forgets a connection.
-        connections: what passed, by connection.
+        cuts: direction and bytes, for the first connections; others are not cut.
+        silent: whether only the client sees the cut, as with a failed router.
+        connections: the passed bytes, by connection.
     """
 
     listener: Listener
@@ -361,14 +361,14 @@ class CuttingProxy:
 
 
 def _await_arrival(one: socket.socket) -> None:
-    """Wait until the other end's kernel has all that was sent on a connection."""
+    """Wait until the peer's kernel has received everything sent on a connection."""
     waiting = bytes(4)
     while any(waiting := fcntl.ioctl(one, termios.TIOCOUTQ, waiting)):
         time.sleep(0.001)
 
 
 def _end(one: socket.socket) -> None:
-    """End a connection; what was sent on it before still arrives."""
+    """End a connection; bytes sent before still arrive."""
     with contextlib.suppress(OSError):
         one.shutdown(socket.SHUT_RDWR)
     one.close()

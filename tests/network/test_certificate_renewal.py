@@ -1,4 +1,4 @@
-"""Certificates that change while they are in use, and clients whose certificate is revoked."""
+"""Renewed certificates, and revoked clients."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def serial(path: Path) -> int:
 
 
 def shown_by(connector: Connector) -> int | None:
-    """The serial number of the certificate that the server has shown."""
+    """The serial number of the server's certificate."""
     return serial_number(connector._open.certificate)  # type: ignore[union-attr]
 
 
@@ -64,7 +64,7 @@ def another_certificate(authority: Authority, folder: Path) -> Path:
     return folder
 
 
-def test_new_connections_see_a_new_certificate_and_old_sessions_go_on(
+def test_new_connections_see_a_new_certificate_and_old_sessions_continue(
     authority: Authority, tmp_path: Path
 ) -> None:
     fresh = another_certificate(authority, tmp_path / "fresh")
@@ -105,7 +105,7 @@ def test_a_bad_new_certificate_is_refused_once_and_the_old_one_stays(
         reason = await_event(listener, CertificatesRefused).reason
         assert str(authority.folder / "server.") in reason
         assert "\n" not in reason
-        listener.renew_certificates()  # nothing has changed since, so nothing more is said
+        listener.renew_certificates()  # nothing has changed, so nothing is reported
         with Connector(
             listener.address, "client-1", CODEC, tls=authority.client("client-1")
         ) as connector:
@@ -115,7 +115,7 @@ def test_a_bad_new_certificate_is_refused_once_and_the_old_one_stays(
             assert isinstance(event, Joined), event
 
 
-def test_files_that_are_replaced_one_after_the_other_are_not_reported() -> None:
+def test_files_replaced_one_after_the_other_are_not_reported() -> None:
     content = {"good": True}
 
     def make() -> int:
@@ -138,11 +138,11 @@ def test_files_that_are_replaced_one_after_the_other_are_not_reported() -> None:
     assert not value.check()
     with pytest.raises(CertificateError, match="do not fit"):
         value.check()
-    assert not value.check()  # it was said
+    assert not value.check()  # it was reported
     assert value.value == 2
 
 
-def test_a_client_comes_back_with_its_new_certificate(authority: Authority, tmp_path: Path) -> None:
+def test_a_client_reconnects_with_its_new_certificate(authority: Authority, tmp_path: Path) -> None:
     tls = authority.client("client-1")
     folder = tmp_path / "fresh"
     folder.mkdir()
@@ -176,7 +176,7 @@ def test_a_client_keeps_its_certificate_when_the_new_one_is_bad(authority: Autho
         await_event(listener, Joined)
 
 
-def test_two_authorities_in_one_file_are_both_trusted_while_one_follows_the_other(
+def test_two_authorities_in_one_file_are_both_trusted(
     authority: Authority, strangers: Certificates
 ) -> None:
     both = authority.folder / "both.pem"
@@ -192,7 +192,7 @@ def test_two_authorities_in_one_file_are_both_trusted_while_one_follows_the_othe
                 assert await_event(listener, Joined).peer == name
 
 
-def test_a_revoked_client_is_out_and_stays_out_and_the_others_go_on(authority: Authority) -> None:
+def test_a_revoked_client_stays_disconnected_and_others_continue(authority: Authority) -> None:
     good, bad = (authority.client(f"client-{number}") for number in (1, 2))
     with Listener("127.0.0.1:0", CODEC, tls=authority.server) as listener:
         other = Connector(listener.address, "client-1", CODEC, tls=good)
@@ -217,7 +217,7 @@ def test_a_revoked_client_is_out_and_stays_out_and_the_others_go_on(authority: A
             assert (rejected.peer, "revoked" in rejected.reason) == ("client-2", True)
 
 
-def test_what_a_revoked_client_has_sent_and_nobody_has_taken_is_dropped(
+def test_queued_messages_of_a_revoked_client_are_dropped(
     authority: Authority,
 ) -> None:
     tls = authority.client("client-2")
@@ -228,7 +228,7 @@ def test_what_a_revoked_client_has_sent_and_nobody_has_taken_is_dropped(
         await_event(thief, Connected)
         thief.send(Note("an update"))
         waiting = threading.Event()
-        for _ in range(400):  # until the note waits in the listener's queue
+        for _ in range(400):  # until the listener has queued the note
             if len(listener._events) == 2:  # the client has joined, and the note
                 break
             waiting.wait(0.05)
@@ -241,7 +241,7 @@ def test_what_a_revoked_client_has_sent_and_nobody_has_taken_is_dropped(
         assert ConnectionRejected in {type(event) for event in seen}
 
 
-def test_dropping_messages_makes_room_for_those_of_others() -> None:
+def test_dropping_messages_makes_room_for_others() -> None:
     resumed: list[str] = []
     released: list[int] = []
     queue = EventQueue(Limits(max_queued_bytes=3000), resumed.append, released.append)
@@ -273,7 +273,7 @@ def test_a_list_of_another_authority_does_not_replace_the_one_in_use(
 
 
 @pytest.mark.parametrize("order", [1, -1])
-def test_the_lists_of_two_authorities_in_one_file_both_count(
+def test_revocation_lists_of_two_authorities_in_one_file_both_count(
     authority: Authority, tmp_path: Path, order: int
 ) -> None:
     other = Authority(tmp_path / "other")
@@ -303,7 +303,7 @@ def test_the_lists_of_two_authorities_in_one_file_both_count(
             ServerTLS(own.certificate, own.key, both, crl=wrong).revoked()
 
 
-def test_a_list_without_a_number_can_be_added_to(authority: Authority) -> None:
+def test_a_list_without_a_number_can_be_extended(authority: Authority) -> None:
     key = load_pem_private_key((authority.folder / "ca.key").read_bytes(), None)
     issuer = x509.load_pem_x509_certificate((authority.folder / "ca.pem").read_bytes()).subject
     now = datetime.datetime.now(datetime.timezone.utc)
@@ -317,7 +317,7 @@ def test_a_list_without_a_number_can_be_added_to(authority: Authority) -> None:
     assert authority.server.revoked() == {serial(certificate)}
 
 
-def test_a_new_certificate_of_a_revoked_client_is_welcome(authority: Authority) -> None:
+def test_a_revoked_client_may_join_with_a_new_certificate(authority: Authority) -> None:
     old = authority.client("client-2")
     assert old.certificate is not None
     revoke(authority.folder, [old.certificate])
@@ -330,7 +330,7 @@ def test_a_new_certificate_of_a_revoked_client_is_welcome(authority: Authority) 
         assert await_event(listener, Joined).peer == "client-2"
 
 
-def test_revocations_add_up_and_nothing_that_is_wrong_changes_the_list(
+def test_revocations_accumulate_and_errors_leave_the_list_unchanged(
     authority: Authority, strangers: Certificates
 ) -> None:
     paths = []
@@ -354,7 +354,7 @@ def test_revocations_add_up_and_nothing_that_is_wrong_changes_the_list(
         make_crl(authority.folder)
 
 
-def test_two_who_revoke_at_once_lose_nothing(authority: Authority) -> None:
+def test_concurrent_revocations_are_all_kept(authority: Authority) -> None:
     paths = []
     for number in range(6):
         certificate = authority.client(f"client-{number}").certificate
@@ -368,7 +368,9 @@ def test_two_who_revoke_at_once_lose_nothing(authority: Authority) -> None:
     assert authority.server.revoked() == {serial(path) for path in paths}
 
 
-def test_a_server_without_its_list_does_not_start(authority: Authority, tmp_path: Path) -> None:
+def test_a_server_without_its_revocation_list_does_not_start(
+    authority: Authority, tmp_path: Path
+) -> None:
     (authority.folder / "crl.pem").unlink()
     with pytest.raises(CertificateError, match=r"crl\.pem cannot be read"):
         Listener("127.0.0.1:0", CODEC, tls=authority.server).start()

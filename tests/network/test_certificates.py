@@ -1,4 +1,4 @@
-"""Certificates: how they are made, what is checked, and TLS sessions with them."""
+"""Certificates: their content, the checks, and TLS sessions."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def expired(certificates: Certificates, folder: Path) -> ClientTLS:
     return ClientTLS(folder / "late.pem", folder / "late.key", certificates.folder / "ca.pem")
 
 
-def test_certificates_say_what_they_are_for(tmp_path: Path) -> None:
+def test_certificates_have_the_right_extensions(tmp_path: Path) -> None:
     ca = load(make_ca(tmp_path).certificate)
     names = ["example.org", "10.1.2.3", "::1"]
     server = load(make_server_certificate(tmp_path, names).certificate)
@@ -101,7 +101,7 @@ def extension(certificate: x509.Certificate, kind: type) -> x509.Extension:
     return certificate.extensions.get_extension_for_class(kind)
 
 
-def test_a_key_may_sign_what_it_is_for_and_nothing_else(tmp_path: Path) -> None:
+def test_key_usage_is_restricted(tmp_path: Path) -> None:
     ca = load(make_ca(tmp_path).certificate)
     server = load(make_server_certificate(tmp_path).certificate)
     client = load(make_client_certificate(tmp_path, "client-7").certificate)
@@ -162,7 +162,7 @@ def test_a_host_name_may_be_longer_than_a_common_name(tmp_path: Path) -> None:
     assert alternatives.get_values_for_type(x509.DNSName) == [long]
 
 
-def test_private_keys_are_their_owners_alone(tmp_path: Path) -> None:
+def test_private_keys_are_readable_only_by_their_owner(tmp_path: Path) -> None:
     files = [make_ca(tmp_path), make_server_certificate(tmp_path)]
     files.append(make_client_certificate(tmp_path, "client-7"))
     assert {stat.S_IMODE(file.key.stat().st_mode) for file in files} == {0o600}
@@ -179,9 +179,7 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("identity", ["", "../escape", "a b", "-x", "é"])
-def test_an_identity_that_could_not_be_a_file_gets_no_certificate(
-    tmp_path: Path, identity: str
-) -> None:
+def test_an_invalid_identity_gets_no_certificate(tmp_path: Path, identity: str) -> None:
     make_ca(tmp_path)
     with pytest.raises(CertificateError, match="identity"):
         make_client_certificate(tmp_path, identity)
@@ -200,7 +198,7 @@ def test_a_certificate_needs_a_ca_a_name_and_a_day(tmp_path: Path) -> None:
 
 
 def changed(tls: ClientTLS, tmp_path: Path, what: str, other: Certificates) -> ClientTLS:
-    """The same files, one of them wrong."""
+    """The same files, with one error."""
     assert tls.certificate
     assert tls.key
     copies = [tmp_path / path.name for path in (tls.certificate, tls.key, tls.ca)]
@@ -237,7 +235,7 @@ def changed(tls: ClientTLS, tmp_path: Path, what: str, other: Certificates) -> C
         ("other ca", "was not signed by the CA"),
     ],
 )
-def test_a_wrong_file_is_named_with_what_is_wrong(
+def test_a_wrong_file_is_reported_with_the_reason(
     certificates: Certificates, strangers: Certificates, tmp_path: Path, what: str, words: str
 ) -> None:
     client = changed(certificates.client("client-1"), tmp_path, what, strangers)
@@ -258,9 +256,7 @@ def test_a_certificate_without_its_key_is_refused(certificates: Certificates) ->
         ClientTLS(tls.certificate, None, tls.ca).context()
 
 
-def test_an_expired_certificate_is_refused_where_it_is_used(
-    certificates: Certificates, tmp_path: Path
-) -> None:
+def test_an_expired_certificate_is_refused(certificates: Certificates, tmp_path: Path) -> None:
     tls = expired(certificates, tmp_path)
     with pytest.raises(CertificateError, match="expired on"):
         tls.context()
@@ -278,7 +274,9 @@ def test_an_expired_certificate_is_refused_where_it_is_used(
         assert "has expired" in await_event(listener, ConnectionRejected).reason
 
 
-def test_under_mutual_tls_an_identity_is_the_certificates(certificates: Certificates) -> None:
+def test_under_mutual_tls_the_identity_must_match_the_certificate(
+    certificates: Certificates,
+) -> None:
     with Listener("127.0.0.1:0", CODEC, tls=certificates.server) as listener:
         thief = Connector(
             listener.address, "client-2", CODEC, tls=certificates.client("client-1"), backoff=QUICK
@@ -312,7 +310,7 @@ def test_a_certificate_of_another_ca_is_refused_on_either_side(
 
 
 def tls_alert(listener: Listener, context: ssl.SSLContext) -> str:
-    """What the server's TLS says to a client; under TLS 1.3 it is heard at the first read."""
+    """The server's TLS alert to a client; under TLS 1.3 it arrives at the first read."""
     host, port = listener.address.split(":")
     with (
         socket.create_connection((host, int(port)), timeout=20) as raw,
@@ -323,7 +321,7 @@ def tls_alert(listener: Listener, context: ssl.SSLContext) -> str:
     return str(caught.value)
 
 
-def test_a_client_without_a_certificate_learns_that_one_is_wanted(
+def test_a_client_without_a_certificate_learns_that_one_is_required(
     certificates: Certificates,
 ) -> None:
     nothing = ClientTLS(None, None, certificates.folder / "ca.pem")
@@ -336,7 +334,7 @@ def test_a_client_without_a_certificate_learns_that_one_is_wanted(
         assert "is missing" in gave_up.reason
 
 
-def test_a_server_whose_name_is_not_in_its_certificate_is_not_believed(
+def test_a_server_name_mismatch_is_refused(
     certificates: Certificates,
 ) -> None:
     name = "elsewhere"
@@ -358,7 +356,7 @@ def test_a_server_whose_name_is_not_in_its_certificate_is_not_believed(
         assert "not for that name" in gave_up.reason
 
 
-def test_both_ends_say_that_only_the_client_has_tls(certificates: Certificates) -> None:
+def test_both_ends_report_that_only_the_client_uses_tls(certificates: Certificates) -> None:
     with (
         Listener("127.0.0.1:0", CODEC) as listener,
         Connector(
@@ -369,7 +367,7 @@ def test_both_ends_say_that_only_the_client_has_tls(certificates: Certificates) 
         assert "speaks TLS" in await_event(listener, ConnectionRejected).reason
 
 
-def test_both_ends_say_that_only_the_server_has_tls(certificates: Certificates) -> None:
+def test_both_ends_report_that_only_the_server_uses_tls(certificates: Certificates) -> None:
     limits = Limits(handshake_s=0.3)
     with (
         Listener("127.0.0.1:0", CODEC, tls=certificates.server, limits=limits) as listener,

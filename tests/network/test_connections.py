@@ -1,4 +1,4 @@
-"""Real sockets and real TLS on loopback: joining, being refused, coming back, being counted."""
+"""Connections on loopback, with and without TLS: join, refusal, replacement, traffic."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ from tests.network.wire_messages import (
 
 
 def last_words(data: bytes) -> str:
-    """The text of the refusal or goodbye that a connection ended with."""
+    """The text of the final refusal or goodbye of a connection."""
     *_, last = FrameReader().feed(data)
     words = CONTROL.decode(last.payload)  # type: ignore[union-attr]
     return str(getattr(words, "text", None) or words.reason)
@@ -67,7 +67,7 @@ def raw_session(listener: Listener, identity: str = "raw") -> socket.socket:
 
 
 @pytest.mark.parametrize("secure", [False, True], ids=["plain", "tls"])
-def test_messages_cross_and_every_byte_is_counted(
+def test_messages_arrive_and_every_byte_is_counted(
     certificates: Certificates, secure: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     count_sockets(monkeypatch)
@@ -112,7 +112,7 @@ def test_a_payload_is_encoded_once_for_many() -> None:
         assert await_event(one, Received).message == await_event(other, Received).message
 
 
-def test_garbage_is_refused_and_the_others_stay() -> None:
+def test_garbage_is_refused_and_others_stay() -> None:
     with (
         Listener("127.0.0.1:0", CODEC) as listener,
         Connector(listener.address, "good", CODEC) as good,
@@ -138,9 +138,7 @@ def test_garbage_is_refused_and_the_others_stay() -> None:
     ],
     ids=["ping", "message", "garbage"],
 )
-def test_what_comes_in_one_segment_with_a_hello_is_refused_as_at_any_time(
-    more: bytes, words: str
-) -> None:
+def test_frames_in_one_segment_with_a_hello_are_refused(more: bytes, words: str) -> None:
     with Listener("127.0.0.1:0", CODEC) as listener:
         raw = raw_connection(listener)
         hello = Hello(1, "hasty", [], bytes(32), 1 << 30, 8, b"")
@@ -153,7 +151,7 @@ def test_what_comes_in_one_segment_with_a_hello_is_refused_as_at_any_time(
         assert words in refused.reason
 
 
-def test_half_a_frame_and_then_nothing_is_reported() -> None:
+def test_an_incomplete_frame_is_reported() -> None:
     with Listener("127.0.0.1:0", CODEC) as listener:
         raw = raw_session(listener)
         raw.sendall(frame(Kind.MESSAGE, 1, SIZE.pack(100)) + frame(Kind.DATA, 1, bytes(100))[:50])
@@ -163,7 +161,7 @@ def test_half_a_frame_and_then_nothing_is_reported() -> None:
         assert "in the middle of a frame" in left.reason
 
 
-def test_a_length_beyond_the_limit_is_refused_by_name() -> None:
+def test_a_length_beyond_the_limit_is_refused() -> None:
     with Listener("127.0.0.1:0", CODEC, limits=Limits(max_message_bytes=1000)) as listener:
         raw = raw_session(listener)
         raw.sendall(frame(Kind.MESSAGE, 1, SIZE.pack(2**62)))
@@ -185,7 +183,7 @@ def test_a_malformed_message_never_reaches_the_caller() -> None:
         assert isinstance(listener.next_event(20), Left)
 
 
-def test_a_handshake_that_never_ends_is_dropped_and_blocks_nobody(
+def test_a_stalled_handshake_is_dropped_and_blocks_nobody(
     certificates: Certificates,
 ) -> None:
     limits = Limits(handshake_s=0.3, max_handshakes=4)
@@ -209,7 +207,7 @@ def test_a_handshake_that_never_ends_is_dropped_and_blocks_nobody(
                 raw.close()
 
 
-def test_a_client_beyond_the_limit_is_told_so_and_the_others_stay() -> None:
+def test_a_client_beyond_the_limit_is_told_and_others_stay() -> None:
     limits = Limits(max_connections=1)
     with (
         Listener("127.0.0.1:0", CODEC, limits=limits) as listener,
@@ -226,17 +224,17 @@ def test_a_client_beyond_the_limit_is_told_so_and_the_others_stay() -> None:
         assert await_event(listener, Received).message == Note("still here")
 
 
-def test_an_end_that_has_said_goodbye_is_closed_without_waiting_for_it() -> None:
+def test_a_connection_is_closed_right_after_the_peers_goodbye() -> None:
     with Listener("127.0.0.1:0", CODEC, limits=Limits(linger_s=3600)) as listener:
         raw = raw_session(listener)
         raw.sendall(frame(Kind.GOODBYE, 0, bytes(CONTROL.encode(Goodbye("enough", False)))))
         assert await_event(listener, Left).reason == "enough"
-        while raw.recv(4096):  # what was sent before; then the end, though this end stays open
+        while raw.recv(4096):  # earlier bytes, then the end, although this end stays open
             pass
         raw.close()
 
 
-def test_a_name_without_proof_is_not_taken_from_who_has_it() -> None:
+def test_an_unproven_identity_cannot_be_taken_over() -> None:
     with (
         Listener("127.0.0.1:0", CODEC) as listener,
         Connector(listener.address, "client-1", CODEC) as first,
@@ -250,7 +248,7 @@ def test_a_name_without_proof_is_not_taken_from_who_has_it() -> None:
             assert await_event(listener, Received).message == Note("still me")
 
 
-def test_a_name_with_proof_takes_over_from_the_older_connection() -> None:
+def test_a_proven_identity_replaces_its_older_connection() -> None:
     with (
         Listener("127.0.0.1:0", CODEC, token=b"secret") as listener,
         Connector(listener.address, "client-1", CODEC, token=b"secret") as first,
@@ -295,7 +293,7 @@ def test_closing_sends_what_is_queued() -> None:
     connector.close()
 
 
-def test_a_flood_stops_at_the_limit_and_goes_on_when_there_is_room() -> None:
+def test_a_flood_stops_at_the_limit_and_continues_when_there_is_room() -> None:
     limits = Limits(max_queued_bytes=3_000_000)
     array = np.ones(250_000, np.float32)
     with (
@@ -306,7 +304,7 @@ def test_a_flood_stops_at_the_limit_and_goes_on_when_there_is_room() -> None:
         await_event(connector, Connected)
         for number in range(40):
             connector.send(Task(number, array))
-        # The sender cannot have sent everything while nobody takes anything.
+        # The sender cannot send everything while nobody takes events.
         while isinstance(event := connector.next_event(0.5), Sent):
             pass
         assert event is None
@@ -372,7 +370,7 @@ def failing(error: BaseException) -> None:
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_an_error_that_nothing_caught_is_reported_unless_a_connection_broke(
+def test_an_uncaught_error_is_reported_unless_a_connection_broke(
     caplog: pytest.LogCaptureFixture, error: BaseException, reported: bool
 ) -> None:
     thread = LoopThread("test")
@@ -383,7 +381,7 @@ def test_an_error_that_nothing_caught_is_reported_unless_a_connection_broke(
     assert bool(caplog.records) is reported
 
 
-def test_a_stopped_loop_takes_no_more_calls_and_stops_once() -> None:
+def test_a_stopped_loop_ignores_calls_and_a_second_stop() -> None:
     before = threading.active_count()
     thread = LoopThread("test")
     assert threading.active_count() == before + 1

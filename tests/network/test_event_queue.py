@@ -1,4 +1,4 @@
-"""The queue of events: peers take turns, each keeps its order, and each is bounded by itself."""
+"""The event queue: peers take turns, keep their order, and have their own limits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from layers.network.event_queue import (
 
 
 def queue(**limits: int) -> tuple[EventQueue, list[str]]:
-    """A queue, and whom it has said there is room for."""
+    """A queue, and the peers that it has resumed."""
     resumed: list[str] = []
     return EventQueue(Limits(**limits), resumed.append), resumed
 
@@ -44,9 +44,7 @@ def test_a_peer_with_a_thousand_events_delays_another_by_one() -> None:
 
 
 @given(st.lists(st.sampled_from("abc")), st.integers(0, 30))
-def test_each_peer_keeps_its_order_and_nobody_waits_longer_than_for_one_of_each_other(
-    order: list[str], mark: int
-) -> None:
+def test_peers_take_turns_and_keep_their_order(order: list[str], mark: int) -> None:
     events, _ = queue()
     for number, peer in enumerate(order):
         events.put(message(peer, number), peer)
@@ -64,7 +62,7 @@ def test_each_peer_keeps_its_order_and_nobody_waits_longer_than_for_one_of_each_
     assert len(taken) == len(order)
 
 
-def test_what_comes_after_the_number_that_was_given_is_left_for_later() -> None:
+def test_events_after_the_given_number_stay_queued() -> None:
     events, _ = queue()
     events.put(message("a", 1), "a")
     last = events.last()
@@ -74,7 +72,7 @@ def test_what_comes_after_the_number_that_was_given_is_left_for_later() -> None:
     assert sorted(drain(events)) == [("a", 2), ("b", 3)]
 
 
-def test_a_peer_above_its_number_of_events_is_stopped_alone_and_goes_on_at_half() -> None:
+def test_a_peer_above_its_event_limit_is_paused_alone_until_half() -> None:
     events, resumed = queue(max_queued_events=4)
     for number in range(4):
         events.put(message("loud", number), "loud")
@@ -92,7 +90,7 @@ def test_a_peer_above_its_number_of_events_is_stopped_alone_and_goes_on_at_half(
     assert not events.full("loud")
 
 
-def test_a_peer_above_its_share_of_the_bytes_is_stopped_alone() -> None:
+def test_a_peer_above_its_byte_share_is_paused_alone() -> None:
     events, resumed = queue(max_queued_bytes=PEER_SHARE * 10_000)
     events.put(message("loud", 0, 10_000), "loud")
     assert events.full("loud")
@@ -101,7 +99,7 @@ def test_a_peer_above_its_share_of_the_bytes_is_stopped_alone() -> None:
     assert resumed == ["loud"]
 
 
-def test_beyond_the_bytes_of_all_everybody_is_stopped() -> None:
+def test_beyond_the_byte_limit_all_peers_are_paused() -> None:
     events, resumed = queue(max_queued_bytes=1000)
     events.put(message("a", 0, 2000), "a")
     assert events.full("b")
@@ -111,7 +109,7 @@ def test_beyond_the_bytes_of_all_everybody_is_stopped() -> None:
     assert not events.full("b")
 
 
-def test_a_flood_of_rejected_connections_takes_no_turn_from_a_peer_and_is_bounded() -> None:
+def test_a_flood_of_rejected_connections_is_bounded_and_delays_no_peer() -> None:
     events, _ = queue()
     for number in range(MAX_REJECTED + 5):
         events.put(ConnectionRejected(f"10.0.0.1:{number}", "client-1", "no TLS"))

@@ -1,4 +1,4 @@
-"""Files on disk, without a network: unfinished ones, and the measured ones to send."""
+"""Files on disk: those being received, and measured files to send."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_an_accepted_name_stays_in_its_folder(name: str) -> None:
 
 @given(st.binary(max_size=300), st.lists(st.integers(1, 300), max_size=8))
 def test_any_cuts_of_a_file_give_the_same_file(content: bytes, sizes: list[int]) -> None:
-    """Every attempt writes some more and stops; the last is complete."""
+    """Every attempt writes some bytes; the last one completes the file."""
     digest = hashlib.sha256(content).digest()
     with tempfile.TemporaryDirectory() as name:
         folder, complete = Path(name), False
@@ -63,22 +63,20 @@ def a_file_begun(folder: Path, content: bytes) -> Incoming:
 
 
 @pytest.mark.parametrize("before", [0, 1, 9, 10])
-def test_bytes_beyond_a_files_announced_size_are_refused_and_not_written(
-    tmp_path: Path, before: int
-) -> None:
+def test_bytes_beyond_the_announced_size_are_not_written(tmp_path: Path, before: int) -> None:
     content = b"0123456789"
     incoming = a_file_begun(tmp_path, content)
     assert incoming.write(memoryview(content[:before])) is (before == 10)
     with pytest.raises(TransferError, match="unexpected bytes"):
         incoming.write(memoryview(content[before:] + b"x"))
     assert (tmp_path / "f.part").read_bytes() == content[:before]
-    if before < 10:  # the nearest that may come
+    if before < 10:  # exactly the missing bytes
         assert incoming.write(memoryview(content[before:]))
     assert incoming.finish()
     assert (tmp_path / "f").read_bytes() == content
 
 
-def test_a_file_is_written_after_it_was_started_and_not_twice(tmp_path: Path) -> None:
+def test_a_file_is_written_only_after_its_start(tmp_path: Path) -> None:
     content = b"0123456789"
     incoming = Incoming(tmp_path, "f", 10, hashlib.sha256(content).digest())
     with pytest.raises(TransferError, match="unexpected bytes"):
@@ -104,7 +102,7 @@ def test_a_file_is_written_after_it_was_started_and_not_twice(tmp_path: Path) ->
     assert again.finish()
 
 
-def test_a_file_whose_digest_is_wrong_is_emptied_and_may_be_sent_once_more(tmp_path: Path) -> None:
+def test_a_file_with_a_wrong_digest_is_emptied_and_may_be_sent_once_more(tmp_path: Path) -> None:
     content = b"0123456789"
     incoming = a_file_begun(tmp_path, content)
     assert incoming.write(memoryview(content[::-1]))
@@ -117,7 +115,7 @@ def test_a_file_whose_digest_is_wrong_is_emptied_and_may_be_sent_once_more(tmp_p
     assert (tmp_path / "f").read_bytes() == content
 
 
-def test_an_unfinished_file_is_removed_unless_somebody_receives_it(tmp_path: Path) -> None:
+def test_an_unfinished_file_is_removed_unless_it_is_being_received(tmp_path: Path) -> None:
     incoming = Incoming(tmp_path, "f", 3, bytes(32))
     incoming.resume()
     remove_unfinished(tmp_path / "f")
@@ -141,7 +139,7 @@ def written(path: Path, content: bytes, at_s: float = LONG_AGO) -> Path:
 
 @pytest.fixture
 def read(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """The files that were read through, each as often as it was."""
+    """The files that were read for their SHA-256, once per read."""
     read: list[Path] = []
     measure = Outgoing.measure
 
@@ -169,7 +167,7 @@ def test_a_listener_reads_a_file_once_for_all_its_sends(tmp_path: Path, read: li
     assert read == [path]
 
 
-def test_the_measure_of_an_unchanged_file_has_each_name(tmp_path: Path, read: list[Path]) -> None:
+def test_a_measured_file_can_be_sent_under_several_names(tmp_path: Path, read: list[Path]) -> None:
     path, measured = written(tmp_path / "a", b"some bytes"), Measured()
     digest = hashlib.sha256(b"some bytes").digest()
     for name in ("b", None, "c"):
@@ -180,7 +178,7 @@ def test_the_measure_of_an_unchanged_file_has_each_name(tmp_path: Path, read: li
 
 
 @pytest.mark.parametrize("content", [b"other", b"of another size"])
-def test_a_file_that_was_written_or_replaced_is_read_again(tmp_path: Path, content: bytes) -> None:
+def test_a_changed_file_is_read_again(tmp_path: Path, content: bytes) -> None:
     path, measured = written(tmp_path / "a", b"bytes"), Measured()
     measured.measure(path)
     written(path, content, LONG_AGO + 1)
@@ -192,17 +190,15 @@ def test_a_file_that_was_written_or_replaced_is_read_again(tmp_path: Path, conte
         measured.measure(path)
 
 
-def test_a_file_that_was_written_just_now_is_not_taken_for_unchanged(
-    tmp_path: Path, read: list[Path]
-) -> None:
-    """Its next content might come with the same time."""
+def test_a_recently_written_file_is_read_again(tmp_path: Path, read: list[Path]) -> None:
+    """Its next content might have the same timestamp."""
     path, measured = written(tmp_path / "a", b"bytes", time.time() + 3600), Measured()
     for _ in range(2):
         measured.measure(path)
     assert read == [path, path]
 
 
-def test_not_more_measures_are_remembered_than_is_allowed(tmp_path: Path) -> None:
+def test_the_number_of_remembered_files_is_limited(tmp_path: Path) -> None:
     measured = Measured()
     for number in range(MOST_FILES + 3):
         measured.measure(written(tmp_path / str(number), b"x"))

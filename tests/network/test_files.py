@@ -1,4 +1,4 @@
-"""File transfers: whole or not at all, resumed where they stopped, and beside everything else."""
+"""File transfers over real connections: verified, resumed, and limited."""
 
 from __future__ import annotations
 
@@ -123,9 +123,7 @@ def cut_off(listener: Listener, source: Path, kept: int) -> None:
 
 
 @pytest.mark.parametrize("kept", [0, 1, CHUNK_BYTES, 3 * CHUNK_BYTES + 5, SIZE - 1])
-def test_a_file_that_was_cut_off_goes_on_where_it_stopped(
-    tmp_path: Path, source: Path, kept: int
-) -> None:
+def test_an_interrupted_file_is_resumed(tmp_path: Path, source: Path, kept: int) -> None:
     folder = tmp_path / "server"
     with Listener("127.0.0.1:0", CODEC, files=folder) as listener:
         cut_off(listener, source, kept)
@@ -142,7 +140,7 @@ def test_a_file_that_was_cut_off_goes_on_where_it_stopped(
         assert SIZE - kept < again < SIZE - kept + 1000
 
 
-def test_a_part_that_is_not_of_this_file_is_not_built_upon(tmp_path: Path, source: Path) -> None:
+def test_a_part_of_another_file_is_discarded(tmp_path: Path, source: Path) -> None:
     folder = tmp_path / "server" / "client-1"
     for left_over in (os.urandom(CHUNK_BYTES), os.urandom(2 * SIZE)):
         folder.mkdir(parents=True, exist_ok=True)
@@ -174,7 +172,7 @@ class Gate:
         monkeypatch.setattr(Outgoing, "read", gated)
 
 
-def test_a_file_is_resumed_when_the_server_comes_back(
+def test_a_file_is_resumed_when_the_server_restarts(
     tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gate, folder = Gate(monkeypatch), tmp_path / "server"
@@ -241,12 +239,12 @@ def test_a_file_survives_its_receiver_being_killed(
         kept, before = part.stat().st_size, connector.traffic().file_bytes_sent
         with receiver(address):
             size = await_event(connector, FileSent).size_bytes
-            # What was kept is not sent again; the frames around the rest are a few bytes each.
+            # Kept bytes are not sent again; the frames around the rest are a few bytes each.
             assert connector.traffic().file_bytes_sent - before < size - kept + 5000
     assert sha256(folder / "client-1" / "model.bin") == sha256(source)
 
 
-def test_a_file_that_is_there_already_is_not_sent_again(tmp_path: Path, source: Path) -> None:
+def test_an_existing_file_is_not_sent_again(tmp_path: Path, source: Path) -> None:
     with (
         Listener("127.0.0.1:0", CODEC, files=tmp_path / "server") as listener,
         Connector(listener.address, "client-1", CODEC) as connector,
@@ -259,9 +257,7 @@ def test_a_file_that_is_there_already_is_not_sent_again(tmp_path: Path, source: 
         assert listener.traffic().file_bytes_received < SIZE + 1000
 
 
-def test_a_file_whose_content_is_not_the_offered_one_gets_no_name(
-    tmp_path: Path, source: Path
-) -> None:
+def test_a_file_with_a_wrong_digest_is_not_stored(tmp_path: Path, source: Path) -> None:
     with (
         Listener("127.0.0.1:0", CODEC, files=tmp_path / "server") as listener,
         Connector(listener.address, "client-1", CODEC) as connector,
@@ -273,11 +269,11 @@ def test_a_file_whose_content_is_not_the_offered_one_gets_no_name(
         for end in (connector, listener):
             assert "SHA-256" in await_event(end, FileFailed).reason
         assert list((tmp_path / "server" / "client-1").iterdir()) == []
-        # Once from the start, and once more from 0, before it was refused.
+        # It was sent twice before it was refused.
         assert 2 * SIZE < listener.traffic().file_bytes_received < 2 * SIZE + 2000
 
 
-def test_a_file_that_shrinks_while_it_is_sent_is_given_up(tmp_path: Path, source: Path) -> None:
+def test_a_file_that_shrinks_while_being_sent_is_cancelled(tmp_path: Path, source: Path) -> None:
     outgoing = Outgoing.measure(source)
     os.truncate(source, 2 * CHUNK_BYTES)
     with (
@@ -292,7 +288,7 @@ def test_a_file_that_shrinks_while_it_is_sent_is_given_up(tmp_path: Path, source
         assert await_event(listener, Received).message == Note("still open")
 
 
-def test_a_file_on_its_way_to_a_client_holds_no_descriptor(tmp_path: Path, source: Path) -> None:
+def test_sending_a_file_holds_no_descriptor(tmp_path: Path, source: Path) -> None:
     with Listener("127.0.0.1:0", CODEC) as listener:
         raw = raw_connection(listener)
         raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 12)
@@ -308,7 +304,7 @@ def test_a_file_on_its_way_to_a_client_holds_no_descriptor(tmp_path: Path, sourc
         accept = FileAccept(0, hashlib.sha256().digest())
         raw.sendall(frame(Kind.FILE_ACCEPT, 1, bytes(CONTROL.encode(accept))))
         wait_for(Kind.FILE_START, raw, reader)
-        assert raw.recv(4096)  # its first bytes are here, and this end reads no more of them
+        assert raw.recv(4096)  # the first bytes; this end reads no more
         ends = time.monotonic() + 20
         while large in {link.resolve() for link in Path("/proc/self/fd").iterdir()}:
             assert time.monotonic() < ends, "it is held open"
@@ -316,9 +312,7 @@ def test_a_file_on_its_way_to_a_client_holds_no_descriptor(tmp_path: Path, sourc
         raw.close()
 
 
-def test_a_disk_that_refuses_is_reported_and_ends_only_the_file(
-    tmp_path: Path, source: Path
-) -> None:
+def test_a_disk_error_is_reported_and_ends_only_the_transfer(tmp_path: Path, source: Path) -> None:
     with (
         Listener("127.0.0.1:0", CODEC, files=tmp_path / "server") as listener,
         Connector(listener.address, "client-1", CODEC) as connector,
@@ -336,7 +330,7 @@ def test_a_disk_that_refuses_is_reported_and_ends_only_the_file(
         assert await_event(listener, FileReceived).path.read_bytes() == source.read_bytes()
 
 
-def test_a_file_that_is_not_wanted_is_refused_with_the_reason(tmp_path: Path, source: Path) -> None:
+def test_an_unwanted_file_is_refused_with_a_reason(tmp_path: Path, source: Path) -> None:
     with (
         Listener("127.0.0.1:0", CODEC) as nowhere,
         Connector(nowhere.address, "client-1", CODEC) as connector,
@@ -358,7 +352,7 @@ def test_a_file_that_is_not_wanted_is_refused_with_the_reason(tmp_path: Path, so
 @pytest.mark.parametrize(
     "name", ["", ".", "..", ".hidden", "a/b", "../up", "a\\b", "a\0b", "x.part", "n" * 300, "a\nb"]
 )
-def test_a_name_that_leads_anywhere_else_is_refused_on_both_ends(
+def test_an_unsafe_file_name_is_refused_on_both_ends(
     tmp_path: Path, source: Path, name: str
 ) -> None:
     with pytest.raises(TransferError, match="file name"):
@@ -387,9 +381,7 @@ def test_what_cannot_be_sent_is_said_at_once(tmp_path: Path) -> None:
             connector.send_file(tmp_path)
 
 
-def test_a_sender_that_goes_beyond_the_announced_size_gets_no_file_kept(
-    tmp_path: Path, source: Path
-) -> None:
+def test_a_file_beyond_its_announced_size_is_not_stored(tmp_path: Path, source: Path) -> None:
     folder = tmp_path / "server"
     with Listener("127.0.0.1:0", CODEC, files=folder) as listener:
         true = Outgoing.measure(source)
@@ -411,7 +403,7 @@ def test_a_sender_that_goes_beyond_the_announced_size_gets_no_file_kept(
 
 
 @pytest.mark.parametrize("size", [0, 1, 200, CHUNK_BYTES, CHUNK_BYTES + 1, 3 * CHUNK_BYTES - 7])
-def test_a_file_takes_as_many_bytes_as_was_said(
+def test_file_wire_size_equals_the_bytes_written(
     size: int, tmp_path: Path, certificates: Certificates
 ) -> None:
     file = tmp_path / "file.bin"

@@ -1,4 +1,4 @@
-"""What one connection can take from the others: its share, and no more."""
+"""A flood on one connection does not affect the others."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DEADLINE_S = 60.0  # only to fail
 
 
 def raw_session(listener: Listener, identity: str = "raw", buffer: int = 0) -> socket.socket:
-    """A bare socket with an open session; `buffer`: of bytes that it has not read."""
+    """A bare socket with an open session; `buffer`: its receive buffer in bytes."""
     host, port = listener.address.rsplit(":", 1)
     raw = socket.socket()
     if buffer:
@@ -45,7 +45,7 @@ def raw_session(listener: Listener, identity: str = "raw", buffer: int = 0) -> s
 
 
 def notes(number: int, first: int = 1) -> bytes:
-    """As many small messages as frames."""
+    """The frames of many small messages."""
     data = bytes(CODEC.encode(Note("x")))
     return b"".join(
         frame(Kind.MESSAGE, stream, SIZE.pack(len(data))) + frame(Kind.DATA, stream, data)
@@ -70,7 +70,7 @@ def sending(raw: socket.socket, data: bytes) -> threading.Thread:
     return thread
 
 
-def test_a_peer_whose_messages_nobody_takes_is_not_read_and_loses_none() -> None:
+def test_a_peer_with_untaken_messages_is_paused_and_loses_none() -> None:
     limits = Limits(max_queued_events=8)
     with (
         Listener("127.0.0.1:0", CODEC, limits=limits) as listener,
@@ -82,7 +82,7 @@ def test_a_peer_whose_messages_nobody_takes_is_not_read_and_loses_none() -> None
         until(lambda: Hold.CALLER in connection(listener, "raw")._holds)
         a_slice = SLICE_BYTES // (2 * HEADER_BYTES)
         assert len(listener._events) <= 8 + a_slice
-        # Another client's message comes next, however much of the first waits.
+        # Another client's message comes next, however many events of the first are queued.
         until(lambda: "quiet" in listener.peers and quiet._open)
         quiet.send(Note("heard"))
         until(lambda: len(listener._events._peers) == 2)
@@ -96,12 +96,12 @@ def test_a_peer_whose_messages_nobody_takes_is_not_read_and_loses_none() -> None
         assert await_event(listener, Left).peer == "raw"
 
 
-def test_a_message_of_many_small_values_counts_with_the_memory_that_it_takes() -> None:
+def test_small_values_count_with_their_memory() -> None:
     values = 65_000
     task = Task(1, np.zeros(0, np.float32), slots={"x": {f"{n:04x}": None for n in range(32_000)}})
     wire = CODEC.encode(task).size
     assert wire < 8 * values
-    limits = Limits(max_queued_bytes=16 * 32 * values * VALUE_BYTES)  # of one peer: 32 of these
+    limits = Limits(max_queued_bytes=16 * 32 * values * VALUE_BYTES)  # 32 of these for one peer
     with (
         Listener("127.0.0.1:0", CODEC, limits=limits) as listener,
         Connector(listener.address, "many", CODEC) as many,
@@ -116,7 +116,7 @@ def test_a_message_of_many_small_values_counts_with_the_memory_that_it_takes() -
             assert len(await_event(listener, Received).message.slots["x"]) == 32_000
 
 
-def test_a_peer_that_does_not_read_its_answers_is_not_read_and_gets_every_one() -> None:
+def test_a_peer_that_does_not_read_its_answers_is_paused_and_loses_none() -> None:
     pings = 600_000
     with Listener("127.0.0.1:0", CODEC) as listener:
         raw = raw_session(listener, buffer=4096)
@@ -135,7 +135,7 @@ def test_a_peer_that_does_not_read_its_answers_is_not_read_and_gets_every_one() 
         raw.close()
 
 
-def test_a_peer_that_never_reads_its_answers_is_given_up() -> None:
+def test_a_peer_that_never_reads_its_answers_times_out() -> None:
     with Listener("127.0.0.1:0", CODEC, heartbeat_s=0.1) as listener:
         raw = raw_session(listener, buffer=4096)
 
@@ -144,7 +144,7 @@ def test_a_peer_that_never_reads_its_answers_is_given_up() -> None:
                 while True:
                     raw.sendall(frame(Kind.PING) * 10_000)
             except OSError:
-                pass  # it was closed, as it should be
+                pass  # closed, as expected
 
         thread = threading.Thread(target=flood)
         thread.start()
@@ -154,7 +154,7 @@ def test_a_peer_that_never_reads_its_answers_is_given_up() -> None:
         raw.close()
 
 
-def test_offers_of_files_that_nobody_takes_are_as_bounded_as_messages() -> None:
+def test_a_flood_of_file_offers_is_bounded() -> None:
     limits = Limits(max_queued_events=8)
     words = bytes(CONTROL.encode(FileOffer("a.bin", 1, bytes(32))))
     with Listener("127.0.0.1:0", CODEC, limits=limits) as listener:
@@ -170,7 +170,7 @@ def test_offers_of_files_that_nobody_takes_are_as_bounded_as_messages() -> None:
         raw.close()
 
 
-def test_a_file_that_is_accepted_again_and_again_is_read_twice_at_most(
+def test_a_file_accepted_repeatedly_is_read_at_most_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[int] = []
@@ -202,7 +202,7 @@ def drained(raw: socket.socket) -> None:
         pass
 
 
-def test_a_peer_that_was_sent_away_and_goes_on_sending_is_cut_off() -> None:
+def test_a_disconnected_peer_that_keeps_sending_is_cut_off() -> None:
     limits = Limits(linger_s=3600)
     with Listener("127.0.0.1:0", CODEC, limits=limits) as listener:
         raw = raw_session(listener)

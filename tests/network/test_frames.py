@@ -1,4 +1,4 @@
-"""Frames: any split of the bytes gives the same, and the announced sizes are exact."""
+"""Frames: splits do not matter, and sizes are exact."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ frames = st.lists(
 
 
 def read(reader: FrameReader, data: bytes) -> list[tuple[Kind, int, bytes]]:
-    """What the bytes contain, chunks put together again."""
+    """The frames in the bytes, with joined chunks."""
     found: list[tuple[Kind, int, bytes]] = []
     for part in reader.feed(data):
         match part:
@@ -73,7 +73,7 @@ def test_any_split_of_the_bytes_gives_the_same_frames(
 
 
 @given(st.binary(max_size=300))
-def test_any_bytes_are_frames_or_are_refused(data: bytes) -> None:
+def test_arbitrary_bytes_are_frames_or_refused(data: bytes) -> None:
     reader = FrameReader()
     taken = 0
     try:
@@ -97,7 +97,7 @@ def test_any_bytes_are_frames_or_are_refused(data: bytes) -> None:
         (Kind.FILE_DATA, 0, 2**32 - 1),
     ],
 )
-def test_a_header_that_no_frame_has_is_refused_before_its_payload(
+def test_an_invalid_header_is_refused_before_its_payload(
     kind: int, flags: int, length: int
 ) -> None:
     with pytest.raises(MalformedFrame):
@@ -105,7 +105,7 @@ def test_a_header_that_no_frame_has_is_refused_before_its_payload(
 
 
 @given(st.integers(1, 3 * CHUNK_BYTES + 1) | st.sampled_from([CHUNK_BYTES, 2 * CHUNK_BYTES]))
-def test_wire_size_is_what_a_message_takes(size: int) -> None:
+def test_wire_size_equals_the_bytes_written(size: int) -> None:
     meter = Meter()
     outbox = Outbox(meter)
     outbox.max_open_bytes, outbox.max_streams = 1 << 30, 4

@@ -1,4 +1,4 @@
-"""The handshake without sockets: terms, proofs, and whoever does not keep to it."""
+"""The handshake without sockets: terms, proofs, and violations."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_the_token_is_never_on_the_wire() -> None:
         (b"right", None, "asks for none"),
     ],
 )
-def test_a_token_that_does_not_match_is_refused_on_both_ends_and_for_good(
+def test_a_token_mismatch_is_final_on_both_ends(
     client_token: bytes | None, server_token: bytes | None, words: str
 ) -> None:
     client = ClientSession("client-7", CODEC, 0.0, token=client_token)
@@ -59,7 +59,7 @@ def test_a_token_that_does_not_match_is_refused_on_both_ends_and_for_good(
         assert ended.final
 
 
-def test_a_server_that_only_repeats_what_it_heard_does_not_convince_a_client() -> None:
+def test_a_server_cannot_reflect_the_clients_proof() -> None:
     client = ClientSession("client-7", CODEC, 0.0, token=b"secret")
     client.receive_data(drained(ServerSession(CODEC, 0.0, token=b"secret")), 0.0)
     (hello,) = FrameReader().feed(drained(client))
@@ -91,7 +91,7 @@ def test_a_server_that_only_repeats_what_it_heard_does_not_convince_a_client() -
         (3600.0, 4 * 3600.0, True),
     ],
 )
-def test_a_client_takes_a_heartbeat_only_within_the_limits_that_both_ends_know(
+def test_a_client_accepts_a_heartbeat_only_within_its_limits(
     heartbeat_s: float, timeout_s: float, sensible: bool
 ) -> None:
     client = ClientSession("client-7", CODEC, 0.0)
@@ -103,11 +103,11 @@ def test_a_client_takes_a_heartbeat_only_within_the_limits_that_both_ends_know(
     else:
         assert "heartbeat" in only_end(events).reason
         assert only_end(events).final
-        assert client.deadline() is None  # no timer of it ever runs
+        assert client.deadline() is None  # no timer will run
 
 
 @pytest.mark.parametrize(("max_bytes", "streams"), [(0, 8), (-1, 8), (1 << 20, 0), (1 << 20, -1)])
-def test_an_end_that_takes_no_messages_at_all_is_refused(max_bytes: int, streams: int) -> None:
+def test_an_end_that_accepts_no_messages_is_refused(max_bytes: int, streams: int) -> None:
     server = ServerSession(CODEC, 0.0)
     hello = CONTROL.encode(Hello(1, "client-7", [], bytes(32), max_bytes, streams, b""))
     events = server.receive_data(frame(Kind.HELLO, 0, bytes(hello)), 0.0)
@@ -130,7 +130,7 @@ def test_a_recorded_hello_does_not_open_another_session() -> None:
     assert ended.blamed
 
 
-def test_versions_that_do_not_meet_are_both_named() -> None:
+def test_a_version_mismatch_is_refused() -> None:
     client = ClientSession("client-7", CODEC, 0.0)
     greeting = CONTROL.encode(Greeting(3, 5, bytes(32), False))
     ended = only_end(client.receive_data(frame(Kind.GREETING, 0, bytes(greeting)), 0.0))
@@ -143,7 +143,7 @@ def test_versions_that_do_not_meet_are_both_named() -> None:
     assert (ended.code, ended.final) == ("version-mismatch", True)
 
 
-def test_a_certificate_of_somebody_else_is_refused() -> None:
+def test_a_certificate_of_another_identity_is_refused() -> None:
     client = ClientSession("client-7", CODEC, 0.0)
     server = ServerSession(CODEC, 0.0, certified="client-8")
     for ended in map(only_end, exchange(client, server)):
@@ -152,7 +152,7 @@ def test_a_certificate_of_somebody_else_is_refused() -> None:
 
 
 @pytest.mark.parametrize("identity", ["", ".hidden", "a/b", "a b", "x" * 65, "-v", "é", "a\n"])
-def test_an_identity_that_is_no_name_is_refused(identity: str) -> None:
+def test_an_invalid_identity_is_refused(identity: str) -> None:
     server = ServerSession(CODEC, 0.0)
     hello = CONTROL.encode(Hello(1, identity, [], bytes(32), 1 << 20, 4, b""))
     ended = only_end(server.receive_data(frame(Kind.HELLO, 0, bytes(hello)), 0.0))
@@ -161,21 +161,21 @@ def test_an_identity_that_is_no_name_is_refused(identity: str) -> None:
 
 
 @given(st.binary(min_size=1, max_size=40) | st.sampled_from([frame(Kind.PING), frame(Kind.DATA)]))
-def test_a_client_that_does_not_wait_for_its_welcome_is_not_to_be_decided_on(more: bytes) -> None:
+def test_a_client_that_does_not_wait_for_its_welcome_is_refused(more: bytes) -> None:
     client, server = ClientSession("client-7", CODEC, 0.0), ServerSession(CODEC, 0.0)
     client.receive_data(drained(server), 0.0)
     events = server.receive_data(drained(client) + more, 0.0)
-    # Bytes that are no whole frame yet may still be one.
+    # An incomplete frame may still become valid.
     assert any(isinstance(event, Verified) for event in events) is (server.state is State.DECIDING)
     if server.state is not State.DECIDING:
         assert only_end(events).blamed
 
 
-def test_a_client_that_gives_up_before_it_is_decided_on_is_not_blamed() -> None:
+def test_a_client_that_gives_up_before_the_decision_is_not_blamed() -> None:
     client, server = ClientSession("client-7", CODEC, 0.0), ServerSession(CODEC, 0.0)
     client.receive_data(drained(server), 0.0)
     hello = drained(client)
-    client.tick(1e9)  # it has no more patience
+    client.tick(1e9)  # it times out
     (ended,) = server.receive_data(hello + drained(client), 0.0)
     assert isinstance(ended, Ended)
     assert "no complete handshake" in ended.reason

@@ -76,7 +76,7 @@ def test_a_message_too_large_for_its_type_is_refused_by_its_first_bytes(
     assert given <= max(pieces, 10)
 
 
-def test_a_message_at_its_types_limit_arrives_and_one_beyond_it_is_not_even_encoded() -> None:
+def test_a_message_beyond_its_types_limit_is_not_encoded() -> None:
     client, server = ClientSession("client-7", LIMITED, 0.0), ServerSession(LIMITED, 0.0)
     exchange(client, server)
     room = 1000 - len(bytes(LIMITED.encode(Note("x" * 900)))) + 900

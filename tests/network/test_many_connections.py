@@ -1,4 +1,4 @@
-"""A thousand real connections in one process, and not one thread more for them."""
+"""A thousand real connections in one process and thread."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CLIENTS = 1000
 
 
 class Answering:
-    """Owns client connections: each says its name when it hears something, and is then done."""
+    """Owns client connections that answer the first message with their name, and end."""
 
     def __init__(self) -> None:
         self.open = 0
@@ -74,7 +74,7 @@ async def run_clients(address: str) -> Answering:
     return owner
 
 
-def test_a_thousand_connections_live_in_one_process_without_a_thread_each(
+def test_a_thousand_connections_share_one_thread(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     count_sockets(monkeypatch)

@@ -1,4 +1,4 @@
-"""Memory of incoming messages: one budget for all, and nothing is left of a closed connection."""
+"""Memory of connections: the budget, buffers, and release after the end."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def announced(size: int, chunks: int, stream: int = 1) -> bytes:
     return frame(Kind.MESSAGE, stream, SIZE.pack(size)) + chunk * chunks
 
 
-def test_ten_clients_at_once_take_no_more_than_the_budget_and_all_arrive() -> None:
+def test_ten_clients_stay_within_the_budget_and_all_messages_arrive() -> None:
     limits = Limits(max_incoming_bytes=10 * MIB)
     weights = np.random.default_rng(3).standard_normal(MIB).astype(np.float32)  # 4 MiB
     with Listener("127.0.0.1:0", CODEC, limits=limits) as listener:
@@ -68,7 +68,7 @@ def test_ten_clients_at_once_take_no_more_than_the_budget_and_all_arrive() -> No
             connector.close()
 
 
-def test_a_message_above_the_budget_passes_and_two_halves_do_not_wait_for_each_other() -> None:
+def test_oversized_messages_pass_and_partial_messages_do_not_deadlock() -> None:
     limits = Limits(max_incoming_bytes=MIB)
     weights = np.ones(MIB, np.float32)  # 4 MiB
     with (
@@ -85,14 +85,14 @@ def test_a_message_above_the_budget_passes_and_two_halves_do_not_wait_for_each_o
         assert listener._memory.budget.used == 0
 
 
-def test_who_holds_memory_and_stalls_is_disconnected_when_others_wait_and_not_before() -> None:
+def test_a_stalled_peer_is_disconnected_only_if_others_wait_for_its_memory() -> None:
     limits = Limits(max_incoming_bytes=2 * MIB, stall_s=0.3)
     weights = np.ones(MIB // 2, np.float32)  # 2 MiB
     with Listener("127.0.0.1:0", CODEC, limits=limits, heartbeat_s=60) as listener:
         raw = raw_session(listener)
         raw.sendall(announced(2 * MIB, chunks=2))
         until(lambda: listener._memory.budget.used == 2 * MIB)
-        assert listener.next_event(1.0) is None  # it may take its time
+        assert listener.next_event(1.0) is None  # nobody waits, so it may be slow
         with Connector(listener.address, "honest", CODEC) as honest:
             await_event(honest, Connected)
             honest.send(Task(1, weights))
@@ -100,11 +100,11 @@ def test_who_holds_memory_and_stalls_is_disconnected_when_others_wait_and_not_be
             assert left.peer == "raw"
             assert "too slow" in left.reason
             assert await_event(listener, Received).peer == "honest"
-            until(lambda: not listener._memory._progress)  # nothing keeps a connection that is gone
+            until(lambda: not listener._memory._progress)  # no reference to the closed connection
         raw.close()
 
 
-def test_a_slow_message_that_goes_on_is_not_disconnected_though_others_wait() -> None:
+def test_a_slow_peer_that_makes_progress_stays_connected_while_others_wait() -> None:
     limits = Limits(max_incoming_bytes=2 * MIB, stall_s=3600)  # the test calls the check itself
     weights = np.ones(MIB // 2, np.float32)
     task = bytes(CODEC.encode(Task(7, np.ones(MIB // 2 - 16, np.float32))))
@@ -127,8 +127,8 @@ def test_a_slow_message_that_goes_on_is_not_disconnected_though_others_wait() ->
         raw.close()
 
 
-def test_slow_senders_all_send_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The budget is for as many as this end can take; when they are slow, that is more of them."""
+def test_slow_senders_send_concurrently(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The budget grows while senders are slow."""
     monkeypatch.setattr(memory, "FIRST_BYTES", 2 * MIB)
     monkeypatch.setattr(memory, "CHECK_S", 0.02)
     with Listener("127.0.0.1:0", CODEC, heartbeat_s=60) as listener:
@@ -163,13 +163,13 @@ def tls_session(listener: Listener, tls: ClientTLS, identity: str) -> ssl.SSLSoc
 
 
 def what_is_held(listener: Listener) -> list[weakref.ref[object]]:
-    """The listener's only connection, with its session, its TLS and its message's memory."""
+    """References to the listener's only connection, its session, TLS and message memory."""
     (connection,) = listener._connections
     until(lambda: connection.session._inbox._open)
     (buffer,) = [one.buffer.obj for one in connection.session._inbox._open.values()]
     held = [weakref.ref(one) for one in (connection, connection.session, buffer)]
     if (tls := getattr(connection._transport, "_ssl_protocol", None)) is not None:
-        held.append(weakref.ref(tls))  # asyncio's plain transport is a small cycle of its own
+        held.append(weakref.ref(tls))  # asyncio's plain transport is a small cycle
     assert all(one() is not None for one in held)
     return held
 
@@ -186,7 +186,7 @@ def expire(listener: Listener) -> None:
 @pytest.mark.usefixtures("without_collector")
 @pytest.mark.parametrize("how", ["closes", "breaks off", "is refused", "is sent away", "stalls"])
 @pytest.mark.parametrize("secure", [False, True], ids=["plain", "tls"])
-def test_nothing_of_a_closed_connection_waits_for_the_collector_of_cycles(
+def test_a_closed_connection_is_freed_without_the_cycle_collector(
     certificates: Certificates, secure: bool, how: str
 ) -> None:
     server_tls = certificates.server if secure else None
@@ -216,7 +216,7 @@ def test_nothing_of_a_closed_connection_waits_for_the_collector_of_cycles(
 
 
 @pytest.mark.usefixtures("without_collector")
-def test_a_message_that_was_taken_is_gone_when_its_receiver_drops_it() -> None:
+def test_a_taken_message_is_freed_when_the_caller_drops_it() -> None:
     with (
         Listener("127.0.0.1:0", CODEC) as listener,
         Connector(listener.address, "client-1", CODEC) as connector,
@@ -230,7 +230,7 @@ def test_a_message_that_was_taken_is_gone_when_its_receiver_drops_it() -> None:
         assert array() is None
 
 
-def test_a_connection_that_waits_for_memory_is_held_and_its_silence_excused() -> None:
+def test_a_connection_that_waits_for_memory_does_not_time_out() -> None:
     limits = Limits(max_incoming_bytes=MIB)
     with Listener("127.0.0.1:0", CODEC, limits=limits, heartbeat_s=0.1) as listener:
         holder = listener._memory.budget.account(lambda: None)
@@ -244,7 +244,7 @@ def test_a_connection_that_waits_for_memory_is_held_and_its_silence_excused() ->
         waiter.close()
 
 
-def test_the_memory_that_may_be_used_is_the_least_of_machine_and_control_groups(
+def test_usable_memory_is_the_minimum_of_machine_and_control_groups(
     tmp_path: Path,
 ) -> None:
     machine = usable_memory_bytes(tmp_path / "none", tmp_path / "none")
@@ -267,7 +267,7 @@ def test_the_memory_that_may_be_used_is_the_least_of_machine_and_control_groups(
 
 
 @pytest.mark.parametrize("secure", [False, True], ids=["plain", "tls"])
-def test_little_of_a_message_waits_for_a_peer_that_does_not_read(
+def test_the_write_buffer_of_a_peer_that_does_not_read_stays_small(
     certificates: Certificates, secure: bool
 ) -> None:
     server_tls = certificates.server if secure else None
@@ -284,7 +284,7 @@ def test_little_of_a_message_waits_for_a_peer_that_does_not_read(
         raw.close()
 
 
-def test_of_the_messages_for_a_peer_that_does_not_read_the_newest_waits_alone() -> None:
+def test_only_the_newest_message_is_queued_for_a_peer_that_does_not_read() -> None:
     with Listener("127.0.0.1:0", CODEC, heartbeat_s=60) as listener:
         raw = raw_session(listener)
         (connection,) = listener._connections
@@ -295,7 +295,7 @@ def test_of_the_messages_for_a_peer_that_does_not_read_the_newest_waits_alone() 
             weights = np.ones(MIB, np.float32)
             kept.append(weakref.ref(weights))
             size = listener.send("raw", Task(round, weights), replace=True)
-            listener.send("raw", Note(f"of round {round}"))  # another type: it stays
+            listener.send("raw", Note(f"of round {round}"))  # another type is not replaced
             del weights
         for _ in range(19):
             assert await_event(listener, Replaced) == Replaced("raw", "Task", size)
@@ -304,7 +304,7 @@ def test_of_the_messages_for_a_peer_that_does_not_read_the_newest_waits_alone() 
         raw.close()
 
 
-def test_few_connections_have_large_buffers_and_many_have_small_ones() -> None:
+def test_buffers_shrink_as_connections_grow() -> None:
     sizes = [bytes_at_a_time(number) for number in range(1, 20_000)]
     assert sizes == sorted(sizes, reverse=True)
     assert (sizes[0], sizes[127]) == (MOST_BYTES, MOST_BYTES)
@@ -312,7 +312,7 @@ def test_few_connections_have_large_buffers_and_many_have_small_ones() -> None:
     assert sizes[-1] == 16 * 1024
 
 
-def test_connections_with_tls_receive_into_one_buffer_of_the_size_that_fits_all(
+def test_tls_connections_share_one_receive_buffer(
     certificates: Certificates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connections, "ALL_BYTES", 4 * MOST_BYTES)

@@ -1,4 +1,4 @@
-"""The budget of incoming messages: nobody is refused, nobody waits for ever, the sum is bounded."""
+"""The memory budget: no refusal, no deadlock, and a bounded sum."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 
 from layers.network.memory import SMALL_BYTES, Account, MemoryBudget
 
-K = SMALL_BYTES + 1  # the least that is counted
+K = SMALL_BYTES + 1  # the smallest size that counts
 
 
 class Parties:
-    """A budget with accounts, whose `grant` is called at once where it should be."""
+    """A budget with accounts."""
 
     def __init__(self, most: int, number: int, first: int | None = None) -> None:
         self.granted: list[Account] = []
@@ -31,7 +31,7 @@ class Parties:
         return account
 
     def settle(self) -> list[Account]:
-        """Grant what the budget said that it can, and return to whom."""
+        """Call `grant` if the budget asked for it, and return the granted accounts."""
         if self.room:
             self.room = False
             self.budget.grant()
@@ -39,22 +39,22 @@ class Parties:
         return granted
 
 
-def test_who_is_above_the_budget_waits_and_goes_on_in_the_order_of_announcements() -> None:
+def test_memory_is_granted_in_the_order_of_announcements() -> None:
     parties = Parties(10 * K, 4)
     one, two, three, four = parties.accounts
     assert one.reserve(8 * K)
     assert not two.reserve(4 * K)
-    assert not three.reserve(K)  # it would fit, but it came later
+    assert not three.reserve(K)  # it would fit, but is not next
     assert not four.reserve(K)
     assert (parties.budget.used, parties.budget.waiting, parties.waits) == (8 * K, 3, 3)
     assert one.complete(8 * K) == 8 * K
-    assert parties.settle() == []  # nobody has taken it yet
+    assert parties.settle() == []  # the caller has not taken it
     parties.budget.release(8 * K)
     assert parties.settle() == [two, three, four]
     assert parties.budget.used == 6 * K
 
 
-def test_a_message_larger_than_the_budget_passes_alone() -> None:
+def test_a_message_larger_than_the_budget_is_admitted_alone() -> None:
     parties = Parties(10 * K, 3)
     one, giant, three = parties.accounts
     assert one.reserve(K)
@@ -66,7 +66,7 @@ def test_a_message_larger_than_the_budget_passes_alone() -> None:
     assert parties.settle() == [three]
 
 
-def test_small_messages_never_wait_and_are_not_counted() -> None:
+def test_small_messages_never_wait_and_do_not_count() -> None:
     parties = Parties(K, 2)
     one, two = parties.accounts
     assert one.reserve(K)
@@ -75,12 +75,14 @@ def test_small_messages_never_wait_and_are_not_counted() -> None:
     assert parties.budget.used == K
 
 
-def test_connections_with_half_a_message_each_do_not_wait_for_each_other() -> None:
+def test_connections_with_partial_messages_do_not_deadlock() -> None:
     parties = Parties(4 * K, 4)
     for account in parties.accounts:
         assert account.reserve(K)
     one, two, three, _ = parties.accounts
-    assert two.reserve(3 * K)  # beyond the budget: its first message cannot be completed before
+    assert two.reserve(
+        3 * K
+    )  # exceeds the budget, because its first message cannot complete otherwise
     assert not one.reserve(3 * K)
     assert not three.reserve(K)
     assert two.reserve(K)
@@ -93,7 +95,7 @@ def test_connections_with_half_a_message_each_do_not_wait_for_each_other() -> No
     assert parties.settle() == [three]
 
 
-def test_a_connection_that_ends_gives_back_what_it_held_and_its_place() -> None:
+def test_a_closed_connection_releases_its_memory_and_its_place() -> None:
     parties = Parties(2 * K, 3)
     one, two, three = parties.accounts
     assert one.reserve(2 * K)
@@ -107,9 +109,7 @@ def test_a_connection_that_ends_gives_back_what_it_held_and_its_place() -> None:
     assert parties.budget.used == 0
 
 
-def test_a_budget_that_slow_senders_fill_is_doubled_until_nobody_waits_and_then_is_as_before() -> (
-    None
-):
+def test_the_budget_doubles_for_slow_senders_and_shrinks_afterwards() -> None:
     parties = Parties(16 * K, 6, first=4 * K)
     assert all(one.reserve(2 * K) for one in parties.accounts[:2])
     assert not any(one.reserve(2 * K) for one in parties.accounts[2:])
@@ -125,13 +125,13 @@ def test_a_budget_that_slow_senders_fill_is_doubled_until_nobody_waits_and_then_
     assert parties.budget.budget == 4 * K
 
 
-def test_a_budget_is_not_doubled_when_it_is_the_caller_who_is_behind() -> None:
+def test_the_budget_does_not_double_when_the_caller_is_slow() -> None:
     parties = Parties(16 * K, 3, first=4 * K)
     one, two, three = parties.accounts
     assert one.reserve(3 * K)
     assert two.reserve(K)
     assert not three.reserve(2 * K)
-    one.complete(3 * K)  # and nobody takes it
+    one.complete(3 * K)  # but the caller does not take it
     parties.budget.grow()
     assert (parties.budget.budget, parties.settle()) == (4 * K, [])
 
@@ -141,10 +141,10 @@ def test_a_budget_is_not_doubled_when_it_is_the_caller_who_is_behind() -> None:
     st.integers(1, 20),
     st.randoms(use_true_random=False),
 )
-def test_whatever_comes_is_complete_in_the_end_and_the_sum_is_bounded(
+def test_all_messages_complete_and_the_reserved_sum_is_bounded(
     plans: list[list[int]], most: int, random: object
 ) -> None:
-    """Each connection announces its messages, ends them in order, and has up to two at a time."""
+    """Each connection announces and completes its messages in order, up to two at a time."""
     parties = Parties(most * K, len(plans))
     left = {account: list(plan) for account, plan in zip(parties.accounts, plans, strict=True)}
     held: dict[Account, list[int]] = {account: [] for account in parties.accounts}

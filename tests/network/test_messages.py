@@ -80,7 +80,7 @@ def encoded(header: Any, bodies: bytes = b"", number: int = 1) -> bytes:
 
 
 @given(tasks | updates)
-def test_a_message_comes_back_as_it_was(message: Task | Update) -> None:
+def test_a_message_survives_a_round_trip(message: Task | Update) -> None:
     payload = CODEC.encode(message)
     data = bytes(payload)
     assert len(data) == payload.size
@@ -89,7 +89,7 @@ def test_a_message_comes_back_as_it_was(message: Task | Update) -> None:
 
 
 @given(tasks | updates, st.data())
-def test_a_damaged_message_is_a_message_or_is_refused(message: Any, data: st.DataObject) -> None:
+def test_a_damaged_message_decodes_or_is_refused(message: Any, data: st.DataObject) -> None:
     damaged = bytearray(bytes(CODEC.encode(message)))
     for _ in range(data.draw(st.integers(1, 3))):
         damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(st.integers(0, 255))
@@ -105,14 +105,14 @@ def decoded_or_none(data: bytes | bytearray) -> Any:
 
 
 @given(st.binary(max_size=200))
-def test_any_bytes_are_a_message_or_are_refused(data: bytes) -> None:
+def test_arbitrary_bytes_decode_or_are_refused(data: bytes) -> None:
     header = struct.pack("<I", max(len(data) - 4, 0)) + data
     for attempt in (data, header):
         assert isinstance(decoded_or_none(attempt), (Task, Update, Note, type(None)))
 
 
 @given(tasks)
-def test_every_shorter_and_every_longer_message_is_refused(message: Task) -> None:
+def test_every_truncated_or_extended_message_is_refused(message: Task) -> None:
     data = bytes(CODEC.encode(message))
     for end in range(0, len(data), max(1, len(data) // 20)):
         with pytest.raises(MalformedMessage):
@@ -132,7 +132,7 @@ def test_an_array_is_not_copied_on_either_end() -> None:
     assert not task.weights.flags.writeable
 
 
-def test_arrays_begin_at_multiples_of_64_bytes() -> None:
+def test_arrays_are_aligned_to_64_bytes() -> None:
     payload = CODEC.encode(Update("c", True, deltas=[np.ones(3), np.ones(5, "i1"), np.ones(2)]))
     data = bytes(payload)
     update = CODEC.decode(data)
@@ -157,7 +157,7 @@ def test_an_array_of_any_layout_arrives_with_its_values_and_shape(array: np.ndar
     assert np.array_equal(received, array)
 
 
-def test_not_a_number_passes_and_is_left_to_later_gates() -> None:
+def test_nan_is_not_checked_here() -> None:
     update = CODEC.decode(bytes(CODEC.encode(Update("c", True, loss=float("nan")))))
     assert np.isnan(update.loss)
 
@@ -179,7 +179,7 @@ def test_not_a_number_passes_and_is_left_to_later_gates() -> None:
         (Task(1, np.ones(1), slots={"h": {"x": [1]}}), "Task.slots['h']['x']"),
     ],
 )
-def test_a_value_that_does_not_fit_its_field_is_not_sent(message: Any, words: str) -> None:
+def test_a_value_of_the_wrong_type_is_not_sent(message: Any, words: str) -> None:
     with pytest.raises(MessageTypeError) as caught:
         CODEC.encode(message)
     assert words in str(caught.value)
@@ -241,7 +241,7 @@ def task(weights: Any, **changes: Any) -> dict[str, Any]:
         (b"", "no header"),
     ],
 )
-def test_a_malformed_message_is_refused_with_what_is_wrong(data: bytes, words: str) -> None:
+def test_a_malformed_message_is_refused_with_the_reason(data: bytes, words: str) -> None:
     if words in ("invalid", "header of 5", "header ends too early"):
         with pytest.raises(MalformedMessage):
             CODEC.decode(data)
@@ -251,7 +251,7 @@ def test_a_malformed_message_is_refused_with_what_is_wrong(data: bytes, words: s
     assert words in str(caught.value)
 
 
-def test_a_key_that_comes_twice_is_refused() -> None:
+def test_a_repeated_key_is_refused() -> None:
     packed = b"\x03\x82" + 2 * (msgpack.packb("text") + msgpack.packb("x"))
     with pytest.raises(MalformedMessage, match="repeated field"):
         CODEC.decode(struct.pack("<I", len(packed)) + packed)
@@ -265,7 +265,7 @@ def test_nesting_beyond_the_limit_is_refused() -> None:
         CODEC.decode(encoded(task(ext(1, 1, 0, 0), slots={"h": slot})))
 
 
-def test_more_values_than_the_limit_are_refused_before_they_are_built() -> None:
+def test_too_many_values_are_refused_before_they_are_built() -> None:
     many = {"counts": dict.fromkeys(range(600_000), 0)}
     header = {"client": "c", "accepted": True, "loss": None, **many, "deltas": [], "note": b""}
     with pytest.raises(MalformedMessage, match="more than 1048576 values"):
@@ -282,7 +282,7 @@ class Checked:
             raise ValueError("share must be between 0 and 1")
 
 
-def test_what_a_type_checks_about_itself_is_checked_on_arrival() -> None:
+def test_a_types_own_checks_run_on_arrival() -> None:
     codec = MessageCodec({1: Checked})
     data = bytearray(bytes(codec.encode(Checked(0.5))))
     position = data.index(struct.pack(">d", 0.5))
@@ -310,7 +310,7 @@ class Named:
     pair: Pair[str]
 
 
-def test_a_type_with_a_name_of_its_own_is_what_it_stands_for() -> None:
+def test_a_type_alias_is_resolved() -> None:
     codec, value = MessageCodec({1: Named}), Named((1, 2, 3), ("a", "b"))
     assert codec.decode(bytes(codec.encode(value))) == value
     with pytest.raises(MessageTypeError):
@@ -350,7 +350,7 @@ class Derived:
 
 
 @pytest.mark.parametrize("cls", [Loose, Mutable, Ambiguous, Derived, dict])
-def test_a_type_that_could_not_be_checked_on_arrival_is_not_in_a_table(cls: type) -> None:
+def test_an_unsupported_type_is_refused_in_a_table(cls: type) -> None:
     with pytest.raises(MessageTypeError):
         MessageCodec({1: cls})
 
@@ -365,7 +365,7 @@ def test_a_type_that_could_not_be_checked_on_arrival_is_not_in_a_table(cls: type
         (np.uint8(7), 7.0),
     ],
 )
-def test_a_number_of_numpy_travels_as_pythons(scalar, value) -> None:
+def test_a_numpy_number_becomes_a_python_number(scalar, value) -> None:
     sent = Update("c", True, loss=scalar, counts={1: np.int64(9)})
     assert bytes(CODEC.encode(sent)) == bytes(CODEC.encode(Update("c", True, value, {1: 9})))
     back = CODEC.decode(memoryview(bytes(CODEC.encode(sent))))
@@ -375,14 +375,14 @@ def test_a_number_of_numpy_travels_as_pythons(scalar, value) -> None:
 
 
 @pytest.mark.parametrize("scalar", [np.bool_(True), np.str_("x"), np.float32(1.5), np.int32(4)])
-def test_a_scalar_of_numpy_travels_in_a_slot_as_the_value_that_it_is(scalar) -> None:
+def test_a_numpy_scalar_in_a_slot_becomes_a_python_value(scalar) -> None:
     sent = Task(1, np.zeros(1, np.float32), slots={"hook": {"value": scalar}})
     value = CODEC.decode(memoryview(bytes(CODEC.encode(sent)))).slots["hook"]["value"]
     assert type(value) is type(scalar.item())
     assert value == scalar.item()
 
 
-def test_a_scalar_of_numpy_that_is_no_number_is_refused_where_a_number_must_be() -> None:
+def test_a_numpy_scalar_of_the_wrong_kind_is_refused() -> None:
     for scalar in (np.bool_(True), np.str_("3"), np.datetime64("2020-01-01")):
         with pytest.raises(MessageTypeError, match="loss"):
             CODEC.encode(Update("c", True, loss=scalar))

@@ -1,4 +1,4 @@
-"""Messages that broke off, without sockets: exactly once, whole, and in bounded memory."""
+"""Interrupted messages, without sockets: exactly-once delivery in bounded memory."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def sessions(*, continues: bool = True) -> tuple[ClientSession, ServerSession]:
 
 
 def message(number: int, size: int) -> Task:
-    """A message that differs from all others of its size in its first and its last bytes."""
+    """A message that differs from others of its size in its first and last bytes."""
     weights = MANY[:size].copy()
     weights[0] = weights[-1] = number
     return Task(number, weights)
@@ -55,8 +55,8 @@ def message(number: int, size: int) -> Task:
     cuts=st.lists(st.integers(0, 4 << 20), max_size=5),
     up=st.booleans(),
 )
-def test_every_message_arrives_once_and_whole_whatever_is_cut(sizes, cuts, up) -> None:
-    """What has not arrived is sent again in the same order, as an application does."""
+def test_every_message_arrives_exactly_once_despite_cuts(sizes, cuts, up) -> None:
+    """The application sends missing messages again in the same order."""
     kept = PartialMessages(1 << 40, 60.0)
     waiting = {number: message(number, size) for number, size in enumerate(sizes)}
     total = sum(CODEC.encode(one).size for one in waiting.values())
@@ -73,18 +73,18 @@ def test_every_message_arrives_once_and_whole_whatever_is_cut(sizes, cuts, up) -
         sent += len(wire)
         for event in receiver.receive_data(wire, 0.0):
             assert isinstance(event, Arrived)
-            expected = waiting.pop(event.message.round)  # a second time there is none
+            expected = waiting.pop(event.message.round)  # KeyError if it arrives twice
             assert np.array_equal(event.message.weights, expected.weights)
         assert [type(one) for one in receiver.lost("cut")] == [Ended]
         kept.keep("peer", receiver.unfinished, 0.0)
     assert waiting == {}
     small = sum(min(size, LEAST_BYTES) for size in sizes)
     headers = 1000 * (len(sizes) + 1) * (len(cuts) + 1)
-    # A small message, and the first bytes of a large one, may be sent with every cut.
+    # Small messages, and the first bytes of large ones, may be sent again after every cut.
     assert sent <= total + len(cuts) * (small + LEAST_FILLED_BYTES * len(sizes)) + headers
 
 
-def test_only_the_rest_is_sent() -> None:
+def test_only_the_missing_bytes_are_sent() -> None:
     payload = CODEC.encode(message(3, 2 << 20))
     client, server = sessions()
     client.send_message(payload)
@@ -105,7 +105,7 @@ def test_only_the_rest_is_sent() -> None:
 
 
 class Counting:
-    """The real SHA-256, which counts the bytes that it takes."""
+    """SHA-256 that counts its input."""
 
     taken = 0
 
@@ -130,7 +130,7 @@ class Counting:
 def test_a_receiver_hashes_each_byte_once_however_often_the_connection_is_cut(
     more: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Otherwise a reconnect, which costs the peer nothing, would cost a hash of all that came."""
+    """Otherwise each cheap reconnect would cost a hash of everything received."""
     monkeypatch.setattr(inbox, "hashlib", SimpleNamespace(sha256=Counting))
     monkeypatch.setattr(Counting, "taken", 0)
     content = b"".join(map(bytes, CODEC.encode(message(3, 3 << 20)).buffers))
@@ -148,7 +148,7 @@ def test_a_receiver_hashes_each_byte_once_however_often_the_connection_is_cut(
         assert Counting.taken == partial.filled
 
 
-def test_an_end_that_did_not_agree_sends_and_takes_nothing_of_it() -> None:
+def test_without_the_feature_no_part_is_sent_or_accepted() -> None:
     partial = PartialMessage(memoryview(bytearray(2 << 20)), 1 << 20)
     client, server = sessions(continues=False)
     server.expect([partial])
@@ -202,8 +202,8 @@ def test_a_part_is_continued_once_and_not_after_another_large_message() -> None:
         assert ended.code == "protocol-error"
 
 
-def test_what_a_receiver_has_is_not_heeded_after_a_large_message_began() -> None:
-    """The receiver forgets it when it sees that message, whichever of the two frames came first."""
+def test_parts_are_ignored_after_a_large_message_has_started() -> None:
+    """The receiver drops its parts when it sees that message, whichever frame came first."""
     payload = CODEC.encode(message(3, 2 << 20))
     client, server = sessions()
     crossing = PART.pack(payload.size, 1 << 20, hashlib.sha256(bytes(payload)[: 1 << 20]).digest())
@@ -215,7 +215,7 @@ def test_what_a_receiver_has_is_not_heeded_after_a_large_message_began() -> None
         assert isinstance(event, Arrived)
 
 
-def test_a_peer_that_says_it_has_parts_of_many_messages_is_refused() -> None:
+def test_a_peer_that_claims_too_many_parts_is_refused() -> None:
     _, server = sessions()
     words = frame(Kind.PARTIAL, 0, PART.pack(2 << 20, 1 << 20, bytes(32)))
     assert server.receive_data(words * Limits().max_streams, 0.0) == []
@@ -240,8 +240,8 @@ def test_a_peer_does_not_raise_this_ends_limit_on_parts(up: bool) -> None:
 
 
 @pytest.mark.parametrize("up", [True, False], ids=["client", "server"])
-def test_an_end_says_of_no_more_parts_than_the_other_takes(up: bool) -> None:
-    """Its limit may have been higher when they came."""
+def test_an_end_announces_no_more_parts_than_the_peer_accepts(up: bool) -> None:
+    """The limit may have been higher before."""
     features, few = frozenset({FEATURE}), Limits(max_streams=2)
     client = ClientSession("client-7", CODEC, 0.0, features=features, limits=None if up else few)
     server = ServerSession(CODEC, 0.0, features=features, limits=few if up else None)
@@ -258,7 +258,7 @@ def test_an_end_says_of_no_more_parts_than_the_other_takes(up: bool) -> None:
     pieces=st.lists(st.binary(max_size=9), min_size=1, max_size=6),
     data=st.data(),
 )
-def test_the_longest_right_part_is_found(pieces, data) -> None:
+def test_the_longest_matching_part_is_found(pieces, data) -> None:
     whole = b"".join(pieces)
     ends = data.draw(st.sets(st.integers(1, len(whole) + 3), max_size=4))
     wrong = data.draw(st.sets(st.sampled_from(sorted(ends)), max_size=4)) if ends else set()
@@ -278,7 +278,7 @@ def test_the_longest_right_part_is_found(pieces, data) -> None:
         max_size=30,
     )
 )
-def test_no_more_is_kept_than_is_allowed_and_the_newest_is_there(steps) -> None:
+def test_kept_parts_stay_within_the_limit_and_include_the_newest(steps) -> None:
     most = 4 * LEAST_BYTES
     buffer = memoryview(bytearray(3 * LEAST_BYTES))
     kept, now, latest = PartialMessages(most, 10.0), 0.0, None
@@ -304,14 +304,14 @@ def test_no_more_is_kept_than_is_allowed_and_the_newest_is_there(steps) -> None:
     assert kept.kept_bytes == 0
 
 
-def test_what_cannot_fit_at_all_makes_nothing_of_others_go() -> None:
+def test_a_part_that_cannot_fit_evicts_no_other() -> None:
     buffer = memoryview(bytearray(4 * LEAST_BYTES))
     kept = PartialMessages(3 * LEAST_BYTES, 10.0)
     kept.keep("b", [PartialMessage(buffer, LEAST_BYTES)], 0.0)
     kept.keep("a", [PartialMessage(buffer, 3 * LEAST_BYTES + 1)], 0.0)
     assert kept.kept_bytes == LEAST_BYTES
     kept.keep("c", [PartialMessage(buffer, LEAST_BYTES)], 0.0)
-    assert len(kept.offered("c", 1.0)) == 1  # which makes way for nobody from now on
+    assert len(kept.offered("c", 1.0)) == 1  # offered parts are not evicted
     kept.keep("a", [PartialMessage(buffer, 2 * LEAST_BYTES + 1)], 1.0)
     assert [one.filled for one in kept.offered("b", 1.0)] == [LEAST_BYTES]
     kept.keep("a", [PartialMessage(buffer, LEAST_BYTES)], 1.0)

@@ -32,7 +32,7 @@ from tests.network.wire_messages import (
 )
 
 
-def test_a_client_comes_back_when_its_server_does() -> None:
+def test_a_client_reconnects_when_its_server_restarts() -> None:
     with Listener("127.0.0.1:0", CODEC) as first:
         address = first.address
         connector = Connector(address, "client-1", CODEC, backoff=QUICK)
@@ -51,7 +51,7 @@ def test_a_client_comes_back_when_its_server_does() -> None:
         connector.close()
 
 
-def test_a_client_gives_up_after_the_time_it_was_given() -> None:
+def test_a_client_gives_up_after_its_time_limit() -> None:
     with socket.create_server(("127.0.0.1", 0)) as unused:
         address = f"127.0.0.1:{unused.getsockname()[1]}"
     with Connector(address, "client-1", CODEC, backoff=QUICK, give_up_s=0.2) as connector:
@@ -63,13 +63,13 @@ def test_a_client_gives_up_after_the_time_it_was_given() -> None:
 
 
 class OneDelay(Backoff):
-    """It has no second delay, as no backoff should."""
+    """A broken backoff without a second delay."""
 
     def delays_s(self) -> Iterator[float]:
         yield 0.01
 
 
-def test_a_client_that_cannot_go_on_says_so(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_client_reports_an_internal_error(caplog: pytest.LogCaptureFixture) -> None:
     with socket.create_server(("127.0.0.1", 0)) as unused:
         address = f"127.0.0.1:{unused.getsockname()[1]}"
     with Connector(address, "client-1", CODEC, backoff=OneDelay()) as connector:
@@ -81,7 +81,7 @@ def test_a_client_that_cannot_go_on_says_so(caplog: pytest.LogCaptureFixture) ->
     assert "StopIteration" in caplog.text  # with its traceback
 
 
-def test_a_client_that_is_sent_away_for_good_does_not_come_back() -> None:
+def test_a_client_does_not_reconnect_after_a_final_goodbye() -> None:
     with (
         Listener("127.0.0.1:0", CODEC) as listener,
         Connector(listener.address, "client-1", CODEC, backoff=QUICK) as connector,
@@ -92,7 +92,7 @@ def test_a_client_that_is_sent_away_for_good_does_not_come_back() -> None:
         assert await_event(connector, GaveUp) == GaveUp("the experiment is over", True)
 
 
-def test_a_client_that_is_sent_away_for_now_comes_back() -> None:
+def test_a_client_reconnects_after_a_goodbye() -> None:
     with (
         Listener("127.0.0.1:0", CODEC) as listener,
         Connector(listener.address, "client-1", CODEC, backoff=QUICK) as connector,
@@ -116,7 +116,7 @@ def test_a_client_that_is_sent_away_for_now_comes_back() -> None:
         ({"jitter": float("nan")}, {"seed": -1}),
     ],
 )
-def test_a_backoff_is_refused_beyond_its_limits_and_accepted_at_them(refused, accepted) -> None:
+def test_backoff_settings_are_validated(refused, accepted) -> None:
     assert Backoff() == Backoff(first_s=0.2, factor=2.0, longest_s=10.0, jitter=0.5, seed=0)
     with pytest.raises(NetworkError, match="backoff"):
         Backoff(**refused)
@@ -138,7 +138,7 @@ def test_delays_grow_to_a_limit_and_are_the_same_for_the_same_seed() -> None:
     ids=["a proxy", "an alert that anybody can send"],
 )
 @pytest.mark.parametrize("before", [True, False], ids=["connected before", "never connected"])
-def test_what_another_one_says_at_the_servers_port_ends_no_client_that_was_connected(
+def test_an_impostor_at_the_servers_port_does_not_end_a_client_that_was_connected(
     certificates: Certificates, answer: bytes, before: bool
 ) -> None:
     first = Listener("127.0.0.1:0", CODEC, tls=certificates.server)
@@ -173,7 +173,7 @@ NO_HOSTS = pytest.mark.parametrize(
 
 
 @NO_HOSTS
-def test_a_client_gives_up_a_host_that_cannot_exist(host: str) -> None:
+def test_a_client_gives_up_on_an_invalid_host(host: str) -> None:
     address = f"{host}:9000"
     with Connector(address, "client-1", CODEC, insecure=True, backoff=QUICK) as connector:
         gave_up = await_event(connector, GaveUp)
@@ -183,7 +183,7 @@ def test_a_client_gives_up_a_host_that_cannot_exist(host: str) -> None:
 
 
 @NO_HOSTS
-def test_a_server_at_a_host_that_cannot_exist_is_refused(host: str) -> None:
+def test_a_server_at_an_invalid_host_is_refused(host: str) -> None:
     address = f"{host}:9000"
     with pytest.raises(AddressError, match="unknown host") as caught:
         Listener(address, CODEC, insecure=True).start()
@@ -210,7 +210,7 @@ def test_a_wrong_address_is_refused_before_anything_is_opened(address: str, word
         assert address in str(caught.value)
 
 
-def test_a_port_in_use_is_named_with_what_to_do() -> None:
+def test_a_port_in_use_is_reported() -> None:
     with (
         Listener("127.0.0.1:0", CODEC) as listener,
         pytest.raises(AddressError, match="choose another port") as caught,
@@ -219,7 +219,7 @@ def test_a_port_in_use_is_named_with_what_to_do() -> None:
     assert listener.address in str(caught.value)
 
 
-def test_plain_tcp_off_loopback_needs_to_be_asked_for() -> None:
+def test_plain_tcp_off_loopback_requires_insecure() -> None:
     with Listener("0.0.0.0:0", CODEC, insecure=True) as listener:
         assert listener.address.startswith("0.0.0.0:")
 

@@ -1,4 +1,4 @@
-"""The session without sockets: every state, every wrong turn, messages, and the heartbeat."""
+"""The session without sockets: states, violations, messages, and the heartbeat."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def opened(
 
 
 def in_state(state: State) -> Session:
-    """A session that stands in `state`."""
+    """A session in `state`."""
     client, server = ClientSession("client-7", CODEC, 0.0), ServerSession(CODEC, 0.0)
     match state:
         case State.AWAIT_GREETING:
@@ -50,7 +50,7 @@ def in_state(state: State) -> Session:
     return client
 
 
-# The frames that may come in each state, as docs/protocol.md has them; in CLOSING none is read.
+# The allowed frames of each state, as in docs/protocol.md; CLOSING reads none.
 MAY_COME = {
     State.AWAIT_GREETING: {"GREETING", "REFUSAL"},
     State.AWAIT_WELCOME: {"WELCOME", "REFUSAL"},
@@ -64,7 +64,7 @@ MAY_COME = {
 }
 
 
-def test_the_table_of_states_and_frames_is_whole() -> None:
+def test_the_table_of_states_and_frames_is_complete() -> None:
     assert set(State) == {*MAY_COME, State.CLOSING}
     assert {kind.name for kind in Kind} == {
         *MAY_COME[State.OPEN],
@@ -73,17 +73,17 @@ def test_the_table_of_states_and_frames_is_whole() -> None:
 
 
 @pytest.mark.parametrize("state", MAY_COME)
-def test_no_frame_that_a_state_allows_is_out_of_place(state: State) -> None:
+def test_every_allowed_frame_is_accepted_in_its_state(state: State) -> None:
     for name in MAY_COME[state]:
         session = in_state(state)
         payload = b"x" if name in ("DATA", "FILE_DATA") else b""
         for event in session.receive_data(frame(Kind[name], 0, payload), 0.0):
-            if isinstance(event, Ended):  # because of what is in it
+            if isinstance(event, Ended):  # because of its content
                 assert f"{name} frame while" not in event.reason
 
 
 @pytest.mark.parametrize("state", MAY_COME)
-def test_every_frame_that_a_state_does_not_allow_ends_the_session(state: State) -> None:
+def test_every_other_frame_ends_the_session(state: State) -> None:
     for kind in (kind for kind in Kind if kind.name not in MAY_COME[state]):
         session = in_state(state)
         assert session.state is state
@@ -112,7 +112,7 @@ def test_a_refused_peer_learns_why() -> None:
     assert not told.final
 
 
-def test_messages_arrive_with_their_bytes_on_the_wire() -> None:
+def test_messages_arrive_with_their_size_on_the_wire() -> None:
     client, server = opened()
     payload = CODEC.encode(Task(3, np.arange(200_000, dtype=np.float32)))
     client.send_message(payload)
@@ -140,7 +140,7 @@ def test_any_split_of_the_bytes_gives_the_same_messages(data: st.DataObject) -> 
     for start, end in pairwise([0, *cuts, len(wire)]):
         part = wire[start:end]
         while part:
-            # As a connection does it: straight into the message where there is one to fill.
+            # Like a connection: straight into the memory of a message, if there is one.
             room = server.receive_buffer() if data.draw(st.booleans()) else None
             if room is None:
                 events += server.receive_data(part, 0.0)
@@ -160,9 +160,7 @@ def test_any_split_of_the_bytes_gives_the_same_messages(data: st.DataObject) -> 
 
 
 @given(st.binary(max_size=400), st.sampled_from([State.AWAIT_HELLO, State.OPEN]))
-def test_any_bytes_end_a_session_or_leave_it_open_and_never_raise(
-    data: bytes, state: State
-) -> None:
+def test_arbitrary_bytes_never_raise(data: bytes, state: State) -> None:
     session = in_state(state)
     events = session.receive_data(data, 0.0)
     assert session.ended == any(isinstance(event, Ended) for event in events)
@@ -185,7 +183,7 @@ def test_nothing_large_delays_a_heartbeat_or_a_small_message(what: str) -> None:
     assert [event.message for event in events if isinstance(event, Arrived)] == [Note("small")]
 
 
-def test_what_is_announced_cannot_be_withdrawn_and_what_waits_can() -> None:
+def test_only_unannounced_messages_can_be_withdrawn() -> None:
     client, server = opened()
     server.send_message(CODEC.encode(Task(1, np.zeros(2_000_000, np.float32))))
     first = b"".join(server.data_to_send(CHUNK_BYTES, 0.0))
@@ -199,7 +197,7 @@ def test_what_is_announced_cannot_be_withdrawn_and_what_waits_can() -> None:
     assert [getattr(one, "round", "stays") for one in messages] == ["stays", 3, 1]
 
 
-def test_two_large_messages_share_the_connection_chunk_by_chunk() -> None:
+def test_two_large_messages_alternate_chunk_by_chunk() -> None:
     client, _ = opened()
     streams = [
         client.send_message(CODEC.encode(Task(1, np.zeros(200_000, np.float32)))) for _ in range(2)
@@ -220,7 +218,7 @@ def test_two_large_messages_share_the_connection_chunk_by_chunk() -> None:
         (b"short", "announced wrongly"),
     ],
 )
-def test_an_announced_length_is_checked_before_anything_is_allocated(
+def test_an_announced_length_is_checked_before_memory_is_allocated(
     announced: bytes, words: str
 ) -> None:
     _, server = opened(server_limits=Limits(max_message_bytes=1000))
@@ -229,7 +227,7 @@ def test_an_announced_length_is_checked_before_anything_is_allocated(
     assert ended.blamed
 
 
-def test_more_unfinished_messages_than_allowed_end_the_session() -> None:
+def test_too_many_unfinished_messages_end_the_session() -> None:
     _, server = opened(server_limits=Limits(max_streams=2))
     for stream in (1, 2):
         assert server.receive_data(frame(Kind.MESSAGE, stream, SIZE.pack(50)), 0.0) == []
@@ -237,7 +235,7 @@ def test_more_unfinished_messages_than_allowed_end_the_session() -> None:
     assert "more than 2 messages" in ended.reason
 
 
-def test_a_sender_keeps_to_the_receivers_limits() -> None:
+def test_a_sender_respects_the_receivers_limits() -> None:
     limits = Limits(max_message_bytes=3000, max_streams=2)
     client, server = opened(server_limits=limits)
     for number in range(9):
@@ -276,7 +274,7 @@ def test_a_peer_that_breaks_a_rule_is_told_and_blamed(wrong: bytes) -> None:
     assert only_end(client.receive_data(drained(server), 0.0)).reason == ended.reason
 
 
-def test_goodbye_comes_after_everything_that_was_queued() -> None:
+def test_goodbye_follows_everything_queued() -> None:
     client, server = opened()
     client.send_message(CODEC.encode(Task(1, np.zeros(300_000, np.float32))))
     client.finish("done for today", True)
@@ -285,7 +283,7 @@ def test_goodbye_comes_after_everything_that_was_queued() -> None:
     assert only_end(events) == Ended("done for today", "goodbye", final=True)
 
 
-def test_leaving_drops_what_was_queued() -> None:
+def test_leaving_drops_the_queue() -> None:
     client, server = opened()
     client.send_message(CODEC.encode(Note("never")))
     client.leave("no time", False)
@@ -293,7 +291,7 @@ def test_leaving_drops_what_was_queued() -> None:
     assert events == [Ended("no time", "goodbye", final=False)]
 
 
-def test_words_of_a_peer_are_one_printable_line() -> None:
+def test_a_peers_text_is_reduced_to_one_printable_line() -> None:
     client, server = opened()
     server.receive_data(
         frame(Kind.GOODBYE, 0, bytes(CONTROL.encode(Goodbye("a\nb\x1b[2Jc", False)))), 0.0
@@ -314,7 +312,7 @@ def test_a_silent_connection_is_kept_alive_by_pings() -> None:
     assert client.state is server.state is State.OPEN
 
 
-def test_a_dead_peer_is_noticed() -> None:
+def test_a_dead_peer_is_detected() -> None:
     _, server = opened()
     assert server.deadline() == 5.0
     assert server.tick(5.0) == []
@@ -325,7 +323,7 @@ def test_a_dead_peer_is_noticed() -> None:
     assert not ended.final
 
 
-def test_a_handshake_that_does_not_come_is_given_up() -> None:
+def test_a_missing_handshake_times_out() -> None:
     server = ServerSession(CODEC, 100.0, limits=Limits(handshake_s=3))
     assert server.deadline() == 103.0
     server.receive_data(frame(Kind.HELLO, 0, b"x" * 90)[:50], 102.9)

@@ -1,4 +1,4 @@
-"""Strangers who keep connections open and say nothing, on real sockets: nobody waits for them."""
+"""Attackers that hold connections without a handshake, on real sockets."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from layers.network.tls import AlertingSSLObject
 from tests.network.conftest import Certificates
 from tests.network.wire_messages import CODEC, QUICK, await_event
 
-# As long as a handshake may last, nobody is let go for the time alone.
+# Deadlines are so long that only eviction ends a handshake.
 FEW = Limits(max_handshakes=8, handshake_s=3600.0)
 STRANGERS = 40
 TLS_ALERT = 21
@@ -45,7 +45,7 @@ Way = Callable[[socket.socket], socket.socket]
 
 @contextlib.contextmanager
 def strangers(address: str, way: Way) -> Iterator[None]:
-    """Connections that are opened again as soon as they are closed, until this is over."""
+    """Connections that are opened again as soon as they are closed, until the end."""
     host, port = address.split(":")
     over, there = threading.Event(), threading.Barrier(STRANGERS + 1)
 
@@ -95,7 +95,7 @@ def silent_after_tls(certificates: Certificates) -> Way:
 
 @pytest.mark.parametrize("way", [silent, one_byte], ids=["silent", "one byte"])
 @pytest.mark.parametrize("secure", [False, True], ids=["plain", "tls"])
-def test_a_client_is_in_beside_strangers_who_come_back_whenever_they_are_sent_away(
+def test_a_client_joins_among_attackers_that_always_reconnect(
     certificates: Certificates, secure: bool, way: Way
 ) -> None:
     tls = certificates.server if secure else None
@@ -106,7 +106,7 @@ def test_a_client_is_in_beside_strangers_who_come_back_whenever_they_are_sent_aw
         await_in(listener, certificates, secure)
 
 
-def test_a_client_is_in_beside_a_certificate_that_is_silent_after_tls(
+def test_a_client_joins_beside_a_stolen_certificate_that_stalls_after_tls(
     certificates: Certificates,
 ) -> None:
     with (
@@ -123,7 +123,7 @@ def await_in(listener: Listener, certificates: Certificates, secure: bool) -> No
         assert listener.peers == {"client-1"}
 
 
-def test_a_silent_connection_that_makes_way_is_reported(certificates: Certificates) -> None:
+def test_an_evicted_handshake_is_reported(certificates: Certificates) -> None:
     limits = Limits(max_handshakes=1, handshake_s=3600)
     for tls in (None, certificates.server):
         with Listener("127.0.0.1:0", CODEC, tls=tls, limits=limits) as listener:
@@ -135,25 +135,27 @@ def test_a_silent_connection_that_makes_way_is_reported(certificates: Certificat
                 assert "evicted" in rejected.reason
                 assert not rejected.crowded
                 with contextlib.suppress(ConnectionResetError):
-                    while first.recv(4096):  # what was said, and then the end
+                    while first.recv(4096):  # the greeting, then the end
                         pass
 
 
-def test_after_a_failed_tls_handshake_nothing_more_is_taken(certificates: Certificates) -> None:
+def test_a_peer_that_keeps_sending_after_a_failed_tls_handshake_is_cut_off(
+    certificates: Certificates,
+) -> None:
     patient = Limits(handshake_s=3600)
     with Listener("127.0.0.1:0", CODEC, tls=certificates.server, limits=patient) as listener:
         host, port = listener.address.split(":")
         with socket.create_connection((host, int(port)), timeout=20) as raw:
-            raw.sendall(b"\x16\x03\x01\x00\x05hello")  # begins as TLS does, and is no ClientHello
+            raw.sendall(b"\x16\x03\x01\x00\x05hello")  # starts like TLS, but is no ClientHello
             assert raw.recv(4096)[0] == TLS_ALERT
             with pytest.raises(ConnectionError):
-                raw.sendall(bytes(64 << 20))  # more than sockets hold
+                raw.sendall(bytes(64 << 20))  # more than socket buffers
         rejected = await_event(listener, ConnectionRejected)
         assert "TLS failed" in rejected.reason
         assert "SYSCALL" not in rejected.reason.upper()
 
 
-BEGUN: list[weakref.ref[ssl.SSLObject]] = []  # the handshakes that were tried
+BEGUN: list[weakref.ref[ssl.SSLObject]] = []  # the attempted handshakes
 
 
 class Watched(AlertingSSLObject):
@@ -170,7 +172,7 @@ class WatchedTLS(ServerTLS):
 
 
 @pytest.mark.parametrize("more", [0, 64 << 20], ids=["leaves", "goes on"])
-def test_a_failed_tls_handshake_is_gone_before_a_collector_of_cycles_comes(
+def test_a_failed_tls_handshake_is_freed_without_the_cycle_collector(
     certificates: Certificates, more: int
 ) -> None:
     tls = certificates.server
@@ -195,7 +197,7 @@ def test_a_failed_tls_handshake_is_gone_before_a_collector_of_cycles_comes(
             gc.enable()
 
 
-def test_closing_while_clients_knock_is_no_fault(caplog: pytest.LogCaptureFixture) -> None:
+def test_closing_while_clients_connect_logs_no_error(caplog: pytest.LogCaptureFixture) -> None:
     def knock(address: str, over: threading.Event) -> None:
         host, port = address.split(":")
         while not over.is_set():
@@ -213,7 +215,7 @@ def test_closing_while_clients_knock_is_no_fault(caplog: pytest.LogCaptureFixtur
     assert caplog.records == []
 
 
-def test_under_pressure_there_is_little_patience_with_each_step() -> None:
+def test_under_pressure_each_step_has_a_short_deadline() -> None:
     limits = Limits(max_handshakes=4, handshake_s=3600)
     with Listener("127.0.0.1:0", CODEC, limits=limits) as listener:
         host, port = listener.address.split(":")
@@ -224,24 +226,24 @@ def test_under_pressure_there_is_little_patience_with_each_step() -> None:
             assert "within 1 s" in rejected.reason
 
 
-def test_a_client_has_more_patience_than_its_server() -> None:
+def test_a_client_waits_longer_for_a_handshake_than_its_server() -> None:
     limits = Limits(handshake_s=15)
     server = ServerSession(CODEC, 0.0, limits=limits)
     client = ClientSession("client-1", CODEC, 0.0, limits=limits)
     assert server.deadline() == 15
     assert client.deadline() == 15 * CLIENT_PATIENCE
-    assert CLIENT_PATIENCE > 3  # a server gives each of three steps as much
+    assert CLIENT_PATIENCE > 3  # a server waits as long for each of three steps
 
 
 def room_for(monkeypatch: pytest.MonkeyPatch, more: int) -> None:
-    """Give this process a limit of open files into which so many more connections fit."""
+    """Set a limit of open files that leaves room for so many more connections."""
     limit = 1
     monkeypatch.setattr(address, "file_limit", lambda: limit)
     while free_descriptors() < more:
         limit += 1
 
 
-def test_a_client_for_whom_no_descriptor_is_left_is_told_so_and_the_others_stay(
+def test_a_client_without_a_free_descriptor_is_told_and_others_stay(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with contextlib.ExitStack() as stack:
@@ -263,7 +265,7 @@ def test_a_client_for_whom_no_descriptor_is_left_is_told_so_and_the_others_stay(
         crowded = listener.next_event(20)
         assert isinstance(crowded, Crowded)
         assert crowded.reason in reason
-        for _ in range(3):  # it says so once, however often the client comes
+        for _ in range(3):  # reported once, however often the client retries
             rejected = listener.next_event(20)
             assert isinstance(rejected, ConnectionRejected)
             assert rejected.crowded
@@ -274,7 +276,7 @@ def test_a_client_for_whom_no_descriptor_is_left_is_told_so_and_the_others_stay(
         assert await_event(listener, Joined).peer == "client-3"
 
 
-def test_strangers_hold_no_descriptors_that_a_client_needs(
+def test_attackers_cannot_hold_all_descriptors(
     certificates: Certificates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tls: ServerTLS = certificates.server
@@ -290,11 +292,11 @@ def test_strangers_hold_no_descriptors_that_a_client_needs(
         while len(listener._acceptor._admission) < 20:
             assert time.monotonic() < ends
             time.sleep(0.01)
-        room_for(monkeypatch, 0)  # they hold the last descriptors that there are
+        room_for(monkeypatch, 0)  # they hold the last descriptors
         await_in(listener, certificates, True)
 
 
-def test_a_limit_of_open_files_keeps_some_for_the_rest_of_the_process(
+def test_some_descriptors_stay_free_for_the_rest_of_the_process(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with socket.socket() as probe:
@@ -304,14 +306,14 @@ def test_a_limit_of_open_files_keeps_some_for_the_rest_of_the_process(
         assert free_descriptors() == limit - kept - used
 
 
-def test_a_connection_that_is_over_leaves_nothing_with_who_accepted_it() -> None:
+def test_the_acceptor_keeps_nothing_of_a_closed_connection() -> None:
     with Listener("127.0.0.1:0", CODEC) as listener:
         with Connector(listener.address, "client-1", CODEC):
             await_event(listener, Joined)
             (kept,) = map(weakref.ref, listener._connections)
         await_event(listener, Left)
         ends = time.monotonic() + 20
-        while kept() is not None:  # though no other connection comes
+        while kept() is not None:  # without another connection
             assert time.monotonic() < ends
             gc.collect()
             time.sleep(0.01)

@@ -1,4 +1,4 @@
-"""Which files an end receives, and the slow work with files in other threads."""
+"""Expected files, and the work with files in other threads."""
 
 from __future__ import annotations
 
@@ -43,9 +43,7 @@ from tests.network.wire_messages import CODEC, Note, await_event, expected
 
 
 @pytest.mark.parametrize("what", ["name", "size", "digest"])
-def test_a_server_that_offers_what_is_not_expected_is_left_and_leaves_nothing(
-    tmp_path: Path, what: str
-) -> None:
+def test_a_client_leaves_a_server_that_offers_an_unexpected_file(tmp_path: Path, what: str) -> None:
     source = tmp_path / "file.bin"
     source.write_bytes(b"what is sent")
     right = expected(source, "file.bin")
@@ -71,7 +69,7 @@ def test_a_server_that_offers_what_is_not_expected_is_left_and_leaves_nothing(
     assert not (tmp_path / "in").exists()
 
 
-def test_an_offer_waits_until_it_is_known_what_is_expected(tmp_path: Path) -> None:
+def test_an_offer_waits_until_the_expected_files_are_known(tmp_path: Path) -> None:
     source = tmp_path / "file.bin"
     source.write_bytes(os.urandom(3 * CHUNK_BYTES))
     with (
@@ -88,7 +86,7 @@ def test_an_offer_waits_until_it_is_known_what_is_expected(tmp_path: Path) -> No
         await_event(listener, FileSent)
 
 
-def test_not_many_offers_wait(tmp_path: Path) -> None:
+def test_the_number_of_waiting_offers_is_limited(tmp_path: Path) -> None:
     source = tmp_path / "file.bin"
     source.write_bytes(b"x")
     with (
@@ -111,7 +109,7 @@ def accepted(offset: int, sha256: bytes) -> FileFrame:
 
 
 class NoConnection:
-    """A connection that sends nothing and keeps what it was told to say."""
+    """A connection that records its calls and sends nothing."""
 
     def __init__(self) -> None:
         self.session = self
@@ -131,10 +129,10 @@ class NoConnection:
         return 1
 
 
-def test_a_file_stays_in_use_until_the_work_with_it_ends_though_its_connection_has_ended(
+def test_a_file_stays_in_use_until_its_thread_has_finished(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Otherwise a newer connection would write to it at the same time."""
+    """Otherwise a newer connection would write to it concurrently."""
     begun, go_on = threading.Event(), threading.Event()
     resume = Incoming.resume
     worked: list[Incoming] = []
@@ -162,13 +160,13 @@ def test_a_file_stays_in_use_until_the_work_with_it_ends_though_its_connection_h
             await asyncio.sleep(0)
         assert worked[0]._file is None, "closed now"
         assert transfers._in_use == set()
-        assert connection.said == [], "nothing is said on a connection that is over"
+        assert connection.said == [], "nothing is sent on a closed connection"
 
     asyncio.run(run())
 
 
 class Hashed:
-    """Counts the blocks of files that are hashed; the first one waits for `go_on`."""
+    """Counts hashed blocks; the first one waits for `go_on`."""
 
     def __init__(self) -> None:
         self.blocks = 0
@@ -186,10 +184,10 @@ class Hashed:
 
 
 @pytest.mark.parametrize("way", ["sent", "there already", "begun"])
-def test_of_a_file_whose_connection_has_ended_no_more_is_hashed(
+def test_hashing_stops_when_the_connection_ends(
     tmp_path: Path, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither of the one that is being hashed, nor of those whose turn it would be."""
+    """Neither the current file nor the next ones are hashed."""
     content, hashed = bytes(4 * BLOCK_BYTES), Hashed()
     digest = hashlib.sha256(content).digest()
     names = ["a", "b", "c"]
@@ -222,7 +220,7 @@ def test_of_a_file_whose_connection_has_ended_no_more_is_hashed(
     asyncio.run(run())
 
 
-def test_a_connection_has_one_file_hashed_at_a_time(tmp_path: Path) -> None:
+def test_a_connection_hashes_one_file_at_a_time(tmp_path: Path) -> None:
     content = bytes(BLOCK_BYTES)
     outgoing = Outgoing(tmp_path / "a", "a", len(content), hashlib.sha256(content).digest())
     outgoing.path.write_bytes(content)
@@ -243,7 +241,7 @@ def test_a_connection_has_one_file_hashed_at_a_time(tmp_path: Path) -> None:
             transfers.queue(f"client-{number}", outgoing)
             for _ in range(2):
                 transfers.take(connection, accepted(len(content), outgoing.sha256))
-        await asyncio.sleep(0)  # every task has come to where it waits
+        await asyncio.sleep(0)  # every task is waiting now
         assert submitted == 2
         for connection in connections:
             transfers.ended(connection)

@@ -1,4 +1,4 @@
-"""The messages that the tests of the network send, and small machinery to see them arrive."""
+"""Messages for the network tests, and functions to exchange and await them."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ class Note:
 
 
 CODEC = MessageCodec({1: Task, 2: Update, 3: Note})
-QUICK = Backoff(first_s=0.01, longest_s=0.05)  # for clients that come back
+QUICK = Backoff(first_s=0.01, longest_s=0.05)  # for clients that reconnect
 E = TypeVar("E")
 
 
 def await_event(end: Listener | Connector, kind: type[E], timeout_s: float = 60.0) -> E:
-    """Take events until one of `kind` comes."""
+    """Take events until one of `kind`, and return it."""
     ends = time.monotonic() + timeout_s
     seen: list[Event] = []
     while (left := ends - time.monotonic()) > 0:
@@ -69,7 +69,7 @@ def await_event(end: Listener | Connector, kind: type[E], timeout_s: float = 60.
 def exchange(
     client: ClientSession, server: ServerSession, *, now: float = 0.0, admit: bool = True
 ) -> tuple[list[SessionEvent], list[SessionEvent]]:
-    """Carry bytes between two sessions until both are silent; return what each has seen."""
+    """Carry bytes between two sessions until both are silent; return the events of each."""
     seen: tuple[list[SessionEvent], list[SessionEvent]] = ([], [])
     busy = True
     while busy:
@@ -85,7 +85,7 @@ def exchange(
 
 
 def drained(session: Session, now: float = 0.0) -> bytes:
-    """Return everything that a session has to send now."""
+    """Return everything that a session has queued."""
     return b"".join(
         b"".join(pieces) for pieces in iter(lambda: session.data_to_send(1 << 20, now), [])
     )

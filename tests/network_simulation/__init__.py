@@ -1,4 +1,4 @@
-"""A deployment in one thread: the real ends, with time, network, disk and scheduling from a seed.
+"""A real server and clients in one thread, with simulated time, network, disks and scheduling.
 
 Nothing here is imported by fedmx; `python -m tests.network_simulation --help` runs seeds.
 """

@@ -13,13 +13,13 @@ from tests.network_simulation.planted import PLANTED
 
 
 def main() -> int:
-    """Run the seeds that the command line gives; return 1 if one of them fails."""
+    """Run seeds; return 1 if one of them fails."""
     parser = argparse.ArgumentParser(prog="python -m tests.network_simulation")
     parser.add_argument("--seeds", default="0:300", metavar="FIRST:LAST", help="or one seed")
     parser.add_argument("--trace", action="store_true", help="print every step")
     parser.add_argument("--digests", action="store_true", help="print the SHA-256 of each trace")
     parser.add_argument(
-        "--plant", choices=PLANTED, help="a bug; ends with the first seed that fails"
+        "--plant", choices=PLANTED, help="plant a bug; stop at the first seed that fails"
     )
     given = parser.parse_args()
     first, _, last = given.seeds.partition(":")
@@ -43,7 +43,7 @@ def main() -> int:
                     print(f"  {wrong}")
                 plant = f" --plant {given.plant}" if given.plant else ""
                 command = f"python -m tests.network_simulation --seeds {seed} --trace{plant}"
-                print(f"  again: {command}", flush=True)
+                print(f"  reproduce: {command}", flush=True)
                 if given.plant:
                     break
     if not given.digests:

@@ -1,4 +1,4 @@
-"""What must be true after a run, whatever its seed did to it."""
+"""Invariants that hold after every run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.network_simulation.experiment import Experiment
 if TYPE_CHECKING:
     from tests.network_simulation.world import World
 
-# What the ends may log, or record as a rejection, because of faults alone.
+# Log lines and rejections that faults alone may cause.
 EXPECTED = re.compile(
     r"disconnected: .*; reconnecting"
     r"|.*no complete handshake within"
@@ -39,7 +39,7 @@ def model_of(experiment: Experiment) -> np.ndarray:
 
 
 def check(world: World) -> list[str]:
-    """Return what is wrong after a run, a line each."""
+    """Return the violated invariants of a run, one line each."""
     wrong = list(world.scheduler.errors)
     server = world.server
     if "server" not in world.done or server is None:
@@ -48,7 +48,7 @@ def check(world: World) -> list[str]:
     again, unlike = simulated_again(experiment, folder)
     wrong += unlike
     if server.weights.tobytes() != again.tobytes():
-        wrong.append("the final model is not that of the recorded course")
+        wrong.append("the final model is not that of the replayed run")
     if not world.plan.may_lose:
         counted = {(r["round"], client) for r in folder.rounds() for client in r["participants"]}
         if server.weights.tobytes() != model_of(experiment).tobytes():
@@ -66,7 +66,7 @@ def check(world: World) -> list[str]:
 
 
 def _records(world: World) -> list[str]:
-    """Compare the records of the run with one another: each update counts once."""
+    """Check that the records of a run agree, and that each update counts once."""
     folder = RunFolder.open(world.run)
     wrong = []
     if folder.status != "done":
@@ -99,7 +99,7 @@ def _is_expected(line: str, world: World) -> bool:
 
 
 def _left_over(world: World) -> list[str]:
-    """Return what the ends have left: the server is still there, its connections must not be."""
+    """Check that no connection, memory or socket is left; the server object still exists."""
     gc.collect()
     left = [ref() for ref in world.connections]
     alive = [one for one in left if one is not None]

@@ -1,4 +1,4 @@
-"""A run once more: without its disturbances, and as its course says that it went."""
+"""Two simulations of a run: without faults, and as its record says that it went."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def undisturbed(experiment: Experiment) -> np.ndarray:
 
 
 def simulated_again(experiment: Experiment, folder: RunFolder) -> tuple[np.ndarray, list[str]]:
-    """Return the final weights of a run's course, and where it parts from the run."""
+    """Return the final weights of a replayed run, and its differences from the record."""
     course = Course.of(folder.course(), "course.jsonl")
     clients = CourseClients(_executor(experiment), course)
     server = Server(clients, experiment.logic(), compute(0, experiment.size), experiment.rounds)
@@ -64,7 +64,7 @@ def _executor(experiment: Experiment) -> SerialExecutor:
 
 
 def _text(round: CourseRound | None) -> str:
-    """Return all of a round's course but what an update was that the server rejected."""
+    """Return the record of a round, without the content of rejected updates."""
     record = {} if round is None else round.record(None)
     for event in record.get("events", ()):
         if event.get("rejected"):

@@ -1,4 +1,4 @@
-"""A disk that forgets: real files, of which a power cut takes back what was not synced."""
+"""Real files whose unsynced changes a power cut may undo."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from unittest.mock import patch
 import fedmx.run.checkpoint
 from tests.network_simulation.scheduler import Process, Scheduler
 
-SLOW_S = 0.05  # what an operation of a disk takes, at most
+SLOW_S = 0.05  # the longest duration of a disk operation
 GIVES_WAY = 0.3
 Names = dict[str, int]
 
 
 @dataclass(eq=False)
 class Folder:
-    """What is known of a folder.
+    """The state of a folder.
 
     Attributes:
         listings: the names with their inodes, from the last synced listing to the current one.
@@ -32,21 +32,21 @@ class Folder:
 
 
 class Disk:
-    """The folders of all processes under `root`; each process has those that bear its name.
+    """The folders of all processes under `root`; each process owns those with its name.
 
     `os` functions are watched while `installed`. A process can be killed at each of them.
     """
 
     def __init__(self, root: Path, scheduler: Scheduler) -> None:
         self.root = root
-        self.full: set[str] = set()  # names of processes that find no room
+        self.full: set[str] = set()  # names of processes whose disk is full
         self._scheduler = scheduler
         self._synced: dict[int, bytes] = {}  # by inode
         self._folders: dict[Path, Folder] = {}
         self._open: dict[int, tuple[Process, Path]] = {}
 
     def add(self, folder: Path) -> None:
-        """Take a folder as it is, synced."""
+        """Add a folder; its content counts as synced."""
         for path in [folder, *sorted(folder.rglob("*"))]:
             if path.is_dir():
                 self._folders[path] = Folder([_names(path)])
@@ -54,13 +54,13 @@ class Disk:
                 self._synced[path.stat().st_ino] = path.read_bytes()
 
     def open_files(self, process: Process) -> list[str]:
-        """Return the files that a process holds open."""
+        """Return the open files of a process."""
         return [path.name for owner, path in self._open.values() if owner is process]
 
     # The end of a process
 
     def killed(self, process: Process, folder: Path) -> None:
-        """Close the files of a killed process; take back what a power cut takes back."""
+        """Close the files of a killed process; after a power cut, undo unsynced changes."""
         for descriptor, (owner, _) in list(self._open.items()):
             if owner is process:
                 del self._open[descriptor]
@@ -71,7 +71,7 @@ class Disk:
                     self._take_back(path)
 
     def _take_back(self, folder: Path) -> None:
-        """Leave a folder as it was at some moment since it was last synced."""
+        """Reset a folder to its state at some moment since its last sync."""
         draw = self._scheduler.draw
         known = self._folders[folder]
         contents = {
@@ -92,7 +92,7 @@ class Disk:
         self._folders[folder] = Folder([_names(folder)])
 
     def _damage(self, synced: bytes, now: bytes) -> tuple[str, bytes]:
-        """Return what is left of bytes of which some were not synced."""
+        """Return the remains of a file with unsynced bytes."""
         draw = self._scheduler.draw
         same = next((at for at, (a, b) in enumerate(zip(synced, now, strict=False)) if a != b), -1)
         same = min(len(synced), len(now)) if same < 0 else same
@@ -109,7 +109,7 @@ class Disk:
     # Operations
 
     def _ours(self, path: Any) -> Path | None:
-        """Return an absolute path if a simulated process uses a file of the disk."""
+        """Return an absolute path if a simulated process uses a file of this disk."""
         if self._scheduler.process is None or isinstance(path, int):
             return None
         whole = Path(path)
@@ -207,7 +207,7 @@ class Disk:
         _ftruncate(descriptor, size)
 
     def save_file(self, arrays: Any, path: Any, metadata: Any = None) -> None:
-        """Write a file of safetensors, as `safetensors.numpy.save_file` does."""
+        """Write a safetensors file like `safetensors.numpy.save_file`."""
         whole = self._ours(path)
         if whole is None:
             return _save_file(arrays, path, metadata=metadata)
@@ -232,7 +232,7 @@ class Disk:
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """Watch the operations of this process."""
+        """Intercept the file operations of this process."""
         with ExitStack() as stack:
             for name in ("open", "close", "fsync", "replace", "unlink", "pwrite", "ftruncate"):
                 stack.enter_context(patch.object(os, name, getattr(self, name)))

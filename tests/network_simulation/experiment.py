@@ -1,4 +1,4 @@
-"""What a simulated deployment runs: a tiny model, and algorithms with memory at both ends."""
+"""The experiments of simulated deployments: tiny models, and algorithms with memory."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from layers.logic.selectors.uniform import Uniform
 from tests.fedmx.scripted import Least
 from tests.logic.quadratic import Measured, Quadratic, QuadraticEngine, Tensor, layout
 
-SMALL, LARGE = 6, 280_000  # parameters; a message with a large model goes on if it breaks off
+SMALL, LARGE = 6, 280_000  # parameters; only messages with a large model are continued
 ALGORITHMS = ("plain", "top-k", "scaffold", "momentum", "offers", "in turn", "survey")
-LOSSES = ("plain", "top-k", "scaffold", "momentum")  # those that may also lose clients
+LOSSES = ("plain", "top-k", "scaffold", "momentum")  # algorithms that tolerate lost clients
 
 
 @dataclass
 class Engine(QuadraticEngine):
-    """A numpy engine; `busy` is called where training would take time."""
+    """A numpy engine; `busy` simulates the duration of training."""
 
     busy: Callable[[], None] = field(default=lambda: None)
 
@@ -57,7 +57,7 @@ class Engine(QuadraticEngine):
 
 @dataclass(frozen=True)
 class InTurn(Selector):
-    """Lanes of two clients, the second of which starts from the first one's weights."""
+    """Lanes of two clients; the second starts from the first one's weights."""
 
     def select(self, population: Any, memory: Any, round: int, rng: Any) -> Plan:
         clients = population.clients
@@ -66,7 +66,7 @@ class InTurn(Selector):
 
 @dataclass(frozen=True)
 class Asking(Uniform):
-    """Asks everybody for labels first."""
+    """Asks all clients for labels first."""
 
     def surveys(self) -> tuple[Question, ...]:
         return (Question("labels", classes=3),)
@@ -74,7 +74,7 @@ class Asking(Uniform):
 
 @cache
 def samples_of(client: int, size: int) -> Quadratic:
-    """Return a client's samples, which pull the weights to a point of its own."""
+    """Return a client's samples, which pull the weights to its own point."""
     target = np.random.default_rng(client).normal(size=size)
     number = 10 + 3 * client
     labels = [label % 3 for label in range(number)]
@@ -88,7 +88,7 @@ def compute(client: int, size: int, busy: Callable[[], None] = lambda: None) -> 
 
 @dataclass(frozen=True)
 class Experiment:
-    """What both ends know.
+    """The settings that server and clients share.
 
     Attributes:
         algorithm: one of `ALGORITHMS`.
@@ -109,7 +109,7 @@ class Experiment:
     size: int = SMALL
 
     def logic(self) -> Logic:
-        """Return the logic of one end."""
+        """Return the logic of the server or a client."""
         hooks: dict[str, list[Hook]] = {
             "top-k": [TopK(0.34)],
             "scaffold": [Scaffold()],

@@ -1,4 +1,4 @@
-"""An asyncio loop in virtual time, without a selector, and the thread in which it seems to run."""
+"""An asyncio loop in virtual time, without a selector, and its simulated thread."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NUMBERS = itertools.count()
 
 
 class Numbered:
-    """Has the same hash in every process, so that sets have the same order."""
+    """Has the same hash in every process, so that sets keep their order."""
 
     _number: int | None = None
 
@@ -41,7 +41,7 @@ class Task(Numbered, asyncio.Task):
 
 
 class Loop(asyncio.AbstractEventLoop):
-    """What fedmx uses of a loop; each turn runs the calls that were ready when it began."""
+    """The part of a loop that fedmx uses; a turn runs the calls that are ready at its start."""
 
     def __init__(self, scheduler: Scheduler, network: Network) -> None:
         assert scheduler.process is not None
@@ -164,7 +164,7 @@ class Loop(asyncio.AbstractEventLoop):
         return self.call_at(self.time() + delay, callback, *args, context=context)
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """Do nothing: it is left out when it is due."""
+        """Do nothing: it is skipped when it is due."""
 
     def create_future(self) -> asyncio.Future[Any]:
         return Future(loop=self)
@@ -175,7 +175,7 @@ class Loop(asyncio.AbstractEventLoop):
     def run_in_executor(
         self, executor: None, func: Callable[..., Any], *args: Any
     ) -> asyncio.Future[Any]:
-        """Run `func` in a while, as if in a thread beside the loop."""
+        """Run `func` later, as if in another thread."""
         future = self.create_future()
 
         def work() -> None:
@@ -189,7 +189,7 @@ class Loop(asyncio.AbstractEventLoop):
         self._scheduler.soon(self.process, "works", work)
         return future
 
-    # What goes wrong in callbacks
+    # Errors in callbacks
 
     def set_exception_handler(self, handler: Any) -> None:
         self._handler = handler
@@ -252,7 +252,7 @@ def _settle(future: asyncio.Future[Any], result: object, error: Exception | None
 
 
 class SimulatedLoopThread(LoopThread):
-    """A `LoopThread` whose loop takes its turns in the scheduler's steps."""
+    """A `LoopThread` whose loop runs in the scheduler's steps."""
 
     def __init__(self, scheduler: Scheduler, network: Network) -> None:
         self._scheduler = scheduler
@@ -284,6 +284,6 @@ class SimulatedLoopThread(LoopThread):
 
 
 def _report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Pass on what the real thread's handler would report."""
+    """Pass on errors that the real thread's handler would report."""
     if not isinstance(context.get("exception"), OSError):
         loop.default_exception_handler(context)

@@ -1,4 +1,4 @@
-"""The simulated clocks, threads, network and disk in the place of the machine's, for one run."""
+"""Replaces the machine's clocks, threads, network and disk by simulated ones, for one run."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def installed(world: World) -> Iterator[None]:
-    """Put the simulated parts in the place of the machine's."""
+    """Patch the machine's parts with simulated ones."""
     scheduler, network = world.scheduler, world.network
     here = threading.get_ident()
     real_monotonic, real_time, real_pid = time.monotonic, time.time, os.getpid
@@ -93,7 +93,7 @@ def installed(world: World) -> Iterator[None]:
 
 
 class _Warnings(logging.Handler):
-    """Keeps what the ends log as a warning or an error."""
+    """Collects warnings and errors of the server and clients."""
 
     def __init__(self, lines: list[str], scheduler: Scheduler) -> None:
         super().__init__(logging.WARNING)

@@ -1,4 +1,4 @@
-"""A network in memory: connections whose bytes are late, few, cut off or never come."""
+"""A network in memory, with delays, outages, slow links and broken connections."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from tests.network_simulation.loop import Loop
 from tests.network_simulation.scheduler import Scheduler
 from tests.network_simulation.sockets import Host, ListeningSocket, Socket
 
-RETRIED_S = 0.3  # how late a packet is after an outage, at most
+RETRIED_S = 0.3  # the longest delay of a packet after an outage
 
 
 class Network:
-    """All hosts and connections; what goes wrong with them is drawn by the scheduler's seed."""
+    """All hosts and connections; the scheduler's seed draws their faults."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self.scheduler = scheduler
@@ -26,7 +26,7 @@ class Network:
         self._made = 0
 
     def listen(self, address: tuple[str, int]) -> ListeningSocket:
-        """Listen for the process that runs.
+        """Listen for the running process.
 
         Raises:
             OSError: the port is in use.
@@ -77,29 +77,29 @@ class Network:
         return max(host.away_until_s for host in hosts) - self.scheduler.now_s
 
     def arrival_s(self, sender: Socket, size: int) -> float:
-        """Return when a packet that is sent now will arrive, if nothing happens."""
+        """Return the arrival time of a packet that is sent now, if nothing happens."""
         ends = (sender.host, sender.peer.host)
         delay_s = self.scheduler.draw.random() * max(host.delay_s for host in ends)
         rate = min(host.bytes_per_s for host in ends)
         return max(self.scheduler.now_s + delay_s, sender._last_arrival_s) + size / rate
 
     def deliver(self, when_s: float, sender: Socket, data: bytes) -> None:
-        """Let bytes arrive."""
+        """Deliver bytes."""
         self._after(when_s, sender, f"{len(data)} bytes", lambda: sender.peer.take(data))
 
     def send_finish(self, sender: Socket) -> None:
-        """Let the other end know that nothing more comes, after all that was sent."""
+        """Signal the end of the stream, after everything that was sent."""
         when_s = max(self.arrival_s(sender, 1), sender._last_arrival_s)
         sender._last_arrival_s = when_s
         self._after(when_s, sender, "finish", sender.peer.finish)
 
     def send_reset(self, receiver: Socket) -> None:
-        """Let an end know that its connection is no more."""
+        """Signal a reset connection."""
         when_s = self.arrival_s(receiver.peer, 1)
         self._after(when_s, receiver.peer, "reset", receiver.break_off)
 
     def _after(self, when_s: float, sender: Socket, label: str, call: Callable[[], None]) -> None:
-        """Let something arrive, after all that this end has sent before."""
+        """Deliver something, after everything that this end has sent before."""
         sender.line.append(call)
 
         def arrive() -> None:
@@ -120,7 +120,7 @@ class Network:
         return [one for one in self.sockets if one.host.name == host and one.opened]
 
     def cut(self, socket: Socket) -> None:
-        """Break a connection: both ends learn of it, one of them, or none."""
+        """Break a connection; both ends, one or none learn of it."""
         draw = self.scheduler.draw
         for end in (socket, socket.peer):
             kind = draw.choice(("reset", "finish", "deaf"))
@@ -132,10 +132,10 @@ class Network:
             end.deaf = True
 
     def prune(self) -> None:
-        """Forget connections that are closed at both ends."""
+        """Forget connections that both ends have closed."""
         self.sockets = [one for one in self.sockets if one.opened or one.peer.opened]
 
     def open_bytes(self) -> Mapping[str, int]:
-        """Return the bytes that open sockets still hold, by socket."""
+        """Return the buffered bytes of open sockets."""
         held = {one.name: len(one._out) + len(one._inbox) for one in self.sockets if one.opened}
         return {name: size for name, size in held.items() if size}

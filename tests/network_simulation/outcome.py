@@ -1,4 +1,4 @@
-"""What came of a seed."""
+"""Runs a seed and collects its outcome."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.network_simulation.world import World
 
 @dataclass
 class Outcome:
-    """What came of a seed.
+    """The outcome of a seed.
 
     Attributes:
         seed: the seed.
@@ -42,10 +42,10 @@ class Outcome:
 
 
 def simulated(seed: int, *, quiet: bool = False, verbose: bool = False) -> Outcome:
-    """Run a seed and check what came of it."""
+    """Run a seed and check its invariants."""
     plan = drawn(seed, quiet)
     outcome = Outcome(seed, plan)
-    gc.freeze()  # what was there before is not looked through for what the run has left
+    gc.freeze()  # objects from before the run are not searched for leaks
     world, files = World(seed, plan, verbose), _open_files()
     try:
         try:
@@ -67,5 +67,5 @@ def simulated(seed: int, *, quiet: bool = False, verbose: bool = False) -> Outco
 
 
 def _open_files() -> int:
-    """Return how many files this process has open."""
+    """Return the number of open files of this process."""
     return len(os.listdir("/proc/self/fd"))

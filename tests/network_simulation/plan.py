@@ -1,4 +1,4 @@
-"""What one seed draws before anything runs: the deployment, its network, and its faults."""
+"""The plan of a seed, drawn before the run: the deployment, its network, and its faults."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from tests.network_simulation.experiment import ALGORITHMS, LARGE, LOSSES, SMALL, Experiment
 
-HORIZON_S = 60.0  # there are no new faults after this time
+HORIZON_S = 60.0  # no fault starts after this time
 KINDS = (
     "cut",
     "cut",
@@ -25,7 +25,7 @@ KINDS = (
 
 @dataclass(frozen=True)
 class Fault:
-    """Something that goes wrong.
+    """A fault.
 
     Attributes:
         at_s: when.
@@ -42,7 +42,7 @@ class Fault:
 
 @dataclass(frozen=True)
 class Plan:
-    """Everything that is drawn before a run.
+    """Everything drawn before a run.
 
     Attributes:
         experiment: what is run.
@@ -73,7 +73,7 @@ class Plan:
 
     @property
     def may_lose(self) -> bool:
-        """Whether an update may be lost for good: then the recorded course is simulated again."""
+        """Whether an update may be lost for good; the recorded run is then replayed instead."""
         full = any(fault.kind == "full disk" and fault.target != "server" for fault in self.faults)
         return (
             self.experiment.deadline_s is not None
@@ -84,7 +84,7 @@ class Plan:
 
 
 def drawn(seed: int, quiet: bool = False) -> Plan:
-    """Return what a seed draws; `quiet`: without faults."""
+    """Return the plan of a seed; `quiet`: without faults."""
     draw = random.Random(f"{seed}/plan")
     losing = draw.random() < 0.25 and not quiet
     algorithm = draw.choice(LOSSES if losing else ALGORITHMS)

@@ -1,4 +1,4 @@
-"""Bugs on purpose, each of which the simulation must find: what it says is worth what it finds."""
+"""Planted bugs; the simulation must find each of them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from layers.logic.round.lane import Lane
 
 @contextmanager
 def acknowledges_before_the_write() -> Iterator[None]:
-    """The server sends the next tasks, and only then writes the checkpoint of the round before."""
+    """The server sends the next tasks before it writes the previous round's checkpoint."""
     waiting: dict[int, tuple[Any, Any]] = {}
     write = FolderRecorder.record
 
@@ -37,7 +37,7 @@ def acknowledges_before_the_write() -> Iterator[None]:
 
 @contextmanager
 def sends_before_the_write() -> Iterator[None]:
-    """A client sends its update, and writes its ledger when it trains the next time."""
+    """A client sends its update, but writes its ledger only at its next training."""
     write = ClientMemory.keep
 
     def keep(memory: ClientMemory, ledger: ClientLedger) -> None:
@@ -52,7 +52,7 @@ def sends_before_the_write() -> Iterator[None]:
 
 @contextmanager
 def counts_a_repeated_update() -> Iterator[None]:
-    """An update that comes once more in its round is added once more."""
+    """A repeated update is added again."""
     take, fold = Collection.on_update, Fold._fold
 
     def folded(self: Fold, lane: Lane) -> None:
@@ -81,7 +81,7 @@ def counts_a_repeated_update() -> Iterator[None]:
 
 @contextmanager
 def forgets_a_residual() -> Iterator[None]:
-    """A client that starts again knows its rounds, and not what its hooks had kept."""
+    """A restarted client remembers its rounds, but not the memory of its hooks."""
     read = ClientLedger.of_tree
 
     def of_tree(tree: Mapping[str, Any]) -> ClientLedger:

@@ -1,4 +1,4 @@
-"""Virtual time: which step of which process comes next, all drawn from one seed."""
+"""Virtual time: the order of all processes' steps, drawn from one seed."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import greenlet
 
 from tests.network_simulation.threads import Killed, Thread
 
-LATENCY_S = 2e-4  # of a wake-up, at most
-PREEMPTED = 0.02  # how often a thread loses the processor where it reads the clock
-MOST_READINGS = 5_000  # of the clock, before a thread that never waits has to
+LATENCY_S = 2e-4  # the most that a wake-up takes
+PREEMPTED = 0.02  # probability of a preemption when a thread reads the clock
+MOST_READINGS = 5_000  # of the clock, before a thread that never waits must sleep
 EPOCH_S = 1.8e9
 
 
@@ -28,16 +28,16 @@ class Process:
     """A process of the simulated deployment.
 
     Attributes:
-        name: who it is, such as client-3.
+        name: such as client-3.
         pid: its number.
-        alive: whether it has not been killed.
+        alive: whether it was not killed.
         over: whether its main function has returned.
-        stalled_until_s: nothing of it runs before.
-        wall_offset_s: how far its wall clock is off.
-        fuse: points until it is killed; None: it is not going to be.
+        stalled_until_s: when it may run again.
+        wall_offset_s: the error of its wall clock.
+        fuse: number of points until it is killed, None for never.
         loops: its asyncio loops.
         threads: its threads.
-        on_kill: what else ends with it.
+        on_kill: called when it is killed.
     """
 
     name: str
@@ -54,7 +54,7 @@ class Process:
 
 
 class Scheduler:
-    """Runs steps in the order of their virtual times; one at a time, in one thread."""
+    """Runs steps in the order of their virtual times, one at a time, in one thread."""
 
     def __init__(self, seed: int, verbose: bool = False) -> None:
         self.draw = random.Random(f"{seed}/schedule")
@@ -75,7 +75,7 @@ class Scheduler:
     # The trace
 
     def note(self, text: str) -> None:
-        """Add a line to the trace, which is the same whenever the seed is."""
+        """Add a line to the trace, which depends only on the seed."""
         line = f"{self.now_s:.6f} {text}"
         self._digest.update(line.encode() + b"\n")
         if self._verbose:
@@ -87,7 +87,7 @@ class Scheduler:
         return self._digest.hexdigest()
 
     def error(self, text: str) -> None:
-        """Report what must not happen."""
+        """Report a violation."""
         self.note(f"ERROR {text}")
         self.errors.append(text)
 
@@ -96,20 +96,20 @@ class Scheduler:
     def at(
         self, when_s: float, process: Process | None, label: str, call: Callable[[], object]
     ) -> None:
-        """Let `call` be a step of `process` (None: of the world) at a time."""
+        """Schedule `call` as a step of `process` (None: of the world)."""
         self._number += 1
         step = (max(when_s, self.now_s), self._number, process, label, call)
         heapq.heappush(self._steps, step)
 
     def soon(self, process: Process | None, label: str, call: Callable[[], object]) -> None:
-        """Let `call` be a step after the latency of a wake-up."""
+        """Schedule `call` after the latency of a wake-up."""
         self.at(self.now_s + self.draw.random() * LATENCY_S, process, label, call)
 
     def run(self, done: Callable[[], bool], limit_s: float, most_steps: int) -> None:
         """Take steps until `done`.
 
         Raises:
-            Stuck: it is not done within the limits, or there are no more steps.
+            Stuck: a limit is exceeded, or there are no more steps.
         """
         while not done():
             if not self._steps:
@@ -136,7 +136,7 @@ class Scheduler:
             self._bury()
 
     def forget(self) -> None:
-        """Hold nothing of the processes any more; call it at the end."""
+        """Release all processes; call it at the end."""
         self._steps.clear()
         for process in self.processes:
             process.loops.clear()
@@ -165,10 +165,10 @@ class Scheduler:
         return thread
 
     def kill(self, process: Process, power: bool) -> None:
-        """End a process at once, as by SIGKILL or, with `power`, as when its machine loses power.
+        """End a process at once, as by SIGKILL or, with `power`, by a power cut.
 
         Raises:
-            Killed: it is the process that runs.
+            Killed: it is the running process.
         """
         if process.alive:
             self.note(f"{process.name} {'loses power' if power else 'is killed'}")
@@ -189,14 +189,14 @@ class Scheduler:
             for call in process.on_kill:
                 call()
 
-    # The points at which the process that runs may lose the processor, or its life
+    # Points at which the running process may be preempted or killed
 
     def point(self, slow_s: float = 0.0, often: float = PREEMPTED) -> None:
-        """Let others run, or be killed.
+        """Let other threads run, or be killed.
 
         Args:
-            slow_s: how long this may take at most, besides the latency.
-            often: how often others run.
+            slow_s: the longest duration, besides the latency.
+            often: probability that others run.
         """
         process = self.process
         if process is None:
@@ -213,7 +213,7 @@ class Scheduler:
             thread.sleep(self.draw.random() * max(slow_s, LATENCY_S))
 
     def monotonic(self) -> float:
-        """Return the monotonic time of the process that runs."""
+        """Return the monotonic time of the running process."""
         thread = self.thread
         if thread is not None:
             thread.readings += 1
@@ -223,6 +223,6 @@ class Scheduler:
         return self.now_s
 
     def wall(self) -> float:
-        """Return the wall clock of the process that runs."""
+        """Return the wall clock of the running process."""
         offset_s = self.process.wall_offset_s if self.process else 0.0
         return EPOCH_S + self.now_s + offset_s

@@ -1,4 +1,4 @@
-"""Sockets in memory, which are asyncio's transports too, and the hosts that they are on."""
+"""Sockets in memory, which are also asyncio's transports, and their hosts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.network_simulation.scheduler import Process
 if TYPE_CHECKING:
     from tests.network_simulation.network import Network
 
-WINDOW_BYTES = 64 * 1024  # sent and not yet read by the other end
+WINDOW_BYTES = 64 * 1024  # sent, but not yet read by the peer
 
 
 @dataclass(eq=False)
@@ -37,7 +37,7 @@ class Host:
 
 
 class ListeningSocket:
-    """What `socket.create_server` returns."""
+    """The result of `socket.create_server`."""
 
     def __init__(self, network: Network, process: Process, address: tuple[str, int]) -> None:
         self._network = network
@@ -64,7 +64,7 @@ class ListeningSocket:
                 self._waiting.popleft().reset()
 
     def arrived(self, socket: Socket) -> None:
-        """Put a connection in the queue of those to accept."""
+        """Queue a connection to accept."""
         self._waiting.append(socket)
         if self._acceptor is not None and not self._acceptor.done():
             self._acceptor.set_result(None)
@@ -94,16 +94,16 @@ class Socket(asyncio.Transport):
         self.peer: Socket
         self.peer_address: tuple[str, int]
         self.opened = True  # for the operating system
-        self.cut_after: int | None = None  # bytes that still arrive here before it is reset
-        self.deaf = False  # nothing arrives here any more
+        self.cut_after: int | None = None  # bytes that arrive before it is reset
+        self.deaf = False  # nothing arrives any more
         self._loop: Loop | None = None
         self._protocol: Any = None
         self._out = bytearray()
         self._travelling = 0
         self._last_arrival_s = 0.0
-        self.line: deque[Callable[[], None]] = deque()  # what was sent and has not arrived
+        self.line: deque[Callable[[], None]] = deque()  # sent, but not arrived
         self._inbox = bytearray()
-        self._finished = False  # the other end has sent its last byte
+        self._finished = False  # the peer has sent its last byte
         self._told_finished = False
         self._closing = False
         self._reading = True
@@ -209,13 +209,13 @@ class Socket(asyncio.Transport):
         self.opened = False
 
     def reset(self) -> None:
-        """Close the socket, and tell the other end so."""
+        """Close the socket, and tell the peer."""
         if self.opened:
             self.opened = False
             self.network.send_reset(self.peer)
 
     def _pump(self) -> None:
-        """Send as far as the window allows."""
+        """Send as much as the window allows."""
         draw, now_s = self.network.scheduler.draw, self.network.scheduler.now_s
         while self._out:
             room = WINDOW_BYTES - self._travelling - len(self.peer._inbox)
@@ -238,7 +238,7 @@ class Socket(asyncio.Transport):
                 self._lose(None)
 
     def take(self, data: bytes) -> None:
-        """Take bytes that have arrived."""
+        """Receive bytes."""
         self.peer._travelling -= len(data)
         if not self.opened and not self.host.without_power:
             self.network.send_reset(self.peer)
@@ -255,13 +255,13 @@ class Socket(asyncio.Transport):
             self.network.cut(self)
 
     def finish(self) -> None:
-        """Take note that the other end sends nothing more."""
+        """Handle the end of the stream."""
         if self.opened and not self.deaf:
             self._finished = True
             self._plan_read()
 
     def break_off(self) -> None:
-        """Take note that the connection was reset."""
+        """Handle a reset."""
         if self.opened and not self.deaf:
             if self._loop is None:
                 self.opened = False

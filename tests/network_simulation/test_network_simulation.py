@@ -1,4 +1,4 @@
-"""Whatever the network, the disks and the clocks do, the model is the undisturbed one."""
+"""Faults of network, disks and clocks do not change the model."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from tests.network_simulation.scheduler import Scheduler
 
 ROOT = Path(__file__).resolve().parents[2]
 SEEDS = 300
-TOGETHER = 25  # seeds in a test
-ENOUGH = 1000  # seeds, in which a planted bug must be found
+TOGETHER = 25  # seeds per test
+ENOUGH = 1000  # seeds within which a planted bug must be found
 
 
 def quiet_seeds() -> Iterator[int]:
@@ -45,7 +45,7 @@ def test_an_undisturbed_deployment_is_the_plain_serial_simulation(seed: int) -> 
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, TOGETHER))
-def test_whatever_happens_the_model_is_right_and_nothing_is_left(first: int) -> None:
+def test_the_model_is_right_despite_faults(first: int) -> None:
     kills = steps = 0
     for seed in range(first, first + TOGETHER):
         outcome = simulated(seed)
@@ -65,7 +65,7 @@ def digests(hash_seed: str) -> str:
     return done.stdout
 
 
-def test_a_seed_is_the_same_course_in_every_process() -> None:
+def test_a_seed_gives_the_same_run_in_every_process() -> None:
     once = digests("1")
     assert len(set(once.split())) == 16
     assert digests("2") == once
@@ -84,17 +84,13 @@ def test_a_planted_bug_is_found(name: str, record_property: Callable[[str, objec
     pytest.fail(f"{name} was not found in {ENOUGH} seeds")
 
 
-def test_a_client_that_has_lost_its_memory_begins_anew_and_the_model_is_that_of_the_course() -> (
-    None
-):
+def test_a_client_that_lost_its_memory_starts_again() -> None:
     seed = next(seed for seed in range(1000) if not drawn(seed).remembers and drawn(seed).faults)
     assert simulated(seed).wrong == []
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_synced_records_survive_a_power_cut_and_unsynced_ones_are_whole_or_gone(
-    seed: int, tmp_path: Path
-) -> None:
+def test_synced_records_survive_a_power_cut(seed: int, tmp_path: Path) -> None:
     folder = tmp_path / "server"
     folder.mkdir()
     scheduler = Scheduler(seed)

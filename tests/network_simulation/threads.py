@@ -1,4 +1,4 @@
-"""Threads that are greenlets: one runs at a time, and it gives way when it waits."""
+"""Threads as greenlets: one runs at a time, until it waits."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
 
 class Killed(BaseException):
-    """The process of this code has ended; it cannot be caught for good."""
+    """The process of this code has ended; handlers must let it pass."""
 
 
 class Thread:
-    """A thread of a process: a greenlet that gives way when it waits."""
+    """A thread of a simulated process."""
 
     def __init__(self, scheduler: Scheduler, process: Process, main: Callable[[], None]) -> None:
         self.process = process
@@ -44,7 +44,7 @@ class Thread:
             self._scheduler.thread = None
 
     def end(self) -> None:
-        """Unwind a killed thread; what it still does comes to nothing."""
+        """Unwind a killed thread; its remaining actions have no effect."""
         if self._greenlet and not self._greenlet.dead:
             before = self._scheduler.process
             self._scheduler.thread, self._scheduler.process = self, self.process
@@ -54,7 +54,7 @@ class Thread:
                 self._scheduler.thread, self._scheduler.process = None, before
 
     def wait(self, timeout_s: float | None, register: Callable[[Callable[[], None]], None]) -> bool:
-        """Wait until what `register` was given is called; return False if the time is over first.
+        """Wait until the callback given to `register` is called; return False on timeout.
 
         Raises:
             Killed: its process has ended.
@@ -112,11 +112,11 @@ class Condition:
             thread.locks = locks
 
     def notify(self, n: int = 1) -> None:
-        """Wake `n` that wait."""
+        """Wake `n` waiting threads."""
         woken, self._waiting = self._waiting[:n], self._waiting[n:]
         for wake in woken:
             wake()
 
     def notify_all(self) -> None:
-        """Wake all that wait."""
+        """Wake all waiting threads."""
         self.notify(len(self._waiting))

@@ -1,4 +1,4 @@
-"""The world of one run: a server and its clients, and what happens to them."""
+"""The world of one run: a server, its clients, and their faults."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MEMORY = Path("/dev/shm")
 
 
 class RepeatingClient(Client):
-    """A client that sends its last update again when it is back, as a careless one might."""
+    """A careless client that repeats its last update when it reconnects."""
 
     repeats: Callable[[], bool]
     sends: Callable[[], None]
@@ -58,7 +58,7 @@ class World:
         self.disk = Disk(self.root, self.scheduler)
         self.warnings: list[str] = []
         self.processes: dict[str, Process] = {}
-        self.done: dict[str, str] = {}  # by process, why the run is over
+        self.done: dict[str, str] = {}  # reason for the end, by process
         self.server: Server | None = None
         self.kills = 0
         self.connections: list[weakref.ref[Connection]] = []
@@ -77,7 +77,7 @@ class World:
     # The processes
 
     def start(self, name: str) -> None:
-        """Start a process, or start it again."""
+        """Start or restart a process."""
         host = self.network.hosts[name]
         host.without_power = False
         main = self._serve if name == "server" else self._take_part_as(int(name.split("-")[1]))
@@ -103,13 +103,13 @@ class World:
             self.scheduler.error(f"{name} has left files open: {left}")
 
     def _exited(self, process: Process) -> None:
-        """Close the sockets of a process that has ended, as the system does."""
+        """Close the sockets of an ended process, like the operating system."""
         for socket in self.network.sockets:
             if socket.process is process:
                 socket.die()
 
     def _failed(self, name: str, error: Exception) -> None:
-        """An error with a message for the operator, who starts the process again."""
+        """Handle an error with a message: the operator restarts the process."""
         text = f"{type(error).__name__}: {error}".replace(str(self.root), "")
         self.scheduler.note(f"{name} fails: {text}")
         assert self.scheduler.process is not None
@@ -174,7 +174,7 @@ class World:
         return take_part
 
     def _break_off(self, name: str) -> None:
-        """Cut the connection of a client that has sent an update, perhaps."""
+        """Perhaps cut the connection of a client that has sent an update."""
         if self._draw.random() < self.plan.breaks:
             ends = self.network.current(name)
             at_s = self.scheduler.now_s + self._draw.random()
@@ -188,7 +188,7 @@ class World:
             self.scheduler.thread.sleep(self.scheduler.draw.random() * self.plan.train_s)
             self.scheduler.point()
 
-    # What goes wrong
+    # Faults
 
     def _plan_faults(self) -> None:
         for fault in self.plan.faults:
@@ -236,7 +236,7 @@ class World:
     # The run
 
     def simulate(self) -> None:
-        """Run until the server has finished and every client has learned of it, or could have.
+        """Run until the server has finished and every reachable client has learned of it.
 
         Raises:
             Stuck: that does not happen.
@@ -262,7 +262,7 @@ class World:
             self._end_everything()
 
     def _end_everything(self) -> None:
-        """End the clients that were not told that the run is over, so that nothing is left."""
+        """End the clients that did not learn of the end, so that nothing is left."""
         self.left = sorted(set(self.network.hosts) - set(self.done))
         for process in self.scheduler.processes:
             process.on_kill.clear()

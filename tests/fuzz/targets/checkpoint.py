@@ -1,7 +1,7 @@
-"""A checkpoint: a file that anybody may have changed, with or without a digest that matches.
+"""A checkpoint: an untrusted file, with or without a matching digest.
 
-What the digest protects is read only when it is right. So each input that is a safetensors file is
-read twice: as it is, and with the digest of what it holds.
+Protected content is read only if the digest is right. So each input that is a safetensors file is
+read twice: unchanged, and with the right digest.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ FILE = in_memory() / f"fuzz-checkpoint-{os.getpid()}"
 
 
 def read(data: bytes) -> None:
-    """Read a checkpoint, and the same one with its right digest."""
+    """Read a checkpoint, also with the right digest."""
     sealed = _sealed(data)
     if sealed is not None:
         _write(sealed)

@@ -1,4 +1,4 @@
-"""The payload of every codec: bytes become a vector of the model's length, or are rejected.
+"""The payloads of all codecs: bytes decode to a vector of the model's length, or are rejected.
 
 The first byte of an input chooses the tensors of the model.
 """
@@ -50,7 +50,7 @@ TARGETS = tuple(reader(name, codec) for name, codec in CODECS.items())
 
 
 def sample(codec: Codec, layout: int) -> bytes:
-    """Return a valid input: a payload that the codec made of a vector with this layout."""
+    """Return a valid input: an encoded vector with this layout."""
     parts = LAYOUTS[layout]
     rng = np.random.default_rng(layout)
     vector = rng.standard_normal(int(parts[-1])).astype(np.float32)

@@ -1,6 +1,6 @@
-"""Frames: bytes are cut into the same frames, in whatever pieces they come.
+"""Frames: the same bytes give the same frames, however they are split.
 
-The first byte of an input says in what pieces the rest arrives.
+The first byte of an input selects the size of the pieces.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PIECES = (1 << 30, 1, 3, 10, 64, 1000)
 
 
 def read(data: bytes) -> None:
-    """Read frames, and check that they are the bytes that came."""
+    """Read frames, and check that they contain the same bytes."""
     size = PIECES[data[0] % len(PIECES)] if data else 1
     stream = data[1:]
     whole, error = _read([stream])
@@ -35,7 +35,7 @@ def read(data: bytes) -> None:
 
 
 def _read(pieces: Sequence[bytes]) -> tuple[bytes, str]:
-    """Return the bytes of all frames, written again, and the error that ended the reading."""
+    """Return all frames, encoded again, and the error that ended the reading."""
     reader = FrameReader()
     written = b""
     try:

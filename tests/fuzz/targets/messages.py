@@ -1,4 +1,4 @@
-"""Messages and the words of control: bytes are one message of the table, or an error."""
+"""Messages and control messages: bytes decode to one message of the table, or fail."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def reader(codec: MessageCodec) -> Target:
 
     def read(data: bytes) -> None:
         message = codec.decode(data)
-        # What was read is a value like any other: it is written, and read again as it is.
+        # A decoded message can be encoded, and decodes again to the same.
         written = bytes(codec.encode(message))
         assert bytes(codec.encode(codec.decode(written))) == written
 

@@ -1,7 +1,7 @@
-"""A pack: a file that anybody may have made, sealed or not.
+"""A pack: an untrusted file, sealed or not.
 
-What the seal protects is read only when it is right. So each input whose members can be read at all
-is read twice: as it is, and with the seal and the table of what it holds.
+Protected content is read only if the seal is right. So each input with readable members is read
+twice: unchanged, and with the right seal and table.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.fuzz.target import Target
 
 
 def read(data: bytes) -> None:
-    """Read a pack, and the same one with its right seal."""
+    """Read a pack, also with the right seal."""
     sealed = _sealed(data)
     with_seal = None if sealed is None else _reason(sealed)
     reason = _reason(data)
@@ -37,7 +37,7 @@ def _reason(data: bytes) -> str | None:
 
 
 def _sealed(data: bytes) -> bytes | None:
-    """Return the pack with the table and the seal of what it holds; None if that is not read."""
+    """Return the pack with the right table and seal, None if its members are unreadable."""
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             entries = archive.infolist()

@@ -1,4 +1,4 @@
-"""The records and documents of a run: files that anybody may have changed."""
+"""The records and documents of a run: untrusted files."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def read_records(data: bytes) -> None:
 
 
 def read_one_document(data: bytes) -> None:
-    """Read a document, as run.json is one."""
+    """Read a document such as run.json."""
     _write(data)
     assert isinstance(read_document(FILE).values, dict)
 

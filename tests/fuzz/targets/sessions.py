@@ -1,8 +1,8 @@
-"""Both ends of a session: whatever a peer sends, a session answers, ends, or waits for more.
+"""Both ends of a session: on any input a session answers, ends, or waits for more.
 
-The first byte of an input says in what pieces the rest arrives, whether the first frame comes alone
-(as that of a client that waits for the answer), and whether a message's bytes go straight into its
-memory, as they do in a connection.
+The first byte of an input selects the size of the pieces, whether the first frame arrives alone (a
+client waits for the answer), and whether message bytes go straight into their memory, as in a
+connection.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ LIMITS = Limits(max_message_bytes=MIB, max_streams=4)
 PIECES = (1 << 30, 1, 7, 10, 64, 999)
 FEATURES = frozenset({"files", FEATURE})
 PARTING = CODEC.encode(Finished("the run is over"))
-BROKEN_AT = 9  # bytes of the same message have come on an earlier connection
+BROKEN_AT = 9  # bytes of the same message received on an earlier connection
 KNOWN_FILE = b"\x00" * 3000
 
 
 class Refused(Exception):
-    """The session has ended because of what the peer sent."""
+    """The session has ended because of the input."""
 
 
 def read_as_server(data: bytes) -> None:
-    """Give the bytes of a client to a server's session."""
+    """Pass a client's bytes to a server's session."""
     session = ServerSession(CODEC, 0.0, limits=LIMITS, features=FEATURES)
     _drive(session, data)
 
 
 def read_as_client(data: bytes) -> None:
-    """Give the bytes of a server to a client's session."""
+    """Pass a server's bytes to a client's session."""
     session = ClientSession("client-7", CODEC, 0.0, limits=LIMITS, features=FEATURES)
     _drive(session, data)
 
@@ -88,11 +88,11 @@ def _drive(session: Session, data: bytes) -> None:
 
 
 def _answer(session: Session, event: SessionEvent) -> None:
-    """Do what the owner of a session does with an event."""
+    """Handle an event like the owner of a session."""
     match event:
         case Verified():
             assert isinstance(session, ServerSession)
-            if session.state is State.DECIDING:  # not if more came at once, which ended it
+            if session.state is State.DECIDING:  # unless further bytes have ended it
                 for opened in session.admit():
                     _answer(session, opened)
         case Opened():
@@ -108,7 +108,7 @@ def _answer(session: Session, event: SessionEvent) -> None:
 
 
 def broken_off() -> PartialMessage:
-    """Return what came of a message before this session."""
+    """Return the part of a message from before this session."""
     return PartialMessage(memoryview(bytearray(bytes(PARTING))), BROKEN_AT)
 
 
@@ -119,7 +119,7 @@ def _known(offset: int, size: int) -> bytes:
 
 
 def _drain(session: Session, now: float) -> int:
-    """Take all that the session has to send, check that it is frames, and return its size."""
+    """Take everything to send, check that it consists of frames, and return its size."""
     sent = b""
     while pieces := session.data_to_send(MIB, now):
         sent += b"".join(pieces)
