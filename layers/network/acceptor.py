@@ -29,12 +29,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from layers.network.address import (
-    KEPT_FOR_HANDSHAKES,
-    Address,
-    file_limit,
-    free_descriptors,
-)
+from layers.network.address import KEPT_FOR_HANDSHAKES, Address, file_limit, free_descriptors
 from layers.network.connection import Connection, peer_certificate
 from layers.network.errors import BOTH_OR_NEITHER, ProtocolError
 from layers.network.events import ConnectionRejected, Crowded, RoomAgain
@@ -155,7 +150,7 @@ ACCEPTS_A_TURN = 32
 
 
 @dataclass(eq=False)
-class _Meeting:
+class _Attempt:
     """One connection during its handshake."""
 
     address: Address
@@ -189,7 +184,7 @@ class Acceptor:
         self._make_connection = make_connection
         self._report = report
         self._loop = asyncio.get_running_loop()
-        self._admission: Admission[_Meeting] = Admission(limits)
+        self._admission: Admission[_Attempt] = Admission(limits)
         # Counted once: descriptors of evicted handshakes become free again.
         self._room = max(free_descriptors() - KEPT_FOR_HANDSHAKES, 1)
         self._crowded = False
@@ -236,12 +231,12 @@ class Acceptor:
                 await asyncio.sleep(0)  # `sock_accept` does not yield while clients wait
 
     def _begin(self, accepted: socket.socket, where: tuple[Any, ...]) -> None:
-        meeting = _Meeting(Address(where[0], where[1]))
-        self._admission.arrive(meeting, where[0], self._loop.time())
+        attempt = _Attempt(Address(where[0], where[1]))
+        self._admission.arrive(attempt, where[0], self._loop.time())
         self._some.set()
-        meeting.task = self._loop.create_task(self._meet(meeting, accepted))
-        self._tasks.add(meeting.task)
-        meeting.task.add_done_callback(self._tasks.discard)
+        attempt.task = self._loop.create_task(self._shake_hands(attempt, accepted))
+        self._tasks.add(attempt.task)
+        attempt.task.add_done_callback(self._tasks.discard)
 
     async def _make_room(self) -> None:
         """Wait until a connection can be accepted; evict stale handshakes for it."""
@@ -269,7 +264,7 @@ class Acceptor:
         if not len(self._admission):
             self._some.clear()
 
-    async def _meet(self, meeting: _Meeting, accepted: socket.socket) -> None:
+    async def _shake_hands(self, attempt: _Attempt, accepted: socket.socket) -> None:
         """Wait for the first byte, then do TLS and the handshake."""
         accepted.setblocking(False)
         accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -277,29 +272,29 @@ class Acceptor:
         FAILURES.set(failures)
         try:
             if self._tls() is not None:  # the client speaks first; TLS costs memory
-                meeting.silent = True
+                attempt.silent = True
                 await self._first_byte(accepted)
-                meeting.silent = False
-                self._admission.step(meeting, self._loop.time())
+                attempt.silent = False
+                self._admission.step(attempt, self._loop.time())
             context = self._tls()
-            transport, meeting.connection = await self._loop.connect_accepted_socket(
+            transport, attempt.connection = await self._loop.connect_accepted_socket(
                 self._make_connection,
                 accepted,
                 ssl=context,
                 ssl_handshake_timeout=self._limits.handshake_s if context else None,
             )
             identity = common_name(peer_certificate(transport))
-            self._admission.step(meeting, self._loop.time(), identity)
-            await meeting.connection.settled.wait()
+            self._admission.step(attempt, self._loop.time(), identity)
+            await attempt.connection.settled.wait()
         except OSError as error:
-            reason = _reason(failures[0] if failures else error, meeting.address)
-            self._report(ConnectionRejected(str(meeting.address), None, reason))
+            reason = _reason(failures[0] if failures else error, attempt.address)
+            self._report(ConnectionRejected(str(attempt.address), None, reason))
             for one in (error, *failures):  # a traceback holds the connection and its bytes
                 one.with_traceback(None)
         finally:
             failures.clear()
-            self._admission.leave(meeting)
-            meeting.connection = meeting.task = None  # nothing may outlive the connection
+            self._admission.leave(attempt)
+            attempt.connection = attempt.task = None  # nothing may outlive the connection
 
     async def _first_byte(self, accepted: socket.socket) -> None:
         """Wait until there are bytes to read, or the peer has closed."""
@@ -313,15 +308,15 @@ class Acceptor:
             raise
         self._loop.remove_reader(accepted)
 
-    def _end(self, meeting: _Meeting, reason: str) -> None:
-        if meeting.connection is not None:  # its session reports it
-            if not meeting.connection.settled.is_set():
-                meeting.connection.refuse(ProtocolError(reason))
-                meeting.connection.abort()
-        elif meeting.task is not None and meeting.task.cancel():
-            if meeting.silent:  # probably a client without TLS, which waits for the server
+    def _end(self, attempt: _Attempt, reason: str) -> None:
+        if attempt.connection is not None:  # its session reports it
+            if not attempt.connection.settled.is_set():
+                attempt.connection.refuse(ProtocolError(reason))
+                attempt.connection.abort()
+        elif attempt.task is not None and attempt.task.cancel():
+            if attempt.silent:  # probably a client without TLS, which waits for the server
                 reason += f"; this server requires TLS, the client started none: {BOTH_OR_NEITHER}"
-            self._report(ConnectionRejected(str(meeting.address), None, reason))
+            self._report(ConnectionRejected(str(attempt.address), None, reason))
 
 
 def _reason(failure: OSError, address: Address) -> str:

@@ -15,7 +15,6 @@ class MessageCodec:
 
     Args:
         types: the message types by number.
-        names: resolves names in type hints that the dataclasses' modules do not import.
         max_bytes: the size limit of a type's messages; other types have none.
         max_values: the limit on a type's values, including keys; other types have `MAX_VALUES`.
 
@@ -27,13 +26,12 @@ class MessageCodec:
         self,
         types: Mapping[int, type],
         *,
-        names: Mapping[str, object] | None = None,
         max_bytes: Mapping[type, int] | None = None,
         max_values: Mapping[type, int] | None = None,
     ) -> None:
         self._max_bytes = dict(max_bytes or {})
         self._max_values = dict(max_values or {})
-        compiler = Compiler(names)
+        compiler = Compiler()
         self._records: dict[int, Record] = {}
         self._numbers: dict[type, int] = {}
         for number, cls in types.items():

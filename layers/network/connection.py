@@ -59,7 +59,7 @@ class Owner(Protocol):
     def happened(self, connection: Connection, event: SessionEvent) -> None:
         """Handle an event of the session."""
 
-    def told(
+    def report_message(
         self, connection: Connection, kind: type[Sent] | type[Replaced], message: OutgoingMessage
     ) -> None:
         """Report that a message was sent or replaced."""
@@ -194,7 +194,7 @@ class Connection(asyncio.BufferedProtocol):
         if self.session.ended:
             return
         for message in self.session.withdraw(payload.name) if replace else ():
-            self._owner.told(self, Replaced, message)
+            self._owner.report_message(self, Replaced, message)
         self.session.send_message(payload)
         self.flush()
 
@@ -353,7 +353,7 @@ class Connection(asyncio.BufferedProtocol):
                 break
             self._write()
             for message in () if self._taken else self.session.sent_messages():
-                self._owner.told(self, Sent, message)
+                self._owner.report_message(self, Sent, message)
         else:
             # Other connections get their turn first.
             if not self._flush_planned:

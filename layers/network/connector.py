@@ -88,7 +88,6 @@ class Connector(Endpoint):
         insecure: allow an unencrypted connection to another machine.
         backoff: the delays between attempts.
         limits: of this end.
-        features: names of features that this end supports.
         give_up_s: see above.
         files: expected files (`expect`) are received into this folder; None: they are refused.
 
@@ -108,7 +107,6 @@ class Connector(Endpoint):
         insecure: bool = False,
         backoff: Backoff | None = None,
         limits: Limits | None = None,
-        features: frozenset[str] = frozenset(),
         give_up_s: float | None = None,
         files: Path | None = None,
     ) -> None:
@@ -120,7 +118,6 @@ class Connector(Endpoint):
         self._tls = tls
         self._trust: Trust | None = None
         self._backoff = backoff or Backoff()
-        self._features = features
         self._give_up_s = give_up_s
         self._open: Connection | None = None
         self._was_open = False  # whether there ever was an open session
@@ -280,7 +277,7 @@ class Connector(Endpoint):
             self._codec,
             self._loop.time(),
             limits=self._limits,
-            features=self._features | {FEATURE},
+            features=frozenset({FEATURE}),
             token=self._token,
             certified=self._trust is not None,
         )
@@ -289,7 +286,7 @@ class Connector(Endpoint):
         match event:
             case Opened(terms):
                 self._open, self._was_open = connection, True
-                self._report(Connected(self.address, terms.features, terms.authenticated))
+                self._report(Connected(self.address, terms.authenticated))
                 self._transfers.opened(PeerFiles(connection, self.address, self._files))
             case Arrived(message, wire_bytes, reserved, values):
                 received = Received(self.address, message, wire_bytes)

@@ -95,9 +95,7 @@ class Endpoint(ABC):
         self._connections: set[Connection] = set()
         self._memory = IncomingMemory(self._limits, self._connections, self._soon)
         self._events = EventQueue(
-            self._limits,
-            lambda peer: self._soon(self._resume, peer),
-            self._memory.budget.release,
+            self._limits, lambda peer: self._soon(self._resume, peer), self._memory.budget.release
         )
         self._past: dict[str | None, ConnectionTraffic] = {}
         self._traffic_lock = threading.Lock()
@@ -291,7 +289,7 @@ class Endpoint(ABC):
         """Cancel a file that could not be read."""
         self._transfers.unreadable(connection, stream, reason)
 
-    def told(
+    def report_message(
         self, connection: Connection, kind: type[Sent] | type[Replaced], message: OutgoingMessage
     ) -> None:
         """Report that a message was sent or replaced."""

@@ -15,7 +15,6 @@ class Joined:
 
     peer: str
     address: str
-    features: frozenset[str]
     authenticated: bool
 
 
@@ -77,7 +76,6 @@ class Connected:
     """Connector: the session with the server is open."""
 
     peer: str
-    features: frozenset[str]
     authenticated: bool
 
 

@@ -113,7 +113,7 @@ class Incoming:
         self._may_begin = True
         return self.offset, self._kept.digest()
 
-    def has_it_already(self) -> bool:
+    def is_stored(self) -> bool:
         """Return whether the folder already has the offered file."""
         try:
             with open(self.path, "rb") as file:

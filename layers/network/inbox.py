@@ -119,7 +119,7 @@ class Inbox:
         """Allow the sender to continue these parts; each is removed from the list when used."""
         self._partials = partials
 
-    def go_on(self, stream: int, payload: bytes) -> int:
+    def resume(self, stream: int, payload: bytes) -> int:
         """Continue an interrupted message, and return its whole size."""
         if stream <= self._last_stream:
             raise ProtocolError(f"a message was continued wrongly on stream {stream}")

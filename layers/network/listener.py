@@ -58,7 +58,6 @@ class Listener(Endpoint):
         insecure: allow unencrypted connections from other machines.
         heartbeat_s: how often each end sends a sign of life.
         limits: of this end.
-        features: names of features that this end supports.
         files: files of a client are received into this folder/CLIENT; None: they are refused.
 
     With mutual TLS or a token, a reconnecting client replaces its older connection; otherwise the
@@ -78,7 +77,6 @@ class Listener(Endpoint):
         insecure: bool = False,
         heartbeat_s: float = 5.0,
         limits: Limits | None = None,
-        features: frozenset[str] = frozenset(),
         files: Path | None = None,
     ) -> None:
         super().__init__(codec, limits, token, files)
@@ -90,7 +88,6 @@ class Listener(Endpoint):
         self._tls = tls
         self._trust: Trust | None = None
         self._heartbeat_s = heartbeat_s
-        self._features = features
         self._acceptor: Acceptor
         self._watching: asyncio.Task[None] | None = None
         self._peers: dict[str, Connection] = {}
@@ -225,7 +222,7 @@ class Listener(Endpoint):
             self._codec,
             self._loop.time(),
             limits=self._limits,
-            features=self._features | {FEATURE},
+            features=frozenset({FEATURE}),
             token=self._token,
             certified=certified,
             heartbeat_s=self._heartbeat_s,
@@ -250,7 +247,7 @@ class Listener(Endpoint):
             case Opened(terms):
                 peer = terms.identity
                 self._peers[peer] = connection
-                joined = Joined(peer, connection.address, terms.features, terms.authenticated)
+                joined = Joined(peer, connection.address, terms.authenticated)
                 self._report(joined)
                 folder = self._files / peer if self._files else None
                 self._transfers.opened(PeerFiles(connection, peer, folder, any_file=True))

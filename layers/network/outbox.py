@@ -116,7 +116,7 @@ class Outbox:
         self._open_messages = 0
         self._last_stream = 0
         self._partials: list[bytes] = []  # payloads of PARTIAL frames
-        self._begun_anew = False  # a large message started again: the receiver dropped its parts
+        self._started_again = False  # a large message started again: the receiver dropped its parts
         self.finished: list[OutgoingMessage] = []
         self.unreadable: list[tuple[int, str]] = []
 
@@ -224,7 +224,7 @@ class Outbox:
         Raises:
             LimitExceeded: there are too many.
         """
-        if self._begun_anew:
+        if self._started_again:
             return
         if len(self._partials) >= self.max_streams:
             raise LimitExceeded(f"PARTIAL frames for more than {self.max_streams} messages")
@@ -241,6 +241,6 @@ class Outbox:
             message.take(found[0])
             return Kind.CONTINUE, same[found]
         if size >= LEAST_BYTES:
-            self._begun_anew = True
+            self._started_again = True
             self._partials.clear()
         return Kind.MESSAGE, SIZE.pack(size)

@@ -7,7 +7,6 @@ import dataclasses
 import sys
 import types
 import typing
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias, Union
 
@@ -103,8 +102,7 @@ class Schema:
 class Compiler:
     """Compiles dataclasses to schemas; a recursive alias refers to its own schema."""
 
-    def __init__(self, names: Mapping[str, object] | None = None) -> None:
-        self._names = dict(names or {})
+    def __init__(self) -> None:
         self._known: dict[object, Schema] = {}
         self._unsettled: list[tuple[Schema, type]] = []
 
@@ -197,21 +195,21 @@ class Compiler:
         hints = self._resolve(None, cls)
         return Record(cls, {item.name: self._schema(hints[item.name], cls) for item in fields})
 
-    def _resolve(self, annotations: dict[str, object] | None, owner: type) -> dict[str, Any]:
+    @staticmethod
+    def _resolve(annotations: dict[str, object] | None, owner: type) -> dict[str, Any]:
         """Return the type hints of `owner`, or resolve annotations in its module."""
         try:
             if annotations is None:
-                return typing.get_type_hints(owner, localns=self._names or None)
+                return typing.get_type_hints(owner)
 
             def holder() -> None: ...
 
             holder.__annotations__ = annotations
-            namespace = {**vars(sys.modules[owner.__module__]), **self._names}
-            return typing.get_type_hints(holder, globalns=namespace)
+            return typing.get_type_hints(holder, globalns=vars(sys.modules[owner.__module__]))
         except (NameError, TypeError) as error:
             raise MessageTypeError(
                 f"{owner.__qualname__}: a type hint cannot be resolved ({error}); import the name "
-                "in the module of the dataclass, or give it to MessageCodec as names={...}"
+                "in the module of the dataclass"
             ) from None
 
     @staticmethod

@@ -244,7 +244,7 @@ class Session(ABC):
             case Kind.MESSAGE:
                 self._reserve(self._inbox.announce(frame.stream, frame.payload))
             case Kind.CONTINUE if self._continues:
-                self._reserve(self._inbox.go_on(frame.stream, frame.payload))
+                self._reserve(self._inbox.resume(frame.stream, frame.payload))
             case Kind.PARTIAL if self._continues:
                 self._receiver_has(frame)
             case Kind.CONTINUE | Kind.PARTIAL:

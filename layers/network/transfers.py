@@ -12,14 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from layers.network.connection import Connection
-from layers.network.control import (
-    FileAccept,
-    FileFrame,
-    FileOffer,
-    FileReason,
-    FileStart,
-    clean,
-)
+from layers.network.control import FileAccept, FileFrame, FileOffer, FileReason, FileStart, clean
 from layers.network.errors import NotWanted, TransferError, UnexpectedFile
 from layers.network.events import Event, FileChunk, FileFailed, FileReceived, FileSent
 from layers.network.files import Incoming, Outgoing
@@ -184,7 +177,7 @@ class Transfers:
             async with files.hashing:
                 if stream not in files.incoming:
                     return
-                found = await self._work(files, stream, incoming, incoming.has_it_already)
+                found = await self._work(files, stream, incoming, incoming.is_stored)
                 if stream not in files.incoming:
                     return
                 if not found:

@@ -18,14 +18,7 @@ from fedmx.run.durable import write_document
 from fedmx.run.records import JsonLines
 from layers.network.control import CONTROL, Goodbye, Greeting, Hello, Welcome
 from layers.network.frames import SIZE, Kind, frame
-from tests.fedmx.golden.values import (
-    CHECKPOINT,
-    CONTROL_WORDS,
-    FACTS,
-    MESSAGES,
-    ROUND,
-    SHA256,
-)
+from tests.fedmx.golden.values import CHECKPOINT, CONTROL_WORDS, FACTS, MESSAGES, ROUND, SHA256
 from tests.fuzz.targets import codecs, sessions
 
 FOLDER = Path(__file__).parent / "corpus"

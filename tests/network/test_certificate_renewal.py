@@ -217,9 +217,7 @@ def test_a_revoked_client_stays_disconnected_and_others_continue(authority: Auth
             assert (rejected.peer, "revoked" in rejected.reason) == ("client-2", True)
 
 
-def test_queued_messages_of_a_revoked_client_are_dropped(
-    authority: Authority,
-) -> None:
+def test_queued_messages_of_a_revoked_client_are_dropped(authority: Authority) -> None:
     tls = authority.client("client-2")
     with (
         Listener("127.0.0.1:0", CODEC, tls=authority.server) as listener,

@@ -36,11 +36,7 @@ from layers.network import (
     make_server_certificate,
 )
 from tests.network.conftest import Certificates
-from tests.network.wire_messages import (
-    CODEC,
-    QUICK,
-    await_event,
-)
+from tests.network.wire_messages import CODEC, QUICK, await_event
 
 
 def load(path: Path) -> x509.Certificate:
@@ -334,9 +330,7 @@ def test_a_client_without_a_certificate_learns_that_one_is_required(
         assert "is missing" in gave_up.reason
 
 
-def test_a_server_name_mismatch_is_refused(
-    certificates: Certificates,
-) -> None:
+def test_a_server_name_mismatch_is_refused(certificates: Certificates) -> None:
     name = "elsewhere"
     if not (certificates.folder / f"{name}.pem").exists():
         make_server_certificate(certificates.folder, ["10.1.2.3"], file_name=name)

@@ -183,9 +183,7 @@ def test_a_malformed_message_never_reaches_the_caller() -> None:
         assert isinstance(listener.next_event(20), Left)
 
 
-def test_a_stalled_handshake_is_dropped_and_blocks_nobody(
-    certificates: Certificates,
-) -> None:
+def test_a_stalled_handshake_is_dropped_and_blocks_nobody(certificates: Certificates) -> None:
     limits = Limits(handshake_s=0.3, max_handshakes=4)
     for tls, client_tls in ((None, None), (certificates.server, certificates.client("good"))):
         with Listener("127.0.0.1:0", CODEC, tls=tls, limits=limits) as listener:

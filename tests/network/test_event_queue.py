@@ -8,13 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from layers.network import ConnectionRejected, Limits, Received
-from layers.network.event_queue import (
-    EVERYBODY,
-    MAX_REJECTED,
-    NOBODY,
-    PEER_SHARE,
-    EventQueue,
-)
+from layers.network.event_queue import EVERYBODY, MAX_REJECTED, NOBODY, PEER_SHARE, EventQueue
 
 
 def queue(**limits: int) -> tuple[EventQueue, list[str]]:

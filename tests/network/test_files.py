@@ -35,9 +35,7 @@ from layers.network import (
     file_wire_size,
 )
 from layers.network.control import CONTROL, FileAccept, FileOffer, FileStart, Hello
-from layers.network.files import (
-    Outgoing,
-)
+from layers.network.files import Outgoing
 from layers.network.frames import FrameReader, Kind, frame
 from tests.network.conftest import Certificates
 from tests.network.socket_bytes import count_sockets, socket_bytes

@@ -12,13 +12,7 @@ import numpy as np
 import pytest
 
 from layers.network import Connector, FileFailed, Joined, Left, Limits, Listener, Received
-from layers.network.connection import (
-    LINGER_BYTES,
-    SLICE_BYTES,
-    UNREAD_BYTES,
-    Connection,
-    Hold,
-)
+from layers.network.connection import LINGER_BYTES, SLICE_BYTES, UNREAD_BYTES, Connection, Hold
 from layers.network.control import CONTROL, FileAccept, FileOffer, Hello
 from layers.network.event_queue import VALUE_BYTES
 from layers.network.files import Outgoing

@@ -8,13 +8,7 @@ from dataclasses import asdict
 import numpy as np
 import pytest
 
-from layers.network import (
-    CHUNK_BYTES,
-    LimitExceeded,
-    Limits,
-    MessageCodec,
-    NetworkError,
-)
+from layers.network import CHUNK_BYTES, LimitExceeded, Limits, MessageCodec, NetworkError
 from layers.network.events import Arrived
 from layers.network.frames import HEADER, SIZE, Kind, frame
 from layers.network.handshake import ClientSession, ServerSession

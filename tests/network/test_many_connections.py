@@ -46,7 +46,7 @@ class Answering:
                 connection.send(CODEC.encode(Note(f"{text}, {connection.session.terms.identity}")))
                 connection.finish("done", True)
 
-    def told(
+    def report_message(
         self, connection: Connection, kind: type[Sent] | type[Replaced], message: OutgoingMessage
     ) -> None: ...
 
@@ -74,9 +74,7 @@ async def run_clients(address: str) -> Answering:
     return owner
 
 
-def test_a_thousand_connections_share_one_thread(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_thousand_connections_share_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     count_sockets(monkeypatch)
     limits = Limits(handshake_s=60)
     with Listener("127.0.0.1:0", CODEC, limits=limits) as listener:

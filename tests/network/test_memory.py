@@ -244,9 +244,7 @@ def test_a_connection_that_waits_for_memory_does_not_time_out() -> None:
         waiter.close()
 
 
-def test_usable_memory_is_the_minimum_of_machine_and_control_groups(
-    tmp_path: Path,
-) -> None:
+def test_usable_memory_is_the_minimum_of_machine_and_control_groups(tmp_path: Path) -> None:
     machine = usable_memory_bytes(tmp_path / "none", tmp_path / "none")
     assert machine > 64 * MIB
     own = tmp_path / "own"

@@ -254,10 +254,7 @@ def test_an_end_announces_no_more_parts_than_the_peer_accepts(up: bool) -> None:
     assert taker.state is State.OPEN
 
 
-@given(
-    pieces=st.lists(st.binary(max_size=9), min_size=1, max_size=6),
-    data=st.data(),
-)
+@given(pieces=st.lists(st.binary(max_size=9), min_size=1, max_size=6), data=st.data())
 def test_the_longest_matching_part_is_found(pieces, data) -> None:
     whole = b"".join(pieces)
     ends = data.draw(st.sets(st.integers(1, len(whole) + 3), max_size=4))

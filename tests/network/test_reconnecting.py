@@ -24,12 +24,7 @@ from layers.network import (
     Retrying,
 )
 from tests.network.conftest import Certificates
-from tests.network.wire_messages import (
-    CODEC,
-    QUICK,
-    Note,
-    await_event,
-)
+from tests.network.wire_messages import CODEC, QUICK, Note, await_event
 
 
 def test_a_client_reconnects_when_its_server_restarts() -> None:

@@ -31,12 +31,7 @@ from layers.network import (
     files,
 )
 from layers.network.control import FileAccept, FileFrame, FileOffer
-from layers.network.files import (
-    BLOCK_BYTES,
-    PART,
-    Incoming,
-    Outgoing,
-)
+from layers.network.files import BLOCK_BYTES, PART, Incoming, Outgoing
 from layers.network.frames import Kind
 from layers.network.transfers import MAX_WAITING, PeerFiles, Transfers
 from tests.network.wire_messages import CODEC, Note, await_event, expected

@@ -55,7 +55,7 @@ EMPTY = np.zeros(0, np.float32)
 
 
 def joined(peer: str) -> Joined:
-    return Joined(peer, "1.2.3.4:5", frozenset(), authenticated=True)
+    return Joined(peer, "1.2.3.4:5", authenticated=True)
 
 
 class NoNetwork:

@@ -10,13 +10,7 @@ from __future__ import annotations
 from fedmx.protocol.messages import CODEC, Finished
 from layers.network.control import FileAccept, FileFrame
 from layers.network.errors import TransferError
-from layers.network.events import (
-    Arrived,
-    Ended,
-    Opened,
-    SessionEvent,
-    Verified,
-)
+from layers.network.events import Arrived, Ended, Opened, SessionEvent, Verified
 from layers.network.frames import HEADER_BYTES, FrameReader
 from layers.network.handshake import ClientSession, ServerSession
 from layers.network.inbox import FEATURE, PartialMessage
