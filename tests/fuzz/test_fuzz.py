@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.fuzz.audit import watched
 from tests.fuzz.corpus import FOLDER, VALID, inputs, write_valid
 from tests.fuzz.mutations import mutations
+from tests.fuzz.target import watched
 from tests.fuzz.targets import TARGETS
 
 MUTATIONS = 400

@@ -24,8 +24,7 @@ import layers.network.event_queue
 from layers.network.connection import Connection
 from tests.network_simulation import loop as loops
 from tests.network_simulation.loop import Numbered, SimulatedLoopThread
-from tests.network_simulation.scheduler import Scheduler
-from tests.network_simulation.threads import Condition
+from tests.network_simulation.scheduler import Condition, Scheduler
 
 if TYPE_CHECKING:
     from tests.network_simulation.world import World

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from tests.fuzz.target import Target
-from tests.fuzz.targets import checkpoint, codecs, frames, messages, packs, records, sessions
+from tests.fuzz.targets import codecs, network, packs, run_files, sessions
 
 TARGETS: dict[str, Target] = {
     target.name: target
     for target in (
-        frames.TARGET,
+        network.FRAMES,
         sessions.SERVER,
         sessions.CLIENT,
-        messages.MESSAGES,
-        messages.WORDS,
+        network.MESSAGES,
+        network.WORDS,
         *codecs.TARGETS,
-        checkpoint.TARGET,
-        records.RECORDS,
-        records.DOCUMENT,
+        run_files.CHECKPOINT,
+        run_files.RECORDS,
+        run_files.DOCUMENT,
         packs.TARGET,
     )
 }

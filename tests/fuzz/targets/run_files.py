@@ -1,8 +1,4 @@
-"""A checkpoint: an untrusted file, with or without a matching digest.
-
-Protected content is read only if the digest is right. So each input that is a safetensors file is
-read twice: unchanged, and with the right digest.
-"""
+"""Checkpoints, records and documents of a run: untrusted files."""
 
 from __future__ import annotations
 
@@ -14,13 +10,14 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from fedmx.run.checkpoint import METADATA_KEY, _digest, read_checkpoint
-from fedmx.run.durable import CheckpointError
+from fedmx.run.durable import CheckpointError, RunError, read_document
+from fedmx.run.records import JsonLines
 from tests.fuzz.target import Target, in_memory
 
-FILE = in_memory() / f"fuzz-checkpoint-{os.getpid()}"
+FILE = in_memory() / f"fuzz-run-file-{os.getpid()}"
 
 
-def read(data: bytes) -> None:
+def read_both(data: bytes) -> None:
     """Read a checkpoint, also with the right digest."""
     sealed = _sealed(data)
     if sealed is not None:
@@ -64,4 +61,24 @@ def _remove() -> None:
     FILE.unlink(missing_ok=True)
 
 
-TARGET = Target("checkpoint", read, (CheckpointError,), opens=FILE)
+CHECKPOINT = Target("checkpoint", read_both, (CheckpointError,), opens=FILE)
+
+
+def read_records(data: bytes) -> None:
+    """Read all records of a file."""
+    _write(data)
+    records = JsonLines(FILE)
+    for record in records.read():
+        assert isinstance(record, dict)
+    if records.damaged:
+        raise RunError(f"damaged lines: {records.damaged}")
+
+
+def read_one_document(data: bytes) -> None:
+    """Read a document such as run.json."""
+    _write(data)
+    assert isinstance(read_document(FILE).values, dict)
+
+
+RECORDS = Target("records", read_records, (RunError,), opens=FILE)
+DOCUMENT = Target("document", read_one_document, (RunError,), opens=FILE)
