@@ -82,9 +82,11 @@ class PayloadWriter:
         self._count(path)
         if depth > MAX_DEPTH:
             raise MessageTypeError(f"{path}: nested more than {MAX_DEPTH} deep")
-        if isinstance(value, np.generic) and type(value) not in _KINDS_BY_TYPE:
-            value = value.item()
-        kind = _kind(value)
+        kind = _KINDS_BY_TYPE.get(type(value))
+        if kind is None:
+            if isinstance(value, np.generic):
+                value = value.item()
+            kind = _kind(value)
         if kind == "int" and "int" not in schema.branches and "float" in schema.branches:
             kind, value = "float", float(value)  # type: ignore[arg-type]
         branch = schema.branches.get(kind)
@@ -168,9 +170,6 @@ _KINDS_BY_TYPE: dict[type, str] = {
 
 
 def _kind(value: object) -> str:
-    exact = _KINDS_BY_TYPE.get(type(value))
-    if exact is not None:
-        return exact
     return next((kind for cls, kind in _KINDS_BY_TYPE.items() if isinstance(value, cls)), "map")
 
 
