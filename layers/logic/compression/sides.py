@@ -15,19 +15,51 @@ bit for bit. A client that is new, lost its memory, or missed too much gets the 
 from __future__ import annotations
 
 import zlib
+from collections.abc import Set
 from dataclasses import replace
 from weakref import WeakValueDictionary
 
 import numpy as np
 
 from layers.logic.compression.codecs import Codec, parts_of
-from layers.logic.core.hook import ClientContext, ClientSide, ServerContext, ServerSide
+from layers.logic.core.declaration import Trait, encoded
+from layers.logic.core.hook import ClientContext, ClientSide, Hook, ServerContext, ServerSide
 from layers.logic.core.messages import EMPTY, Slot, Task, Update
 from layers.logic.core.state import ServerState, frozen
 from layers.logic.errors import LogicError, NotUsable, Rejected
 
 PAYLOAD = "update"  # in the slot of an update
 MISSED = "missed"  # in the slot of a task: the payloads of the missed rounds
+
+
+class CodecHook(Hook):
+    """A hook that sends updates, or changes of the model, through codecs.
+
+    Attributes:
+        flat: treat the whole vector as one tensor.
+        feedback: add what a codec left out of one vector to the next vector.
+    """
+
+    flat = False
+    feedback = True
+
+    def codecs(self) -> tuple[Codec | None, Codec | None]:
+        """Return the codec of updates, and that of the model's changes; None: dense."""
+        raise NotImplementedError
+
+    @property
+    def provides(self) -> Set[Trait]:
+        """The encodings of this hook."""
+        up, down = self.codecs()
+        return encoded(up is not None, down is not None)
+
+    def server(self) -> ServerSide:
+        """Return the side that decodes updates and encodes the changes of the model."""
+        return CodecServerSide(*self.codecs(), self.flat, self.feedback)
+
+    def client(self) -> ClientSide:
+        """Return the side that encodes updates, and keeps the residual and the model."""
+        return CodecClientSide(*self.codecs(), self.flat, self.feedback)
 
 
 class CodecServerSide(ServerSide):

@@ -17,14 +17,12 @@ from layers.logic.compression.codecs import (
     TernaryCodec,
     check_share,
 )
-from layers.logic.compression.sides import CodecClientSide, CodecServerSide
-from layers.logic.core.declaration import Trait, encoded
-from layers.logic.core.hook import ClientSide, Hook, ServerSide
+from layers.logic.compression.sides import CodecHook
 from layers.logic.errors import LogicError
 
 
 @dataclass(frozen=True)
-class Quantise(Hook):
+class Quantise(CodecHook):
     """8 or 16 bits a value, rounded at random so that the mean is right.
 
     Source: Alistarh et al. 2017 (QSGD), section 3.1.
@@ -47,26 +45,14 @@ class Quantise(Hook):
             raise LogicError("quantise with neither up nor down does nothing; set one to true")
         QuantisedCodec(self.bits)
 
-    @property
-    def provides(self) -> frozenset[Trait]:
-        """What it encodes."""
-        return encoded(self.up, self.down)
-
-    def server(self) -> ServerSide:
-        """Return the half that decodes updates and encodes the changes of the model."""
-        return CodecServerSide(*self._codecs(), feedback=self.feedback)
-
-    def client(self) -> ClientSide:
-        """Return the half that encodes updates and decodes the changes of the model."""
-        return CodecClientSide(*self._codecs(), feedback=self.feedback)
-
-    def _codecs(self) -> tuple[Codec | None, Codec | None]:
+    def codecs(self) -> tuple[Codec | None, Codec | None]:
+        """Return the codecs of updates and of the model's changes."""
         codec = QuantisedCodec(self.bits)
         return codec if self.up else None, codec if self.down else None
 
 
 @dataclass(frozen=True)
-class SignSgd(Hook):
+class SignSgd(CodecHook):
     """Signs, and the mean absolute value of each tensor (Karimireddy et al. 2019, algorithm 2).
 
     With the aggregator `majority-vote` this is signSGD with majority vote (Bernstein et al. 2018).
@@ -79,24 +65,13 @@ class SignSgd(Hook):
     down: bool = True
     feedback: bool = True
 
-    @property
-    def provides(self) -> frozenset[Trait]:
-        """What it encodes."""
-        return encoded(True, self.down)
-
-    def server(self) -> ServerSide:
-        """Return the half that decodes updates and encodes the changes of the model."""
-        down = SignCodec() if self.down else None
-        return CodecServerSide(SignCodec(), down, feedback=self.feedback)
-
-    def client(self) -> ClientSide:
-        """Return the half that encodes updates, and keeps the residual and the model."""
-        down = SignCodec() if self.down else None
-        return CodecClientSide(SignCodec(), down, feedback=self.feedback)
+    def codecs(self) -> tuple[Codec, Codec | None]:
+        """Return the codecs of updates and of the model's changes."""
+        return SignCodec(), SignCodec() if self.down else None
 
 
 @dataclass(frozen=True)
-class Stc(Hook):
+class Stc(CodecHook):
     """Sparse ternary compression with error feedback (Sattler et al. 2019).
 
     Source: Sattler et al. 2019, algorithms 1 and 2.
@@ -131,24 +106,12 @@ class Stc(Hook):
                 check_share(name, share)
 
     @property
-    def provides(self) -> frozenset[Trait]:
-        """What it encodes."""
-        return encoded(self.p_up is not None, self.p_down is not None)
-
-    @property
     def share_sent(self) -> float:
         """`p_up`; 1 where updates go up dense."""
         return 1.0 if self.p_up is None else self.p_up
 
-    def server(self) -> ServerSide:
-        """Return the half that decodes updates and encodes the changes of the model."""
-        return CodecServerSide(*self._codecs(), flat=self.flat)
-
-    def client(self) -> ClientSide:
-        """Return the half that encodes updates, and keeps the residual and the model."""
-        return CodecClientSide(*self._codecs(), flat=self.flat)
-
-    def _codecs(self) -> tuple[Codec | None, Codec | None]:
+    def codecs(self) -> tuple[Codec | None, Codec | None]:
+        """Return the codecs of updates and of the model's changes."""
         return self._codec(self.p_up), self._codec(self.p_down)
 
     def _codec(self, p: float | None) -> Codec | None:
@@ -160,7 +123,7 @@ class Stc(Hook):
 
 
 @dataclass(frozen=True)
-class TopK(Hook):
+class TopK(CodecHook):
     """The share p of largest values of each tensor; the rest is fed back (Aji and Heafield 2017).
 
     Attributes:
@@ -179,22 +142,10 @@ class TopK(Hook):
             check_share("p_down", self.p_down)
 
     @property
-    def provides(self) -> frozenset[Trait]:
-        """What it encodes."""
-        return encoded(True, self.p_down is not None)
-
-    @property
     def share_sent(self) -> float:
         """`p`."""
         return self.p
 
-    def server(self) -> ServerSide:
-        """Return the half that decodes updates and encodes the changes of the model."""
-        return CodecServerSide(*self._codecs(), flat=self.flat)
-
-    def client(self) -> ClientSide:
-        """Return the half that encodes updates, and keeps the residual and the model."""
-        return CodecClientSide(*self._codecs(), flat=self.flat)
-
-    def _codecs(self) -> tuple[Codec, Codec | None]:
+    def codecs(self) -> tuple[Codec, Codec | None]:
+        """Return the codecs of updates and of the model's changes."""
         return SparseCodec(self.p), None if self.p_down is None else SparseCodec(self.p_down)

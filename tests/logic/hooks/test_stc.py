@@ -190,7 +190,7 @@ def test_settings_that_cannot_be_are_refused(values, reason) -> None:
 
 
 def test_the_codec_of_a_round_is_the_codec_that_was_tested_alone() -> None:
-    assert Stc(0.3)._codecs() == (TernaryCodec(0.3), TernaryCodec(0.1))
+    assert Stc(0.3).codecs() == (TernaryCodec(0.3), TernaryCodec(0.1))
 
 
 @pytest.mark.parametrize(("p_up", "p_down", "members"), [(0.1, 0.1, 2), (0.1, 0.01, 1)])
