@@ -23,8 +23,8 @@ from typing import Any, BinaryIO
 
 from layers.compute.errors import DataError, DownloadError
 
-Progress = Callable[[str, int, "int | None"], None]
-"""Called with a file's name, its bytes so far, and its bytes in all (None: unknown)."""
+Progress = Callable[[str, int, int], None]
+"""Called with a file's name, its bytes so far, and its bytes in all."""
 
 _PIECE_BYTES = 1 << 17
 
@@ -107,13 +107,7 @@ class Files:
                 f"{data_set}: no {' or '.join(names)} in {self.places(data_set)}; put it there, "
                 "or allow the download"
             )
-        return fetch(
-            remote.urls,
-            self.cache_of(data_set) / remote.name,
-            sha256=remote.sha256,
-            size_bytes=remote.size_bytes,
-            progress=self.progress,
-        )
+        return fetch(remote, self.cache_of(data_set), progress=self.progress)
 
 
 def default_cache() -> Path:
@@ -125,38 +119,37 @@ def default_cache() -> Path:
 
 
 def fetch(
-    urls: Sequence[str],
-    path: Path,
+    remote: Remote,
+    folder: Path,
     *,
-    sha256: str,
-    size_bytes: int | None = None,
     progress: Progress | None = None,
     rounds: int = 3,
     pause_s: float = 2.0,
     timeout_s: float = 30.0,
 ) -> Path:
-    """Download `path` from the first of `urls` that gives the right bytes; return `path`.
+    """Download a file into `folder` from the first address that gives the right bytes.
 
-    Received bytes are kept in `path` + ".part", and a later call resumes from there. Only a
-    complete file with this SHA-256 gets its final name; wrong bytes are discarded. The addresses
-    are tried in turn, `rounds` times, with pauses of `pause_s` in between. An address that gave a
-    wrong file is not tried again. If several processes ask for the same file at once, one downloads
-    it and the others wait.
+    Received bytes are kept in a file that ends in ".part", and a later call resumes from there.
+    Only a complete file with the right SHA-256 gets its final name; wrong bytes are discarded. The
+    addresses are tried in turn, `rounds` times, with pauses of `pause_s` in between. An address
+    that gave a wrong file is not tried again. If several processes ask for the same file at once,
+    one downloads it and the others wait.
+
+    Returns:
+        The path of the file.
 
     Raises:
         DownloadError: no address gave the file, or it cannot be written. The message has the reason
             for each address, and where to put a file from another source.
     """
+    path = folder / remote.name
     if path.exists():
         return path
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
         part = _open_part(path)
     except OSError as error:
-        raise DownloadError(
-            f"{path.name}: cannot write into {path.parent} ({error.strerror}); "
-            "choose another cache folder with FEDMX_CACHE"
-        ) from error
+        raise _unwritable(path, error) from error
     problems: dict[str, str] = {}
     hopeless: set[str] = set()
     with part:
@@ -164,20 +157,19 @@ def fetch(
             _part_of(path).unlink(missing_ok=True)
             return path
         for round_ in range(rounds):
-            untried = [url for url in urls if url not in hopeless]
+            untried = [url for url in remote.urls if url not in hopeless]
             if round_ and untried:
                 time.sleep(pause_s)
             for url in untried:
                 resumed = part.seek(0, os.SEEK_END) > 0
                 try:
-                    _Transfer(url, part, path, size_bytes, progress, timeout_s).run()
-                    _check(part, sha256)
-                except _WrongFileError as problem:
-                    problems[url] = str(problem)
-                    if not resumed:  # This address sent all bytes, and would send them again.
-                        hopeless.add(url)
+                    _Transfer(url, part, path, remote.size_bytes, progress, timeout_s).run()
+                    _check(part, remote.sha256)
                 except _RefusedError as problem:
                     problems[url] = str(problem)
+                    # An address that sent all bytes of a wrong file would send them again.
+                    if isinstance(problem, _WrongFileError) and not resumed:
+                        hopeless.add(url)
                 else:
                     os.fsync(part.fileno())
                     os.replace(_part_of(path), path)
@@ -187,7 +179,15 @@ def fetch(
     reasons = "; ".join(f"{url}: {problem}" for url, problem in problems.items())
     raise DownloadError(
         f"{path.name} could not be downloaded ({reasons}); try again, or put {path.name} into "
-        f"{path.parent} by hand"
+        f"{folder} by hand"
+    )
+
+
+def _unwritable(path: Path, error: OSError) -> DownloadError:
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return DownloadError(
+        f"{path.name}: cannot write into {path.parent} ({error.strerror}); "
+        f"{'make room' if full else 'check it'}, or choose another cache folder with FEDMX_CACHE"
     )
 
 
@@ -206,64 +206,54 @@ class _Transfer:
     url: str
     part: BinaryIO
     path: Path
-    size_bytes: int | None
+    size_bytes: int
     progress: Progress | None
     timeout_s: float
 
     def run(self) -> None:
         here = self.part.seek(0, os.SEEK_END)
-        if self.size_bytes is not None and here > self.size_bytes:
-            here = _empty(self.part)
+        if here > self.size_bytes:
+            here = self.part.truncate(0)
         if here == self.size_bytes:
             return
+        request = urllib.request.Request(self.url, headers={"User-Agent": "fedmx"})
+        if here:
+            request.add_header("Range", f"bytes={here}-")
         try:
-            with self._request(here) as response:
+            with urllib.request.urlopen(request, timeout=self.timeout_s) as response:
                 self._receive(response, here)
         except urllib.error.HTTPError as error:
-            if error.code == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
-                # The file at this address does not begin with the part file.
-                _empty(self.part)
             raise _RefusedError(f"HTTP {error.code} {error.reason}") from error
         except urllib.error.URLError as error:
             raise _RefusedError(str(error.reason)) from error
         except (OSError, http.client.HTTPException) as error:
             raise _RefusedError(str(error) or type(error).__name__) from error
 
-    def _request(self, here: int) -> Any:
-        request = urllib.request.Request(self.url, headers={"User-Agent": "fedmx"})
-        if here:
-            request.add_header("Range", f"bytes={here}-")
-        return urllib.request.urlopen(request, timeout=self.timeout_s)
-
     def _receive(self, response: Any, here: int) -> None:
         if response.status == http.HTTPStatus.PARTIAL_CONTENT:
-            total = _total_of_range(response.headers.get("Content-Range", ""), here)
+            announced = _total_of_range(response.headers.get("Content-Range", ""), here)
         else:  # The server does not support ranges: start again.
-            here = _empty(self.part)
+            here = self.part.truncate(0)
             length = response.headers.get("Content-Length", "")
-            total = int(length) if length.isdigit() else None
-        if self.size_bytes is not None and total not in (None, self.size_bytes):
-            raise _WrongFileError(f"its length is {total} bytes, not {self.size_bytes}")
-        total = self.size_bytes if total is None else total
-        self._make_room(here, total)
-        while piece := response.read(_PIECE_BYTES):
-            here += len(piece)
-            if total is not None and here > total:
-                _empty(self.part)
-                raise _WrongFileError(f"it has more than its {total} bytes")
-            self._write(piece)
-            if self.progress is not None:
-                self.progress(self.path.name, here, total)
-        if total is not None and here < total:
-            raise _RefusedError(f"the connection ended after {here} of {total} bytes")
-
-    def _make_room(self, here: int, total: int | None) -> None:
-        free = shutil.disk_usage(self.path.parent).free
-        if total is not None and total - here > free:
+            announced = int(length) if length.isdigit() else None
+        if announced not in (None, self.size_bytes):
+            raise _WrongFileError(f"its length is {announced} bytes, not {self.size_bytes}")
+        missing, free = self.size_bytes - here, shutil.disk_usage(self.path.parent).free
+        if missing > free:
             raise DownloadError(
-                f"{self.path.name} needs {total - here} bytes more in {self.path.parent}, which "
+                f"{self.path.name} needs {missing} bytes more in {self.path.parent}, which "
                 f"has {free} free; make room or choose another cache folder with FEDMX_CACHE"
             )
+        while piece := response.read(_PIECE_BYTES):
+            here += len(piece)
+            if here > self.size_bytes:
+                self.part.truncate(0)
+                raise _WrongFileError(f"it has more than its {self.size_bytes} bytes")
+            self._write(piece)
+            if self.progress is not None:
+                self.progress(self.path.name, here, self.size_bytes)
+        if here < self.size_bytes:
+            raise _RefusedError(f"the connection ended after {here} of {self.size_bytes} bytes")
 
     def _write(self, piece: bytes) -> None:
         try:
@@ -271,12 +261,7 @@ class _Transfer:
             while rest:  # An unbuffered file may write less than it is given.
                 rest = rest[self.part.write(rest) :]
         except OSError as error:
-            full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-            remedy = "make room" if full else "check the folder"
-            raise DownloadError(
-                f"{self.path.name}: cannot write into {self.path.parent} ({error.strerror}); "
-                f"{remedy} or choose another cache folder with FEDMX_CACHE"
-            ) from error
+            raise _unwritable(self.path, error) from error
 
 
 def _open_part(path: Path) -> BinaryIO:
@@ -297,18 +282,13 @@ def _part_of(path: Path) -> Path:
     return path.with_name(f"{path.name}.part")
 
 
-def _empty(part: BinaryIO) -> int:
-    part.truncate(0)
-    return 0
-
-
 def _check(part: BinaryIO, sha256: str) -> None:
     part.seek(0)
     digest = hashlib.sha256()
     while piece := part.read(_PIECE_BYTES):
         digest.update(piece)
     if digest.hexdigest() != sha256:
-        _empty(part)
+        part.truncate(0)
         raise _WrongFileError(f"its SHA-256 is {digest.hexdigest()}, not {sha256}")
 
 

@@ -11,7 +11,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +24,6 @@ from layers.compute.data.files import Files
 FORMAT = 1
 LARGE_BYTES = 64 << 20
 """A data set whose files are this large or larger is converted; others are read into memory."""
-
-_ARRAYS = ("x", "y", "users")
 
 
 def stored(
@@ -69,8 +67,8 @@ def _write(folder: Path, dataset: Dataset) -> None:
     beside = Path(tempfile.mkdtemp(prefix=f"{folder.name}-", dir=folder.parent))
     try:
         beside.chmod(0o755)  # others may share the cache
-        for split, raw in _splits(dataset).items():
-            for array in _ARRAYS:
+        for split, raw in (("train", dataset.train), ("test", dataset.test)):
+            for array in ("x", "y", "users"):
                 values = getattr(raw, array)
                 if values is not None:
                     np.save(beside / f"{split}_{array}.npy", values, allow_pickle=False)
@@ -102,18 +100,11 @@ def _opened(folder: Path) -> Dataset | None:
 
 
 def _raw(folder: Path, split: str) -> Raw:
-    arrays: dict[str, npt.NDArray[Any] | None] = dict.fromkeys(_ARRAYS)
-    for array in _ARRAYS:
+    def load(array: str) -> npt.NDArray[Any]:
         path = folder / f"{split}_{array}.npy"
-        if array != "users" or path.exists():
-            mapped = np.load(path, mmap_mode="r", allow_pickle=False)
-            # Partitions read all labels and users.
-            arrays[array] = mapped if array == "x" else np.array(mapped)
-    x, y, users = arrays["x"], arrays["y"], arrays["users"]
-    assert x is not None
-    assert y is not None
-    return Raw(x, y, users)
+        mapped: npt.NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
+        return mapped
 
-
-def _splits(dataset: Dataset) -> Mapping[str, Raw]:
-    return {"train": dataset.train, "test": dataset.test}
+    # Partitions read all labels and users, so these are read into memory.
+    users = np.array(load("users")) if (folder / f"{split}_users.npy").exists() else None
+    return Raw(load("x"), np.array(load("y")), users)
