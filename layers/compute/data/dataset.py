@@ -48,7 +48,7 @@ class Dataset:
     """Both splits of a data set.
 
     Attributes:
-        name: what messages call it.
+        name: its name in messages.
         train: the training split.
         test: the test split.
         classes: how many classes there are; labels are from 0 to `classes` - 1.

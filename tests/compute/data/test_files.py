@@ -38,7 +38,7 @@ class Site:
     files: dict[str, bytes] = field(default_factory=lambda: {"file.bin": CONTENT})
     ranges: bool = True
     length: bool = True
-    cut_after: list[int] = field(default_factory=list)  # One request each: bytes, then hang up.
+    cut_after: list[int] = field(default_factory=list)  # for each request: hang up after these bytes
     hold_after: int | None = None
     holding: threading.Event = field(default_factory=threading.Event)
     release: threading.Event = field(default_factory=threading.Event)
@@ -311,7 +311,7 @@ def test_the_download_of_a_killed_process_is_resumed(site: Site, tmp_path: Path)
     try:
         assert site.holding.wait(60)
         until = time.monotonic() + 60
-        # Up to the last whole piece that it has read: the rest is in a buffer of its own.
+        # It has written the last whole piece; the rest is in its buffer.
         while not (part.exists() and part.stat().st_size >= 300_000):
             assert time.monotonic() < until
             time.sleep(0.01)

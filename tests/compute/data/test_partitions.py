@@ -282,7 +282,7 @@ def test_self_balancing_clients_differ_less_in_size(alpha: float) -> None:
 
 
 def test_a_self_balancing_clients_test_part_has_the_label_mix_of_its_training_part() -> None:
-    # The classes' sizes differ in the two splits, and with them who has enough, and when.
+    # The sizes of classes differ between the splits, and so do the clients that are full.
     y = np.repeat(np.arange(10), generator(1).integers(250, 350, 10))
     test_y = np.repeat(np.arange(11), generator(2).integers(250, 350, 11))
     data = from_arrays(np.zeros((len(y), 1)), y, np.zeros((len(test_y), 1)), test_y)

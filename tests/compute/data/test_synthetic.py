@@ -46,7 +46,7 @@ def test_nine_in_ten_of_a_clients_samples_are_for_training() -> None:
 def test_sizes_are_50_plus_a_lognormal_number() -> None:
     synthetic = Synthetic(clients=2000, seed=3)
     sizes = np.array([synthetic._begun(number)[0] for number in range(2000)])
-    drawn = np.log(sizes - 50 + 0.5)  # of whole numbers, half of one is what was cut off
+    drawn = np.log(sizes - 50 + 0.5)  # 0.5 is the mean of the truncated fraction
     assert sizes.min() >= 50
     assert abs(np.median(drawn) - 4) < 0.15
     quarter, more = np.quantile(drawn, [0.5 - 0.3413, 0.5 + 0.3413])

@@ -66,7 +66,7 @@ def from_arrays(
         users: the user of each training sample, names or numbers (n,); None: not known.
         users_test: the same for the test samples, (m,).
         classes: how many classes there are; None: one more than the highest label.
-        name: what messages call the data set.
+        name: its name in messages.
 
     Raises:
         DataError: an array has another shape, dtype or range; the message names it.
@@ -228,7 +228,7 @@ class CheckedFederatedData:
     """Federated data whose arrays are checked when they are made.
 
     Attributes:
-        name: what messages call the data.
+        name: their name in messages.
         source: makes or reads them.
         clients: how many clients there are.
         test: the server's samples.

@@ -46,7 +46,7 @@ def divide(
     empty, a training part may not.
 
     Args:
-        dataset: what to divide.
+        dataset: the data set to divide.
         partition: the rule.
         clients: how many clients there are.
         seed: for the partition's draws.

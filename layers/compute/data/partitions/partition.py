@@ -69,7 +69,7 @@ class Rule(ABC):
     """A partition that needs a fixed number of samples for each client.
 
     Attributes:
-        NAME: what messages call it.
+        NAME: its name in messages.
     """
 
     NAME: ClassVar[str]
