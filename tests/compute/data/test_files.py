@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import gzip
 import hashlib
 import os
@@ -38,7 +37,7 @@ class Site:
     files: dict[str, bytes] = field(default_factory=lambda: {"file.bin": CONTENT})
     ranges: bool = True
     length: bool = True
-    cut_after: list[int] = field(default_factory=list)  # for each request: hang up after these bytes
+    cut_after: list[int] = field(default_factory=list)  # by request: bytes sent
     hold_after: int | None = None
     holding: threading.Event = field(default_factory=threading.Event)
     release: threading.Event = field(default_factory=threading.Event)
@@ -350,14 +349,16 @@ def images(site: Site) -> IdxSet:
         )
     for name, content in site.files.items():
         sums[name] = (hashlib.sha256(content).hexdigest(), len(content))
-    return IdxSet(
-        "images",
-        (site.address,),
-        sums["train-images-idx3-ubyte.gz"],
-        sums["train-labels-idx1-ubyte.gz"],
-        sums["t10k-images-idx3-ubyte.gz"],
-        sums["t10k-labels-idx1-ubyte.gz"],
-    )
+
+    class Images(IdxSet):
+        name = "images"
+        mirrors = (site.address,)
+        train_x = sums["train-images-idx3-ubyte.gz"]
+        train_y = sums["train-labels-idx1-ubyte.gz"]
+        test_x = sums["t10k-images-idx3-ubyte.gz"]
+        test_y = sums["t10k-labels-idx1-ubyte.gz"]
+
+    return Images()
 
 
 def test_a_missing_data_set_is_downloaded_into_the_cache_once(
@@ -406,9 +407,9 @@ def test_a_download_must_have_the_published_checksum(
     site: Site, images: IdxSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("layers.compute.data.files.time.sleep", lambda seconds: None)
-    forged = dataclasses.replace(images, train_y=("0" * 64, images.train_y[1]))
+    monkeypatch.setattr(type(images), "train_y", ("0" * 64, images.train_y[1]))
     with pytest.raises(DataError, match="SHA-256"):
-        forged.load(Files(cache=tmp_path, root=None))
+        images.load(Files(cache=tmp_path, root=None))
     assert not (tmp_path / "images" / "train-labels-idx1-ubyte.gz").exists()
 
 

@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Any, ClassVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -33,7 +33,6 @@ Checksum = tuple[str, int]
 """A file's SHA-256 in hex and its length in bytes."""
 
 
-@dataclass(frozen=True)
 class IdxSet:
     """A data set of four IDX files: images of 28 x 28 and labels, for training and for testing.
 
@@ -43,12 +42,12 @@ class IdxSet:
         train_x, train_y, test_x, test_y: the files' checksums.
     """
 
-    name: str
-    mirrors: tuple[str, ...]
-    train_x: Checksum
-    train_y: Checksum
-    test_x: Checksum
-    test_y: Checksum
+    name: ClassVar[str]
+    mirrors: ClassVar[tuple[str, ...]]
+    train_x: ClassVar[Checksum]
+    train_y: ClassVar[Checksum]
+    test_x: ClassVar[Checksum]
+    test_y: ClassVar[Checksum]
 
     def load(self, files: Files) -> Dataset:
         """Return both splits, and download the files that are missing; see `DatasetSource.load`."""
@@ -125,55 +124,41 @@ def _open(path: Path) -> IO[bytes]:
     return cast("IO[bytes]", gzip.open(path, "rb")) if compressed else path.open("rb")
 
 
-_MNIST = IdxSet(
-    name="mnist",
-    mirrors=(
-        "https://ossci-datasets.s3.amazonaws.com/mnist/",
-        "https://storage.googleapis.com/cvdf-datasets/mnist/",
-    ),
-    train_x=("440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609", 9_912_422),
-    train_y=("3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c", 28_881),
-    test_x=("8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6", 1_648_877),
-    test_y=("f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6", 4_542),
-)
-
-
 @dataclass(frozen=True)
-class Mnist:
+class Mnist(IdxSet):
     """Samples of shape (1, 28, 28), uint8 from 0 (paper) to 255 (ink); 10 classes.
 
     60,000 and 10,000 handwritten digits (LeCun et al., 1998).
     """
 
-    def load(self, files: Files) -> Dataset:
-        """Return both splits; see `DatasetSource.load`."""
-        return _MNIST.load(files)
-
-
-_FASHION_MNIST = IdxSet(
-    name="fashion-mnist",
-    mirrors=(
-        # Without TLS, as its authors serve it; the SHA-256 shows whether it is the right file.
-        "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
-        "https://github.com/zalandoresearch/fashion-mnist/raw/master/data/fashion/",
-    ),
-    train_x=("3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84", 26_421_880),
-    train_y=("a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845", 29_515),
-    test_x=("346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073", 4_422_102),
-    test_y=("67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5", 5_148),
-)
+    name = "mnist"
+    mirrors = (
+        "https://ossci-datasets.s3.amazonaws.com/mnist/",
+        "https://storage.googleapis.com/cvdf-datasets/mnist/",
+    )
+    train_x = ("440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609", 9_912_422)
+    train_y = ("3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c", 28_881)
+    test_x = ("8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6", 1_648_877)
+    test_y = ("f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6", 4_542)
 
 
 @dataclass(frozen=True)
-class FashionMnist:
+class FashionMnist(IdxSet):
     """Samples of shape (1, 28, 28), uint8 from 0 (background) to 255; 10 classes.
 
     60,000 and 10,000 photographs of garments (Xiao et al., 2017).
     """
 
-    def load(self, files: Files) -> Dataset:
-        """Return both splits; see `DatasetSource.load`."""
-        return _FASHION_MNIST.load(files)
+    name = "fashion-mnist"
+    mirrors = (
+        # Without TLS, as its authors serve it; the SHA-256 shows whether it is the right file.
+        "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
+        "https://github.com/zalandoresearch/fashion-mnist/raw/master/data/fashion/",
+    )
+    train_x = ("3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84", 26_421_880)
+    train_y = ("a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845", 29_515)
+    test_x = ("346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073", 4_422_102)
+    test_y = ("67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5", 5_148)
 
 
 _RECORDS = 10_000

@@ -55,18 +55,14 @@ class Graph:
     """A model's operators in order of computation, from `INPUT` to `OUTPUT`.
 
     Attributes:
-        symbol: the same graph as an MXNet symbol.
+        definition: the model.
+        symbol: the graph with the names of `nodes`, as an MXNet symbol.
         nodes: the operators, the input and the parameters.
-        parameter_shapes: the shape of each parameter.
-        constants: the parameters that training does not change.
-        example_shape: the shape of one input, without the batch.
     """
 
+    definition: Definition
     symbol: Any
     nodes: tuple[Node, ...]
-    parameter_shapes: Mapping[str, Shape]
-    constants: frozenset[str]
-    example_shape: Shape
 
     @classmethod
     def of(cls, definition: Definition) -> Graph:
@@ -100,20 +96,15 @@ class Graph:
             )
             for index, node in enumerate(graph["nodes"])
         )
-        symbol = mx.sym.load_json(json.dumps(graph))
-        return cls(
-            symbol,
-            nodes,
-            definition.shapes,
-            frozenset(definition.constants),
-            definition.example_shape,
-        )
+        return cls(definition, mx.sym.load_json(json.dumps(graph)), nodes)
 
     @cached_property
     def _shapes(self) -> Mapping[str, Shape]:
         inner = self.symbol.get_internals()
-        known = {n: s for n, s in self.parameter_shapes.items() if n in inner.list_arguments()}
-        _, shapes, _ = inner.infer_shape(**known, **{INPUT: (_BATCH, *self.example_shape)})
+        known = {n: s for n, s in self.definition.shapes.items() if n in inner.list_arguments()}
+        _, shapes, _ = inner.infer_shape(
+            **known, **{INPUT: (_BATCH, *self.definition.example_shape)}
+        )
         return dict(zip(inner.list_outputs(), shapes, strict=True))
 
     def shape(self, index: int) -> Shape:

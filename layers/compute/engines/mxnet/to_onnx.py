@@ -101,7 +101,7 @@ def _translated(graph: Graph, values: Mapping[str, np.ndarray]) -> Any:
     from mxnet.onnx.mx2onnx._export_onnx import MXNetGraph
 
     kind = TensorProto.INT64 if graph.takes_tokens else TensorProto.FLOAT
-    shape = (1, *graph.example_shape)
+    shape = (1, *graph.definition.example_shape)
     with dropped_names(), _own_translations(MXNetGraph.registry_, graph):
         try:
             return MXNetGraph().create_onnx_graph_proto(
@@ -111,7 +111,7 @@ def _translated(graph: Graph, values: Mapping[str, np.ndarray]) -> Any:
                 [int(kind)],
                 opset_version=OPSET,
                 dynamic=True,
-                dynamic_input_shapes=[(_BATCH, *graph.example_shape)],
+                dynamic_input_shapes=[(_BATCH, *graph.definition.example_shape)],
             )
         except ComputeError:
             raise

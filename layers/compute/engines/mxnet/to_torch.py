@@ -158,7 +158,7 @@ class Layers:
         if parameter in self.tensors.values():
             raise _untranslated(f"the parameter {parameter} of two layers")
         self.tensors[f"{layer}.{tensor}"] = parameter
-        if parameter in self.graph.constants:
+        if parameter in self.graph.definition.constants:
             self.lines.append(f"self.{layer}.{tensor}.requires_grad_(False)")
 
     def parameter(self, node: Node, place: int) -> str:
