@@ -36,7 +36,7 @@ def files_with_progress() -> Iterator[Files]:
     terminal = sys.stderr.isatty() and not is_json()
     tasks: dict[str, TaskID] = {}
 
-    def show(name: str, done: int, total: int | None) -> None:
+    def show(name: str, done: int, total: int) -> None:
         if name not in tasks:
             tasks[name] = bar.add_task(name, total=total)
             if terminal:

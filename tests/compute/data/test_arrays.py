@@ -138,7 +138,7 @@ def checked(source: Any, clients: int = 4) -> CheckedFederatedData:
 
 
 class Mine:
-    """Two samples for each of four clients; an attribute of an instance replaces any part."""
+    """Two samples for each of four clients; keyword arguments replace results."""
 
     classes = 3
 

@@ -88,7 +88,7 @@ def handler(site: Site) -> type[BaseHTTPRequestHandler]:
 
 class Server(ThreadingHTTPServer):
     def handle_error(self, request: object, client_address: object) -> None:
-        """Say nothing of clients that hang up: they are what these tests are about."""
+        """Print nothing about clients that hang up."""
 
 
 @pytest.fixture
@@ -289,7 +289,7 @@ def test_a_disk_that_fills_up_is_refused_in_one_line(site: Site, tmp_path: Path)
     assert ran.stdout.startswith("DownloadError file.bin: cannot write into")
     assert ran.stdout.count("\n") == 1
     assert not (tmp_path / "file.bin").exists()
-    # What had arrived serves the next attempt.
+    # The next attempt resumes.
     assert get(site, tmp_path / "file.bin").read_bytes() == CONTENT
     assert site.asked[-1] == ("file.bin", "bytes=300000-")
 

@@ -68,7 +68,7 @@ def test_a_damaged_gzip_file_never_gives_other_pixels(
 ) -> None:
     path = tmp_path_factory.mktemp("idx") / "images"
     content = bytearray(gzip.compress(HEADER + BODY, mtime=0))
-    # Not the first bytes, which say that it is gzip, and not the header's unused ones.
+    # Neither the magic number nor the unused bytes of the header.
     if flip >= 10:
         content[flip % (len(content) - 10) + 10] ^= 1 << bit
     path.write_bytes(content[:cut] if flip < 10 else content)
@@ -143,7 +143,7 @@ SHA1 = [
 
 @pytest.fixture
 def batches(tmp_path: Path) -> Path:
-    """Batches of black pictures, of which the first is of class `number`, with red 7 in it."""
+    """Batches of black images; the first has the batch's number as label, and a red value of 7."""
     batches = tmp_path / "data" / "cifar-10" / "cifar-10-batches-bin"
     batches.mkdir(parents=True)
     for number, name in enumerate(BATCHES):
@@ -158,7 +158,7 @@ def read_cifar10(batches: Path):
 
 
 def packed(batches: Path, name: str, prefix: str = "cifar-10-batches-bin/") -> Path:
-    """Put an archive where the batches was."""
+    """Replace the folder by an archive."""
     path = batches.parent / name
     with tarfile.open(path, "w:gz", compresslevel=1) as archive:
         for batch in BATCHES:
@@ -181,7 +181,7 @@ def test_a_folder_is_read_in_the_order_of_its_batches(batches: Path) -> None:
 
 
 def test_an_archive_is_read_in_place_and_writes_nothing(batches: Path) -> None:
-    # Its members' names lead out of the batches, to where nothing may be written.
+    # Its members' names lead out of the folder, where nothing may be written.
     path = packed(batches, "cifar-10-binary.tar.gz", "../../../")
     check_cifar10(read_cifar10(batches))
     assert os.listdir(path.parent) == [path.name]

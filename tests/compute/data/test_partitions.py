@@ -372,7 +372,7 @@ def test_mnist_gives_200_shards_of_300_to_100_clients(data_root) -> None:
     ordered = np.sort(y)
     kinds = {tuple(ordered[start : start + 300]) for start in range(0, 60_000, 300)}
     assert all(tuple(y[part][:300]) in kinds and tuple(y[part][300:]) in kinds for part in parts)
-    # A shard may lie across the border of two labels, so that a client may see four.
+    # A shard may contain the border of two labels, so a client may have four.
     labels = [len(np.unique(y[part])) for part in parts]
     assert max(labels) <= 4
     assert sorted(labels)[50] == 2

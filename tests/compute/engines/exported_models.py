@@ -53,7 +53,7 @@ class Recurrent(mx.gluon.HybridBlock):
 
 
 def fixed_scale() -> Any:
-    """A convolution with a BatchNorm whose scale is 1, whatever the parameter says."""
+    """A convolution with a BatchNorm whose scale is fixed at 1."""
     net = mx.gluon.nn.HybridSequential()
     net.add(
         mx.gluon.nn.Conv2D(4, (3, 5), strides=2, padding=(1, 2), groups=1, use_bias=False),
@@ -71,7 +71,7 @@ OWN = {"own-recurrent": Recurrent, "own-fixed-scale": fixed_scale}
 
 @cache
 def samples(shape: tuple[int, ...], root: str) -> Samples:
-    """Samples of this shape: real ones from `root`, or what takes their place without it."""
+    """Samples of this shape: real ones from `root`, or generated ones without it."""
     from pathlib import Path
 
     if not root or shape == NUMBERS:

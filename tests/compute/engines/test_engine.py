@@ -203,7 +203,7 @@ def test_dropout_is_used_only_in_training_and_follows_the_seed() -> None:
         engine.train(data, plan(batch_size=0), seed)
         ends.append(engine.weights.tobytes())
     assert ends[0] == ends[1]
-    # With all samples in one batch, only dropout can tell the seeds apart.
+    # With all samples in one batch, only dropout depends on the seed.
     assert ends[0] != ends[2]
 
 

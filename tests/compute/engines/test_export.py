@@ -35,7 +35,7 @@ def content(model: Trained) -> bytes:
 
 
 def test_outputs_depend_on_the_samples(model: Trained) -> None:
-    """Otherwise the other tests of this file would hold for any model."""
+    """Otherwise the other tests of this file would pass for any model."""
     assert model.outputs.std(axis=0).max() > 1e-4
 
 

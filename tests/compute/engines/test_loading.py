@@ -30,7 +30,7 @@ NUMPY = release(np.__version__)[:2]
 
 
 def run_program(program: str, *options: str, folder: Path = ROOT) -> str:
-    """The output of a program that runs in an interpreter of its own."""
+    """The output of a program in a separate interpreter."""
     done = subprocess.run(
         [sys.executable, *options, "-c", program],
         cwd=folder,

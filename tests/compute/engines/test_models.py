@@ -170,7 +170,7 @@ def test_the_knapsack_cnn_drops_whole_channels() -> None:
 
 
 class Imperative(mx.gluon.Block):
-    """A block that no tracer can follow, around one that it could."""
+    """A block that cannot be traced, around one that can."""
 
     loss = "sigmoid"
 

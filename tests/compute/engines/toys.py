@@ -88,7 +88,7 @@ def dropout() -> Any:
 
 
 class PlainBlock(mx.gluon.Block):
-    """The layers of a sequential block, run by Python that no tracer can follow."""
+    """The layers of a sequential block, run by Python code that cannot be traced."""
 
     def __init__(self, build: Any):
         super().__init__()
