@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path, PurePath
 from typing import Annotated, Any, TypeVar
 
-import yaml
 from pydantic import AfterValidator, BaseModel, Field, ValidationError, model_validator
 
 from fedmx.components.component import Component, Source
@@ -19,7 +18,7 @@ from fedmx.display import card
 from fedmx.errors import ExperimentError
 from fedmx.experiment.keys import PlacedError, experiment_error, keys_in
 from fedmx.experiment.overrides import apply_overrides
-from fedmx.experiment.reader import Dumper, parse_text, read_text
+from fedmx.experiment.reader import parse_text, read_text, yaml_of
 from fedmx.experiment.sections import (
     ClockSection,
     ComputeSection,
@@ -370,15 +369,7 @@ def to_yaml(experiment: BaseModel) -> str:
     tree = tree_of(experiment, Component.reference)
     if not all(component.portable for component in components_of(experiment)):
         tree["portable"] = False
-    text = yaml.dump(
-        tree,
-        Dumper=Dumper,
-        sort_keys=False,
-        allow_unicode=True,
-        default_flow_style=False,
-        width=100,
-    )
-    return str(text)
+    return yaml_of(tree)
 
 
 def digest(experiment: Experiment) -> str:

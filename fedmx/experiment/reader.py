@@ -12,6 +12,7 @@ import math
 import os
 import re
 import stat
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -164,6 +165,19 @@ def parse_value(text: str, name: str) -> Any:
         ExperimentError: the text is not YAML; the message begins with ``name``.
     """
     return _parse(text, name, None)
+
+
+def yaml_of(tree: Mapping[str, Any]) -> str:
+    """Return a mapping as YAML text that reads back equal."""
+    text = yaml.dump(
+        tree,
+        Dumper=Dumper,
+        sort_keys=False,
+        allow_unicode=True,
+        default_flow_style=False,
+        width=100,
+    )
+    return str(text)
 
 
 def _parse(text: str, name: str, lines: dict[Where, int] | None) -> Any:

@@ -113,7 +113,7 @@ def test_a_component_is_made_with_its_settings_and_defaults() -> None:
     assert made == Uniform(0.1, layers=(1, 2), inner=Inner(3))
 
 
-def test_what_the_framework_gives_is_used_unless_the_settings_say_otherwise() -> None:
+def test_arguments_of_fedmx_are_used_unless_the_settings_give_them() -> None:
     assert build("model", component("model"), TABLE, classes=3, shape=(1,)) == (4, 3)
     assert build("model", component({"name": "model", "classes": 7}), TABLE, classes=3) == (4, 7)
 
@@ -147,7 +147,7 @@ def test_binding_checks_now_and_makes_a_new_one_at_each_call() -> None:
         ),
     ],
 )
-def test_a_wrong_setting_is_told_with_its_path(settings: dict[str, Any], message: str) -> None:
+def test_a_wrong_setting_is_reported_with_its_path(settings: dict[str, Any], message: str) -> None:
     said = refusal({"name": "uniform", **settings})
     assert said.startswith(f"exp.yaml:3: logic.selector.{message}")
     assert "\n" not in said
@@ -158,7 +158,7 @@ def test_a_missing_setting_is_named_with_its_type() -> None:
     assert said == "exp.yaml:3: logic.selector.path: is missing; partition needy needs it (text)"
 
 
-def test_all_wrong_settings_are_told_together() -> None:
+def test_all_wrong_settings_are_reported_together() -> None:
     said = refusal({"name": "needy", "size": "x", "sise": 1})
     assert said.startswith("exp.yaml: 4 problems\n")
     assert [line.split(": ")[1] for line in said.split("\n")[1:]] == [
@@ -174,7 +174,7 @@ def test_a_components_own_refusal_gets_its_path() -> None:
     assert said == "exp.yaml:3: logic.selector: fraction must be in (0, 1], not 7.0"
 
 
-def test_a_parameter_whose_type_is_not_known_here_is_handed_on() -> None:
+def test_a_parameter_of_an_unknown_type_is_passed_on() -> None:
     made = build("thing", component({"name": "odd", "size": "s", "thing": "p", "x": 1}), TABLE)
     assert made.values == ("s", Path("p"), 2, {"x": 1})
 
@@ -193,7 +193,7 @@ def test_a_family_takes_the_rest_of_the_name() -> None:
     assert made == ("resnet:18", 3, {"depth": 2})
 
 
-def test_an_entry_is_also_known_by_its_full_name() -> None:
+def test_an_entry_is_also_found_by_its_full_name() -> None:
     """So that an object of fedmx's own class, written to a file, needs no permission elsewhere."""
     limited = component(f"{__name__}:Uniform", modules=frozenset())
     assert resolve("selector", limited, TABLE) is Uniform
@@ -206,7 +206,7 @@ def test_an_object_is_used_as_it_is() -> None:
     assert build("partition", component(Uniform), {}) == Uniform()
 
 
-def test_an_object_that_was_lost_in_a_file_is_told() -> None:
+def test_an_object_that_was_lost_in_a_file_is_reported() -> None:
     said = refusal("<object Net>")
     assert "<object Net> was an object of a Python program" in said
     assert said.endswith("run again from that program")
@@ -294,7 +294,7 @@ def test_a_module_in_the_working_directory_is_found(
         ("own_c:broken", "own_c:broken failed: KeyError: 'x'"),
     ],
 )
-def test_a_wrong_reference_is_told_in_one_line(folder: Path, name: str, message: str) -> None:
+def test_a_wrong_reference_is_reported_in_one_line(folder: Path, name: str, message: str) -> None:
     write(folder, "own_c.py", OWN)
     said = refusal(name, folder, "hook")
     assert said.startswith("exp.yaml:3: logic.selector: ")
@@ -319,7 +319,7 @@ def test_a_refusal_by_a_users_class_names_the_line(folder: Path) -> None:
         ("import json\njson.loads('x')\n", "JSONDecodeError: Expecting value", 2),
     ],
 )
-def test_a_module_that_fails_is_told_with_its_line(
+def test_a_module_that_fails_is_reported_with_its_line(
     folder: Path, text: str, message: str, line: int
 ) -> None:
     write(folder, "own_e.py", text)

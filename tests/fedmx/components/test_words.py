@@ -1,4 +1,4 @@
-"""A model of texts learns the words of its tokens from the data set, where there is one."""
+"""A model of texts gets the words of its tokens from the data set, if there is one."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def vectors_of(engine: MXNetEngine) -> np.ndarray:
     return np.asarray(table.asnumpy())
 
 
-def test_a_words_vector_is_that_of_the_file_at_every_end(files: Files) -> None:
+def test_word_vectors_are_those_of_the_file_on_both_sides(files: Files) -> None:
     server = Assembly(experiment(files), files)
     assert server.data.words == ("<padding>", "<unknown>", "day", "good", "bad", "so")
     table = vectors_of(server.engine)

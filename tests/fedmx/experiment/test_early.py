@@ -68,7 +68,7 @@ def test_all_problems_are_named_at_once() -> None:
     assert len(caught.value.problems) == 2
 
 
-def test_data_that_are_there_are_checked_with_it() -> None:
+def test_a_dataset_is_checked_with_the_experiment() -> None:
     compute = {"model": "lenet5", "data": own_data(np.uint8)}
     with pytest.raises(ExperimentError, match=r"compute\.normalise: is not given, and the data"):
         Experiment(rounds=1, clients=4, compute=compute)
@@ -78,7 +78,7 @@ def test_data_that_are_there_are_checked_with_it() -> None:
     assert Experiment(rounds=1, clients=4, compute=compute).clients == 4
 
 
-def test_nothing_is_loaded_imported_or_built_to_check_it(tmp_path: Path) -> None:
+def test_the_check_loads_imports_and_builds_nothing(tmp_path: Path) -> None:
     code = (
         "import sys\n"
         "from fedmx import Experiment\n"
@@ -113,7 +113,7 @@ def test_a_value_of_another_type_is_refused_with_the_call_to_write(
         make()
 
 
-def test_a_value_that_is_not_a_part_is_told_the_public_class() -> None:
+def test_a_value_that_is_not_a_part_is_reported_the_public_class() -> None:
     with pytest.raises(ExperimentError) as caught:
         Experiment(rounds=1, clients=2, compute=DIGITS, logic={"selector": int})
     assert "a class derived from fedmx.Selector" in str(caught.value)

@@ -107,7 +107,7 @@ def test_an_address_is_a_host_and_a_port(address: str, host: str, port: int) -> 
     assert (network.host, network.port) == (host, port)
 
 
-def test_what_is_written_reads_back_equal() -> None:
+def test_a_written_experiment_reads_back_equal() -> None:
     for text in (WHOLE, LEAST):
         experiment = Experiment.parse(text)
         again = Experiment.parse(experiment.to_yaml())
@@ -117,7 +117,7 @@ def test_what_is_written_reads_back_equal() -> None:
         assert Experiment.from_dict(experiment.tree()) == experiment
 
 
-def test_every_key_is_written_so_that_a_run_hides_no_default() -> None:
+def test_every_key_is_written_with_its_default() -> None:
     sections = ["network.tls={ca: a, certificate: b, key: c}", "compute.normalise.scale=2"]
     sections.append("executor.ray={workers: 2}")
     written = yaml.safe_load(Experiment.parse(LEAST, "exp.yaml", sections).to_yaml())
@@ -197,7 +197,7 @@ def test_a_dataclass_given_as_an_object_is_written_by_its_name_and_fields() -> N
     assert changed.logic.hooks[0].object is noise.object
 
 
-def test_what_a_file_cannot_hold_is_noted_and_refused_for_a_deployment() -> None:
+def test_objects_that_a_file_cannot_hold_are_refused_for_a_deployment() -> None:
     class Local:
         pass
 
@@ -280,7 +280,7 @@ def test_an_override_reaches_into_a_component() -> None:
     assert experiment.network.tls.key == Path("k")
 
 
-def test_an_override_leaves_the_mapping_that_it_was_given_alone() -> None:
+def test_an_override_does_not_change_the_given_mapping() -> None:
     tree = yaml.safe_load(WHOLE)
     before = copy.deepcopy(tree)
     Experiment.from_dict(tree, ["logic.selector.fraction=1", "logic.hooks.1.deviation=3", "seed=4"])
@@ -313,7 +313,7 @@ def test_an_override_leaves_the_mapping_that_it_was_given_alone() -> None:
         ("seed=", "--set seed: must be a whole number, not null"),
     ],
 )
-def test_a_wrong_override_is_told_in_one_line(override: str, message: str) -> None:
+def test_a_wrong_override_is_reported_in_one_line(override: str, message: str) -> None:
     said = refused(LEAST, override)
     assert said.startswith(message)
     assert "\n" not in said

@@ -1,4 +1,4 @@
-"""The experiments of the papers can be run as they stand, and all in the setting of their paper."""
+"""The experiments of the papers can be run as they are, in the setting of their paper."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ MNIST = [FOLDER / f"mnist-{name}.yaml" for name in ("fedavg", "projected-stc", "
 
 
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("*.yaml")), ids=lambda path: path.stem)
-def test_an_experiment_is_named_as_its_file_and_told_of_with_its_command(path: Path) -> None:
+def test_an_experiment_has_the_name_of_its_file_and_a_command_in_the_readme(path: Path) -> None:
     assert Experiment.read(path).name == path.stem
     assert f"fedmx run experiments/{path.name}" in (FOLDER / "README.md").read_text()
 
 
 @pytest.mark.parametrize("path", MNIST, ids=lambda path: path.stem)
-def test_the_setting_is_the_papers(path: Path) -> None:
+def test_the_setting_is_that_of_the_paper(path: Path) -> None:
     assembly = Assembly(Experiment.read(path), shape=(1, 28, 28), classes=10)
     assert assembly.engine.weights.size == 356_298
     everyone, rng = Population(dict.fromkeys(range(200), 300)), np.random.default_rng(1)
@@ -40,7 +40,7 @@ def test_only_the_algorithm_differs() -> None:
     assert all(tree == trees[0] for tree in trees)
 
 
-def test_fedsso_and_its_baselines_differ_in_the_algorithm_and_the_learning_rate_alone() -> None:
+def test_fedsso_and_its_baselines_differ_only_in_algorithm_and_learning_rate() -> None:
     names = ("mnist-fedsso", "mnist-fedsso-fedavg", "mnist-fedsso-fedprox")
     trees, rates = [], []
     for name in names:
@@ -71,7 +71,7 @@ def test_the_clients_have_two_shards_of_150_images_and_their_labels_for_the_test
 BIASED = sorted(FOLDER.glob("mnist-biased-*.yaml"))
 
 
-def test_the_runs_among_biased_clients_differ_in_the_algorithm_alone() -> None:
+def test_the_runs_with_biased_clients_differ_only_in_the_algorithm() -> None:
     trees = []
     for path in BIASED:
         assembly = Assembly(Experiment.read(path), shape=(1, 28, 28), classes=10)
@@ -119,7 +119,7 @@ def offers(norms):
     ]
 
 
-def test_everybody_trains_and_the_ten_largest_of_twenty_are_granted(selector) -> None:
+def test_all_clients_train_and_the_ten_largest_of_twenty_updates_are_granted(selector) -> None:
     plan = selector.select(Population(dict.fromkeys(range(20), 600)), {}, 1, RNG)
     assert plan.clients == tuple(range(20))
     assert plan.offers
@@ -134,14 +134,14 @@ def test_nothing_is_decided_while_a_client_trains(selector) -> None:
     assert selector.on_offers(PendingOffers(offers([1.0] * 12), {12}), None)[0] == []
 
 
-def test_of_equal_norms_the_lowest_clients_are_granted_and_few_offers_all(selector) -> None:
+def test_of_equal_norms_the_lowest_clients_are_granted(selector) -> None:
     verdicts, _ = selector.on_offers(PendingOffers(offers([1.0] * 12), ()), None)
     assert [one.client for one in verdicts if one.granted] == list(range(10))
     verdicts, _ = selector.on_offers(PendingOffers(offers([0.0, 2.0]), ()), None)
     assert all(one.granted for one in verdicts)
 
 
-def test_the_two_differ_in_who_uploads_alone_and_are_of_the_setting_of_the_others() -> None:
+def test_the_two_experiments_differ_only_in_the_selector() -> None:
     trees = []
     for name in ("knapsack-largest-norms", "knapsack-random", "knapsack-fedcs"):
         tree = Experiment.read(FOLDER / f"{name}.yaml").tree()
@@ -153,7 +153,7 @@ def test_the_two_differ_in_who_uploads_alone_and_are_of_the_setting_of_the_other
     assert len(random.select(everyone, {}, 1, RNG).clients) == 10
 
 
-def test_it_says_why_it_cannot_work_with_a_deadline(selector) -> None:
+def test_a_deadline_is_refused(selector) -> None:
     with pytest.raises(LogicError, match="count"):
         dataclasses.replace(selector, count=0)
     logic = dataclasses.replace(Assembly(experiment({})).logic, deadline_s=3.0)

@@ -1,4 +1,4 @@
-"""The JSON schema takes every experiment file that fedmx takes, and refuses what a typo makes."""
+"""The JSON schema accepts every experiment file that fedmx accepts, and refuses typos."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ TAKEN = [
 
 
 @pytest.mark.parametrize("change", TAKEN, ids=lambda change: f"{change[0]}={change[1]}")
-def test_it_takes_what_fedmx_takes(change: tuple[str, object], validator: Any) -> None:
+def test_it_accepts_what_fedmx_accepts(change: tuple[str, object], validator: Any) -> None:
     tree = small(change)
     validator.validate(tree)
     Experiment.from_dict(tree)
@@ -144,7 +144,7 @@ def test_it_has_the_settings_of_every_component(validator: Any) -> None:
             validator.validate(tree)
 
 
-def test_the_page_has_every_key_as_the_sections_say_it() -> None:
+def test_the_page_has_the_current_table_of_keys() -> None:
     page = PAGE.read_text()
     assert page == with_tables(page), "run: python -m fedmx.experiment.schema"
     assert [name for name in KEYS if f"\n| `{name}` | " not in page] == []

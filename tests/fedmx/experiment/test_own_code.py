@@ -1,4 +1,4 @@
-"""No code of a stranger's experiment file runs before it is allowed; reading it imports nothing."""
+"""Code that an experiment file names runs only if allowed; reading the file imports nothing."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ REFUSED = (
 @pytest.mark.parametrize(
     "words", ["run small.yaml", "server small.yaml --listen 127.0.0.1:0", "data show small.yaml"]
 )
-def test_a_command_refuses_code_beside_the_file_and_says_whose_it_is(
+def test_a_command_refuses_code_beside_the_file_and_names_its_owner(
     folder: Path, words: str
 ) -> None:
     assert fedmx(*words.split(), cwd=folder).error_text == REFUSED.format(folder=folder)
@@ -87,7 +87,7 @@ def test_explain_shows_whose_code_would_run_and_runs_none(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("option", [["--own-modules"], ["--module", "leaves_trace"]])
-def test_what_is_allowed_runs_and_so_does_its_resumed_run(folder: Path, option: list[str]) -> None:
+def test_allowed_code_runs_in_a_run_and_in_its_resumption(folder: Path, option: list[str]) -> None:
     result = fedmx("run", "small.yaml", *option, cwd=folder)
     assert result.code == 0, result.err
     assert trace(folder)
@@ -150,7 +150,7 @@ def test_python_allows_modules_by_name_and_reading_imports_nothing(folder: Path)
 
 
 @pytest.mark.usefixtures("forgotten")
-def test_what_is_typed_after_set_needs_no_other_permission(folder: Path) -> None:
+def test_code_typed_after_set_needs_no_other_permission(folder: Path) -> None:
     experiment = Experiment.read(
         folder / "small.yaml", ["logic.hooks=['leaves_trace:Mine']"]
     ).with_overrides(["rounds=2"])

@@ -83,7 +83,7 @@ def test_surprising_yaml_is_refused_in_one_line(text: str, message: str) -> None
         ("logic: {aggregator: {name: medan}}", "logic.aggregator: unknown aggregator 'medan'"),
     ],
 )
-def test_a_wrong_value_is_told_with_its_line_and_path(change: str, message: str) -> None:
+def test_a_wrong_value_is_reported_with_its_line_and_path(change: str, message: str) -> None:
     said = refused(LEAST + change + "\n")
     assert said.startswith("exp.yaml:4: ")
     assert message in said
@@ -101,7 +101,7 @@ def test_a_wrong_value_is_told_with_its_line_and_path(change: str, message: str)
         ("schedule: null", "compute.train.schedule: must be a name or a mapping with a name"),
     ],
 )
-def test_wrong_training_is_told_on_its_own_line(change: str, message: str) -> None:
+def test_wrong_training_is_reported_on_its_own_line(change: str, message: str) -> None:
     head = "rounds: 1\nclients: 2\ncompute:\n  model: lenet5\n  data: digits\n  train:\n    "
     assert refused(f"{head}{change}\n").startswith(f"exp.yaml:7: {message}")
 
@@ -117,7 +117,7 @@ def test_normalise_takes_one_number_or_one_per_channel() -> None:
         assert "\n" not in said
 
 
-def test_all_problems_are_told_together() -> None:
+def test_all_problems_are_reported_together() -> None:
     said = refused("rounds: 0\nclients: x\nlogik: 1\n", "compute={model: lenet}")
     head, *lines = said.split("\n")
     assert head == "exp.yaml: 5 problems"
@@ -172,7 +172,7 @@ def test_a_path_without_a_file_is_refused(tmp_path: Path) -> None:
         Experiment.read(big)
 
 
-def test_a_byte_order_mark_is_no_character(tmp_path: Path) -> None:
+def test_a_byte_order_mark_is_skipped(tmp_path: Path) -> None:
     path = tmp_path / "exp.yaml"
     path.write_bytes(b"\xef\xbb\xbf" + LEAST.encode())
     assert Experiment.read(path) == Experiment.parse(LEAST)

@@ -69,7 +69,7 @@ def test_a_broken_hook_fails_the_test_of_its_project(projects: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_command_says_what_it_wrote_and_how_to_go_on(tmp_path: Path, kind: str) -> None:
+def test_the_command_lists_its_files_and_the_next_commands(tmp_path: Path, kind: str) -> None:
     (tmp_path / "my idea").mkdir()
     result = fedmx("new", "my idea/first", *OPTIONS[kind], cwd=tmp_path)
     assert (result.code, result.err) == (0, "")
@@ -84,7 +84,7 @@ def test_the_command_says_what_it_wrote_and_how_to_go_on(tmp_path: Path, kind: s
     assert experiment[:2] == [f"# To run it, in this folder:  {KINDS[kind].command}", "name: first"]
 
 
-def test_what_the_help_begins_with_can_be_typed_anywhere(tmp_path: Path) -> None:
+def test_the_first_command_of_the_help_works_anywhere(tmp_path: Path) -> None:
     last = fedmx("--help", cwd=tmp_path).out.splitlines()[-1]
     words = last.removeprefix("  Begin with: fedmx ").split()
     result = fedmx(*words, cwd=tmp_path)
@@ -125,7 +125,7 @@ def test_an_empty_folder_is_filled(tmp_path: Path) -> None:
         ("no/idea --hook", "no/idea: there is no folder no; "),
     ],
 )
-def test_what_cannot_be_written_is_refused_in_one_line(
+def test_a_wrong_name_or_kind_is_refused_in_one_line(
     tmp_path: Path, words: str, problem: str
 ) -> None:
     assert fedmx("new", *words.split(), cwd=tmp_path).error_text.startswith(problem)
@@ -133,9 +133,7 @@ def test_what_cannot_be_written_is_refused_in_one_line(
 
 
 @pytest.mark.parametrize("name", ["1e5", "null", "on", "0x10", "2026-01-01"])
-def test_a_name_that_yaml_takes_for_something_else_is_still_a_name(
-    tmp_path: Path, name: str
-) -> None:
+def test_a_name_that_looks_like_another_yaml_type_stays_a_name(tmp_path: Path, name: str) -> None:
     from fedmx import Experiment
 
     write_project(tmp_path / name, "aggregator")
