@@ -120,9 +120,9 @@ def test_garbage_is_refused_and_others_stay() -> None:
         await_event(listener, Joined)
         raw = raw_connection(listener)
         raw.sendall(b"GET / HTTP/1.1\r\n\r\n")
-        assert "no frame of this protocol" in last_words(read_to_end(raw))
+        assert "no frame" in last_words(read_to_end(raw))
         refused = await_event(listener, ConnectionRejected)
-        assert "no frame of this protocol" in refused.reason
+        assert "no frame" in refused.reason
         assert refused.address == "{}:{}".format(*raw.getsockname())
         raw.close()
         good.send(Note("still here"))
@@ -132,9 +132,9 @@ def test_garbage_is_refused_and_others_stay() -> None:
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        (frame(Kind.PING), "a PING frame while deciding on the client"),
-        (frame(Kind.MESSAGE, 1, SIZE.pack(4)), "a MESSAGE frame while deciding on the client"),
-        (b"\xff" * 10, "no frame of this protocol"),
+        (frame(Kind.PING), "PING"),
+        (frame(Kind.MESSAGE, 1, SIZE.pack(4)), "MESSAGE"),
+        (b"\xff" * 10, "kind 255"),
     ],
     ids=["ping", "message", "garbage"],
 )
@@ -165,11 +165,11 @@ def test_a_length_beyond_the_limit_is_refused() -> None:
     with Listener("127.0.0.1:0", CODEC, limits=Limits(max_message_bytes=1000)) as listener:
         raw = raw_session(listener)
         raw.sendall(frame(Kind.MESSAGE, 1, SIZE.pack(2**62)))
-        assert "max_message_bytes is 1000" in last_words(read_to_end(raw))
+        assert "max_message_bytes" in last_words(read_to_end(raw))
         raw.close()
         refused = await_event(listener, ConnectionRejected)
         assert (refused.peer, await_event(listener, Left).peer) == ("raw", "raw")
-        assert "max_message_bytes is 1000" in refused.reason
+        assert "max_message_bytes" in refused.reason
 
 
 def test_a_malformed_message_never_reaches_the_caller() -> None:
@@ -213,7 +213,7 @@ def test_a_client_beyond_the_limit_is_told_and_others_stay() -> None:
     ):
         await_event(listener, Joined)
         with Connector(listener.address, "client-2", CODEC, backoff=QUICK) as second:
-            reason = "the server has 1 clients, which is its limit"
+            reason = "1 clients"
             assert reason in await_event(second, Retrying).reason
             refused = await_event(listener, ConnectionRejected)
             assert refused.peer == "client-2"
@@ -320,9 +320,9 @@ def test_what_cannot_be_sent_is_said_at_once() -> None:
     ):
         await_event(listener, Joined)
         await_event(connector, Connected)
-        with pytest.raises(LimitExceeded, match="raise max_message_bytes"):
+        with pytest.raises(LimitExceeded, match="max_message_bytes"):
             listener.send("client-1", Task(1, np.zeros(1000)))
-        with pytest.raises(NotConnected, match="'client-2' is not connected"):
+        with pytest.raises(NotConnected, match="'client-2'"):
             listener.send("client-2", Note("x"))
 
 

@@ -343,7 +343,7 @@ def test_an_unwanted_file_is_refused_with_a_reason(tmp_path: Path, source: Path)
     ):
         await_event(connector, Connected)
         connector.send_file(source)
-        assert "max_file_bytes is 100" in await_event(connector, FileFailed).reason
+        assert "max_file_bytes" in await_event(connector, FileFailed).reason
         assert not (tmp_path / "server").exists()
 
 

@@ -166,15 +166,15 @@ def test_nan_is_not_checked_here() -> None:
     ("message", "words"),
     [
         (Inner(0.1), "Inner is not a message"),
-        (Task(True, np.ones(1)), "Task.round must be int, not bool"),
+        (Task(True, np.ones(1)), "Task.round"),
         (Task(1, np.array(["a"])), "cannot travel"),
         (Task(1, np.array([object()])), "cannot travel"),
         (Task(1, np.ones(1, complex)), "cannot travel"),
-        (Task(1, None), "Task.weights must be ndarray"),
+        (Task(1, None), "Task.weights"),
         (Task(2**64, np.ones(1)), "Task.round"),
-        (Update(3, True), "Update.client must be str, not int"),
+        (Update(3, True), "Update.client"),
         (Update("\ud800", True), "Update.client"),
-        (Update("c", 1), "Update.accepted must be bool"),
+        (Update("c", 1), "Update.accepted"),
         (Update("c", True, counts={"a": 1}), "key 'a' must be int"),
         (Task(1, np.ones(1), slots={"h": {"x": [1]}}), "Task.slots['h']['x']"),
     ],
@@ -215,7 +215,7 @@ def task(weights: Any, **changes: Any) -> dict[str, Any]:
         (encoded(NOTE, number=9), "unknown message number 9"),
         (encoded({}, number=3), "lacks the field text"),
         (encoded({**NOTE, "more": 1}, number=3), "unknown or repeated field 'more'"),
-        (encoded({"text": b"x"}, number=3), "Note.text must be str, not bytes"),
+        (encoded({"text": b"x"}, number=3), "Note.text"),
         (encoded({"text": True}, number=3), "must be str, not bool"),
         (encoded([1], number=3), "must be a map"),
         (encoded(task(ext(1, 1, 0, 4))), "longer than its bytes"),
@@ -228,8 +228,8 @@ def task(weights: Any, **changes: Any) -> dict[str, Any]:
         (encoded(task(ext(12, 1, 0, 1)), b"\x02"), "neither 0 nor 1"),
         (encoded(task(msgpack.ExtType(7, b""))), "extension type"),
         (encoded(task(msgpack.Timestamp(1))), "extension type"),
-        (encoded(task(ext(1, 1, 0, 0), round=True)), "Task.round must be int, not bool"),
-        (encoded(task(ext(1, 1, 0, 0), round=1.0)), "Task.round must be int, not float"),
+        (encoded(task(ext(1, 1, 0, 0), round=True)), "Task.round"),
+        (encoded(task(ext(1, 1, 0, 0), round=1.0)), "Task.round"),
         (encoded(task(ext(1, 1, 0, 0), slots={"a": {"b": [1]}})), "not list"),
         (encoded(task(ext(1, 1, 0, 0), inner={"rate": 1, "names": []})), "inner.rate"),
         (encoded(NOTE, number=3)[:-1] + b"\xff", "invalid"),
@@ -268,7 +268,7 @@ def test_nesting_beyond_the_limit_is_refused() -> None:
 def test_too_many_values_are_refused_before_they_are_built() -> None:
     many = {"counts": dict.fromkeys(range(600_000), 0)}
     header = {"client": "c", "accepted": True, "loss": None, **many, "deltas": [], "note": b""}
-    with pytest.raises(MalformedMessage, match="more than 1048576 values"):
+    with pytest.raises(MalformedMessage, match="1048576"):
         CODEC.decode(encoded(header, number=2))
 
 
@@ -287,7 +287,7 @@ def test_a_types_own_checks_run_on_arrival() -> None:
     data = bytearray(bytes(codec.encode(Checked(0.5))))
     position = data.index(struct.pack(">d", 0.5))
     data[position : position + 8] = struct.pack(">d", 7.0)
-    with pytest.raises(MalformedMessage, match="share must be between 0 and 1"):
+    with pytest.raises(MalformedMessage, match="share"):
         codec.decode(data)
 
 
@@ -319,12 +319,12 @@ def test_a_type_alias_is_resolved() -> None:
 
 def test_an_array_of_another_dtype_than_annotated_is_refused_on_both_ends() -> None:
     codec = MessageCodec({1: Checked})
-    with pytest.raises(MessageTypeError, match="must be an array of float32, not of float64"):
+    with pytest.raises(MessageTypeError, match=r"float32.*float64"):
         codec.encode(Checked(0.5, np.ones(2)))
     good = bytearray(bytes(codec.encode(Checked(0.5, np.ones(2, np.float32)))))
     position = good.index(struct.pack("<BBQ", 1, 1, 0))
     good[position] = 10  # uint32: as many bytes, another meaning
-    with pytest.raises(MalformedMessage, match="must be an array of float32"):
+    with pytest.raises(MalformedMessage, match="float32"):
         codec.decode(good)
 
 
