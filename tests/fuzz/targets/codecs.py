@@ -10,26 +10,14 @@ from itertools import pairwise
 import numpy as np
 
 from layers.logic import Rejected
-from layers.logic.compression.codecs import (
-    Codec,
-    QuantisedCodec,
-    SignCodec,
-    SparseCodec,
-    TernaryCodec,
-)
+from layers.logic.compression.codecs import Codec
 from tests.fuzz.target import Target
+from tests.logic.compression.test_codecs import CODECS
 
 LAYOUTS = tuple(
     np.array(stops, np.int64)
     for stops in ([0], [0, 0], [0, 1], [0, 7, 7, 30], [0, 100], [0, 300, 301, 1000], [0, 40_000])
 )
-CODECS: dict[str, Codec] = {
-    "signs": SignCodec(),
-    "quantised-8": QuantisedCodec(8),
-    "quantised-16": QuantisedCodec(16),
-    "sparse": SparseCodec(0.05),
-    "ternary": TernaryCodec(0.05),
-}
 
 
 def reader(name: str, codec: Codec) -> Target:
