@@ -33,7 +33,7 @@ from fedmx import (
     recorded,
     simulate,
 )
-from fedmx.diff import diff
+from fedmx.history import diff
 from fedmx.run import gather_facts
 from fedmx.run.checkpoint import Keep
 

@@ -40,8 +40,7 @@ import numpy as np
 from layers.logic import AGGREGATORS, Logic, ServerState, Training, Update
 from layers.logic.core.declaration import Trait
 from layers.logic.core.messages import EMPTY
-from layers.logic.round.fold import Fold
-from layers.logic.round.lane import Lane
+from layers.logic.round.lanes import Fold, Lane
 from layers.logic.storage import UpdateStore
 
 MB = 1_000_000

@@ -26,7 +26,6 @@ from fedmx.server.round import Round as Round
 from fedmx.server.server import Server as Server
 from fedmx.server.stop import Stop as Stop
 from fedmx.simulation.simulate import simulate as simulate
-from fedmx.simulation.simulate_course import simulate_course as simulate_course
 from fedmx.simulation.simulated_clients import SimulatedClients as SimulatedClients
 from fedmx.sweeps.result import SweepResult as SweepResult
 from fedmx.sweeps.sweep import sweep as sweep

@@ -35,7 +35,6 @@ from layers.logic.clock import VirtualClock
 from layers.logic.clock.uploads import Parallel, Uploads
 from layers.logic.core.declaration import Condition, Need, refusal
 from layers.logic.seeds import derive
-from layers.logic.watch.watcher import Watcher
 
 
 @dataclass(eq=False)
@@ -166,13 +165,6 @@ class Assembly:
     @cached_property
     def _held_out_samples(self) -> Samples:
         return self.data.materialise(self.data.whole.train, self.held_back.held_out)
-
-    def watch(self, watcher: Watcher | None) -> None:
-        """Let only this watcher observe the parts from now on; None: nobody.
-
-        A server or client that exists already keeps its own watcher.
-        """
-        self.logic = dataclasses.replace(self.logic, watcher=watcher)
 
     @cached_property
     def held_back(self) -> HeldBack:

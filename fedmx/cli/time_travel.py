@@ -25,10 +25,8 @@ from fedmx.shell_line import shell_line
 
 if TYPE_CHECKING:
     from fedmx.cli.rounds import Result
-    from fedmx.pack import Verification
-    from fedmx.replay.part import Part
-    from fedmx.replay.part_watcher import Passage
-    from fedmx.replay.rounds import ReplayedRound
+    from fedmx.history import Verification
+    from fedmx.history.replay import Part, ReplayedRound, Step
 
 
 RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="The run folder.")]
@@ -43,7 +41,7 @@ def replay(
     ] = None,
     client: Annotated[
         int | None,
-        typer.Option("--client", metavar="C", help="Only this client's part, station by station."),
+        typer.Option("--client", metavar="C", help="Only this client's part, step by step."),
     ] = None,
     stop_at: Annotated[
         str | None,
@@ -72,9 +70,9 @@ def replay(
     # Not before: this imports MXNet, and a wrong folder should be shown at once.
     from fedmx.cli.datasets import files_with_progress
     from fedmx.cli.output import LogLines
-    from fedmx.replay.recorded_run import RecordedRun
-    from fedmx.replay.replaying import SERIAL
-    from fedmx.replay.replaying import replay as run_again
+    from fedmx.history import replay as run_again
+    from fedmx.history.recorded import RecordedRun
+    from fedmx.history.replay import SERIAL
     from fedmx.run.records import plain
 
     overrides = SERIAL if alone else executor_override(executor)
@@ -96,9 +94,9 @@ def replay(
 
 def part_lines(part: Part) -> Iterator[str]:
     """Yield the lines that show a client's part."""
-    heads = ("end", "station", "values", "norm", "zeros", "largest", "NaN/inf", "bytes")
+    heads = ("end", "step", "values", "norm", "zeros", "largest", "NaN/inf", "bytes")
     yield COLUMNS.format(*heads).rstrip()
-    for one in part.passages:
+    for one in part.steps:
         yield _row(one)
     fate, record = part.fate, part.record
     if fate is not None:
@@ -116,22 +114,20 @@ def part_lines(part: Part) -> Iterator[str]:
         yield f"another update than recorded: SHA-256 {hashes or 'none'}, recorded {recorded}"
 
 
-def _row(passage: Passage) -> str:
-    numbers = passage.numbers
-    station = passage.station
-    if passage.pass_number > 1:
-        station += f", pass {passage.pass_number}"
+def _row(step: Step) -> str:
+    numbers = step.numbers
+    later = f", pass {step.pass_number}" if step.pass_number > 1 else ""
     row = COLUMNS.format(
-        passage.end,
-        station,
+        step.end,
+        f"{step.step}{later}",
         f"{numbers.values:,}",
         f"{numbers.norm:.4g}",
         f"{100 * numbers.zeros:.1f} %",
         f"{numbers.largest:.4g}",
         numbers.not_finite,
-        f"{passage.bytes:,}",
+        f"{step.bytes:,}",
     )
-    notes = ", ".join(f"{name} {value:.6g}" for name, value in passage.notes.items())
+    notes = ", ".join(f"{name} {value:.6g}" for name, value in step.notes.items())
     return f"{row}  {notes}".rstrip()
 
 
@@ -166,7 +162,7 @@ def diff(
     own_modules: OwnModules = False,
     as_json: AsJson = False,
 ) -> None:
-    """Say where two runs part: settings, round, client, station."""
+    """Say where two runs part: settings, round, client, step."""
     from fedmx.run import RunFolder
 
     folders = RunFolder.open(path), RunFolder.open(other)
@@ -175,9 +171,9 @@ def diff(
     # Not before: this imports MXNet, and a wrong folder should be shown at once.
     from fedmx.cli.datasets import files_with_progress
     from fedmx.cli.output import LogLines
-    from fedmx.diff import diff as told_apart
-    from fedmx.replay import RecordedRun
-    from fedmx.replay.replaying import SERIAL
+    from fedmx.history import RecordedRun
+    from fedmx.history import diff as told_apart
+    from fedmx.history.replay import SERIAL
 
     with LogLines(), files_with_progress() as files:
         runs = [
@@ -231,7 +227,7 @@ def fork(
     # Not before: this imports MXNet, and a wrong folder should be shown at once.
     from fedmx.cli.datasets import files_with_progress
     from fedmx.cli.rounds import run_loop
-    from fedmx.fork import fork as make
+    from fedmx.history import fork as make
     from fedmx.run.records import plain
 
     with files_with_progress() as files:
@@ -288,7 +284,7 @@ def pack(
 
     # Not before: this imports MXNet, and a wrong folder should be shown at once.
     from fedmx.cli.datasets import files_with_progress
-    from fedmx.pack import pack as make
+    from fedmx.history import pack as make
 
     with files_with_progress() as files:
         made = make(folder, out, modules=modules, files=files)
@@ -313,7 +309,7 @@ def verify(
     as_json: AsJson = False,
 ) -> None:
     """Check a pack, run it again, and compare the bits."""
-    from fedmx.pack import verify as check
+    from fedmx.history import verify as check
 
     def tell(round: int, rounds: int) -> None:
         say("verified", f"round {round}/{rounds}  the same bits", round=round, rounds=rounds)
@@ -335,7 +331,7 @@ def unpack(
     ],
 ) -> None:
     """Make a run folder of a pack; none of its code runs."""
-    from fedmx.pack.pack_file import PackFile
+    from fedmx.history.pack import PackFile
 
     made = PackFile.read(path).unpack(folder)
     typer.echo(f"run folder: {made.path}")

@@ -21,6 +21,7 @@ from layers.logic import (
     answer_question,
 )
 from layers.logic.clock.devices import trained_samples
+from layers.logic.round.pipeline import Trace
 
 
 def _discard(ledger: ClientLedger) -> None:
@@ -38,6 +39,7 @@ class Participant:
         ledger: the memory of the client's hooks.
         keep: saves the new ledger; called before the update is sent.
         assets: the samples that every client was given, by name of the asset.
+        trace: takes the task and the update after each step; None: nothing does.
     """
 
     client: int
@@ -46,13 +48,20 @@ class Participant:
     ledger: ClientLedger
     keep: Callable[[ClientLedger], None] = _discard
     assets: Mapping[str, Samples] = field(default_factory=dict)
+    trace: Trace | None = None
 
     def train(self, task: Task) -> Update:
         """Return the update for a task; keep the memory that is valid if the update is accepted."""
         ledger = self.ledger.settle(task.last_accepted_round, task.pass_number)
         compute = self.compute
         update, after = answer(
-            task, ledger.start, compute.engine, compute.samples, self.logic, self.assets
+            task,
+            ledger.start,
+            compute.engine,
+            compute.samples,
+            self.logic,
+            self.assets,
+            self.trace,
         )
         if update.cannot_train:  # the server may step back to a round whose memory is still here
             return update

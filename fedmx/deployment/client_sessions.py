@@ -31,6 +31,7 @@ from fedmx.protocol.messages import (
 from layers.logic import Answer, ClientLost, Offer, Question, StateLost, Task, Update, Verdict
 from layers.logic.core.messages import MOST_SAMPLES
 from layers.logic.core.state import MOST_KEPT
+from layers.logic.round.exchange import Joined, Left
 from layers.network import (
     CertificatesRefused,
     CertificatesRenewed,
@@ -38,8 +39,6 @@ from layers.network import (
     Crowded,
     FileFailed,
     FileSent,
-    Joined,
-    Left,
     LimitExceeded,
     Listener,
     NetworkError,
@@ -50,12 +49,15 @@ from layers.network import (
     Sent,
 )
 from layers.network import Event as NetworkEvent
+from layers.network import Joined as Connected
+from layers.network import Left as Disconnected
 
 log = Log("fedmx.server")
 TICK_S = 0.5  # the longest wait before limits are checked again
 FINISH_WAIT_S = 12.0  # a little more than a client waits between two attempts to reconnect
 
-ClientEvent: TypeAlias = "Offer | Update | ClientLost | StateLost | Answer"
+MessageEvent: TypeAlias = "Offer | Update | ClientLost | StateLost | Answer"
+ClientEvent: TypeAlias = "MessageEvent | Joined | Left"
 
 
 def identity(client: int) -> str:
@@ -234,9 +236,9 @@ class ClientSessions:
     # --- network events ----------------------------------------------------------------------
 
     def _handle(self, event: NetworkEvent | None) -> None:
-        if isinstance(event, Joined):
+        if isinstance(event, Connected):
             self._handle_joined(event)
-        elif isinstance(event, Left):
+        elif isinstance(event, Disconnected):
             self._handle_left(event)
         elif isinstance(event, ConnectionRejected):
             if event.crowded:  # `Crowded` has said so, once for all of them
@@ -272,7 +274,7 @@ class ClientSessions:
                 reason=event.reason,
             )
 
-    def _handle_joined(self, event: Joined) -> None:
+    def _handle_joined(self, event: Connected) -> None:
         client = self._client_of(event.peer)
         if client is not None:
             self.rejections.joined(client)
@@ -294,7 +296,7 @@ class ClientSessions:
                 self._report(event.peer, str(error))
                 self.listener.disconnect(event.peer, str(error), final=True)
 
-    def _handle_left(self, event: Left) -> None:
+    def _handle_left(self, event: Disconnected) -> None:
         client = self._client_of(event.peer)
         if client is None:
             return
@@ -314,6 +316,7 @@ class ClientSessions:
             if closing is not None and closing.final:  # its certificate was revoked
                 self.membership.bar(client)
                 self._events = deque(one for one in self._events if one.client != client)
+                self._events.append(Left(client))
             self._add_lost(client, event.reason)
 
     def _handle_rejected(self, event: ConnectionRejected) -> None:
@@ -436,6 +439,8 @@ class ClientSessions:
                 client=client,
                 samples=before,
             )
+        if before != ready.samples:
+            self._events.append(Joined(client, ready.samples))
         self.memory_rounds[client] = set(ready.kept)
         if client in self.questions:
             self.send(client, self.questions[client])

@@ -1,49 +1,64 @@
-"""Deployed clients behind a listener, as the logic layer sees them."""
+"""The carrier of a deployment: clients behind a listener."""
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 import uuid
-from collections.abc import Generator, Mapping, Sequence
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from fedmx.assembly.assets import AssetFile
-from fedmx.deployment.client_sessions import (
-    TICK_S,
-    ClientSessions,
-)
-from fedmx.deployment.clients_view import clients_now
+from fedmx.deployment.client_sessions import TICK_S, ClientSessions, MessageEvent, identity
 from fedmx.deployment.membership import LogTimer, listing
-from fedmx.deployment.patience import LOG_WAIT_S, SILENT, Patience
-from fedmx.deployment.round_events import RoundEvents
-from fedmx.deployment.survey import ask_all
 from fedmx.errors import FedmxError
-from fedmx.experiment.sections import LOG_LINES, MOST_VIOLATIONS, PATIENCE
+from fedmx.experiment.sections import LOG_LINES, MOST_VIOLATIONS
 from fedmx.log import Log
 from fedmx.monitoring.monitor import ClientsNow
-from fedmx.protocol.messages import Setup
-from fedmx.server.clients import Overhead
+from fedmx.protocol.messages import CODEC, Setup
 from layers.logic import (
     Answer,
     ClientLost,
     Offer,
-    Plan,
+    Overhead,
     Question,
+    ServerState,
     StateLost,
     Task,
     TimerFired,
-    Times,
-    Traffic,
     Update,
     Verdict,
 )
-from layers.logic.clock import Clock, RealClock
+from layers.logic.clock import RealClock
+from layers.logic.core.survey import is_answer_to
+from layers.logic.round.exchange import (
+    Account,
+    Accounts,
+    Answered,
+    Ask,
+    Begin,
+    Cancel,
+    Close,
+    Command,
+    Event,
+    Joined,
+    Left,
+    SendTask,
+    SetTimer,
+    TimerName,
+)
 from layers.network import Listener
 
 log = Log("fedmx.server")
+
+LOG_WAIT_S = 60.0  # seconds of waiting after which the log says for which clients
+KEPT_BYTES = 64_000_000  # of updates that are kept between two rounds, of all clients
+
+T = TypeVar("T")
 
 
 class RemoteClients:
@@ -63,12 +78,11 @@ class RemoteClients:
         violations: how many protocol violations a client may have in a round before it is
             disconnected.
         log_lines: how many lines a minute the log may have about one client.
-        patience: after how many times what answers take (their median, and 10 minutes at least) a
-            connected client that does not answer is given up, from round 2 on; None: never.
-        patience_s: seconds in place of that, from the first round on.
     """
 
     foreign = True
+    virtual = False
+    opened_s = None
 
     def __init__(
         self,
@@ -83,8 +97,6 @@ class RemoteClients:
         assets: Sequence[AssetFile] = (),
         violations: int = MOST_VIOLATIONS,
         log_lines: int = LOG_LINES,
-        patience: float | None = PATIENCE,
-        patience_s: float | None = None,
     ) -> None:
         setup = setup or Setup(uuid.uuid4().hex, "", "", 0, (), 0)
         self._sessions = ClientSessions(
@@ -94,12 +106,20 @@ class RemoteClients:
         self._at_least = at_least
         self._entered = 0
         self._assembled = False
-        self._outstanding: Mapping[int, Task] = {}  # a view of the round's tasks
         self._clock = RealClock()
-        self._tasks = RoundEvents(self._sessions, self._clock)
-        self._patience = Patience(patience, patience_s)
-        self._timer_s = math.inf  # seconds since the round began
+        self._zero = time.monotonic()  # since when the times of events count
+        self._timers: dict[TimerName, float] = {}
+        self._tasks: dict[int, Task] = {}  # by client, the task of which an update may still come
+        self._collecting = False  # whether a round collects: from `Begin` to `Close`
+        self._round = 0
+        self._offered: set[int] = set()  # the clients that have offered in this round
+        self._late: set[int] = set()  # clients whose task has ended, and that may still answer it
+        self._ended_rounds: dict[int, int] = {}  # by client, the last round of which a task ended
+        self._kept: dict[int, Update | ClientLost] = {}  # between rounds, of tasks in flight
+        self._kept_bytes = 0
+        self._events: deque[Event] = deque()  # to return before the next network event
         self._waiting = ("", 0.0)  # for what, and since when (seconds since 1970)
+        self._log_timer = LogTimer(LOG_WAIT_S)
 
     def __enter__(self) -> RemoteClients:
         if self._entered == 0:
@@ -122,23 +142,22 @@ class RemoteClients:
         """Address that clients connect to, with the real port once it listens."""
         return self._sessions.listener.address
 
-    # --- for the logic layer: `Peers` --------------------------------------------------------
+    # --- `Carrier` ---------------------------------------------------------------------------
 
-    def population(self) -> Mapping[int, int]:
-        """Return the clients that are ready or may reconnect, with their numbers of samples.
-
-        It waits until there are enough of them.
+    def open_round(self, state: ServerState) -> tuple[ServerState, Mapping[int, int]]:
+        """Return the state, and the clients that are ready or may reconnect, once there are enough.
 
         Raises:
             FedmxError: the listener was not started, so that no client can connect.
         """
         if self._entered == 0:
             raise FedmxError("the server does not listen; run its rounds inside `with server:`")
-        self._tasks.leave()  # a round that ended with an error may have left tasks
-        self._outstanding = self._sessions.outstanding = {}
+        self._end_collecting()  # a round that ended with an error may have left tasks
+        self._tasks = {client: task.without_vectors() for client, task in self._tasks.items()}
+        self._sessions.outstanding = {}
         self._sessions.poll()
         log_timer = LogTimer(0.0)
-        self._waiting = ("clients", time.time())
+        self._wait("clients")
         while True:
             for client in self._sessions.membership.expire():
                 log.warning(
@@ -149,171 +168,66 @@ class RemoteClients:
             needed = self._at_least if self._assembled else self._wait_for
             if len(self._sessions.membership.samples) >= needed:
                 self._assembled = True
-                return dict(self._sessions.membership.samples)
+                self._events.clear()
+                self._timers.clear()
+                self._zero = time.monotonic()
+                return state, dict(self._sessions.membership.samples)
             if log_timer.due():
                 self._log_missing_clients(needed)
-            self._tasks.keep(self._sessions.next_event(TICK_S))
+            event = self._sessions.next_event(TICK_S)
+            if not isinstance(event, Joined | Left):  # the population tells who is there
+                self._keep(event)
 
-    def samples_of(self, client: int) -> int:
-        """Return the number of samples in the client's last `Ready`; 0: there was none."""
-        return self._sessions.membership.samples.get(client, 0)
-
-    def remembers(self, client: int, round: int) -> bool:
-        """Return whether the client has announced its hooks' memory after this round."""
-        return round in self._sessions.memory_rounds.get(client, ())
-
-    def ask(
-        self, question: Question, clients: Sequence[int], deadline_s: float | None
-    ) -> Sequence[Answer]:
-        """Ask clients at the same time; return the answers that arrived before the deadline."""
-        self._waiting = ("answers", time.time())
-        return ask_all(self._sessions, self._tasks, self._patience, question, clients, deadline_s)
-
-    def begin(
-        self, round: int, plan: Plan, outstanding: Mapping[int, Task], deadline_s: float | None
-    ) -> None:
-        """Begin a round; its deadline counts from now."""
-        self._tasks.begin(round, outstanding)
-        self._patience.begin_round(outstanding)
-        self._outstanding = self._sessions.outstanding = outstanding
-        self._waiting = ("updates", time.time())
-        self._clock.begin(deadline_s)
-        self._timer_s = math.inf
-        for client, task in outstanding.items():  # in flight since an earlier round
-            self._sessions.membership.expect(client)
-            if client in self._tasks.kept:
-                self._patience.pause(client)
-            elif client in self._sessions.reconnected:
-                self._sessions.send_task(task)
-        self._sessions.reconnected.clear()
-
-    def send(self, tasks: Sequence[Task]) -> None:
-        """Send tasks; a disconnected client gets its task when it reconnects."""
-        new = {task.client for task in tasks}
-        # A client that has reconnected by now gets its new task below, and not twice.
-        before = {client: task for client, task in self._outstanding.items() if client not in new}
-        self._sessions.outstanding = before
-        self._sessions.poll()  # nothing may go to a new connection before its `Ready`
-        self._sessions.outstanding = self._outstanding
-        asked = self._clock.times()
-        for task in tasks:
-            self._tasks.sent(task)
-            if task.client not in asked:
-                self._clock.ask(task.client)
-            self._sessions.membership.expect(task.client)
-            self._patience.ask(task.client)
-            self._sessions.send_task(task)
-
-    def answer(self, verdicts: Sequence[Verdict]) -> None:
-        """Send verdicts on offers."""
-        for verdict in verdicts:
-            self._sessions.send(verdict.client, verdict)
-            self._clock.note(verdict.client, "decided_s")
-            if verdict.granted:
-                self._patience.ask(verdict.client)
-                self._clock.note(verdict.client, "sending_s")
-            else:  # the round has ended its task already
-                self._tasks.ended_rounds[verdict.client] = verdict.round
-                self._clock.note(verdict.client, "ended_s")
-
-    def set_timer(self, at_s: float | None) -> None:
-        """Set the moment at which the timer fires."""
-        self._timer_s = math.inf if at_s is None else at_s
-
-    def events(self) -> Generator[Offer | Update | ClientLost | StateLost | TimerFired, None, None]:
-        """Yield the round's events, until no task is outstanding or the deadline has passed."""
-        try:
-            yield from self._events()
-        finally:  # also when the round has enough
-            self._tasks.end_tasks()
-            self._patience.end_round()
-            self._clock.end()
-
-    def _events(
-        self,
-    ) -> Generator[Offer | Update | ClientLost | StateLost | TimerFired, None, None]:
-        log_timer = LogTimer(LOG_WAIT_S)
-        membership, outstanding = self._sessions.membership, self._outstanding
-        # Before any limit is looked at: these came in time.
-        while outstanding and (kept := self._tasks.take_kept()) is not None:
-            self._tasks.end_task(kept.client)
-            yield kept
-            kept = None  # so that nothing keeps its arrays
-        while outstanding and self._clock.left_s > 0:
-            timer_left_s = self._timer_s - self._clock.elapsed_s
-            event = self._tasks.of_round(
-                self._sessions.next_event(min(self._clock.left_s, timer_left_s))
-            )
-            if isinstance(event, Update | ClientLost):
-                self._tasks.end_task(event.client)
-            if isinstance(event, Update):
-                self._patience.answered(event.client)
-            if isinstance(event, Offer):
-                self._patience.pause(event.client)  # until it is granted, it is the server's turn
-                self._clock.note(event.client, "trained_s")
-                event = replace(event, at_s=self._clock.elapsed_s)
+    def exchange(self, commands: Sequence[Command]) -> tuple[Event, float]:
+        """Carry out the commands; return the next event of a client, or of a timer."""
+        new = {one.task.client for one in commands if isinstance(one, SendTask)}
+        polled = False
+        for command in commands:
+            if isinstance(command, SendTask) and not polled:
+                # A client that reconnects now gets its new task below, and not the one before too.
+                for client in new & self._tasks.keys():
+                    del self._tasks[client]
+                self._sessions.poll()  # nothing may go to a new connection before its `Ready`
+                polled = True
+            self._carry(command)
+        while True:
+            event = self._next()
             if event is not None:
-                yield event
-                event = None  # so that nothing keeps its arrays while the next one is waited for
-            if self._clock.elapsed_s >= self._timer_s:
-                self._timer_s = math.inf
-                yield TimerFired()
-            for client in membership.expire():
-                task = self._tasks.end_task(client)
-                if task is not None:
-                    reason = f"disconnected, and not back within {membership.rejoin_s:g} s"
-                    yield ClientLost(task.round, client, reason)
-            for client in self._patience.spent():
-                task, reason = self._tasks.end_task(client), SILENT.format(self._patience.limit_s)
-                self._patience.pause(client)
-                if task is not None:
-                    self._sessions.give_up(client, reason)
-                    yield ClientLost(task.round, client, reason)
-            if outstanding and log_timer.due():
-                who = listing(set(outstanding))
-                text = self._patience.text(self._patience.since(outstanding))
-                log.info(
-                    "waiting_for_updates",
-                    "round {round}: waiting for clients {clients} {since}",
-                    round=self._tasks.round,
-                    clients=who,
-                    since=text,
-                )
+                return event, self._now_s
 
-    @property
-    def clock(self) -> Clock:
-        """The clock by which rounds are timed."""
-        return self._clock
-
-    @property
-    def elapsed_s(self) -> float:
-        """Seconds since the round began."""
-        return self._clock.elapsed_s
-
-    def times(self) -> Mapping[int, Times]:
-        """Return the times of each client of the round, as far as the server can see them."""
-        return self._clock.times()
-
-    def traffic(self) -> Mapping[int, Traffic]:
-        """Return the bytes of messages since the last call, by client."""
-        return self._sessions.byte_counter.take()
-
-    # --- for the server: `Clients` -----------------------------------------------------------
-
-    def overhead(self) -> Overhead:
-        """Return the bytes besides messages, and the rejections, since the last call."""
-        traffic, counter = self._sessions.listener.traffic(), self._sessions.byte_counter
-        files = traffic.file_bytes_sent + traffic.file_bytes_received
-        total = traffic.sent_bytes + traffic.received_bytes
-        return Overhead(
-            control_bytes=counter.control(total - files),
-            file_bytes=counter.files(files),
-            rejected_connections=self._sessions.rejections.take(),
-        )
+    # --- `RunCarrier` ------------------------------------------------------------------------
 
     def now(self) -> ClientsNow:
         """Return the clients at this moment; any thread may ask."""
-        return clients_now(self._sessions, self._waiting, self._outstanding)
+        sessions, (what, since) = self._sessions, self._waiting
+        membership, waited_for = sessions.membership, set[int]()
+        if what == "clients":
+            waited_for = set(range(sessions.clients or 0)) - set(_copy(membership.samples))
+        elif what == "answers":
+            waited_for = set(_copy(sessions.questions))
+        elif what == "updates":
+            waited_for = set(_copy(self._tasks))
+        # The time of leaving is monotonic; an operator's clock is not.
+        ahead_s = time.time() - time.monotonic()
+        left = dict(_copy(membership.disconnected.items()))
+        traffic = sessions.listener.traffic()
+        return ClientsNow(
+            address=sessions.listener.address,
+            number=sessions.clients,
+            ready=tuple(sorted(_copy(membership.ready))),
+            away={
+                client: max(since_s + ahead_s, 0.0)
+                for client, since_s in sorted(left.items())
+                if client not in membership.barred
+            },
+            waiting_for=what if waited_for else "",
+            waited_for=tuple(sorted(waited_for)),
+            since=since,
+            received_bytes=traffic.received_bytes,
+            sent_bytes=traffic.sent_bytes,
+            refused_connections=sessions.refused_connections,
+            reconnections=membership.rejoined,
+        )
 
     def keep_assets(self, folder: Path) -> None:
         """Keep the files of the assets in `folder`."""
@@ -322,31 +236,347 @@ class RemoteClients:
     def tree(self) -> dict[str, Any]:
         """Return, for a checkpoint, the last round of which each client's task ended.
 
-        With it goes what an answer takes.
-
         Clients keep the memory of their hooks themselves.
         """
-        typical_s = self._patience.typical_s
-        known = {} if typical_s is None else {"answer_s": typical_s}
-        return {"over": dict(self._tasks.ended_rounds), **known}
+        return {"over": dict(self._ended_rounds)}
 
     def restore(self, tree: Mapping[str, Any]) -> None:
         """Go on from what `tree` returned, so that late updates are recognised after a restart."""
-        self._tasks.ended_rounds = dict(tree["over"])
-        self._patience.restore(tree.get("answer_s"))
+        self._ended_rounds = dict(tree["over"])
 
-    def go_back(self, reason: str) -> None:
+    def forget(self, reason: str) -> None:
         """Have the clients reconnect that may still work on a task of an earlier round.
 
         What they send for it belongs to their old connection, and is not read any more.
         """
         self._sessions.poll()
-        self._tasks.go_back(reason)
+        self._end_collecting()
+        for client in sorted(self._late):
+            self._sessions.listener.disconnect(identity(client), reason)
+        self._late.clear()
+        self._tasks.clear()
+        self._kept.clear()
+        self._kept_bytes = 0
 
     def finish(self, reason: str) -> None:
         """Tell every client that the run is over, also those that will reconnect soon."""
         # Not assembled: an earlier process ran the last round, and clients may not know its end.
         self._sessions.finish(reason, everyone=not self._assembled)
+
+    # --- commands ----------------------------------------------------------------------------
+
+    def _carry(self, command: Command) -> None:
+        match command:
+            case SendTask(task):
+                self._send(task)
+            case Verdict():
+                self._answer(command)
+            case SetTimer(name, at_s):
+                self._timers.pop(name, None)
+                if at_s is not None:
+                    self._timers[name] = at_s
+            case Cancel(client, give_up):
+                self._cancel(client, give_up)
+            case Ask(question, clients):
+                self._ask(question, clients)
+            case Begin():
+                self._begin(command)
+            case Close():
+                self._end_collecting()
+            case Account():
+                self._events.append(self._accounts())
+
+    def _begin(self, begin: Begin) -> None:
+        """Begin to collect; what was kept of other tasks has come too late."""
+        self._round = begin.round
+        self._offered.clear()
+        self._events.clear()
+        self._timers.clear()
+        self._tasks = {task.client: task for task in begin.late}
+        self._sessions.outstanding = self._tasks
+        for client, event in list(self._kept.items()):
+            task = self._tasks.get(client)
+            barred = client in self._sessions.membership.barred
+            if barred or task is None or task.round != event.round:
+                self._take_kept(client)
+                if not barred:
+                    self._report(event)
+        self._wait("updates")
+        self._zero = time.monotonic()
+        self._clock.begin()
+        self._collecting = True
+        for client, task in self._tasks.items():
+            self._sessions.membership.expect(client)
+            if client not in self._kept and client in self._sessions.reconnected:
+                self._sessions.send_task(task)
+        self._sessions.reconnected.clear()
+
+    def _send(self, task: Task) -> None:
+        """Send a task; a disconnected client gets it when it reconnects."""
+        client = task.client
+        if self._ended_rounds.get(client) == task.round and task.pass_number == 1:
+            del self._ended_rounds[client]  # the round is run again
+        if client not in self._clock.times():
+            self._clock.ask(client)
+        self._sessions.membership.expect(client)
+        self._tasks[client] = task
+        self._sessions.send_task(task)
+
+    def _answer(self, verdict: Verdict) -> None:
+        client = verdict.client
+        self._sessions.send(client, verdict)
+        self._clock.note(client, "decided_s")
+        if verdict.granted:
+            self._clock.note(client, "sending_s")
+        else:
+            self._tasks.pop(client, None)
+            self._ended_rounds[client] = verdict.round
+            self._clock.note(client, "ended_s")
+
+    def _cancel(self, client: int, give_up: str) -> None:
+        asked = self._sessions.questions.pop(client, None)
+        if asked is not None and not give_up:
+            self._sessions.rejections.add(f"client {client}: no answer before the deadline")
+        if asked is None and self._end_task(client) is not None:
+            self._late.add(client)
+        if give_up:
+            self._sessions.give_up(client, give_up)
+
+    def _ask(self, question: Question, clients: Sequence[int]) -> None:
+        """Send a question to clients, all at the same time."""
+        self._wait("answers")
+        self._sessions.questions = dict.fromkeys(clients, question)
+        for client in clients:
+            self._sessions.membership.expect(client)  # it may have left since it was chosen
+            self._sessions.send(client, question)
+
+    def _end_collecting(self) -> None:
+        """End the clock of the round; updates that still come for it are too late."""
+        if self._collecting:
+            self._collecting = False
+            for client, task in self._tasks.items():
+                self._ended_rounds[client] = task.round
+                self._clock.note(client, "ended_s")
+                self._late.add(client)
+            self._clock.end()
+        self._sessions.questions.clear()
+
+    def _accounts(self) -> Accounts:
+        """Return the cost of the round: bytes, times, and what connections were refused for."""
+        sessions = self._sessions
+        traffic, counter = sessions.listener.traffic(), sessions.byte_counter
+        files = traffic.file_bytes_sent + traffic.file_bytes_received
+        total = traffic.sent_bytes + traffic.received_bytes
+        return Accounts(
+            took_s=self._clock.elapsed_s,
+            traffic=counter.take(),
+            times=self._clock.times(),
+            overhead=Overhead(
+                control_bytes=counter.control(total - files),
+                file_bytes=counter.files(files),
+                rejected_connections=sessions.rejections.take(),
+            ),
+        )
+
+    # --- events ------------------------------------------------------------------------------
+
+    @property
+    def _now_s(self) -> float:
+        return time.monotonic() - self._zero
+
+    def _next(self) -> Event | None:
+        """Return the next event of the round, after at most `TICK_S` seconds; None: none came."""
+        if self._events:
+            return self._events.popleft()
+        while self._collecting and self._kept:  # before any limit: these came in time
+            kept = self._take_kept(next(iter(self._kept)))
+            if self._end_task(kept.client) is not None:
+                return kept
+            self._report(kept)
+        now_s = self._now_s
+        due = [name for name, at_s in self._timers.items() if at_s <= now_s]
+        if due:
+            first = min(due, key=lambda name: (name == "deadline", self._timers[name]))
+            del self._timers[first]
+            return TimerFired(first)
+        next_s = min(self._timers.values(), default=math.inf)
+        event = self._sessions.next_event(next_s - now_s)
+        self._expire()
+        self._log_waiting()
+        if isinstance(event, Joined | Left):
+            return self._membership_event(event)
+        if not self._collecting:
+            return self._reply(event)
+        return self._of_round(event)
+
+    def _membership_event(self, event: Joined | Left) -> Event | None:
+        """Return the event, unless the client has joined or left again since."""
+        samples = self._sessions.membership.samples.get(event.client)
+        return event if samples == getattr(event, "samples", None) else None
+
+    def _expire(self) -> None:
+        """Note the clients that were disconnected for too long."""
+        membership = self._sessions.membership
+        for client in membership.expire():
+            reason = f"disconnected, and not back within {membership.rejoin_s:g} s"
+            self._events.append(Left(client))
+            asked = self._sessions.questions.pop(client, None)
+            task = self._end_task(client) if self._collecting else None
+            if asked is not None or task is not None:
+                round = asked.round if asked is not None else self._round
+                round = task.round if task is not None else round
+                self._events.append(ClientLost(round, client, reason))
+
+    def _reply(self, event: MessageEvent | None) -> Event | None:
+        """Return the answer to a question, or that there is none; keep any other event."""
+        questions = self._sessions.questions
+        question = None if event is None else questions.get(event.client)
+        if event is None or question is None:
+            self._keep(event)
+            return None
+        client = event.client
+        if isinstance(event, Answer):
+            if (event.question, event.round) != (question.name, question.round):
+                self._report(event)
+                return None
+            del questions[client]
+            if is_answer_to(question, event):
+                return Answered(event)
+            what = f"sent something else than the answer to the question {question.name!r}"
+            self._sessions.report_violation(client, what)
+            return ClientLost(question.round, client, what, rejected=True)
+        if isinstance(event, ClientLost) and event.round == 0:
+            del questions[client]
+            self._sessions.rejections.add(f"client {client}: no answer: {event.reason}")
+            return replace(event, round=question.round)
+        self._keep(event)
+        return None
+
+    def _keep(self, event: MessageEvent | None) -> None:
+        """Keep what ends a task in flight for the next round, and report any other event.
+
+        This is for events between rounds. A client sends such an update once, and is not asked for
+        it again while it stays connected. Of each client one is kept at most. An update for which
+        there is no memory is dropped, and its client asked for it again in the next round.
+        """
+        if event is None or isinstance(event, Answer):
+            self._report(event)
+            return
+        client = event.client
+        task = self._tasks.get(client)
+        to_be_asked = self._sessions.reconnected
+        if task is None or task.round != event.round or client in self._kept.keys() | to_be_asked:
+            self._report(event)
+        elif isinstance(event, StateLost):  # it was not sent its task, and may have the update
+            to_be_asked.add(client)
+        elif isinstance(event, Offer):
+            self._report(event)
+        elif self._kept_bytes + (size := _size_of(event)) > KEPT_BYTES:
+            to_be_asked.add(client)
+        else:
+            self._late.discard(client)
+            self._kept[client] = event
+            self._kept_bytes += size
+            if isinstance(event, Update) and not _says_nothing(event):
+                self._sessions.memory_rounds[client] = {task.last_accepted_round, task.round}
+
+    def _take_kept(self, client: int) -> Update | ClientLost:
+        event = self._kept.pop(client)
+        self._kept_bytes -= _size_of(event)
+        return event
+
+    def _of_round(self, event: MessageEvent | None) -> Event | None:
+        """Return the event if it belongs to the round under way; otherwise report it."""
+        if event is None or isinstance(event, Answer):
+            self._report(event)
+            return None
+        client, task = event.client, self._tasks.get(event.client)
+        if task is not None and event.round == task.round and _is_asked_for(event, task):
+            return self._of_task(event, task)
+        if isinstance(event, StateLost):
+            return None  # its task has ended
+        if self._has_ended(event) and (task or event.round != self._round):
+            self._report(event)
+            return None
+        if isinstance(event, Update) and (
+            task or not self._sessions.rejections.count_violation(client)
+        ):
+            self._end_task(client)
+            return event  # the round rejects it and reports the reason
+        self._report(event)
+        if task is None:
+            return None
+        self._end_task(client)
+        reason = f"sent an {_kind_of(event)} of round {event.round}, not its update"
+        return ClientLost(task.round, client, reason, rejected=True)
+
+    def _of_task(self, event: Offer | Update | ClientLost | StateLost, task: Task) -> Event | None:
+        """Return an event that concerns a task; None: a pass before has sent it already."""
+        client = event.client
+        if isinstance(event, Update) and event.pass_number < task.pass_number:
+            self._report(event)  # of a pass before, sent again
+            return None
+        if isinstance(event, Offer | Update) and not _says_nothing(event):
+            rounds = {task.last_accepted_round, task.round}
+            if task.pass_number > 1:  # it also keeps the memory before this round
+                rounds |= self._sessions.memory_rounds.get(client, set())
+            self._sessions.memory_rounds[client] = rounds
+        if isinstance(event, Update | ClientLost):
+            self._end_task(client)
+        if not isinstance(event, Offer):
+            return event
+        self._clock.note(client, "trained_s")
+        event = replace(event, at_s=self._now_s)
+        if client in self._offered:  # a client offers again when it has reconnected
+            self._sessions.note_out_of_place(client, "offered again")
+            return replace(event, metrics={})  # nobody reads them again
+        self._offered.add(client)
+        return event
+
+    def _report(self, event: MessageEvent | None) -> None:
+        """Report an event that was not asked for, or comes too late."""
+        if event is None or isinstance(event, StateLost):
+            return
+        what = _kind_of(event)
+        if not isinstance(event, Answer) and self._has_ended(event):
+            # Slow clients send these, and clients that were asked again when they reconnected.
+            self._late.discard(event.client)
+            what = f"its {what} of round {event.round} came too late, or again"
+            who = f"client {event.client}"
+            self._sessions.log.info(
+                who,
+                "client_out_of_place",
+                "client {client}: {what}",
+                client=event.client,
+                what=what,
+            )
+            self._sessions.rejections.add(f"{who}: {what}")
+            if self._sessions.rejections.count_violation(event.client):
+                self._sessions.report_violation(
+                    event.client, "sent too much that it was not asked for"
+                )
+        else:
+            self._sessions.report_violation(
+                event.client, f"sent an {what} that it was not asked for"
+            )
+
+    def _has_ended(self, event: Offer | Update | ClientLost) -> bool:
+        """Return whether the client had a task of the event's round, or a later one, that ended."""
+        return 0 < event.round <= self._ended_rounds.get(event.client, 0)
+
+    def _end_task(self, client: int) -> Task | None:
+        """Record that a client's task has ended; return the task, None if there was none."""
+        task = self._tasks.pop(client, None)
+        if task is not None:
+            self._ended_rounds[client] = task.round
+            self._clock.note(client, "ended_s")
+        return task
+
+    # --- the log -----------------------------------------------------------------------------
+
+    def _wait(self, what: str) -> None:
+        """Note what the server waits for from now on."""
+        self._waiting, self._log_timer = (what, time.time()), LogTimer(LOG_WAIT_S)
 
     def _log_missing_clients(self, needed: int) -> None:
         ready, number = set(self._sessions.membership.samples), self._sessions.clients
@@ -366,3 +596,53 @@ class RemoteClients:
             needed=needed,
             missing=missing,
         )
+
+    def _log_waiting(self) -> None:
+        """Log, from time to time, which clients are waited for, until when, and what to type."""
+        waited_for = set(self._tasks) if self._collecting else set(self._sessions.questions)
+        if not waited_for or not self._log_timer.due():
+            return
+        since = self._waiting[1]
+        began = time.strftime("%H:%M:%S", time.localtime(since))
+        limit_s = self._timers.get("patience")
+        until = "there is no limit"
+        if limit_s is not None:
+            until = f"the first is given up in {max(limit_s - self._now_s, 0.0):.0f} s"
+        what = "updates" if self._collecting else "answers"
+        log.info(
+            f"waiting_for_{what}",
+            "round {round}: waiting for the {what} of clients {clients} since {began} "
+            "({waited_s:.0f} s); {until}. To wait for SECONDS at most: Ctrl-C, then fedmx resume "
+            "RUN --patience SECONDS",
+            round=self._round,
+            what=what,
+            clients=listing(waited_for),
+            began=began,
+            waited_s=time.time() - since,
+            until=until,
+        )
+
+
+def _says_nothing(event: Offer | Update) -> bool:
+    """Return whether the client has not trained, so that its memory is as before."""
+    return math.isnan(event.norm) if isinstance(event, Offer) else event.cannot_train
+
+
+def _size_of(event: Update | ClientLost) -> int:
+    """Return the bytes of an update as a message; 0 for a loss, whose text is short."""
+    return CODEC.encode(event).size if isinstance(event, Update) else 0
+
+
+def _kind_of(event: MessageEvent) -> str:
+    return "update" if isinstance(event, ClientLost) else type(event).__name__.lower()
+
+
+def _is_asked_for(event: MessageEvent, task: Task) -> bool:
+    return task.offer or not isinstance(event, Offer)
+
+
+def _copy(values: Iterable[T]) -> tuple[T, ...]:
+    """Return the values of a collection that the server's thread may change meanwhile."""
+    while True:
+        with contextlib.suppress(RuntimeError):  # it has changed: once more
+            return tuple(values)

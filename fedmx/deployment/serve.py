@@ -14,6 +14,7 @@ from fedmx.protocol.messages import CODEC, Setup
 from fedmx.server.callback import Callback
 from fedmx.server.of_experiment import server_of
 from fedmx.server.server import Server
+from layers.logic.round.patience import Patience
 from layers.network import Limits, Listener, ServerTLS
 
 
@@ -75,10 +76,9 @@ def serve(
         assets=tuple(assembly.assets.values()),
         violations=network.violations,
         log_lines=network.log_lines,
-        patience=network.patience,
-        patience_s=network.patience_s,
     )
     server = server_of(assembly, clients, callbacks=callbacks)
+    server.patience = Patience(network.patience, network.patience_s)
     server.monitor = monitor = Monitor(run, experiment.rounds, clients.now)
     if network.metrics is not None:
         # Not at the top: only this setting needs an HTTP server and the library of Prometheus.

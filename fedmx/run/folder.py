@@ -9,7 +9,7 @@
       status.json         how the run ended, and why
       rounds.jsonl        one object for each round
       clients.jsonl       one object for each client and round
-      course.jsonl        of a server: one object for each round, with all client messages
+      journal.jsonl        one object for each round: what it was told, and what it answered
       checkpoints/        round-000012.safetensors; the newest are kept, and others if asked for
       events/             TensorBoard's event files
       model.safetensors   the final weights
@@ -73,7 +73,7 @@ class RunFolder(RunRecords):
         start_path: the file of the initial weights, if `compute.start` named one.
         words_path: the file of the vocabulary of the data's tokens, if the model uses it.
         assets_path: the folder of the files that a server sends to every client.
-        course_path: the journal of a deployed run.
+        journal_path: the journals of the rounds.
         live_path: the status file that a server rewrites while it runs.
         report_path: the file of the report; it exists when the run has ended.
         checkpoints_path: the folder of the checkpoints.
@@ -89,7 +89,7 @@ class RunFolder(RunRecords):
         self.start_path = path / "start.safetensors"
         self.words_path = path / "words.json"
         self.assets_path = path / "assets"
-        self.course_path = path / "course.jsonl"
+        self.journal_path = path / "journal.jsonl"
         self.live_path = path / "live.json"
         self.report_path = path / "report.html"
         self.checkpoints_path = path / "checkpoints"

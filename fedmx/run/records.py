@@ -214,13 +214,13 @@ class RunRecords:
         self.path = path
         self._rounds = JsonLines(path / "rounds.jsonl", checked)
         self._clients = JsonLines(path / "clients.jsonl", checked)
-        self._course = JsonLines(path / "course.jsonl")
+        self._journal = JsonLines(path / "journal.jsonl")
         self._damaged_files: dict[str, None] = {}
         self._told: set[str] = set()
 
     @property
     def _records(self) -> tuple[JsonLines, ...]:
-        return self._rounds, self._clients, self._course
+        return self._rounds, self._clients, self._journal
 
     def append_round(self, record: Mapping[str, Any]) -> None:
         """Append a round to rounds.jsonl, whole or not at all; NaN and infinities become null.
@@ -238,13 +238,13 @@ class RunRecords:
         """
         self._clients.append(records)
 
-    def append_course(self, record: Mapping[str, Any]) -> None:
-        """Append the course of a round to course.jsonl, whole or not at all.
+    def append_journal(self, record: Mapping[str, Any]) -> None:
+        """Append the journal of a round to journal.jsonl, whole or not at all.
 
         Raises:
             RunError: it cannot be written.
         """
-        self._course.append([record])
+        self._journal.append([record])
 
     def rounds(self) -> list[dict[str, Any]]:
         """Return the records of all rounds, in order; damaged ones are left out, see `damage`."""
@@ -304,9 +304,9 @@ class RunRecords:
                 yield record
         self._note()
 
-    def course(self) -> list[dict[str, Any]]:
-        """Return the courses of a deployed run's rounds, in order; see also `rounds`."""
-        records = list(self._course.read())
+    def journal(self) -> list[dict[str, Any]]:
+        """Return the journals of the rounds, in order; see also `rounds`."""
+        records = list(self._journal.read())
         self._note()
         return records
 

@@ -8,13 +8,13 @@ from fedmx.assembly.assembly import Assembly
 from fedmx.errors import ExperimentError
 from fedmx.log import Log
 from fedmx.server.callback import Callback
-from fedmx.server.clients import Clients
+from fedmx.server.carrier import RunCarrier
 from fedmx.server.server import Scorer, Server
 from fedmx.server.stop import Stop
 from layers.logic import Aggregator, LogicError, ServerState
 from layers.logic.checks.parts import doubts
 from layers.logic.core.declaration import Trait
-from layers.logic.round.fold import check_by_slices
+from layers.logic.round.lanes import check_by_slices
 from layers.logic.storage import UpdateStore
 
 log = Log("fedmx.server")
@@ -25,7 +25,7 @@ WAITING_MB = 64  # of updates that wait in memory, if nothing is set; the others
 
 def server_of(
     assembly: Assembly,
-    clients: Clients,
+    clients: RunCarrier,
     scores: Scorer | None = None,
     callbacks: Sequence[Callback] = (),
 ) -> Server:

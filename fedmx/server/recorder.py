@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from fedmx.course.chain import CHAIN, START, chained
+from fedmx.journal.chain import CHAIN, START, chained
 from fedmx.log import Log
 from fedmx.monitoring.monitor import LiveFile
 from fedmx.report import write_report
@@ -54,9 +54,8 @@ class FolderRecorder:
         updates = [one for sent in round.update_sha256.values() for one in sent]
         self._link = chained(self._link, line, updates, round.model_sha256)
         line[CHAIN] = self._link
-        if round.course is not None:
-            self.folder.append_course(round.course.record(self._population))
-            self._population = round.course.populations[-1]
+        self.folder.append_journal(round.journal.record(self._population))
+        self._population = round.journal.population
         self.folder.append_round(line)
         self.folder.append_clients(round.client_records())
         self.events.add_round(line, round.report.numbers)

@@ -6,13 +6,12 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from fedmx.course.chain import CHAIN
-from fedmx.course.course_round import CourseRound
 from fedmx.display import card
 from fedmx.errors import FedmxError
+from fedmx.journal.chain import CHAIN
+from fedmx.journal.journal import Journal
 from fedmx.report.quantities import duration, mebibytes, number, percent
 from fedmx.run.durable import CHECKSUM
-from fedmx.server.clients import Overhead
 from fedmx.server.step_back import StepBack
 from layers.logic import RoundReport
 
@@ -31,14 +30,12 @@ class Round:
         clock_elapsed_s: sum of the rounds' durations by the clients' clock (`report.took_s`), and
             of the virtual time between rounds in which no client was available.
         virtual: whether that clock's time is virtual.
-        overhead: the cost of the round besides the messages in `report`.
         client_accuracy_mean: mean over clients of the accuracy on a client's own test samples; None
             where it was not evaluated.
         client_accuracy_variance: variance of these accuracies; None where it was not evaluated.
         stepped_back: the steps back after which this round was run.
         model_sha256: the SHA-256 (hex) of the model after the round.
-        update_sha256: by participant, the SHA-256 (hex) of its encoded updates, one for each pass.
-        course: what deployed clients told the server, and when; None: they are simulated.
+        journal: everything that the round was told, and that it answered.
     """
 
     report: RoundReport
@@ -48,13 +45,11 @@ class Round:
     elapsed_s: float
     clock_elapsed_s: float = 0.0
     virtual: bool = False
-    overhead: Overhead = field(default_factory=Overhead)
     client_accuracy_mean: float | None = None
     client_accuracy_variance: float | None = None
     stepped_back: tuple[StepBack, ...] = ()
     model_sha256: str = ""
-    update_sha256: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
-    course: CourseRound | None = None
+    journal: Journal = field(default_factory=lambda: Journal(0))
 
     @property
     def round(self) -> int:
@@ -84,17 +79,22 @@ class Round:
     @property
     def control_bytes(self) -> int:
         """Bytes of handshakes, heartbeats and other control frames."""
-        return self.overhead.control_bytes
+        return self.report.overhead.control_bytes
 
     @property
     def file_bytes(self) -> int:
         """Bytes of the files sent to clients, in both directions together."""
-        return self.overhead.file_bytes
+        return self.report.overhead.file_bytes
 
     @property
     def rejected_connections(self) -> tuple[str, ...]:
         """Why peers were rejected since the round before."""
-        return self.overhead.rejected_connections
+        return self.report.overhead.rejected_connections
+
+    @property
+    def update_sha256(self) -> Mapping[int, tuple[str, ...]]:
+        """By participant, the SHA-256 (hex) of its encoded updates, one for each pass."""
+        return {client: self.journal.updates_of(client) for client in self.participants}
 
     @property
     def tasks(self) -> int:
@@ -173,7 +173,7 @@ class Round:
                 "round": self.round,
                 "client": client.client,
                 "status": client.status,
-                "reason": client.reason,
+                "reason": client.why,
                 "traceback": client.traceback,
                 "samples": client.samples,
                 "steps": client.steps,

@@ -6,20 +6,20 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import InitVar, asdict, dataclass, field, replace
+from dataclasses import InitVar, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from fedmx.course.hashes import model_hash
-from fedmx.course.recorded_peers import observed
 from fedmx.experiment import Experiment
+from fedmx.journal.chain import model_hash
+from fedmx.journal.journal import Journal
 from fedmx.monitoring.monitor import Monitor
 from fedmx.run import CheckpointError, RunFolder
 from fedmx.server.callback import Callback, Callbacks
-from fedmx.server.clients import Clients, FollowsCourse, GoesBack, SendsFiles
+from fedmx.server.carrier import RunCarrier
 from fedmx.server.evaluation import Evaluation, Rows, evaluate
 from fedmx.server.last_good import Recorder, last_good
 from fedmx.server.round import Round
@@ -30,7 +30,10 @@ from fedmx.server.trial import trains
 from layers.compute.bits import one_blas_thread
 from layers.compute.engines.mxnet.engine import Compute
 from layers.compute.scores import Scores
-from layers.logic import BrokenModel, Logic, ServerState, run_round
+from layers.logic import BrokenModel, Logic, RoundReport, ServerState
+from layers.logic.core.state import EXCLUDED
+from layers.logic.round import round as round_machine
+from layers.logic.round.patience import Patience
 from layers.logic.storage import UpdateStore
 
 Scorer: TypeAlias = "Callable[[np.ndarray, np.ndarray, int], Scores | None]"
@@ -55,6 +58,7 @@ class Server(Shown):
         recorder: records rounds; None: nothing does.
         monitor: tells an operator what the server does; None: nothing does.
         metrics: shows the monitor while the server listens; None: nothing does.
+        patience: how long a connected client may be silent; None: any time.
         store: keeps updates on disk until they are folded; None: they are in memory.
         callbacks: hear of each round, and may end the run.
         experiment: the experiment; None: the server was made of parts by hand.
@@ -70,7 +74,7 @@ class Server(Shown):
         records: of each round until now, what `Round.record` says, without lists.
     """
 
-    network: Clients
+    network: RunCarrier
     logic: Logic
     compute: Compute
     last_round: int = 1
@@ -82,6 +86,7 @@ class Server(Shown):
     recorder: Recorder | None = None
     monitor: Monitor | None = None
     metrics: AbstractContextManager[object] | None = None
+    patience: Patience | None = None
     store: UpdateStore | None = None
     callbacks: Sequence[Callback] = ()
     experiment: Experiment | None = None
@@ -196,22 +201,17 @@ class Server(Shown):
             self.reason = after_last(self.last_round)
         if self.reason:  # resumed after its last round: the clients may not know it
             self.finish(self.reason)
-        facilities = replace(self.logic.facilities, trains=partial(trains, self.compute))
-        logic = replace(self.logic, facilities=facilities)
         while not self.reason:
-            if isinstance(self.network, FollowsCourse):
-                self.state = self.network.starts_from(self.state)
-            peers = observed(self.network, self.state)
-            peers.population()  # the time of waiting for clients does not count
+            self.state, population = self.network.open_round(self.state)
             if self.monitor is not None:
                 self.monitor.begun(self.state.round + 1)
             began = time.monotonic()
             try:
                 with one_blas_thread():
-                    self.state, report = run_round(self.state, peers, logic, self.store)
+                    self.state, report, journal = self._run_round(population)
             except BrokenModel as error:
                 self.elapsed_s += time.monotonic() - began
-                self.clock_s += self.network.clock.waited_s + error.report.took_s
+                self.clock_s += error.report.waited_s + error.report.took_s
                 self._step_back(error)
                 continue
             self.steps_back.note(report)
@@ -220,8 +220,9 @@ class Server(Shown):
                 found = self.evaluation()
             seconds = time.monotonic() - began
             self.elapsed_s += seconds
-            self.clock_s += self.network.clock.waited_s + report.took_s
-            overhead, steps = self.network.overhead(), self.steps_back.leading_to(report.round)
+            self.clock_s += report.waited_s + report.took_s
+            steps = self.steps_back.leading_to(report.round)
+            journal.conclude(report, [one.record() for one in steps])
             round = Round(
                 report=report,
                 accuracy=found.accuracy if found else None,
@@ -229,14 +230,12 @@ class Server(Shown):
                 seconds=seconds,
                 elapsed_s=self.elapsed_s,
                 clock_elapsed_s=self.clock_s,
-                virtual=self.network.clock.virtual,
-                overhead=overhead,
+                virtual=self.network.virtual,
                 client_accuracy_mean=found.client_accuracy_mean if found else None,
                 client_accuracy_variance=found.client_accuracy_variance if found else None,
                 stepped_back=steps,
                 model_sha256=model_hash(self.state.weights, self.state.buffers),
-                update_sha256={one: peers.hashes_of(one) for one in report.of("accepted")},
-                course=peers.course(report, [one.record() for one in steps], asdict(overhead)),
+                journal=journal,
             )
             asked = self._callbacks.stop(round)
             self.reason = self.stop.reason(round) or asked or ""
@@ -252,6 +251,31 @@ class Server(Shown):
             self._callbacks.on_round(round)
             yield round
 
+    def _run_round(self, population: Mapping[int, int]) -> tuple[ServerState, RoundReport, Journal]:
+        """Run the next round; return the state after it, its report and its journal."""
+        carrier = self.network
+        facilities = replace(self.logic.facilities, trains=partial(trains, self.compute))
+        round = round_machine.Round(
+            self.state,
+            replace(self.logic, facilities=facilities),
+            foreign=carrier.foreign,
+            patience=self.patience,
+            store=self.store,
+        )
+        journal = Journal(
+            self.state.round + 1,
+            population if carrier.foreign else {},
+            carrier.opened_s,
+            self.state.memory.get(EXCLUDED, {}),
+        )
+        commands = round.start(population)
+        while not round.done:
+            event, at_s = carrier.exchange(commands)
+            journal.append(at_s, event, commands)
+            commands = round.handle(event, at_s)
+            del event  # frees a folded update before the next one arrives
+        return *round.result(), journal
+
     def _step_back(self, error: BrokenModel) -> None:
         """Go back to the last good state, without the client that is suspected first.
 
@@ -261,8 +285,7 @@ class Server(Shown):
         steps, kept = self.steps_back, self.recorder
         self.state = last_good(error, self.state, steps, self.logic, kept, self._first_state)
         self.remember(one for one in self.records if one["round"] <= self.state.round)
-        if isinstance(self.network, GoesBack):
-            self.network.go_back(f"the run steps back to round {self.state.round}")
+        self.network.forget(f"the run steps back to round {self.state.round}")
         if kept is not None:
             kept.step_back(self.state.round, self.checkpoint())
 
@@ -273,8 +296,7 @@ class Server(Shown):
 
     def keep_assets(self, folder: Path) -> None:
         """Keep the files of the assets in `folder`, if the clients receive files."""
-        if isinstance(self.network, SendsFiles):
-            self.network.keep_assets(folder)
+        self.network.keep_assets(folder)
 
     def keep_updates(self, folder: Path) -> None:
         """Keep updates in `folder`, if they are folded from disk.

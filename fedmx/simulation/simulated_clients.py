@@ -2,39 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections import deque
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 
 from fedmx.protocol.loopback import carried
-from fedmx.server.clients import Overhead
 from fedmx.simulation.executors.executor import Executor, TrainResult, Work
 from layers.logic import (
     Answer,
     ClientLedger,
     ClientLost,
     LogicError,
-    Offer,
-    Plan,
+    Overhead,
     Question,
+    ServerState,
+    StateLost,
     Task,
     TimerFired,
-    Times,
     Traffic,
-    Update,
     Verdict,
     offer_of,
 )
 from layers.logic.client_sizes import ClientSizes
-from layers.logic.clock import Clock, ClockEvent, InstantClock, VirtualClock
+from layers.logic.clock import ClockEvent, InstantClock, VirtualClock
+from layers.logic.round.exchange import (
+    Account,
+    Accounts,
+    Answered,
+    Ask,
+    Begin,
+    Cancel,
+    Close,
+    Command,
+    Event,
+    SendTask,
+    SetTimer,
+)
 
 Message = TypeVar("Message")
 
 
 class SimulatedClients:
-    """A population of clients whose work an executor does.
+    """The carrier of a simulation, whose clients' work an executor does.
 
     Every message is encoded and decoded as on the wire. So the reported bytes are those of a
     deployment, and a client can reach nothing that was not sent to it.
@@ -63,123 +76,59 @@ class SimulatedClients:
         self._clock = clock or InstantClock(self._samples.end)
         self._file_bytes = file_bytes  # not yet reported by a round
         self._ledgers: dict[int, ClientLedger] = {}
-        self._outstanding: Mapping[int, Task] = {}  # a view of the round's tasks
+        self._tasks: dict[int, Task] = {}  # by client, the task that it works on
         self._work: dict[int, Work] = {}  # by client, of tasks without a result
         self._results: dict[int, TrainResult] = {}  # by client, before their updates are sent
         self._traffic: dict[int, Traffic] = {}
+        self._events: deque[Event] = deque()  # to return before the clock's next one
 
     def __enter__(self) -> SimulatedClients:
         self._executor.__enter__()
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        self._cancel_all()
+        self.finish("")
         self._executor.__exit__(*exc_info)
 
-    @property
-    def clock(self) -> Clock:
-        """The clock by which rounds are timed."""
-        return self._clock
+    # --- `Carrier` ---------------------------------------------------------------------------
 
-    # --- for the logic layer: `Peers` --------------------------------------------------------
-
-    def population(self) -> Mapping[int, int]:
-        """Return the clients that are available now, with their numbers of samples."""
-        self._cancel_all()  # a round that ended with an error may have left work
+    def open_round(self, state: ServerState) -> tuple[ServerState, Mapping[int, int]]:
+        """Return the state, and the clients that are available with their numbers of samples."""
+        self.finish("")  # a round that ended with an error may have left work
         self._clock.settle()
-        if self._clock.everybody_there:
-            return self._samples
-        available = self._clock.available_of(self._samples.ids)
-        if available is not self._available:  # else what selectors derived from it holds
-            everybody = len(available) == len(self._samples.ids)
-            self._population = self._samples if everybody else self._samples.only(available)
-            self._available = available
-        return self._population
+        return state, self._population_now()
 
-    def samples_of(self, client: int) -> int:
-        """Return the client's number of samples."""
-        return self._samples.get(client, 0)
-
-    def remembers(self, client: int, round: int) -> bool:
-        """Return whether the client has its hooks' memory after this round."""
-        return round in self._ledgers.get(client, ClientLedger()).rounds
-
-    def ask(
-        self, question: Question, clients: Sequence[int], deadline_s: float | None
-    ) -> Sequence[Answer]:
-        """Ask clients one after the other; all of them answer."""
-        if question.name == "times":  # the machine's own speed is not the device's
-            return [self._device_times(question, client) for client in clients]
-        answers = []
-        for answer, traffic in self._executor.ask(question, clients):
-            self._count(answer.client, traffic)
-            answers.append(answer)
-        return answers
-
-    def begin(
-        self, round: int, plan: Plan, outstanding: Mapping[int, Task], deadline_s: float | None
-    ) -> None:
-        """Begin a round.
+    def exchange(self, commands: Sequence[Command]) -> tuple[Event, float]:
+        """Carry out the commands; return the next event in the order of virtual time.
 
         Raises:
-            LogicError: the plan keeps stragglers, whose work a simulation does not carry on.
+            ClientFailed: a client's own code failed.
+            LogicError: a round waits for updates of an earlier one.
         """
-        if plan.keeps_stragglers or plan.late:
-            raise LogicError(
-                f"round {round}: the plan keeps stragglers in flight, and simulated clients end "
-                "their work with the round; use a plan without keeps_stragglers and late, or deploy"
-            )
-        self._outstanding = outstanding
-        turns = plan.clients if plan.in_turn else None
-        self._clock.begin(round, outstanding, deadline_s, turns, plan.before_s, plan.after_s)
-
-    def send(self, tasks: Sequence[Task]) -> None:
-        """Send tasks; the executor may begin the work at once."""
-        for task in tasks:
-            client = task.client
-            work = self._executor.submit(task, self._ledgers.get(client, ClientLedger()))
-            self._count(client, Traffic(down_bytes=work.down_bytes))
-            self._work[client] = work
-            self._clock.ask(client, self._samples[client], task.training, work.down_bytes)
-
-    def answer(self, verdicts: Sequence[Verdict]) -> None:
-        """Send verdicts: granted clients send their update, the work of the others is cancelled."""
-        for verdict in verdicts:
-            client = verdict.client
-            self._down(client, verdict)
-            self._clock.decide(client, verdict.granted, verdict.dated_s)
-            if verdict.granted:
-                self._clock.upload(client, self._results[client].up_bytes, verdict.dated_s)
-            else:
-                self._cancel(client)
-
-    def set_timer(self, at_s: float | None) -> None:
-        """Set the moment, in virtual time, at which the timer fires."""
-        self._clock.set_timer(at_s)
-
-    def events(self) -> Generator[Offer | Update | ClientLost | TimerFired, None, None]:
-        """Yield the round's events in the order of virtual time, until no task is outstanding."""
-        while (clock_event := self._clock.next()) is not None:
-            event = self._event_of(clock_event)
+        for command in commands:
+            self._carry(command)
+        while not self._events:
+            event = self._event_of(self._clock.next())
             if event is not None:
-                yield event
-        self._cancel_all()
+                return event, self._clock.elapsed_s
+        return self._events.popleft(), self._clock.elapsed_s
+
+    # --- `RunCarrier` ------------------------------------------------------------------------
 
     @property
-    def elapsed_s(self) -> float:
-        """Seconds since the round began, by the clients' clock."""
-        return self._clock.elapsed_s
+    def virtual(self) -> bool:
+        """Whether the time of its events is virtual."""
+        return self._clock.virtual
 
-    def times(self) -> Mapping[int, Times]:
-        """Return the times of each client of the round."""
-        return self._clock.times()
+    @property
+    def opened_s(self) -> float | None:
+        """Virtual seconds of the run at which the last round was opened; None: real time."""
+        return self._clock.opened_s if self._clock.virtual else None
 
-    def traffic(self) -> Mapping[int, Traffic]:
-        """Return the bytes of messages since the last call, by client."""
-        traffic, self._traffic = self._traffic, {}
-        return traffic
-
-    # --- for the server: `Clients` -----------------------------------------------------------
+    def population_at(self, run_s: float) -> Mapping[int, int]:
+        """Return the clients that are available at this virtual time of the run."""
+        self._clock.restore(run_s)
+        return self._population_now()
 
     def tree(self) -> dict[str, Any]:
         """Return the clients' ledgers and the time of the run, as named arrays and numbers."""
@@ -194,26 +143,113 @@ class SimulatedClients:
         self._clock.restore(tree["run_s"])
         self._file_bytes = 0  # the run's first round reported them
 
-    def overhead(self) -> Overhead:
-        """Return the cost besides messages since the last call, as in a deployment."""
-        file_bytes, self._file_bytes = self._file_bytes, 0
-        return Overhead(file_bytes=file_bytes)
+    def keep_assets(self, folder: Path) -> None:
+        """Do nothing: clients have the assets in memory."""
+
+    def forget(self, reason: str) -> None:
+        """Cancel all work."""
+        self.finish(reason)
 
     def finish(self, reason: str) -> None:
         """Cancel all work that is left."""
-        self._cancel_all()
+        for client in list(self._tasks):
+            self._cancel(client)
 
     # --- inside ------------------------------------------------------------------------------
 
-    def _event_of(self, event: ClockEvent) -> Offer | Update | ClientLost | TimerFired | None:
+    def _population_now(self) -> Mapping[int, int]:
+        if self._clock.everybody_there:
+            return self._samples
+        available = self._clock.available_of(self._samples.ids)
+        if available is not self._available:  # else what selectors derived from it holds
+            everybody = len(available) == len(self._samples.ids)
+            self._population = self._samples if everybody else self._samples.only(available)
+            self._available = available
+        return self._population
+
+    def _carry(self, command: Command) -> None:
+        match command:
+            case SendTask(task):
+                self._send(task)
+            case Verdict():
+                self._answer(command)
+            case SetTimer(name, at_s):
+                self._clock.set_timer(name, at_s)
+            case Cancel(client):
+                self._cancel(client)
+                self._clock.cancel(client)
+            case Ask(question, clients):
+                self._ask(question, clients)
+            case Begin():
+                self._begin(command)
+            case Close():
+                self._clock.close()
+            case Account():
+                self._events.append(self._accounts())
+
+    def _begin(self, begin: Begin) -> None:
+        if begin.late:
+            raise LogicError(
+                f"round {begin.round}: the plan waits for late updates, and simulated clients end "
+                "their work with the round; use a plan without keeps_stragglers and late, or deploy"
+            )
+        self._events.clear()
+        self._clock.begin(begin.round, begin.turns, begin.before_s, begin.after_s)
+
+    def _ask(self, question: Question, clients: Sequence[int]) -> None:
+        """Ask clients one after the other; all of them answer."""
+        if question.name == "times":  # the machine's own speed is not the device's
+            answers = [self._device_times(question, client) for client in clients]
+        else:
+            answers = []
+            for answer, traffic in self._executor.ask(question, clients):
+                self._count(answer.client, traffic)
+                answers.append(answer)
+        self._events.extend(Answered(answer) for answer in answers)
+
+    def _send(self, task: Task) -> None:
+        """Send a task; the executor may begin the work at once."""
+        client, last = task.client, task.last_accepted_round
+        ledger = self._ledgers.get(client, ClientLedger())
+        if last and last not in ledger.rounds:
+            self._events.append(StateLost(task.round, client))
+            return
+        work = self._executor.submit(task, ledger)
+        self._count(client, Traffic(down_bytes=work.down_bytes))
+        self._tasks[client], self._work[client] = task.without_vectors(), work
+        self._clock.ask(client, self._samples[client], task.training, work.down_bytes)
+
+    def _answer(self, verdict: Verdict) -> None:
+        """Send a verdict: a granted client sends its update, the work of a declined one ends."""
+        client = verdict.client
+        self._down(client, verdict)
+        self._clock.decide(client, verdict.granted, verdict.dated_s)
+        if verdict.granted:
+            self._clock.upload(client, self._results[client].up_bytes, verdict.dated_s)
+        else:
+            self._cancel(client)
+
+    def _accounts(self) -> Accounts:
+        traffic, self._traffic = self._traffic, {}
+        file_bytes, self._file_bytes = self._file_bytes, 0
+        return Accounts(
+            took_s=self._clock.elapsed_s,
+            waited_s=self._clock.waited_s,
+            traffic=traffic,
+            times=self._clock.times(),
+            overhead=Overhead(file_bytes=file_bytes),
+        )
+
+    def _event_of(self, event: ClockEvent) -> Event | None:
         if event.kind == "timer":
-            return TimerFired()
+            return TimerFired(event.reason)  # type: ignore[arg-type]
         client = event.client
-        task = self._outstanding[client]
+        task = self._tasks[client]
         if event.kind == "dropped":
             self._cancel(client)
             return ClientLost(task.round, client, f"{event.reason} after {event.at_s:g} s")
         if event.kind == "arrived":
+            del self._tasks[client]
             result = self._results.pop(client)
             self._count(client, Traffic(up_bytes=result.up_bytes))
             return result.update
@@ -242,16 +278,12 @@ class SimulatedClients:
         return self._up(client, Answer(client, question.name, values, question.round))
 
     def _cancel(self, client: int) -> None:
-        """Cancel a client's work in this round."""
+        """Cancel a client's work."""
+        self._tasks.pop(client, None)
         self._results.pop(client, None)
         work = self._work.pop(client, None)
         if work is not None:
             work.cancel()
-
-    def _cancel_all(self) -> None:
-        """Cancel all work."""
-        for client in [*self._work, *self._results]:
-            self._cancel(client)
 
     def _down(self, client: int, message: Message) -> Message:
         received, size = carried(message)

@@ -20,23 +20,14 @@ from layers.logic.core.hook import (
     ServerSide,
     Stage,
 )
-from layers.logic.core.messages import (
-    ClientLost,
-    Offer,
-    StateLost,
-    Task,
-    TimerFired,
-    Training,
-    Update,
-    Verdict,
-)
+from layers.logic.core.messages import Offer, Task, Training, Update, Verdict
 from layers.logic.core.parts import Parts
-from layers.logic.core.peers import Peers
 from layers.logic.core.plan import Plan, Population, single_lanes
 from layers.logic.core.preset import Preset
 from layers.logic.core.report import (
     BrokenModel,
     ClientReport,
+    Overhead,
     RoundReport,
     Times,
     TooFewUpdates,
@@ -46,8 +37,10 @@ from layers.logic.core.selector import SELECT, SURVEY, Inquiry, PendingOffers, S
 from layers.logic.core.state import ClientLedger, ClientState, ServerState
 from layers.logic.core.survey import Answer, Question
 from layers.logic.errors import ClientFailed, LogicError, Rejected
+from layers.logic.round.client import answer, answer_question, offer_of
+from layers.logic.round.exchange import Carrier, ClientLost, StateLost, TimerFired
 from layers.logic.round.logic import Logic
-from layers.logic.round.round import answer, answer_question, offer_of, run_round
+from layers.logic.round.round import Round, run_round
 
 __all__ = [
     "AGGREGATORS",
@@ -61,6 +54,7 @@ __all__ = [
     "Asset",
     "BrokenModel",
     "PendingOffers",
+    "Carrier",
     "ClientFailed",
     "ClientContext",
     "ClientSide",
@@ -78,13 +72,14 @@ __all__ = [
     "Need",
     "ClientLost",
     "Offer",
+    "Overhead",
     "Parts",
-    "Peers",
     "Plan",
     "Population",
     "Preset",
     "Question",
     "Rejected",
+    "Round",
     "RoundReport",
     "Selector",
     "ServerContext",

@@ -21,7 +21,7 @@ INSTRUMENTED = [
     "layers.logic.compression",
     "fedmx.run",
     "fedmx.protocol",
-    "fedmx.pack",
+    "fedmx.history.pack",
     "zipfile",
 ]
 LONGEST_INPUT = 4096

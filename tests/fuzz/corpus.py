@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fedmx.pack.manifest import Data, Manifest
-from fedmx.pack.pack_file import packed
+from fedmx.history.pack import Data, Manifest, packed
 from fedmx.protocol.messages import CODEC
 from fedmx.run.checkpoint import write_checkpoint
 from fedmx.run.durable import write_document

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from layers.logic import ClientSide, Hook, Logic, ServerSide, Update
-from tests.logic.memory_peers import MemoryPeers, alone
+from tests.logic.memory_carrier import MemoryCarrier, alone
 from tests.logic.quadratic import Quadratic, Tensor
 
 
@@ -117,9 +117,9 @@ def peers_of(hook: Hook, deltas: Mapping[tuple[int, int], np.ndarray], sizes, **
     clients = sorted({client for _, client in deltas})
     settings = {"selector": alone(*clients), **settings}
     logic = Logic(layout=tensors(*sizes), hooks=[Given(deltas), hook], **settings)
-    return MemoryPeers(logic, {client: idle(sum(sizes)) for client in clients})
+    return MemoryCarrier(logic, {client: idle(sum(sizes)) for client in clients})
 
 
-def kept(peers: MemoryPeers, client: int, state, hook: str) -> dict:
+def kept(peers: MemoryCarrier, client: int, state, hook: str) -> dict:
     """Return what the client's side of a hook keeps."""
     return dict(peers.memory(client, state).memory[hook])

@@ -26,10 +26,10 @@ from layers.logic import (
 )
 from layers.logic.aggregators.median import VALUES, WORK_BYTES
 from layers.logic.core.declaration import Trait
-from layers.logic.round.lane import Lane
+from layers.logic.round.lanes import Lane
 from layers.logic.storage import UpdateStore
 from tests.logic.given_updates import peers_of
-from tests.logic.memory_peers import Fixed, MemoryPeers, a_logic, a_state, run_rounds, same_bits
+from tests.logic.memory_carrier import Fixed, MemoryCarrier, a_logic, a_state, run_rounds, same_bits
 from tests.logic.quadratic import bowls
 
 BY_SLICES = [name for name, make in AGGREGATORS.items() if Trait.BY_SLICES in make().provides]
@@ -105,9 +105,9 @@ def six_lanes(name: str) -> Logic:
 def test_a_round_from_disk_has_the_bits_of_the_round_in_memory(name, order) -> None:
     logic = six_lanes(name)
     clients = bowls(6, noise=0.3)
-    expected, _ = run_rounds(2, a_state(logic), MemoryPeers(logic, clients))
+    expected, _ = run_rounds(2, a_state(logic), MemoryCarrier(logic, clients))
     with closing(UpdateStore(MB)) as store:
-        found, _ = run_rounds(2, a_state(logic), MemoryPeers(logic, clients, order=order), store)
+        found, _ = run_rounds(2, a_state(logic), MemoryCarrier(logic, clients, order=order), store)
         assert same_bits(found.weights, expected.weights)
         assert same_bits(found.buffers, expected.buffers)
         assert store.file_bytes == 0
@@ -117,9 +117,9 @@ def test_a_round_from_disk_has_the_bits_of_the_round_in_memory(name, order) -> N
 def test_lanes_of_several_clients_wait_on_disk_with_the_same_bits(lost) -> None:
     logic = a_logic(Fixed(((0, 1), (2, 3, 4), (5,))), training=Training(steps=2))
     clients = bowls(6, noise=0.3)
-    expected, _ = run_rounds(2, a_state(logic), MemoryPeers(logic, clients, lost=lost))
+    expected, _ = run_rounds(2, a_state(logic), MemoryCarrier(logic, clients, lost=lost))
     with closing(UpdateStore(MB)) as store:
-        peers = MemoryPeers(logic, clients, order=(5, 2, 3, 4, 0), lost=lost)
+        peers = MemoryCarrier(logic, clients, order=(5, 2, 3, 4, 0), lost=lost)
         found, _ = run_rounds(2, a_state(logic), peers, store)
         assert same_bits(found.weights, expected.weights)
 
@@ -153,7 +153,7 @@ def test_hooks_see_accepted_updates_with_all_slots(hook) -> None:
 @pytest.mark.parametrize("name", WHOLE)
 def test_an_aggregator_that_needs_whole_updates_is_refused_in_one_line(name) -> None:
     logic = a_logic(Fixed(((0,), (1,))), aggregator=AGGREGATORS[name]())
-    peers = MemoryPeers(logic, bowls(2))
+    peers = MemoryCarrier(logic, bowls(2))
     with closing(UpdateStore(MB)) as store, pytest.raises(LogicError, match="fold_memory_mb") as no:
         run_round(a_state(logic), peers, logic, store)
     assert "\n" not in str(no.value)
@@ -255,10 +255,10 @@ def test_updates_wait_in_memory_up_to_a_bound_and_folding_frees_their_room() -> 
 def test_a_round_partly_from_disk_has_the_bits_of_the_round_in_memory(name, order, fitting) -> None:
     logic = six_lanes(name)
     clients = bowls(6, noise=0.3)
-    expected, _ = run_rounds(2, a_state(logic), MemoryPeers(logic, clients))
+    expected, _ = run_rounds(2, a_state(logic), MemoryCarrier(logic, clients))
     size = expected.weights.nbytes
     with closing(UpdateStore(MB, waiting_bytes=fitting * size)) as store:
-        found, _ = run_rounds(2, a_state(logic), MemoryPeers(logic, clients, order=order), store)
+        found, _ = run_rounds(2, a_state(logic), MemoryCarrier(logic, clients, order=order), store)
         assert same_bits(found.weights, expected.weights)
         assert same_bits(found.buffers, expected.buffers)
         assert (store.file_bytes, store.held_bytes) == (0, 0)
@@ -268,9 +268,9 @@ def test_a_round_partly_from_disk_has_the_bits_of_the_round_in_memory(name, orde
 def test_lanes_of_several_clients_wait_in_memory_with_the_same_bits(lost) -> None:
     logic = a_logic(Fixed(((0, 1), (2, 3, 4), (5,))), training=Training(steps=2))
     clients = bowls(6, noise=0.3)
-    expected, _ = run_rounds(2, a_state(logic), MemoryPeers(logic, clients, lost=lost))
+    expected, _ = run_rounds(2, a_state(logic), MemoryCarrier(logic, clients, lost=lost))
     with closing(UpdateStore(MB, waiting_bytes=MB)) as store:
-        peers = MemoryPeers(logic, clients, order=(5, 2, 3, 4, 0), lost=lost)
+        peers = MemoryCarrier(logic, clients, order=(5, 2, 3, 4, 0), lost=lost)
         found, _ = run_rounds(2, a_state(logic), peers, store)
         assert same_bits(found.weights, expected.weights)
         assert (store.file_bytes, store.held_bytes) == (0, 0)

@@ -11,13 +11,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedmx import RunFolder, Server, SimulatedClients
-from fedmx.course.chain import CHAIN, START, chained
-from fedmx.course.course import Course
-from fedmx.course.course_round import CourseRound
-from fedmx.course.errors import CourseError
-from fedmx.simulation.course_clients import CourseClients
+from fedmx.history.carrier import JournalClients
+from fedmx.history.recorded import follow
+from fedmx.journal.chain import CHAIN, START, chained
+from fedmx.journal.journal import Journal, JournalError, journals_of
 from fedmx.simulation.executors.executor import SerialExecutor
-from fedmx.simulation.simulate_course import follow
 from tests.network_simulation.experiment import Engine, Experiment, compute, samples_of
 
 if TYPE_CHECKING:
@@ -51,12 +49,19 @@ def undisturbed(experiment: Experiment) -> np.ndarray:
     return server.weights
 
 
-def simulated_again(experiment: Experiment, folder: RunFolder) -> tuple[np.ndarray, list[str]]:
-    """Return the final weights of a replayed run, and its differences from the record."""
-    course = Course.of(folder.course(), "course.jsonl")
-    clients = CourseClients(_executor(experiment), course)
+def replayed(experiment: Experiment, folder: RunFolder) -> tuple[np.ndarray, list[str]]:
+    """Return the final weights of a run that is replayed, and where it differs from the run."""
+    journals = journals_of(folder.journal(), "journal.jsonl")
+    clients = JournalClients(
+        _executor(experiment),
+        journals,
+        foreign=True,
+        virtual=False,
+        population=lambda one: one.population,
+        strict=True,
+    )
     server = Server(clients, experiment.logic(), compute(0, experiment.size), experiment.rounds)
-    follow(server, course, experiment.rounds)
+    follow(server, journals, experiment.rounds)
     then = {record["round"]: record for record in folder.rounds()}
     wrong: list[str] = []
     link = START
@@ -66,12 +71,12 @@ def simulated_again(experiment: Experiment, folder: RunFolder) -> tuple[np.ndarr
             updates = [one for sent in round.update_sha256.values() for one in sent]
             link = chained(link, round.record(), updates, round.model_sha256)
             if round.model_sha256 != record.get("model_sha256"):
-                wrong.append(f"round {round.round}: another model is made again")
+                wrong.append(f"round {round.round}: the replay ends in another model")
             if link != record.get(CHAIN):
-                wrong.append(f"round {round.round}: another record is made again")
-            if _text(round.course) != _text(course.rounds[round.round]):
-                wrong.append(f"round {round.round}: another course is made again")
-    except CourseError as error:
+                wrong.append(f"round {round.round}: the replay makes another record")
+            if _text(round.journal) != _text(journals[round.round]):
+                wrong.append(f"round {round.round}: the replay makes another journal")
+    except JournalError as error:
         wrong.append(str(error))
     return server.weights, wrong
 
@@ -86,10 +91,10 @@ def _executor(experiment: Experiment) -> SerialExecutor:
     return SerialExecutor(experiment.logic(), Engine(size), samples.__getitem__)  # type: ignore[arg-type]
 
 
-def _text(round: CourseRound | None) -> str:
-    """Return the record of a round, without the content of rejected updates."""
-    record = {} if round is None else round.record(None)
-    for event in record.get("events", ()):
+def _text(journal: Journal) -> str:
+    """Return all of a journal but the values of the updates that the server rejected."""
+    record = journal.record(None)
+    for _, event, *_ in record["entries"]:
         if event.get("rejected"):
             for key in ("event", "sha256", "reason", "rejected"):
                 event.pop(key, None)
@@ -109,7 +114,7 @@ def check(world: World) -> list[str]:
     if "server" not in world.done or server is None:
         return wrong or ["the run has not ended"]
     experiment, folder = world.plan.experiment, RunFolder.open(world.run)
-    again, unlike = simulated_again(experiment, folder)
+    again, unlike = replayed(experiment, folder)
     wrong += unlike
     if server.weights.tobytes() != again.tobytes():
         wrong.append("the final model is not that of the replayed run")

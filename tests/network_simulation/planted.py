@@ -12,8 +12,7 @@ from fedmx.client.participant import ClientMemory
 from fedmx.server.recorder import FolderRecorder
 from layers.logic import ClientLedger, Contribution, Update
 from layers.logic.round.collection import Collection
-from layers.logic.round.fold import Fold
-from layers.logic.round.lane import Lane
+from layers.logic.round.lanes import Fold, Lane
 
 
 @contextmanager

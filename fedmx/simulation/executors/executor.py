@@ -25,6 +25,7 @@ from layers.logic import (
     Update,
 )
 from layers.logic.core.messages import EMPTY
+from layers.logic.round.pipeline import Trace
 from layers.network import wire_size
 
 
@@ -115,6 +116,7 @@ class SerialExecutor:
         self._samples_of = samples_of
         self._assets = assets or {}
         self._weights = EMPTY
+        self.trace: Trace | None = None  # takes each step of a client's task and update
 
     @classmethod
     def of(cls, assembly: Assembly) -> SerialExecutor:
@@ -130,7 +132,9 @@ class SerialExecutor:
     def participant(self, client: int, ledger: ClientLedger) -> Participant:
         """Return a client that can train or answer."""
         compute = Compute(self._engine, self._samples_of(client))
-        return Participant(client, self._logic, compute, ledger, assets=self._assets)
+        return Participant(
+            client, self._logic, compute, ledger, assets=self._assets, trace=self.trace
+        )
 
     def submit(self, task: Task, ledger: ClientLedger) -> Work:
         """Keep a task until its result is requested."""

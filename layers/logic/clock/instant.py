@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from layers.logic.clock.devices import Devices, Fleet
 from layers.logic.clock.real import RealClock
 from layers.logic.clock.timesheet import Moment
-from layers.logic.clock.virtual import ClockEvent, VirtualClock
+from layers.logic.clock.virtual import DEADLINE, VirtualClock
 from layers.logic.core.messages import Training
 from layers.logic.core.report import Times
 
@@ -39,15 +39,18 @@ class InstantClock(VirtualClock):
     def begin(
         self,
         round: int,
-        outstanding: Container[int],
-        deadline_s: float | None = None,
         turns: Sequence[int] | None = None,
         before_s: float = 0.0,
         after_s: float = 0.0,
     ) -> None:
-        """Begin a round, without its deadline: without devices nothing takes time."""
-        super().begin(round, outstanding, None, turns)
+        """Begin a round; nothing takes virtual time."""
+        super().begin(round, turns)
         self._real.begin()
+
+    def set_timer(self, name: str, at_s: float | None) -> None:
+        """Set a timer, but for the deadline: without devices nothing takes time."""
+        if name != DEADLINE:
+            super().set_timer(name, at_s)
 
     @property
     def elapsed_s(self) -> float:
@@ -64,12 +67,10 @@ class InstantClock(VirtualClock):
         super().ask(client, samples, training, bytes)
         self._real.ask(client)
 
-    def next(self) -> ClockEvent | None:
-        """Return the next event; None: no task is outstanding."""
-        event = super().next()
-        if event is None:
-            self._real.end()
-        return event
+    def close(self) -> None:
+        """End the round."""
+        super().close()
+        self._real.end()
 
     def times(self) -> Mapping[int, Times]:
         """Return the times of each client of the round, in real time."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -20,6 +20,7 @@ from layers.logic.errors import LogicError
 from layers.logic.seeds import generator
 
 NOBODY = np.zeros(0, np.int64)
+DEADLINE = "deadline"  # the timer that ends a round
 WHY = {"dropped": "dropped out", "watched": "left, as its availability says"}
 
 
@@ -28,11 +29,11 @@ class ClockEvent:
     """One event in virtual time.
 
     Attributes:
-        kind: the client has trained, its update has arrived, or it has dropped out; or the timer
-            has fired, which concerns no client.
-        client: number of the client; -1 for the timer.
+        kind: the client has trained, its update has arrived, or it has dropped out; or a timer has
+            fired, which concerns no client.
+        client: number of the client; -1 for a timer.
         at_s: time of the event, in seconds since the round began.
-        reason: why the client dropped out; empty for other events.
+        reason: why the client dropped out, or the name of the timer; empty for other events.
     """
 
     kind: Literal["trained", "arrived", "dropped", "timer"]
@@ -84,20 +85,14 @@ class VirtualClock:
         self._begun = False  # whether a round was begun and not settled
         self._reset()
 
-    def _reset(
-        self,
-        round: int = 0,
-        turns: Sequence[int] | None = None,
-        outstanding: Container[int] = (),
-        deadline_s: float | None = None,
-    ) -> None:
+    def _reset(self, round: int = 0, turns: Sequence[int] | None = None) -> None:
         self._round = round
-        self._outstanding = outstanding
-        self._deadline_s = math.inf if deadline_s is None else deadline_s
+        self._outstanding: set[int] = set()  # the clients that have a task
         self._now_s = 0.0
         self._after_s = 0.0
         self._took_s: float | None = None
-        self._timer_s = math.inf
+        self._timers: dict[str, float] = {}
+        self._deadline_s = math.inf
         self._sheet = Timesheet()
         # Events at the same time are ordered as the clients were asked.
         self._order: dict[int, int] = {}
@@ -115,6 +110,11 @@ class VirtualClock:
     def run_s(self) -> float:
         """Seconds since the run began."""
         return self._base_s + self.elapsed_s
+
+    @property
+    def opened_s(self) -> float:
+        """Seconds since the run began, when the round under way was opened."""
+        return self._base_s
 
     def restore(self, run_s: float) -> None:
         """Go on from `run_s`."""
@@ -176,8 +176,6 @@ class VirtualClock:
     def begin(
         self,
         round: int,
-        outstanding: Container[int],
-        deadline_s: float | None = None,
         turns: Sequence[int] | None = None,
         before_s: float = 0.0,
         after_s: float = 0.0,
@@ -186,21 +184,18 @@ class VirtualClock:
 
         Args:
             round: number of the round, from 1.
-            outstanding: a view of the clients whose updates are outstanding; the round updates it.
-            deadline_s: seconds after which the round ends; None: it ends with its last client.
             turns: the order in which clients must upload; None: as they are ready.
             before_s: seconds that pass before clients can be asked.
-            after_s: seconds that pass after the last update, before the deadline.
+            after_s: seconds that pass after the last update.
         """
         self.settle()
         self._begun = True
-        left_s = None if deadline_s is None else max(deadline_s - after_s, 0.0)
-        self._reset(round, turns, outstanding, left_s)
+        self._reset(round, turns)
         self._now_s, self._after_s = before_s, after_s
 
     @property
     def elapsed_s(self) -> float:
-        """Seconds since the round began; its duration once no event is left."""
+        """Seconds since the round began; its duration once it is closed."""
         return self._now_s if self._took_s is None else self._took_s + self._after_s
 
     def estimate(
@@ -214,6 +209,7 @@ class VirtualClock:
     def ask(self, client: int, samples: int, training: Training, bytes: int) -> None:
         """Give a client a task now, whose download takes `bytes`."""
         train_s, upload_s = self.estimate(client, samples, training, bytes, self._round)
+        self._outstanding.add(client)
         self._order[client] = self._asked
         self._asked += 1
         self._sheet.ask(client, self._now_s)
@@ -247,20 +243,25 @@ class VirtualClock:
         if not granted:
             self._end(client, at_s)
 
-    def set_timer(self, at_s: float | None) -> None:
-        """Set the moment at which the timer fires, once; None: it does not fire.
+    def cancel(self, client: int) -> None:
+        """End a client's task now, if it has one."""
+        if client in self._outstanding:
+            self._end(client, self._now_s)
 
-        It fires after all other events of the same moment, and not after the deadline.
+    def set_timer(self, name: str, at_s: float | None) -> None:
+        """Set the moment at which a timer fires, once; None: it does not fire.
+
+        It fires after all other events of the same moment; of timers of the same moment, the
+        deadline is the last one.
         """
-        self._timer_s = math.inf if at_s is None else at_s
+        self._timers.pop(name, None)
+        if at_s is not None:
+            self._timers[name] = at_s
+            if name == DEADLINE:
+                self._deadline_s = at_s
 
-    def next(self) -> ClockEvent | None:
-        """Return the next event; None: no event is left before the deadline.
-
-        A round in which no update arrives lasts until its deadline.
-        """
-        if self._took_s is not None:
-            return None
+    def next(self) -> ClockEvent:
+        """Return the next event; once no event is left, that is the deadline."""
         while True:
             queued = self._queue[0] if self._queue else None
             sent = self._channel.next_end()
@@ -273,24 +274,18 @@ class VirtualClock:
                 at_s, client, kind = sent[0], sent[1], "arrived"
             elif queued is not None and self._is_work_left(sent is not None):
                 at_s, client, kind = queued[0], queued[2], queued[3]
-            elif self._timer_s <= self._deadline_s and self._timer_s < math.inf:
-                return self._fire()
             else:
-                waited = self._deadline_s < math.inf and not self._arrived
-                self._took_s = self._deadline_s if waited else self._sheet.last_end_s
-                return None
-            if self._timer_s < at_s and self._timer_s <= self._deadline_s:
                 return self._fire()
-            if at_s > self._deadline_s:
-                self._now_s = self._deadline_s
-                self._took_s = self._deadline_s
-                for late in self._order:
-                    if late in self._outstanding:
-                        self._end(late, self._deadline_s)
-                return None
+            if self._timers and min(self._timers.values()) < at_s:
+                return self._fire()
             event = self._happen(at_s, client, kind, sent)
             if event is not None:
                 return event
+
+    def close(self) -> None:
+        """End the round; if no update has arrived, it has lasted until its deadline."""
+        waited = self._deadline_s < math.inf and not self._arrived
+        self._took_s = self._deadline_s if waited else self._sheet.last_end_s
 
     def times(self) -> Mapping[int, Times]:
         """Return the times of each client in the round under way, or in the last one."""
@@ -320,8 +315,11 @@ class VirtualClock:
         return ClockEvent("dropped", client, at_s, WHY[kind])
 
     def _fire(self) -> ClockEvent:
-        self._now_s, self._timer_s = max(self._now_s, self._timer_s), math.inf
-        return ClockEvent("timer", -1, self._now_s)
+        first = min(self._timers, key=lambda one: (self._timers[one], one == DEADLINE), default="")
+        if first:
+            at_s = self._timers.pop(first)
+            self._now_s = at_s if first == DEADLINE else max(self._now_s, at_s)
+        return ClockEvent("timer", -1, self._now_s, first or DEADLINE)
 
     def _is_work_left(self, sending: bool) -> bool:
         """Return whether any event is left besides changes of availability."""
@@ -343,6 +341,7 @@ class VirtualClock:
             self._push(max(change_s - self._base_s, self._now_s), client, "watched")
 
     def _end(self, client: int, at_s: float) -> None:
+        self._outstanding.discard(client)
         self._channel.leave(client, at_s)
         self._note(client, "ended_s", at_s)
 

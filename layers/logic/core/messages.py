@@ -218,41 +218,6 @@ class Update:
         return self.slots.get(FAILURE, {}).get(CODE) == CANNOT_TRAIN
 
 
-@dataclass(frozen=True)
-class ClientLost:
-    """No update will come from this client in this round, and why.
-
-    Attributes:
-        round: number of the round, from 1.
-        client: number of the client.
-        reason: why, in one line.
-        traceback: the client's traceback if its own code failed; otherwise empty.
-        rejected: whether a message of the client was rejected; otherwise the client was lost.
-    """
-
-    round: int
-    client: int
-    reason: str
-    traceback: str = ""
-    rejected: bool = False
-
-
-@dataclass(frozen=True)
-class StateLost:
-    """The client has lost the memory that its task needs, and waits for a new task.
-
-    Its process ended in the meantime, and its new process does not have the memory.
-    """
-
-    round: int
-    client: int
-
-
-@dataclass(frozen=True)
-class TimerFired:
-    """The timer that the server's side of the round set has fired."""
-
-
 def no_update(task: Task, samples: int) -> Update:
     """Return the answer to a task on whose model the client, with so many samples, cannot train.
 
@@ -276,6 +241,5 @@ def _pass_number(slots: Mapping[str, Slot]) -> int:
     return number if isinstance(number, int) and number > 1 else 0
 
 
-Event: TypeAlias = "Offer | Update | ClientLost | StateLost | TimerFired"
 EMPTY = np.zeros(0, np.float32)
 EMPTY.setflags(write=False)

@@ -47,6 +47,21 @@ class Times:
 
 
 @dataclass(frozen=True)
+class Overhead:
+    """The cost of a round besides its messages.
+
+    Attributes:
+        control_bytes: bytes of handshakes, heartbeats and other control frames.
+        file_bytes: bytes of the files sent to clients, in both directions together.
+        rejected_connections: why peers were rejected.
+    """
+
+    control_bytes: int = 0
+    file_bytes: int = 0
+    rejected_connections: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class ClientReport:
     """One client's part in a round.
 
@@ -63,6 +78,7 @@ class ClientReport:
         offer: its offer, whatever the verdict; None without an offer.
         code: ``"cannot-train"`` if it could not train on the model that it was sent; else empty.
         peak: how far its accepted update goes, in weights or in buffers (see `check_content`).
+        counted_before: whether earlier passes of its lane were accepted, and this one was not.
     """
 
     client: int
@@ -77,6 +93,13 @@ class ClientReport:
     offer: Offer | None = field(default=None, compare=False)
     code: str = ""
     peak: float = 0.0
+    counted_before: bool = False
+
+    @property
+    def why(self) -> str:
+        """Why the update was not accepted, and whether earlier ones of this round were."""
+        before = "; what it sent in earlier passes counts" if self.counted_before else ""
+        return f"{self.reason}{before}"
 
 
 @dataclass(frozen=True)
@@ -91,6 +114,8 @@ class RoundReport:
             second updates.
         traffic: sum over all clients, with surveys and clients outside of the plan.
         took_s: duration in seconds by the clock, virtual or real, from the first task to the end.
+        waited_s: virtual seconds before the round in which no client was available.
+        overhead: the cost besides messages.
         numbers: numbers from hooks for the round's record, such as a privacy budget.
     """
 
@@ -100,6 +125,8 @@ class RoundReport:
     clients: tuple[ClientReport, ...]
     traffic: Traffic
     took_s: float = field(default=0.0, compare=False)
+    waited_s: float = field(default=0.0, compare=False)
+    overhead: Overhead = field(default_factory=Overhead, compare=False)
     numbers: Mapping[str, float] = field(default_factory=dict)
 
     def of(self, status: str) -> tuple[int, ...]:
@@ -150,7 +177,7 @@ class TooFewUpdates(LogicError):
         self.got, self.need, self.report = got, need, report
         first = next(
             (
-                f"; client {one.client}: {one.reason}"
+                f"; client {one.client}: {one.why}"
                 for status in ("rejected", "lost")
                 for one in report.clients
                 if one.status == status and one.reason

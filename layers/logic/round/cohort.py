@@ -1,4 +1,4 @@
-"""The choice of the cohort: the questions to clients before it, and the plan of the round."""
+"""The choice of the cohort, and the questions to clients before and after it trains."""
 
 from __future__ import annotations
 
@@ -11,16 +11,20 @@ import numpy as np
 from layers.logic.checks.returned import failure, guarded
 from layers.logic.client_sizes import ClientSizes
 from layers.logic.core.declaration import Condition, Need, refusal
+from layers.logic.core.hook import Moment
 from layers.logic.core.messages import Slot
-from layers.logic.core.peers import Peers
 from layers.logic.core.plan import Plan, Population
 from layers.logic.core.selector import SELECT, SURVEY
 from layers.logic.core.state import EXCLUDED, ServerState
 from layers.logic.core.survey import ABOUT_MODEL, Question
 from layers.logic.errors import LogicError
 from layers.logic.round.logic import Logic
+from layers.logic.round.pipeline import ServerPipeline
+from layers.logic.round.port import Port, Steps
 from layers.logic.seeds import derive, generator
 from layers.logic.selectors.draws import replaced
+
+UNANSWERED = "no answer to the question before its task"
 
 
 @dataclass(frozen=True)
@@ -36,7 +40,9 @@ class Cohort:
     population: Population
 
 
-def choose_cohort(state: ServerState, peers: Peers, logic: Logic) -> tuple[ServerState, Cohort]:
+def choose_cohort(
+    state: ServerState, port: Port, logic: Logic
+) -> Steps[tuple[ServerState, Cohort]]:
     """Ask clients the selector's questions, and choose the cohort of the round after `state`.
 
     Returns:
@@ -45,8 +51,8 @@ def choose_cohort(state: ServerState, peers: Peers, logic: Logic) -> tuple[Serve
     Raises:
         LogicError: the selector's plan cannot be carried out.
     """
-    state, population = _survey(state, peers, logic)
-    population = _inquire(state, population, peers, logic)
+    state, population = yield from _survey(state, port, logic)
+    population = yield from _inquire(state, population, port, logic)
     memory, round = state.memory.get(SELECT, {}), state.round + 1
     rng = generator(logic.seed, "select", round)
     plan: Any = guarded(logic.selector.select, population, memory, round, rng, round=round)
@@ -60,11 +66,11 @@ def choose_cohort(state: ServerState, peers: Peers, logic: Logic) -> tuple[Serve
     return state, Cohort(plan, population)
 
 
-def _survey(state: ServerState, peers: Peers, logic: Logic) -> tuple[ServerState, Population]:
+def _survey(state: ServerState, port: Port, logic: Logic) -> Steps[tuple[ServerState, Population]]:
     """Ask the clients that have not answered the surveys yet; return the state with the answers."""
     excluded = set[Any](state.memory.get(EXCLUDED, ()))
     population = Population(
-        _available(state, peers, logic.without),
+        _available(state, port.samples, logic.without),
         training=logic.training_of(state.round + 1),
         deadline_s=logic.deadline_s,
         over_select=logic.over_select,
@@ -79,7 +85,7 @@ def _survey(state: ServerState, peers: Peers, logic: Logic) -> tuple[ServerState
     for question in questions:
         given = answers.setdefault(question.name, {})
         asked = [client for client in population.clients if client not in given]
-        replies = _ask(question, asked, state, peers, logic)
+        replies = yield from _ask(question, asked, state, port, logic)
         answered = answered or bool(replies)
         given.update(replies)
     state = replace(state, memory={**state.memory, SURVEY: answers})
@@ -90,11 +96,13 @@ def _survey(state: ServerState, peers: Peers, logic: Logic) -> tuple[ServerState
         answers = state.memory[SURVEY]
     # A client that has left in the meantime cannot be selected.
     return state, replace(
-        population, samples=_available(state, peers, logic.without), answers=answers
+        population, samples=_available(state, port.samples, logic.without), answers=answers
     )
 
 
-def _inquire(state: ServerState, population: Population, peers: Peers, logic: Logic) -> Population:
+def _inquire(
+    state: ServerState, population: Population, port: Port, logic: Logic
+) -> Steps[Population]:
     """Ask the selector's questions of this round; return the population with the answers."""
     memory, round = state.memory.get(SELECT, {}), state.round + 1
     rng = generator(logic.seed, "inquire", round)
@@ -104,20 +112,22 @@ def _inquire(state: ServerState, population: Population, peers: Peers, logic: Lo
     answers = {question: dict(given) for question, given in population.answers.items()}
     for question, clients in inquiries:
         given = answers.setdefault(question.name, {})
-        given.update(_ask(question, clients, state, peers, logic))
+        given.update((yield from _ask(question, clients, state, port, logic)))
     # A client that has left in the meantime cannot be selected, whatever it answered.
-    population = replace(population, samples=_available(state, peers, logic.without))
+    population = replace(population, samples=_available(state, port.samples, logic.without))
     for name in {question.name for question, _ in inquiries}:
         answers[name] = {one: reply for one, reply in answers[name].items() if population.has(one)}
     return replace(population, answers=answers)
 
 
-def _available(state: ServerState, peers: Peers, without: Sequence[int]) -> Mapping[int, int]:
+def _available(
+    state: ServerState, samples: Mapping[int, int], without: Sequence[int]
+) -> Mapping[int, int]:
     """Return the clients that can be asked and are not excluded, with their numbers of samples.
 
     Clients in `without` keep their place among them, also if they never come.
     """
-    samples, excluded = peers.population(), state.memory.get(EXCLUDED)
+    excluded = state.memory.get(EXCLUDED)
     if any(client not in samples for client in without):
         samples = {**dict.fromkeys(without, 1), **samples}
     if not excluded:
@@ -128,8 +138,8 @@ def _available(state: ServerState, peers: Peers, without: Sequence[int]) -> Mapp
 
 
 def _ask(
-    question: Question, clients: Sequence[int], state: ServerState, peers: Peers, logic: Logic
-) -> dict[int, Slot]:
+    question: Question, clients: Sequence[int], state: ServerState, port: Port, logic: Logic
+) -> Steps[dict[int, Slot]]:
     """Ask clients; return the answers by client, of those that answered."""
     if not clients:
         return {}
@@ -148,12 +158,8 @@ def _ask(
                 "that does not ask, such as uniform"
             )
         full = replace(full, weights=state.weights, buffers=state.buffers)
-    asked = set(clients)
-    return {
-        reply.client: reply.values
-        for reply in peers.ask(full, sorted(asked), logic.deadline_s)
-        if reply.question == question.name and reply.client in asked
-    }
+    replies = yield from port.ask(full, clients)
+    return {reply.client: reply.values for reply in replies}
 
 
 def _check(plan: Plan, population: Population, logic: Logic, round: int) -> None:
@@ -179,3 +185,46 @@ def _check(plan: Plan, population: Population, logic: Logic, round: int) -> None
         raise LogicError(
             refusal(Need.EACH_CLIENT, Condition.SHARED_LANES, logic.aggregator, logic.selector)
         )
+
+
+def ask_cohort(
+    clients: Sequence[int], state: ServerState, pipeline: ServerPipeline, port: Port, logic: Logic
+) -> Steps[dict[int, str]]:
+    """Return the clients of the cohort that get no task, each with the reason.
+
+    A hook leaves them out, or they did not answer the questions of the hooks; those that are left
+    out are not asked.
+    """
+    left_out = pipeline.left_out(clients)
+    asked = [client for client in clients if client not in left_out]
+    unanswered = yield from ask_hooks("cohort", asked, state, pipeline, port, logic)
+    return {**left_out, **dict.fromkeys(unanswered, UNANSWERED)}
+
+
+def ask_hooks(
+    moment: Moment,
+    clients: Sequence[int],
+    state: ServerState,
+    pipeline: ServerPipeline,
+    port: Port,
+    logic: Logic,
+) -> Steps[list[int]]:
+    """Ask `clients` the questions of the hooks; return the clients that did not answer.
+
+    If no hook has a question, no client is asked, and the list is empty.
+    """
+    slots = pipeline.questions(moment, clients)
+    if not slots or not clients:
+        return []
+    question = Question(
+        f"hooks {moment}",
+        round=state.round + 1,
+        training=logic.training_of(state.round + 1),
+        slots=slots,
+    )
+    replies = yield from port.ask(question, clients)
+    answers: dict[int, dict[str, Slot]] = {
+        reply.client: reply.slots for reply in replies if reply.slots.keys() == slots.keys()
+    }
+    pipeline.on_answers(moment, answers)
+    return [client for client in clients if client not in answers]

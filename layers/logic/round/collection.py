@@ -1,32 +1,24 @@
-"""Collection: it takes the events of a round, and decides the fate of each update."""
+"""Collection: the round handles its events, and decides the fate of each update."""
 
 from __future__ import annotations
 
+import math
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 from layers.logic.core.declaration import Need
-from layers.logic.core.messages import (
-    CANNOT_TRAIN,
-    ClientLost,
-    Offer,
-    StateLost,
-    Task,
-    Update,
-    Verdict,
-)
-from layers.logic.core.peers import Peers
-from layers.logic.core.plan import Plan
+from layers.logic.core.messages import CANNOT_TRAIN, Offer, Task, Update, Verdict
+from layers.logic.core.plan import Plan, Population
 from layers.logic.core.report import ClientReport
+from layers.logic.core.selector import SELECT, PendingOffers, Selector
+from layers.logic.core.state import ServerState
 from layers.logic.core.trainer import LocalSgd
 from layers.logic.errors import CannotTrain, PartFailed, Rejected
-from layers.logic.round.dispatch import Dispatch
-from layers.logic.round.fold import Fold
-from layers.logic.round.lane import Lane
+from layers.logic.round.exchange import Cancel, ClientLost, StateLost
+from layers.logic.round.lanes import Dispatch, Fold, Lane
 from layers.logic.round.logic import Logic
-from layers.logic.round.offers import OfferBook
 from layers.logic.round.pipeline import ServerPipeline
 from layers.logic.round.validation import check_content, check_envelope, check_offer
 
@@ -35,7 +27,6 @@ DECLINED = "its offer was declined"
 NOT_OFFERED = "declined before it offered"
 NOT_REACHED = "not reached: the round ended before the client ahead of it in its lane"
 NO_ANSWER = "no answer before the round ended"
-EARLIER_PASSES = "; what it sent in earlier passes counts"
 
 
 class Collection:
@@ -48,7 +39,8 @@ class Collection:
         fold: folds the lanes that have ended.
         pipeline: decodes updates.
         logic: logic of the experiment.
-        peers: the clients: whether the server controls them, and how many samples they announced.
+        foreign: whether the server does not control the clients' processes (see `Carrier.foreign`).
+        samples_of: returns how many samples a client has announced.
 
     Attributes:
         plan, dispatch, fold: as given.
@@ -66,7 +58,8 @@ class Collection:
         fold: Fold,
         pipeline: ServerPipeline,
         logic: Logic,
-        peers: Peers,
+        foreign: bool,
+        samples_of: Callable[[int], int],
     ) -> None:
         self.plan = plan
         self.dispatch = dispatch
@@ -74,10 +67,10 @@ class Collection:
         self.fold = fold
         self._pipeline = pipeline
         self._aggregator, self._mask = logic.aggregator, logic.mask
-        self._max_update, self._watcher = logic.max_update, logic.watcher
+        self._max_update = logic.max_update
         # How many steps another trainer takes is not known here.
         self._knows_steps = logic.needs(Need.STEPS) and isinstance(logic.trainer, LocalSgd)
-        self._foreign, self._samples_of = peers.foreign, peers.samples_of
+        self._foreign, self._samples_of = foreign, samples_of
         self._returned_lanes = 0  # number of lanes that have ended with an update
         self.outcomes: dict[int, ClientReport] = {}
         self.passed: dict[int, ClientReport] = {}
@@ -192,14 +185,23 @@ class Collection:
             return []
         return [*self._settle(self._offers.verdicts(now_s)), *self._decline_open()]
 
-    def close(self) -> Sequence[Verdict]:
-        """End the open parts of the round when no more events come; return the last verdicts."""
+    @property
+    def ended(self) -> bool:
+        """Whether no client of the round is waited for any more."""
+        if self.plan.keeps_stragglers and self.has_enough:
+            return True
+        return not self.dispatch.outstanding
+
+    def close(self) -> Sequence[Verdict | Cancel]:
+        """End the round for the clients that are left; return the last commands to them."""
         verdicts = self._decline_open()
         self._end_lanes("lost", NOT_REACHED)
-        if not self.plan.keeps_stragglers:
-            for client, task in list(self.dispatch.outstanding.items()):
-                self.on_client_lost(ClientLost(task.round, client, NO_ANSWER))
-        return verdicts
+        if self.plan.keeps_stragglers:
+            return verdicts
+        left = list(self.dispatch.outstanding.items())
+        for client, task in left:
+            self.on_client_lost(ClientLost(task.round, client, NO_ANSWER))
+        return [*verdicts, *(Cancel(client) for client, _ in left)]
 
     def note_lost(self, reasons: Mapping[int, str]) -> None:
         """Record clients of the plan that were lost before their task, each with the reason."""
@@ -252,8 +254,6 @@ class Collection:
         lane = self.dispatch.end(report.client)
         offer = self._offers.all.get(report.client)
         report = replace(self._with_passes_before(report), offer=offer)
-        if self._watcher is not None:
-            self._watcher.ended(report)
         if report.status == "accepted" and lane.passes > 1 and report.client in lane.waiting:
             self.passed[report.client] = report
         else:
@@ -283,7 +283,7 @@ class Collection:
         report = replace(report, steps=before.steps + report.steps)
         if report.status == "accepted":
             return report
-        return replace(report, samples=before.samples, reason=report.reason + EARLIER_PASSES)
+        return replace(report, samples=before.samples, counted_before=True)
 
     def _decline_open(self) -> Sequence[Verdict]:
         """Decline every offer that has no verdict yet."""
@@ -312,3 +312,92 @@ class Collection:
 def _rejected(client: int, rejection: Rejected) -> ClientReport:
     code = CANNOT_TRAIN if isinstance(rejection, CannotTrain) else ""
     return ClientReport(client, "rejected", str(rejection), code=code)
+
+
+class OfferBook:
+    """The offers of one round, and the selector's verdicts on them.
+
+    Args:
+        selector: gives the verdicts.
+        population: the population from which the plan of the round was made.
+        state: state after the last round.
+        simulated: whether the clients are simulated.
+
+    Attributes:
+        all: every offer of the round, by client, whatever its verdict.
+        granted: the clients that may send their update.
+        waiting: the clients that have a task and have neither offered nor been lost.
+        open: the offers without a verdict, by client, in order of arrival.
+    """
+
+    def __init__(
+        self,
+        selector: Selector,
+        population: Population,
+        state: ServerState,
+        simulated: bool = True,
+    ) -> None:
+        self._selector = selector
+        self._population = population
+        self._memory = state.memory.get(SELECT, {})
+        self._simulated = simulated
+        self._timer_s = self._fired_s = -math.inf  # time for which it was last set, and last fired
+        self._so_far: Any = None  # the value that `on_offers` returned last
+        self._listed: list[Offer] = []  # `open` as a list that grows: a copy for each call is slow
+        self.all: dict[int, Offer] = {}
+        self.granted: set[int] = set()
+        self.waiting: dict[int, None] = {}
+        self.open: dict[int, Offer] = {}
+
+    def add(self, offer: Offer) -> None:
+        """Add an offer that has passed its checks."""
+        self.open[offer.client] = offer
+        self._listed.append(offer)
+        self.all[offer.client] = offer
+        del self.waiting[offer.client]
+
+    def remove(self, client: int) -> None:
+        """Remove a client that will send nothing more."""
+        self.open.pop(client, None)
+        self.waiting.pop(client, None)
+
+    def verdicts(self, now_s: float, timer_fired: bool = False) -> Sequence[Verdict]:
+        """Return the selector's verdicts, `now_s` seconds after the round began."""
+        if timer_fired:
+            self._fired_s = self._timer_s
+        pending = self._pending(now_s, timer_fired)
+        verdicts, self._so_far = self._selector.on_offers(pending, self._so_far)
+        return verdicts
+
+    def timer_s(self, now_s: float) -> float | None:
+        """Return when to ask the selector again if no event comes; None: never.
+
+        A moment for which the timer has fired already does not count again.
+        """
+        if not self.open or not self.waiting:
+            return None
+        at_s = self._selector.wait_until(self._pending(now_s), self._so_far)
+        if at_s is None or at_s <= self._fired_s:
+            return None
+        self._timer_s = at_s
+        return at_s
+
+    def _pending(self, now_s: float, timer_fired: bool = False) -> PendingOffers:
+        if len(self._listed) != len(self.open):
+            self._listed = list(self.open.values())
+        return PendingOffers(
+            self._listed,
+            self.waiting.keys(),
+            now_s,
+            self._population,
+            self._memory,
+            self._simulated,
+            timer_fired,
+        )
+
+    def settle(self, verdict: Verdict) -> Offer | None:
+        """Close a client's offer with a verdict; return the offer, None if there was none."""
+        offer = self.open.pop(verdict.client, None)
+        if offer is not None and verdict.granted:
+            self.granted.add(verdict.client)
+        return offer

@@ -22,9 +22,8 @@ from layers.logic.core.survey import Answer, Question
 from layers.logic.core.trainer import LocalSgd, Trainer
 from layers.logic.errors import LogicError
 from layers.logic.round.hook_order import check_order, in_order, keyed
-from layers.logic.round.pipeline import ClientPipeline, ServerPipeline, answer_hooks
+from layers.logic.round.pipeline import ClientPipeline, ServerPipeline, Trace, answer_hooks
 from layers.logic.selectors.uniform import Uniform
-from layers.logic.watch.watcher import Watcher
 
 
 @dataclass(frozen=True)
@@ -77,7 +76,6 @@ class Logic:
     trainer: Trainer = field(default_factory=LocalSgd)
     mask: Mask | None = None
     facilities: Facilities = field(default_factory=Facilities, compare=False)
-    watcher: Watcher | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if isinstance(self.hooks, Hook):
@@ -170,7 +168,9 @@ class Logic:
         """Return whether any part requires this."""
         return any(need in part.requires for part in (self.selector, self.aggregator, *self.hooks))
 
-    def server_pipeline(self, state: ServerState, clients: int) -> ServerPipeline:
+    def server_pipeline(
+        self, state: ServerState, clients: int, trace: Trace | None = None
+    ) -> ServerPipeline:
         """Return new server sides for the round after `state`, with N = `clients`."""
         halves = {key: hook.server() for key, hook in keyed(self.hooks).items()}
         training = self.training_of(state.round + 1)
@@ -183,18 +183,22 @@ class Logic:
             clients,
             self.facilities,
             self.max_update,
-            self.watcher,
+            trace,
         )
 
     def client_pipeline(
-        self, task: Task, state: ClientState, assets: Mapping[str, Data]
+        self,
+        task: Task,
+        state: ClientState,
+        assets: Mapping[str, Data],
+        trace: Trace | None = None,
     ) -> ClientPipeline:
         """Return new client sides for `task`, each with the assets that its hook declares."""
         hooks = keyed(self.hooks)
         halves = {key: hook.client() for key, hook in hooks.items()}
         given = {key: assets_of(hook, assets) for key, hook in hooks.items()}
         memory = state.memory
-        return ClientPipeline(halves, memory, task, self.layout, given, self.seed, self.watcher)
+        return ClientPipeline(halves, memory, task, self.layout, given, self.seed, trace)
 
     def answer_hooks(self, client: int, question: Question) -> Answer:
         """Return the answer of the client sides to the server sides' question.

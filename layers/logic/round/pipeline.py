@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
+from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
 
@@ -25,8 +26,29 @@ from layers.logic.core.survey import HOOKS, Answer, Question
 from layers.logic.core.trainer import TRAINER
 from layers.logic.errors import LogicError
 from layers.logic.seeds import derive
-from layers.logic.watch.watched import seen, watched, watched_half
-from layers.logic.watch.watcher import Watcher
+
+End: TypeAlias = Literal["server", "client"]
+
+
+class Trace(Protocol):
+    """Takes a task and an update after each step on their way, for whoever debugs or compares.
+
+    Between the hooks the steps are: ``start``, the task before the server's first hook; ``task``,
+    as the client received it; ``training``, the update before the client's first hook; ``message``,
+    the update as it is sent; ``decoded``, as the server's last hook returned it.
+    """
+
+    def append(
+        self, end: End, step: str, message: Task | Update, memory: Mapping[str, Any] | None = None
+    ) -> None:
+        """Take a task or an update.
+
+        Args:
+            end: the end at which the step is.
+            step: the step, or the hook's class and method, as in ``Stc.send``.
+            message: the task or update after it; it must not be changed or kept without a copy.
+            memory: the memory of the hook's side; None: the step is between the hooks.
+        """
 
 
 class ServerPipeline:
@@ -34,7 +56,7 @@ class ServerPipeline:
 
     def __init__(
         self,
-        halves: Mapping[str, ServerSide],
+        sides: Mapping[str, ServerSide],
         state: ServerState,
         training: Training,
         layout: Layout,
@@ -42,10 +64,10 @@ class ServerPipeline:
         clients: int,
         facilities: Facilities,
         max_update: float | None = None,
-        watcher: Watcher | None = None,
+        trace: Trace | None = None,
     ) -> None:
-        self._halves = halves
-        self._watcher = watcher
+        self._sides = sides
+        self._trace = trace
         self._state = state
         self._clients = clients
         self._facilities = facilities
@@ -57,7 +79,7 @@ class ServerPipeline:
         self._seed = seed
         self._shared_seed = derive(seed, "server", state.round + 1)
         self._memory: dict[str, Memory] = {
-            key: reopened(state.memory.get(key, {})) for key in halves
+            key: reopened(state.memory.get(key, {})) for key in sides
         }
         self.numbers: dict[str, float] = {}  # for the round's record; filled by `conclude`
 
@@ -68,7 +90,7 @@ class ServerPipeline:
 
     @property
     def memory(self) -> Mapping[str, Memory]:
-        """The memory of the halves, by hook; empty for a hook without memory."""
+        """The memory of the sides, by hook; empty for a hook without memory."""
         return self._memory
 
     def training_of(self, client: int | None) -> Training:
@@ -78,95 +100,98 @@ class ServerPipeline:
         return self._trainings.get(client, self._training)
 
     def warm_up(self) -> ServerState:
-        """Return the state before round 1, after every half's `warm_up`."""
+        """Return the state before round 1, after every side's `warm_up`."""
         state = self._state
-        for key, half in self._halves.items():
+        for key, side in self._sides.items():
             at = self._context(key, None, writable=False)
-            state = checked(half.warm_up, state, at, server=True)
+            state = checked(side.warm_up, state, at, server=True)
         return state
 
     def left_out(self, clients: Sequence[int]) -> dict[int, str]:
-        """Return the clients of the cohort that any half leaves out, with the first reason."""
+        """Return the clients of the cohort that any side leaves out, with the first reason."""
         left_out: dict[int, str] = {}
-        for key, half in self._halves.items():
+        for key, side in self._sides.items():
             at = self._context(key, None, writable=False)
-            reasons = guarded(half.leave_out, clients, at, round=at.round)
+            reasons = guarded(side.leave_out, clients, at, round=at.round)
             left_out = {**reasons, **left_out}
         return left_out
 
     def send(self, task: Task) -> Task:
         """Return the task as it is sent."""
-        seen(self._watcher, "server", "start", task)
+        if self._trace is not None:
+            self._trace.append("server", "start", task)
         self._trainings[task.client] = task.training
-        for key, half in self._halves.items():
+        for key, side in self._sides.items():
             context = self._context(key, task.client, False, pass_number=task.pass_number)
-            send = watched(self._watcher, "server", key, half.send)
-            task = checked(send, task, context, server=True)
+            task = checked(side.send, task, context, server=True)
             if context.slot:
                 task = replace(task, slots={**task.slots, key: context.slot})
+            if self._trace is not None and type(side).send is not ServerSide.send:
+                self._trace.append("server", step_of(key, "send"), task, context.memory)
         self._trainings[task.client] = task.training
         return task
 
     def receive(self, update: Update) -> Update:
-        """Return the update as the client's first hook received it, decoded by all halves."""
-        for key in reversed(list(self._halves)):
+        """Return the update as the client's first hook received it, decoded by all sides."""
+        for key in reversed(list(self._sides)):
             slot, number = update.slots.get(key), update.pass_number
             context = self._context(key, update.client, False, slot, number)
-            receive = watched(self._watcher, "server", key, self._halves[key].receive)
-            update = checked(receive, update, context, server=True)
-        seen(self._watcher, "server", "decoded", update)
+            side = self._sides[key]
+            update = checked(side.receive, update, context, server=True)
+            if self._trace is not None and type(side).receive is not ServerSide.receive:
+                self._trace.append("server", step_of(key, "receive"), update, context.memory)
+        if self._trace is not None:
+            self._trace.append("server", "decoded", update)
         return update
 
     def most_samples(self, client: int, samples: int) -> int:
         """Return the most samples that a client with `samples` of its own can train on."""
-        for key, half in self._halves.items():
-            if type(half).most_samples is not ServerSide.most_samples:
-                samples = half.most_samples(samples, self._context(key, client, False))
+        for key, side in self._sides.items():
+            if type(side).most_samples is not ServerSide.most_samples:
+                samples = side.most_samples(samples, self._context(key, client, False))
         return samples
 
     def asks(self, moment: Moment) -> bool:
-        """Whether any half may have a question at this moment."""
-        return any(moment in half.asks for half in self._halves.values())
+        """Whether any side may have a question at this moment."""
+        return any(moment in side.asks for side in self._sides.values())
 
     def questions(self, moment: Moment, clients: Sequence[int]) -> dict[str, Slot]:
-        """Return the questions of the halves to `clients` at this moment, by hook."""
-        at = {key: self._context(key, None, writable=False) for key in self._halves}
+        """Return the questions of the sides to `clients` at this moment, by hook."""
+        at = {key: self._context(key, None, writable=False) for key in self._sides}
         asked = {
-            key: guarded(half.ask, moment, clients, at[key], round=at[key].round)
-            for key, half in self._halves.items()
-            if moment in half.asks
+            key: guarded(side.ask, moment, clients, at[key], round=at[key].round)
+            for key, side in self._sides.items()
+            if moment in side.asks
         }
         return {key: slot for key, slot in asked.items() if slot is not None}
 
     def on_answers(self, moment: Moment, answers: Mapping[int, Mapping[str, Slot]]) -> None:
-        """Give the answers to every half that may ask at this moment, by client."""
-        for key, half in self._halves.items():
-            if moment in half.asks:
+        """Give the answers to every side that may ask at this moment, by client."""
+        for key, side in self._sides.items():
+            if moment in side.asks:
                 mine = {one: given[key] for one, given in sorted(answers.items()) if key in given}
                 at = self._context(key, None, writable=False)
-                guarded(half.on_answers, moment, mine, at, round=at.round)
+                guarded(side.on_answers, moment, mine, at, round=at.round)
 
     @property
     def notes_accepted(self) -> bool:
-        """Whether any half processes accepted updates."""
+        """Whether any side processes accepted updates."""
         return any(
-            type(half).on_accepted is not ServerSide.on_accepted for half in self._halves.values()
+            type(side).on_accepted is not ServerSide.on_accepted for side in self._sides.values()
         )
 
     def on_accepted(self, update: Update) -> None:
-        """Let every half process an accepted update."""
-        for key, half in self._halves.items():
+        """Let every side process an accepted update."""
+        for key, side in self._sides.items():
             slot, number = update.slots.get(key), update.pass_number
             context = self._context(key, update.client, True, slot, number)
-            note = watched(self._watcher, "server", key, half.on_accepted)
-            guarded(note, update, context, round=context.round, client=update.client)
+            guarded(side.on_accepted, update, context, round=context.round, client=update.client)
 
     def conclude(self, state: ServerState) -> ServerState:
-        """Return the state after every half's `conclude`."""
-        for key, half in self._halves.items():
+        """Return the state after every side's `conclude`."""
+        for key, side in self._sides.items():
             context = self._context(key, None, writable=True)
-            conclude = watched(self._watcher, "server", key, half.conclude)
-            state = checked(conclude, state, context, server=True)
+            state = checked(side.conclude, state, context, server=True)
             self.numbers.update(context.numbers)
         return state
 
@@ -209,18 +234,18 @@ class ClientPipeline:
 
     def __init__(
         self,
-        halves: Mapping[str, ClientSide],
+        sides: Mapping[str, ClientSide],
         memory: Mapping[str, Memory],
         task: Task,
         layout: Layout,
         assets: Mapping[str, Mapping[str, Data]],
         seed: int,
-        watcher: Watcher | None = None,
+        trace: Trace | None = None,
     ) -> None:
-        self._halves = halves
-        self._watcher = watcher
+        self._sides = sides
+        self._trace = trace
         self._memory: dict[str, Memory] = {
-            key: reopened(memory.get(key, {})) for key in (*halves, TRAINER)
+            key: reopened(memory.get(key, {})) for key in (*sides, TRAINER)
         }
         self._contexts = {
             key: ClientContext(
@@ -236,33 +261,35 @@ class ClientPipeline:
             )
             for key in self._memory
         }
-        # Only halves that work on gradients take time at every local step.
+        # Only sides that work on gradients take time at every local step.
         self._correcting = [
-            (watched_half(watcher, key, half), self._contexts[key])
-            for key, half in halves.items()
-            if type(half).gradient is not ClientSide.gradient
+            (side, self._contexts[key])
+            for key, side in sides.items()
+            if type(side).gradient is not ClientSide.gradient
         ]
         self._first_step = True
 
     @property
     def memory(self) -> Mapping[str, Memory]:
-        """The memory of the halves, by hook, without hooks that have none."""
+        """The memory of the sides, by hook, without hooks that have none."""
         return {key: kept for key, kept in self._memory.items() if kept}
 
     def context_of(self, key: str) -> ClientContext:
-        """Return the context of a hook's half, or of the trainer."""
+        """Return the context of a hook's side, or of the trainer."""
         return self._contexts[key]
 
     @property
     def corrects(self) -> bool:
-        """Whether any half works on gradients."""
+        """Whether any side works on gradients."""
         return bool(self._correcting)
 
     def receive(self, task: Task) -> Task:
-        """Return the task as the server's first hook received it, decoded by all halves."""
-        for key in reversed(list(self._halves)):
-            receive = watched(self._watcher, "client", key, self._halves[key].receive)
-            task = checked(receive, task, self._contexts[key])
+        """Return the task as the server's first hook received it, decoded by all sides."""
+        for key in reversed(list(self._sides)):
+            side, context = self._sides[key], self._contexts[key]
+            task = checked(side.receive, task, context)
+            if self._trace is not None and type(side).receive is not ClientSide.receive:
+                self._trace.append("client", step_of(key, "receive"), task, context.memory)
         for context in self._contexts.values():
             context.start = task.weights
             context.training = task.training
@@ -270,40 +297,41 @@ class ClientPipeline:
 
     def samples(self, data: Data) -> Data:
         """Return the samples to train on."""
-        for key, half in self._halves.items():
-            half = watched_half(self._watcher, key, half)
-            data = checked_samples(half, data, self._contexts[key])
+        for key, side in self._sides.items():
+            data = checked_samples(side, data, self._contexts[key])
         return data
 
     def note_gradient(self, gradient: np.ndarray) -> None:
-        """Give every half the received model's gradient."""
+        """Give every side the received model's gradient."""
         for context in self._contexts.values():
             context.gradient = gradient
 
     def gradient(self, gradient: np.ndarray, weights: np.ndarray) -> None:
-        """Let the halves that work on gradients change one step's gradient in place."""
-        for half, context in self._correcting:
+        """Let the sides that work on gradients change one step's gradient in place."""
+        for side, context in self._correcting:
             if self._first_step:
-                checked_gradient(half, gradient, weights, context)
+                checked_gradient(side, gradient, weights, context)
             else:
-                half.gradient(gradient, weights, context)
+                side.gradient(gradient, weights, context)
         self._first_step = False
 
     def send(self, update: Update) -> Update:
         """Return the update as it is sent."""
-        for key, half in self._halves.items():
+        for key, side in self._sides.items():
             context = self._contexts[key]
             context.slot = {}
-            update = checked(watched(self._watcher, "client", key, half.send), update, context)
+            update = checked(side.send, update, context)
             if context.slot:
                 update = replace(update, slots={**update.slots, key: context.slot})
+            if self._trace is not None and type(side).send is not ClientSide.send:
+                self._trace.append("client", step_of(key, "send"), update, context.memory)
         return update
 
 
 def answer_hooks(
     question: Question,
     client: int,
-    halves: Mapping[str, ClientSide],
+    sides: Mapping[str, ClientSide],
     layout: Layout,
     seed: int,
 ) -> Answer:
@@ -315,7 +343,7 @@ def answer_hooks(
     moment = HOOKS[question.name]
     slots: dict[str, Slot] = {}
     for key, slot in question.slots.items():
-        if key not in halves:
+        if key not in sides:
             raise LogicError(f"the server asks the hook {key}, which this client does not have")
         context = ClientContext(
             round=question.round,
@@ -325,5 +353,10 @@ def answer_hooks(
             layout=layout,
             memory=MappingProxyType({}),
         )
-        slots[key] = halves[key].answer(moment, slot, context)
+        slots[key] = sides[key].answer(moment, slot, context)
     return Answer(client, question.name, {}, question.round, slots)
+
+
+def step_of(key: str, method: str) -> str:
+    """Return the name of a hook's step, without the place of the hook, as in ``Stc.send``."""
+    return f"{key.partition(':')[2]}.{method}"

@@ -1,212 +1,369 @@
-"""One round, as the data walks it: the server's side and the client's side."""
+"""A round as a state machine: events come in, commands go out; no I/O, no clock, no threads."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
-from contextlib import closing
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Any
 
-from layers.logic.checks.returned import failure
-from layers.logic.core.declaration import Need
-from layers.logic.core.engine import Data, Engine
-from layers.logic.core.messages import (
+from layers.logic.checks.parts import at_place
+from layers.logic.checks.returned import failure, guarded
+from layers.logic.core.messages import CANNOT_TRAIN, Offer, Task, Update, Verdict
+from layers.logic.core.plan import Plan
+from layers.logic.core.report import BrokenModel, ClientReport, RoundReport, TooFewUpdates, Traffic
+from layers.logic.core.selector import SELECT
+from layers.logic.core.state import ServerState, frozen
+from layers.logic.errors import NotUsable
+from layers.logic.round.cohort import ask_cohort, ask_hooks, choose_cohort
+from layers.logic.round.collection import Collection, OfferBook
+from layers.logic.round.exchange import (
+    Account,
+    Accounts,
+    Begin,
+    Cancel,
+    Carrier,
     ClientLost,
-    Offer,
+    Close,
+    Command,
+    Event,
+    SendTask,
     StateLost,
-    Task,
     TimerFired,
-    Update,
-    in_pass,
-    no_update,
 )
-from layers.logic.core.peers import Peers
-from layers.logic.core.report import RoundReport
-from layers.logic.core.state import ClientState, ServerState
-from layers.logic.core.survey import HOOKS, Answer, Question, answer_survey
-from layers.logic.core.trainer import TRAINER
-from layers.logic.numeric.vectors import largest, norm
-from layers.logic.round.cohort import choose_cohort
-from layers.logic.round.collection import Collection
-from layers.logic.round.conclusion import conclude
-from layers.logic.round.dispatch import Dispatch
-from layers.logic.round.fold import Fold
-from layers.logic.round.hook_questions import ask_cohort, ask_hooks
+from layers.logic.round.lanes import Dispatch, Fold
 from layers.logic.round.logic import Logic
-from layers.logic.round.offers import OfferBook
-from layers.logic.round.warm_up import warmed_up
+from layers.logic.round.patience import PATIENCE, Patience, Waiting
+from layers.logic.round.pipeline import ServerPipeline, Trace
+from layers.logic.round.port import Port, Steps
+from layers.logic.round.validation import check_model
+from layers.logic.seeds import derive
 from layers.logic.storage import UpdateStore
-from layers.logic.watch.watched import seen
-
-NO_ASSETS: Mapping[str, Data] = MappingProxyType({})
 
 
-def run_round(
-    state: ServerState, peers: Peers, logic: Logic, store: UpdateStore | None = None
-) -> tuple[ServerState, RoundReport]:
-    """Run the round after `state`: choose the cohort, dispatch, collect, fold, conclude.
+class Round:
+    """The round after `state`: it chooses the cohort, sends tasks, collects, folds and concludes.
+
+    ::
+
+        round = Round(state, logic)
+        commands = round.start(population)
+        while not round.done:
+            event, at_s = carrier.exchange(commands)
+            commands = round.handle(event, at_s)
+        state, report = round.result()
 
     Args:
         state: the state after the round before.
-        peers: carries tasks to the clients.
         logic: the logic of the experiment.
+        foreign: whether the server does not control the clients' processes (see `Carrier.foreign`).
+        patience: how long a connected client may be silent; None: any time.
         store: keeps updates on disk until they are folded, if the aggregator reads them by slices;
             None: they are in memory.
-
-    Returns:
-        The next state, and the report of the round.
-
-    Raises:
-        TooFewUpdates: fewer updates were accepted than `logic.min_updates`; `state` stays valid.
-        BrokenModel: clients cannot train on the model, or the round made one that is not finite or
-            too far from it; `state` stays valid.
-        LogicError: the plan cannot be carried out.
+        trace: takes each task and update after each step on the server; None: nothing does.
     """
-    state, cohort = choose_cohort(warmed_up(state, logic), peers, logic)
-    plan, population = cohort.plan, cohort.population
-    pipeline = logic.server_pipeline(state, population.number)
-    excluded = ask_cohort(plan.clients, state, pipeline, peers, logic)
 
-    dispatch = Dispatch(state, plan, pipeline, logic, peers.remembers, excluded)
-    offers = OfferBook(logic.selector, population, state, simulated=not peers.foreign)
-    wait = pipeline.asks("returned")
-    training = population.training
-    fold = Fold(dispatch.lanes, state, logic.aggregator, pipeline, training, wait, store)
-    collection = Collection(plan, dispatch, offers, fold, pipeline, logic, peers)
-    collection.note_lost(excluded)
-    peers.begin(state.round + 1, plan, dispatch.outstanding, logic.deadline_s)
-    peers.send(collection.expect(dispatch.first()))
+    def __init__(
+        self,
+        state: ServerState,
+        logic: Logic,
+        *,
+        foreign: bool = False,
+        patience: Patience | None = None,
+        store: UpdateStore | None = None,
+        trace: Trace | None = None,
+    ) -> None:
+        self.state = state
+        self.logic = logic
+        self.plan: Plan | None = None
+        self._foreign = foreign
+        self._patience = patience
+        self._store = store
+        self._trace = trace
+        self._collection: Collection | None = None
+        self._steps: Steps[tuple[ServerState, RoundReport]] | None = None
+        self._result: tuple[ServerState, RoundReport] | None = None
 
-    with closing(peers.events()) as events:
-        for event in events:
+    @property
+    def outcomes(self) -> Mapping[int, ClientReport]:
+        """The reports of the clients whose part in the round has ended, by client."""
+        return {} if self._collection is None else self._collection.outcomes
+
+    @property
+    def done(self) -> bool:
+        """Whether the round has a result, so that no further event is needed."""
+        return self._result is not None
+
+    def start(self, population: Mapping[int, int]) -> Sequence[Command]:
+        """Start with the clients that can be asked; return the first commands.
+
+        Args:
+            population: the clients with their numbers of samples.
+
+        Raises:
+            LogicError: the selector's plan cannot be carried out.
+        """
+        self._steps = self._run(population)
+        return self._commands(next, self._steps)
+
+    def handle(self, event: Event, at_s: float) -> Sequence[Command]:
+        """Handle an event; return the commands that follow from it.
+
+        Args:
+            event: the event.
+            at_s: its time, in seconds since the round began (see `Carrier.exchange`).
+
+        Raises:
+            TooFewUpdates: fewer updates were accepted than `logic.min_updates`; the state before
+                the round stays valid.
+            BrokenModel: clients cannot train on the model, or the round made one that is not finite
+                or too far from it; the state before the round stays valid.
+            LogicError: a plan cannot be carried out.
+        """
+        assert self._steps is not None, "start the round first"
+        return self._commands(self._steps.send, (event, at_s))
+
+    def result(self) -> tuple[ServerState, RoundReport]:
+        """Return the next state, and the report of the round, once it is `done`."""
+        assert self._result is not None, "the round is not done"
+        return self._result
+
+    def _commands(self, advance: Any, given: Any) -> Sequence[Command]:
+        try:
+            commands: Sequence[Command] = advance(given)
+        except StopIteration as end:
+            self._result, commands = end.value, ()
+        return commands
+
+    def _run(self, population: Mapping[int, int]) -> Steps[tuple[ServerState, RoundReport]]:
+        logic, state = self.logic, _warmed_up(self.state, self.logic)
+        waiting = Waiting(self._patience, state)
+        port = Port(population, waiting, logic.deadline_s)
+        state, cohort = yield from choose_cohort(state, port, logic)
+        plan, round = cohort.plan, state.round + 1
+        self.plan = plan
+        pipeline = logic.server_pipeline(state, cohort.population.number, self._trace)
+        excluded = yield from ask_cohort(plan.clients, state, pipeline, port, logic)
+
+        dispatch = Dispatch(state, plan, pipeline, logic, excluded)
+        offers = OfferBook(logic.selector, cohort.population, state, simulated=not self._foreign)
+        training, wait = cohort.population.training, pipeline.asks("returned")
+        fold = Fold(dispatch.lanes, state, logic.aggregator, pipeline, training, wait, self._store)
+        self._collection = collection = Collection(
+            plan, dispatch, offers, fold, pipeline, logic, self._foreign, port.samples_of
+        )
+        collection.note_lost(excluded)
+        turns = plan.clients if plan.in_turn else None
+        late = tuple(dispatch.outstanding.values())
+        port.put(Begin(round, plan.before_s, plan.after_s, turns, late))
+        waiting.resume(plan.late, 0.0)
+        port.now_s = 0.0
+        if logic.deadline_s is not None:
+            # What comes after the last update is virtual; real time passes by itself.
+            after_s = 0.0 if self._foreign else plan.after_s
+            port.set_timer("deadline", max(logic.deadline_s - after_s, 0.0))
+        _send(collection.expect(dispatch.first()), port)
+        yield from self._collect(collection, offers, port)
+
+        port.put(*collection.close())
+        port.set_timer("deadline", None)
+        port.set_timer("offers", None)
+        port.set_timer("patience", None)
+        port.put(Close())
+        in_flight = waiting.memory(dispatch.outstanding, port.now_s)
+        yield from ask_hooks("returned", collection.accepted, state, pipeline, port, logic)
+        port.put(Account())
+        while not isinstance(accounts := (yield from port.step()), Accounts):
+            pass  # somebody joined or left
+        return _conclude(state, collection, pipeline, accounts, logic, in_flight)
+
+    def _collect(self, collection: Collection, offers: OfferBook, port: Port) -> Steps[None]:
+        """Handle events until no client is waited for, or the deadline has passed."""
+        waiting = port.waiting
+        while not collection.ended:
+            if collection.plan.offers:
+                port.set_timer("offers", offers.timer_s(port.now_s))
+            port.set_timer("patience", waiting.next_s())
+            event = yield from port.step()
+            now_s = port.now_s
             match event:
                 case Offer():
-                    peers.answer(collection.on_offer(event, peers.elapsed_s))
+                    waiting.pause(event.client)  # until the verdict it is the server's turn
+                    _answer(collection.on_offer(event, now_s), port)
                 case Update():
-                    peers.send(collection.on_update(event))
+                    waiting.answered(event.client, now_s)
+                    _send(collection.on_update(event), port)
                 case ClientLost():
-                    peers.send(collection.on_client_lost(event))
+                    waiting.pause(event.client)
+                    _send(collection.on_client_lost(event), port)
                 case StateLost():
-                    peers.send(collection.on_state_lost(event))
-                case TimerFired():
-                    peers.answer(collection.on_timer(peers.elapsed_s))
+                    _send(collection.on_state_lost(event), port)
+                case TimerFired("deadline"):
+                    return
+                case TimerFired("offers"):
+                    _answer(collection.on_timer(now_s), port)
+                case TimerFired("patience"):
+                    _give_up(waiting.spent(now_s), collection, port)
             del event  # frees a folded update before the next one arrives
-            peers.answer(collection.decide(peers.elapsed_s))
-            if plan.offers:
-                peers.set_timer(offers.timer_s(peers.elapsed_s))
-            if plan.keeps_stragglers and collection.has_enough:
-                break
-    peers.answer(collection.close())
-
-    ask_hooks("returned", collection.accepted, state, pipeline, peers, logic)
-    return conclude(state, collection, pipeline, peers, logic)
+            _answer(collection.decide(now_s), port)
 
 
-def answer(
-    task: Task,
-    memory: ClientState,
-    engine: Engine,
-    data: Data,
+def run_round(
+    state: ServerState,
+    carrier: Carrier,
     logic: Logic,
-    assets: Mapping[str, Data] = NO_ASSETS,
-) -> tuple[Update, ClientState]:
-    """Return a client's update, and its memory for the case that the update is accepted.
+    store: UpdateStore | None = None,
+) -> tuple[ServerState, RoundReport]:
+    """Run the round after `state` with a carrier; see `Round`."""
+    state, population = carrier.open_round(state)
+    round = Round(state, logic, foreign=carrier.foreign, store=store)
+    commands = round.start(population)
+    while not round.done:
+        event, at_s = carrier.exchange(commands)
+        commands = round.handle(event, at_s)
+        del event  # frees a folded update before the next one arrives
+    return round.result()
 
-    It depends on its arguments alone, and is the same in a simulation and in a deployed client.
 
-    On a model with which neither losses nor updates are finite, the update says so instead
-    (`Update.cannot_train`), and the memory is unchanged.
+def _send(tasks: Sequence[Task], port: Port) -> None:
+    for task in tasks:
+        port.waiting.ask(task.client, port.now_s)
+        port.put(SendTask(task))
 
-    Args:
-        task: the task from the server.
-        memory: the memory of the client's hooks and trainer.
-        engine: trains the model; its loaded vector does not matter.
-        data: the client's own samples.
-        logic: the logic, equal to the server's.
-        assets: the assets that every client was given, by name.
+
+def _answer(verdicts: Sequence[Verdict], port: Port) -> None:
+    for verdict in verdicts:
+        if verdict.granted:
+            port.waiting.ask(verdict.client, port.now_s)
+        else:
+            port.waiting.pause(verdict.client)
+        port.put(verdict)
+
+
+def _give_up(clients: Sequence[int], collection: Collection, port: Port) -> None:
+    """Give up clients that were silent for too long."""
+    reason = port.waiting.reason
+    for client in clients:
+        port.waiting.pause(client)
+        task = collection.dispatch.outstanding.get(client)
+        if task is not None:
+            port.put(Cancel(client, reason))
+            _send(collection.on_client_lost(ClientLost(task.round, client, reason)), port)
+
+
+def _warmed_up(state: ServerState, logic: Logic) -> ServerState:
+    """Return the state before round 1 after the hooks' `warm_up`; return any later state as it is.
 
     Raises:
-        LogicError: a hook declares an asset that is missing.
+        LogicError: a hook cannot train, or the model that it made is not finite.
     """
-    pipeline, watcher = logic.client_pipeline(task, memory, assets), logic.watcher
-    seen(watcher, "client", "task", task)
-    mask = logic.mask
-    if mask is not None:
-        task = mask.restore(task, memory.memory)
-    received = pipeline.receive(task)
-    data = pipeline.samples(data)
-    training = received.training
-    engine.load(received.weights, received.buffers)
-    metrics: dict[str, float] = {}
-    if training.loss == "received":
-        metrics["loss"] = engine.evaluate(data).loss
-    if logic.needs(Need.RECEIVED_GRADIENT):
-        gradient = engine.gradient(data)
-        pipeline.note_gradient(gradient if mask is None else mask.travelling(gradient))
-    correct = pipeline.gradient if pipeline.corrects else None
-    at = pipeline.context_of(TRAINER)
-    report: Any = logic.trainer.train(received, engine, data, correct, at)
-    if report is None:
-        what = "returned None; it must return the report of the training, as engine.train does"
-        raise failure(logic.trainer.train, what, task.round, task.client)
-    if training.loss == "running" and report.steps:
-        metrics["loss"] = report.loss
-    if logic.needs(Need.RMS_LOSS) and report.steps:
-        metrics["rms_loss"] = report.rms_loss
-    delta = engine.weights - received.weights
-    if not math.isfinite(largest(delta)) or not all(map(math.isfinite, metrics.values())):
-        return no_update(task, len(data)), memory
-    kept: Mapping[str, dict[str, object]] = {}
-    if mask is not None:
-        delta, kept = mask.keep(delta, engine.weights)
-    if task.offer:
-        metrics["norm"] = norm(delta)
-    update = Update(
-        round=task.round,
-        client=task.client,
-        samples=len(data),
-        steps=report.steps,
-        delta=delta,
-        buffers=engine.buffers.copy(),
-        metrics=metrics,
+    if state.round:
+        return state
+    after = logic.server_pipeline(state, logic.clients or 0).warm_up()
+    if after is state:
+        return state
+    check_model(after, logic)
+    return replace(after, weights=frozen(after.weights), buffers=frozen(after.buffers))
+
+
+def _conclude(
+    state: ServerState,
+    collection: Collection,
+    pipeline: ServerPipeline,
+    accounts: Accounts,
+    logic: Logic,
+    patience: Mapping[str, Any],
+) -> tuple[ServerState, RoundReport]:
+    """Return the next state and the report of a round in which nothing more will come.
+
+    Raises:
+        TooFewUpdates: fewer updates were accepted than the experiment asks for.
+        BrokenModel: clients cannot train on the model of this round, or the next one has values
+            that are not finite, or is too far from this one.
+    """
+    round, plan, fold = state.round + 1, collection.plan, collection.fold
+    fold.rest(collection.outcomes)
+    report = _report(round, collection, accounts, logic)
+    accepted = report.of("accepted")
+    _check_trainable(state, report, logic)
+    if len(accepted) < logic.min_updates:
+        raise TooFewUpdates(len(accepted), logic.min_updates, report)
+    try:
+        aggregated = fold.finish(state)
+        by = f"{type(logic.aggregator).__name__}{at_place(type(logic.aggregator).finish)}"
+        check_model(aggregated, logic, state, by)  # so that no server optimiser keeps a broken one
+        after = pipeline.conclude(aggregated)
+        if after.weights is not aggregated.weights:
+            check_model(after, logic, state)
+    except NotUsable as error:
+        raise BrokenModel(str(error), report, at_start=False) from error
+    end = logic.selector.on_round_end
+    kept: Any = guarded(end, after.memory.get(SELECT, {}), report, round=round)
+    if not isinstance(kept, Mapping):
+        what = f"returned a {type(kept).__name__}; it must return its memory, a dict"
+        raise failure(end, what, round)
+    memory = {**after.memory, **pipeline.memory, SELECT: dict(kept), PATIENCE: dict(patience)}
+    # A client knows its memory by the round of its task, which may have been an earlier one.
+    late = {client: state.in_flight[client].round for client in plan.late}
+    task_rounds = {client: late.get(client, round) for client in accepted}
+    last_accepted = {**state.last_accepted, **task_rounds}
+    for client in collection.cut_off:  # it begins anew: its memory is of a pass that counts in part
+        last_accepted.pop(client, None)
+    after = ServerState(
+        round=round,
+        weights=frozen(after.weights),
+        buffers=frozen(after.buffers),
+        memory={key: kept for key, kept in memory.items() if kept},
+        last_accepted=last_accepted,
+        in_flight=collection.dispatch.in_flight(),
     )
-    seen(watcher, "client", "training", update)
-    update = pipeline.send(update)
-    update = replace(update, slots=in_pass(update.slots, task.pass_number))
-    if mask is not None:
-        update = mask.cut_update(update)
-    seen(watcher, "client", "message", update)
-    return update, ClientState(task.round, {**pipeline.memory, **kept}, task.pass_number)
+    return after, replace(report, numbers=pipeline.numbers)
 
 
-def answer_question(
-    client: int, question: Question, engine: Engine, data: Data, logic: Logic
-) -> Answer:
-    """Return a client's answer to a survey, or to a question of the server sides of hooks.
+def _check_trainable(state: ServerState, report: RoundReport, logic: Logic) -> None:
+    """Check that it is not the model's fault if clients could not train.
 
-    Args:
-        client: number of the client.
-        question: the question from the server.
-        engine: trains or evaluates, if the answer needs it.
-        data: the client's own samples.
-        logic: the logic, equal to the server's.
+    What clients say is believed only if they are more than those whose updates were accepted, and
+    if the server cannot train either or they are more than half of all clients: a few attackers
+    cannot undo the work of the others by a word.
+
+    Raises:
+        BrokenModel: it is the model's fault.
     """
-    if question.name in HOOKS:
-        return logic.answer_hooks(client, question)
-    return answer_survey(client, question, engine, data)
+    saying = [one.client for one in report.clients if one.code == CANNOT_TRAIN]
+    if len(saying) <= len(report.of("accepted")):
+        return
+    if logic.clients is None or 2 * len(saying) <= logic.clients:
+        seed = derive(logic.seed, "trial", report.round)
+        training = logic.training_of(report.round)
+        trains = logic.facilities.trains
+        if trains is None or trains(state.weights, state.buffers, training, seed):
+            return
+    raise BrokenModel(
+        f"round {report.round}: {len(saying)} of {report.selected} clients cannot train on the "
+        f"model after round {state.round}, since losses or updates are not finite",
+        report,
+        at_start=True,
+    )
 
 
-def offer_of(update: Update, upload_s: float = 0.0) -> Offer:
-    """Return the offer of an update, for a task with `offer`.
-
-    Its norm is the ||delta omega_k|| of knapsack selection, computed before any hook.
-
-    Args:
-        update: the update, with the metric `norm`.
-        upload_s: the client's estimate of the seconds of its upload alone; 0: unknown.
-    """
-    metrics = dict(update.metrics)
-    norm_of_update = metrics.pop("norm")
-    return Offer(update.round, update.client, update.samples, norm_of_update, upload_s, metrics)
+def _report(round: int, collection: Collection, accounts: Accounts, logic: Logic) -> RoundReport:
+    plan, traffic, times = collection.plan, accounts.traffic, accounts.times
+    outcomes = [
+        replace(
+            collection.outcomes[client],
+            traffic=traffic.get(client, Traffic()),
+            times=times.get(client),
+        )
+        for client in (*plan.clients, *plan.late)
+        if client in collection.outcomes  # stragglers that stay in flight have no outcome yet
+    ]
+    return RoundReport(
+        round=round,
+        learning_rate=logic.training_of(round).learning_rate,
+        selected=len(plan.clients),
+        clients=(*outcomes, *collection.unexpected),
+        traffic=sum(traffic.values(), Traffic()),
+        took_s=accounts.took_s,
+        waited_s=accounts.waited_s,
+        overhead=accounts.overhead,
+    )

@@ -15,7 +15,7 @@ from fedmx.errors import FedmxError
 from fedmx.protocol.messages import Failed
 from layers.logic import ClientLedger, Offer, Question, Task, Training, Update, Verdict
 from layers.network import Received
-from tests.logic.memory_peers import a_logic, alone
+from tests.logic.memory_carrier import a_logic, alone
 from tests.logic.quadratic import QuadraticEngine, bowl
 
 

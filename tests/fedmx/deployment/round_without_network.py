@@ -8,13 +8,8 @@ from typing import Any
 import numpy as np
 
 from fedmx.deployment.remote_clients import RemoteClients
-from layers.logic import (
-    ClientLost,
-    Offer,
-    Task,
-    Training,
-    Update,
-)
+from layers.logic import Offer, Task, Training, Update
+from layers.logic.round.exchange import Account, Accounts, Begin, Command, SendTask
 
 EMPTY = np.zeros(0, np.float32)
 
@@ -80,26 +75,40 @@ class Round:
     def __init__(self, tasks: list[Task]) -> None:
         self.network: Any = NoNetwork()
         self.clients: Any = RemoteClients(self.network, rejoin_s=60.0)
+        self.clients._entered = 1
         self.sessions = self.clients._sessions
         for client in range(4):
             self.sessions.membership.join(client, 10)
-        self.outstanding: dict[int, Task] = {}
-        self.clients.begin(2, None, self.outstanding, None)
-        self.outstanding.update({task.client: task for task in tasks})
-        self.clients.send(tasks)
+        self.carry(Begin(2), *map(SendTask, tasks))
+
+    def carry(self, *commands: Command) -> None:
+        """Let the carrier carry out commands, without waiting for an event."""
+        for command in commands:
+            self.clients._carry(command)
 
     def come(self, *events: Any) -> list[Any]:
-        """Return what the round sees of these events; a seen update or loss ends its task."""
+        """Return what the round sees of these events."""
+        self.sessions._events.extend(events)
+        return self.seen()
+
+    def seen(self) -> list[Any]:
+        """Return the events that the round sees now."""
         seen = []
-        for event in events:
-            passed = self.clients._tasks.of_round(event)
-            if passed is not None:
-                seen.append(passed)
-            if isinstance(passed, Update | ClientLost):
-                self.clients._tasks.end_task(event.client)
-                self.outstanding.pop(event.client, None)
+        while self.sessions._events or self.clients._events or self.clients._kept:
+            event = self.clients._next()
+            if event is not None:
+                seen.append(event)
         return seen
+
+    def knows(self, client: int) -> set[int]:
+        """Return the rounds after which a client is known to have its memory."""
+        return self.sessions.memory_rounds.get(client, set())
+
+    def accounts(self) -> Accounts:
+        self.carry(Account())
+        (accounts,) = self.seen()
+        return accounts
 
     @property
     def rejections(self) -> tuple[str, ...]:
-        return self.clients.overhead().rejected_connections
+        return self.accounts().overhead.rejected_connections

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
-from fedmx.course.recorded_peers import RecordedPeers
 from layers.logic import Offer, Verdict
 from layers.logic.algorithms.knapsack import OfflineKP
-from layers.logic.core.messages import Event
 from tests.fedmx.scripted import (
     Least,
     Scripted,
@@ -107,15 +104,8 @@ def test_an_update_whose_offer_was_not_granted_is_refused(certificates: Certific
 
 
 def test_what_a_client_says_when_it_offers_again_is_not_kept(
-    certificates: Certificates, monkeypatch: pytest.MonkeyPatch
+    certificates: Certificates,
 ) -> None:
-    noted: list[Offer] = []
-    note = RecordedPeers._note
-
-    def noting(peers: RecordedPeers, event: Event) -> str:
-        noted.extend([event] if isinstance(event, Offer) else [])
-        return note(peers, event)
-
     def again_and_again(client: Scripted) -> None:
         task = client.task()
         for _ in range(4):
@@ -123,9 +113,9 @@ def test_what_a_client_says_when_it_offers_again_is_not_kept(
         assert client.expect(Verdict).granted
         client.say(update_of(task))
 
-    monkeypatch.setattr(RecordedPeers, "_note", noting)
     server = listening(certificates, wait_for=2, selector=Least())
     with server, fleet(server, certificates, {0: again_and_again, 1: offering}):
         (round,) = server.rounds()
     assert round.participants == (0, 1)
+    noted = [one.event for one in round.journal.entries if isinstance(one.event, Offer)]
     assert [one.metrics for one in noted if one.client == 0] == [{"x": 1.0}, {}, {}, {}]

@@ -1,4 +1,4 @@
-"""Where two runs part is named: round, client and station, or that they do not."""
+"""Where two runs part is named: round, client and step, or that they do not."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fedmx import RunFolder
-from fedmx.diff import diff
+from fedmx.history import diff
 from fedmx.run import RunError
 from fedmx.run.records import JsonLines
 from fedmx.server.server import Server
@@ -31,7 +31,7 @@ from fedmx import ClientSide, Hook, ServerSide
 class Plant(Hook):
     round: int = 0
     victim: int = 0
-    station: str = "send"
+    step: str = "send"
 
     def client(self):
         return Planting(self)
@@ -46,10 +46,10 @@ def flipped(vector, bit=0):
     return changed
 
 
-def due(hook, context, station):
-    planted = os.environ.get("PLANTED_BIT", f"{hook.round} {hook.victim} {hook.station}")
+def due(hook, context, step):
+    planted = os.environ.get("PLANTED_BIT", f"{hook.round} {hook.victim} {hook.step}")
     client = hook.victim if context.client is None else context.client
-    return planted == f"{context.round} {client} {station}"
+    return planted == f"{context.round} {client} {step}"
 
 
 class Planting(ClientSide):
@@ -116,7 +116,7 @@ def test_a_longer_run_goes_on(sound: RunFolder, planted: Plants) -> None:
     assert report.sentence.endswith(f"{sound.path} ends there, {longer.path} goes on to round 9")
 
 
-def test_a_flipped_bit_is_named_with_round_client_and_station(
+def test_a_flipped_bit_is_named_with_round_client_and_step(
     sound: RunFolder, planted: Plants
 ) -> None:
     report = diff(sound, planted(round=6, victim=4), modules=None)
@@ -125,9 +125,9 @@ def test_a_flipped_bit_is_named_with_round_client_and_station(
         "logic.hooks.0.victim: not given against 4",
     )
     assert (report.parting.round, report.parting.client) == (6, 4)
-    assert report.station is not None
-    assert report.station.station == "Plant.send"
-    assert report.station.agrees == (True, True)
+    assert report.step is not None
+    assert report.step.step == "Plant.send"
+    assert report.step.agrees == (True, True)
     assert report.sentence.endswith(
         "round 6, client 4, after Plant.send: 1 of 7,850 values differs, "
         "the largest by 1 unit in the last place"
@@ -135,17 +135,17 @@ def test_a_flipped_bit_is_named_with_round_client_and_station(
 
 
 def test_a_task_that_is_decoded_to_other_bits_is_named(sound: RunFolder, planted: Plants) -> None:
-    report = diff(sound, planted(round=5, victim=2, station="receive"), modules=None)
-    assert report.station is not None
+    report = diff(sound, planted(round=5, victim=2, step="receive"), modules=None)
+    assert report.step is not None
     assert (report.parting.round, report.parting.client) == (5, 2)
-    assert (report.station.end, report.station.station) == ("client", "Plant.receive")
+    assert (report.step.end, report.step.step) == ("client", "Plant.receive")
 
 
 def test_a_fold_that_ends_in_other_bits_is_named(sound: RunFolder, planted: Plants) -> None:
-    report = diff(sound, planted(round=3, station="conclude"), modules=None)
+    report = diff(sound, planted(round=3, step="conclude"), modules=None)
     assert (report.parting.round, report.parting.client) == (3, None)
-    assert report.station is not None
-    assert report.station.station == "fold"
+    assert report.step is not None
+    assert report.step.step == "fold"
     assert (
         "round 3, in the fold: the models after it differ, and its 6 updates do not: "
         "1 of 7,850 values differs, the largest by 1 unit in the last place"
@@ -157,8 +157,8 @@ def test_other_initial_weights_are_named(planted: Plants) -> None:
     report = diff(planted(even), planted({**even, "seed": 5}), modules=None)
     assert report.settings == ("seed: 1 against 5",)
     assert report.parting.round == 1
-    assert report.station is not None
-    assert report.station.station == "initial weights"
+    assert report.step is not None
+    assert report.step.step == "initial weights"
 
 
 def test_a_fault_that_is_not_in_the_run_is_told_with_the_run_that_has_none(
@@ -170,8 +170,8 @@ def test_a_fault_that_is_not_in_the_run_is_told_with_the_run_that_has_none(
     report = diff(faulty, sound, modules=None)
     assert report.settings == ()
     assert (report.parting.round, report.parting.client) == (7, 1)
-    assert report.station is not None
-    assert report.station.agrees == (False, True)
+    assert report.step is not None
+    assert report.step.agrees == (False, True)
     assert report.sentence == (
         "round 7, client 1: its updates differ; replayed here, both give the same bits, those that "
         f"{sound.path} recorded, so that {faulty.path} ran other code, in another environment, or "
@@ -199,8 +199,8 @@ def test_a_bit_in_200_rounds_is_found_by_running_a_few_of_them(
     monkeypatch.setattr(Server, "checkpoint", noted)
     report = diff(*runs, modules=None)
     assert (report.parting.round, report.parting.client) == (137, 3)
-    assert report.station is not None
-    assert report.station.station == "Plant.send"
+    assert report.step is not None
+    assert report.step.step == "Plant.send"
     assert begun == 2 * [131, 132, 133, 134, 135, 136]  # from the checkpoints of round 130
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from fedmx.diff.values import compared, first_other
+from fedmx.history.values import compared, first_other
 
 FINITE = arrays.arrays(
     np.float32,

@@ -6,7 +6,7 @@ import hashlib
 from typing import Any
 
 from fedmx import RunFolder
-from fedmx.fork import Fork
+from fedmx.history import Fork
 from tests.fedmx import kinds
 
 TREE: dict[str, Any] = {

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fedmx import Experiment, RunFolder
-from fedmx.fork import fork
+from fedmx.history import fork
 from fedmx.report import write_report
 from tests.fedmx.command_line import ended as command_ended
 from tests.fedmx.command_line import fedmx, lines_of, started, wait_until
@@ -134,7 +134,7 @@ def test_tensorboard_shows_a_fork_from_its_first_round_on(
 
 
 def test_rounds_of_the_run_are_replayed_there(parent: RunFolder, tmp_path: Path) -> None:
-    from fedmx.replay import rerun
+    from fedmx.history import rerun
     from fedmx.run import RunError
 
     made = ended(fork(parent, 5, [f"run.folder={tmp_path}"]))

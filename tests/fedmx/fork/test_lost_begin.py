@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from fedmx import Experiment, RunFolder
-from fedmx.fork import fork
-from fedmx.replay import replay, rerun
+from fedmx.history import fork, replay, rerun
 from fedmx.run import RunError
 from layers.logic import BrokenModel, RoundReport, Traffic
 from tests.fedmx.command_line import fedmx

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from fedmx import Experiment, RunFolder
-from fedmx.fork import fork
-from fedmx.fork.memories import Memories
+from fedmx.history import fork
+from fedmx.history.fork import Memories
 from fedmx.run.checkpoint import read_checkpoint
 from layers.logic import Hook, Preset
 from layers.logic.aggregators.fedfv import FedFV

@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from fedmx import Experiment, RunFolder
-from fedmx.diff import diff
 from fedmx.errors import FedmxError
-from fedmx.fork import fork
+from fedmx.history import diff, fork
 from fedmx.run.records import JsonLines
 from tests.fedmx.fork.parents import TREE, contents, ended
 from tests.fedmx.recorded_runs import record

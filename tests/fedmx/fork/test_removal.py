@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from fedmx import Experiment, RunFolder, simulate
-from fedmx.fork import fork
-from fedmx.fork.removal import first_rounds
+from fedmx.history import fork
+from fedmx.history.fork import first_rounds
 from fedmx.run import RunError
 from layers.logic import LogicError, Plan, single_lanes
 from layers.logic.seeds import generator

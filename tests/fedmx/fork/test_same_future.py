@@ -9,7 +9,7 @@ import pytest
 
 from fedmx import Experiment, RunFolder
 from fedmx.errors import FedmxError
-from fedmx.fork import fork
+from fedmx.history import fork
 from fedmx.run import RunError
 from tests.fedmx.algorithms import LOGIC, experiment
 from tests.fedmx.fork.parents import TREE, chain, contents, ended, models

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from fedmx.journal.journal import Journal
 from fedmx.protocol.messages import (
     AnnouncedAsset,
     CannotTakePart,
@@ -13,7 +14,6 @@ from fedmx.protocol.messages import (
     Ready,
     Setup,
 )
-from fedmx.server.clients import Overhead
 from fedmx.server.round import Round
 from layers.logic import (
     Answer,
@@ -30,7 +30,7 @@ from layers.logic import (
     Update,
     Verdict,
 )
-from layers.logic.core.report import ClientReport
+from layers.logic.core.report import ClientReport, Overhead
 from layers.network.control import (
     FileAccept,
     FileOffer,
@@ -191,6 +191,7 @@ ROUND = Round(
         ),
         traffic=Traffic(2000, 400),
         took_s=4.25,
+        overhead=Overhead(640, 12400, ("127.0.0.1: the token is another",)),
         numbers={"epsilon": 1.5},
     ),
     accuracy=0.75,
@@ -199,9 +200,8 @@ ROUND = Round(
     elapsed_s=12.5,
     clock_elapsed_s=3600.0,
     virtual=True,
-    overhead=Overhead(640, 12400, ("127.0.0.1: the token is another",)),
     client_accuracy_mean=0.7,
     client_accuracy_variance=None,
     model_sha256="0f" * 32,
-    update_sha256={5: ("a0" * 32,)},
+    journal=Journal(12, updates={5: {1: "a0" * 32}}),
 )

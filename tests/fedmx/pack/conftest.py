@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fedmx.pack import pack
+from fedmx.history import pack
 from tests.fedmx.recorded_runs import TREE, run_of
 
 

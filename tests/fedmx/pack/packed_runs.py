@@ -7,10 +7,9 @@ from collections.abc import Callable, MutableMapping
 from pathlib import Path
 from typing import Any
 
-from fedmx.course.chain import CHAIN, START, chained
-from fedmx.pack import PackFile
-from fedmx.pack.container import sha256
-from fedmx.pack.pack_file import packed
+from fedmx.history import PackFile
+from fedmx.history.pack import packed, sha256
+from fedmx.journal.chain import CHAIN, START, chained
 from fedmx.run.durable import CHECKSUM, document_text, sealed
 from tests.fedmx.command_line import fedmx
 

@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import load, save
 
-from fedmx.course.hashes import model_hash
-from fedmx.pack import PackError, PackFile, Verification, verify
-from fedmx.pack.records import check_records
+from fedmx.history import PackError, PackFile, Verification, verify
+from fedmx.history.packing import check_records
+from fedmx.journal.chain import model_hash
 from fedmx.run.durable import CHECKSUM, sealed
 from tests.fedmx.command_line import fedmx
 from tests.fedmx.pack.packed_runs import (

@@ -11,10 +11,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedmx.pack.container import MANIFEST, MOST_MEMBERS, members_of, sha256, to_bytes
-from fedmx.pack.errors import PackError
-from fedmx.pack.manifest import Data, Manifest
-from fedmx.pack.pack_file import PackFile, packed
+from fedmx.history.pack import (
+    MANIFEST,
+    MOST_MEMBERS,
+    Data,
+    Manifest,
+    PackError,
+    PackFile,
+    members_of,
+    packed,
+    sha256,
+    to_bytes,
+)
 
 MEMBERS = {
     "run.json": b'{"format": 2, "facts": {}}',

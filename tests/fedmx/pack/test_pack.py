@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedmx.errors import ExperimentError, FedmxError
-from fedmx.pack import PackError, PackFile, pack
-from fedmx.pack.own_modules import own_modules
+from fedmx.history import PackError, PackFile, pack
+from fedmx.history.packing import own_modules
 from fedmx.report import write_report
 from fedmx.run import RunFolder
 from tests.fedmx.command_line import fedmx

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedmx.pack import PackError, PackFile, pack, verify
-from fedmx.pack.pack_file import packed
+from fedmx.history import PackError, PackFile, pack, verify
+from fedmx.history.pack import packed
 from tests.fedmx.command_line import ROOT, environment, fedmx
 from tests.fedmx.pack.packed_runs import (
     Members,

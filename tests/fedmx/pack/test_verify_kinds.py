@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fedmx.pack import pack, verify
+from fedmx.history import pack, verify
 from tests.fedmx.kinds import KINDS, TREE
 from tests.fedmx.recorded_runs import run_of
 

@@ -10,10 +10,7 @@ import numpy as np
 import pytest
 
 from fedmx import RunFolder
-from fedmx.diff import diff
-from fedmx.fork import fork
-from fedmx.pack import pack
-from fedmx.replay import replay
+from fedmx.history import diff, fork, pack, replay
 from fedmx.run import RunError
 from tests.fedmx.command_line import fedmx
 from tests.fedmx.recorded_runs import TREE, run_of

@@ -10,9 +10,7 @@ from typing import Any
 import pytest
 
 from fedmx import FedmxError, RunFolder
-from fedmx.diff import diff
-from fedmx.fork import fork
-from fedmx.replay import RecordedRun, ReplayReport, replay
+from fedmx.history import RecordedRun, ReplayReport, diff, fork, replay
 from fedmx.run import RunError
 from fedmx.run.records import JsonLines
 from tests.fedmx import kinds
@@ -76,7 +74,7 @@ def test_what_any_executor_recorded_replays_on_any_executor(
 def test_a_part_shows_what_each_station_did_in_order(halving: RunFolder) -> None:
     part = replay(halving, 4, 3, modules=MINE).part
     assert part is not None
-    assert [(one.end, one.station) for one in part.passages] == [
+    assert [(one.end, one.step) for one in part.steps] == [
         ("server", "start"),
         ("server", "Stc.send"),
         ("client", "task"),
@@ -89,7 +87,7 @@ def test_a_part_shows_what_each_station_did_in_order(halving: RunFolder) -> None
         ("server", "Halving.receive"),
         ("server", "decoded"),
     ]
-    by_station = {one.station: one for one in part.passages}
+    by_station = {one.step: one for one in part.steps}
     (record,) = [one for one in halving.clients(4) if one["client"] == 3]
     training, halved = by_station["training"], by_station["Halving.send"]
     assert training.notes["loss"] == record["loss"]
@@ -99,7 +97,7 @@ def test_a_part_shows_what_each_station_did_in_order(halving: RunFolder) -> None
     assert by_station["message"].bytes < training.bytes
     assert by_station["message"].bytes <= record["up_bytes"]
     assert by_station["message"].sha256 == record["update_sha256"][0]
-    assert all(one.numbers.not_finite == 0 for one in part.passages)
+    assert all(one.numbers.not_finite == 0 for one in part.steps)
 
 
 def test_only_the_part_that_was_asked_for_is_worked_on(
@@ -188,9 +186,9 @@ def test_a_fork_is_replayed_from_where_it_goes_its_own_way(tmp_path: Path) -> No
     found = diff(run, made.folder)
     assert found.settings == ("compute.train.learning_rate: 0.05 against 0.2",)
     assert found.parting.round == 3
-    assert found.station is not None
-    assert found.station.station == "task"
-    assert str(found.station.other) == "learning rate 0.05 against 0.2"
+    assert found.step is not None
+    assert found.step.step == "task"
+    assert str(found.step.other) == "learning rate 0.05 against 0.2"
 
 
 @pytest.mark.parametrize("name", ["projected stc", "scaffold"])

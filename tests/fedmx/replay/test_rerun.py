@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fedmx import RunFolder, simulate
-from fedmx.replay import RecordedRun, rerun
+from fedmx.history import RecordedRun, rerun
 from fedmx.run import RunError
 from fedmx.run.identity import Identity
 from fedmx.run.records import JsonLines

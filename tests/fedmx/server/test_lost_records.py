@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from fedmx import Assembly, Experiment, RunFolder, recorded, simulate
-from fedmx.course.chain import updates_of
-from fedmx.fork import fork
+from fedmx.history import fork
+from fedmx.journal.chain import updates_of
 from fedmx.run import RunError
 from fedmx.run.durable import document_text
 from tests.fedmx.fork.parents import TREE, chain, ended

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fedmx import Experiment, Round, Server, simulate
-from fedmx.run.checkpoint import encode
+from fedmx.run.checkpoint import encode_tree as encode
 from layers.logic import PRESETS
 from tests.logic.given_updates import Witness
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from fedmx import Experiment, FedmxError, simulate
-from fedmx.replay import replay
+from fedmx.history import replay
 from fedmx.simulation.executors.ray import RayBackend
 from tests.fedmx import kinds
 from tests.fedmx.command_line import ROOT, fedmx

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from fedmx.protocol.messages import CODEC
-from fedmx.server.clients import Overhead
 from fedmx.simulation.executors.executor import TrainResult
 from fedmx.simulation.simulated_clients import SimulatedClients
 from layers.logic import (
@@ -28,6 +27,7 @@ from layers.logic import (
     Update,
     Verdict,
 )
+from layers.logic.core.report import Overhead
 from layers.network import wire_size
 
 DOWN_BYTES, UP_BYTES = 1000, 30

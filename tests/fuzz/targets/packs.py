@@ -11,9 +11,7 @@ import io
 import json
 import zipfile
 
-from fedmx.pack.container import MANIFEST, is_name, sha256, to_bytes
-from fedmx.pack.errors import PackError
-from fedmx.pack.pack_file import PackFile
+from fedmx.history.pack import MANIFEST, PackError, PackFile, is_name, sha256, to_bytes
 from tests.fuzz.target import Target
 
 

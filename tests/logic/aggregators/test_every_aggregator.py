@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from layers.logic import AGGREGATORS, ServerState, Training, run_round
-from tests.logic.memory_peers import MemoryPeers, a_logic, a_state, alone, run_rounds, same_bits
+from tests.logic.memory_carrier import MemoryCarrier, a_logic, a_state, alone, run_rounds, same_bits
 from tests.logic.quadratic import bowls
 
 CLIENTS = bowls(6, noise=0.3)
@@ -32,8 +32,8 @@ def logic_of(name: str, **changed):
 @given(order=st.permutations(range(6)))
 def test_any_order_of_arrival_gives_the_same_bits(name, order) -> None:
     logic = logic_of(name)
-    one, _ = run_rounds(2, a_state(logic), MemoryPeers(logic, CLIENTS, order=order))
-    other, _ = run_rounds(2, a_state(logic), MemoryPeers(logic, CLIENTS))
+    one, _ = run_rounds(2, a_state(logic), MemoryCarrier(logic, CLIENTS, order=order))
+    other, _ = run_rounds(2, a_state(logic), MemoryCarrier(logic, CLIENTS))
     assert same_bits(one.weights, other.weights)
     assert same_bits(one.buffers, other.buffers)
 
@@ -41,9 +41,9 @@ def test_any_order_of_arrival_gives_the_same_bits(name, order) -> None:
 @pytest.mark.parametrize("name", AGGREGATORS)
 def test_a_state_that_was_kept_goes_on_in_the_same_bits(name) -> None:
     logic = logic_of(name)
-    state, _ = run_rounds(2, a_state(logic), MemoryPeers(logic, CLIENTS))
-    one, _ = run_rounds(2, state, MemoryPeers(logic, CLIENTS))
-    other, _ = run_rounds(2, ServerState.of_tree(state.tree()), MemoryPeers(logic, CLIENTS))
+    state, _ = run_rounds(2, a_state(logic), MemoryCarrier(logic, CLIENTS))
+    one, _ = run_rounds(2, state, MemoryCarrier(logic, CLIENTS))
+    other, _ = run_rounds(2, ServerState.of_tree(state.tree()), MemoryCarrier(logic, CLIENTS))
     assert same_bits(one.weights, other.weights)
 
 
@@ -51,7 +51,7 @@ def test_a_state_that_was_kept_goes_on_in_the_same_bits(name) -> None:
 def test_a_lost_client_takes_nobody_elses_part(name) -> None:
     """The round is that of those who returned."""
     logic = logic_of(name)
-    lost, report = run_round(a_state(logic), MemoryPeers(logic, CLIENTS, lost=[5]), logic)
+    lost, report = run_round(a_state(logic), MemoryCarrier(logic, CLIENTS, lost=[5]), logic)
     fewer = a_logic(
         alone(3, 0, 1, 2, 4),
         aggregator=logic.aggregator,
@@ -59,7 +59,7 @@ def test_a_lost_client_takes_nobody_elses_part(name) -> None:
         seed=7,
         min_updates=5,
     )
-    without, _ = run_round(a_state(fewer), MemoryPeers(fewer, CLIENTS), fewer)
+    without, _ = run_round(a_state(fewer), MemoryCarrier(fewer, CLIENTS), fewer)
     assert report.of("lost") == (5,)
     assert same_bits(lost.weights, without.weights)
     assert np.isfinite(lost.weights).all()

@@ -9,7 +9,7 @@ import pytest
 
 from layers.logic import Training, run_round
 from layers.logic.catalogue.presets import fedsgd
-from tests.logic.memory_peers import MemoryPeers, a_logic, a_state, alone, run_rounds
+from tests.logic.memory_carrier import MemoryCarrier, a_logic, a_state, alone, run_rounds
 from tests.logic.quadratic import Quadratic
 from tests.logic.vector_files import CLOSE, quadratics
 from tests.logic.vector_files import vectors as vectors_of
@@ -36,7 +36,7 @@ def test_fedavg_trains_and_averages_as_worked_out(vectors, clients, momentum, ex
         return [update]
 
     start = a_state(logic, vectors["inputs"]["w0"])
-    state, report = run_round(start, MemoryPeers(logic, clients, forge=watch), logic)
+    state, report = run_round(start, MemoryCarrier(logic, clients, forge=watch), logic)
     assert report.of("accepted") == (0, 1, 2)
     for client, local in enumerate(vectors["expected"][expected]["local"]):
         np.testing.assert_allclose(locals_[client], local, **CLOSE)
@@ -48,7 +48,7 @@ def test_fedavg_trains_and_averages_as_worked_out(vectors, clients, momentum, ex
 def test_fedavg_normalises_over_the_clients_that_returned(vectors, clients, gone) -> None:
     selector = alone(0, 2) if gone == "not selected" else alone(0, 1, 2)
     logic = a_logic(selector, training=Training(learning_rate=vectors["inputs"]["lr"]))
-    peers = MemoryPeers(logic, clients, lost=[1])
+    peers = MemoryCarrier(logic, clients, lost=[1])
     state, _ = run_round(a_state(logic, vectors["inputs"]["w0"]), peers, logic)
     expected = vectors["expected"]["fedavg_partial_S_0_2"]
     np.testing.assert_allclose(state.weights, expected["normalised_over_S"], **CLOSE)
@@ -69,7 +69,7 @@ def test_fedsgd_visits_one_client_after_the_other(vectors, clients, reply) -> No
             assert update.delta.size == 0
         return [update]
 
-    peers = MemoryPeers(logic, clients, forge=watch)
+    peers = MemoryCarrier(logic, clients, forge=watch)
     state = a_state(logic, vectors["inputs"]["w0"])
     expected = vectors["expected"]["fedsgd_sequential"]
     for visit, after in enumerate(expected):
@@ -86,5 +86,5 @@ def test_local_steps_are_those_of_the_formula(vectors, clients) -> None:
     client = replace(clients[0], steps_per_epoch=per_epoch)
     training = Training(epochs=formula["E"], batch_size=formula["B"], learning_rate=1e-3)
     logic = a_logic(alone(0), training=training)
-    _, report = run_round(a_state(logic), MemoryPeers(logic, {0: client}), logic)
+    _, report = run_round(a_state(logic), MemoryCarrier(logic, {0: client}), logic)
     assert report.clients[0].steps == formula["u"]

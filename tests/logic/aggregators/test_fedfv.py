@@ -24,7 +24,7 @@ from layers.logic.aggregators.fedfv import (
     unpack,
 )
 from layers.logic.core.aggregator import AGGREGATE
-from tests.logic.memory_peers import MemoryPeers, a_logic, a_state, alone
+from tests.logic.memory_carrier import MemoryCarrier, a_logic, a_state, alone
 from tests.logic.quadratic import bowl
 from tests.logic.vector_files import CLOSE, vectors
 
@@ -44,7 +44,7 @@ def a_round(state, selected, gradients, losses, aggregator) -> ServerState:
 
     clients = {client: bowl(np.zeros(size)) for client in selected}
     state = a_state(logic) if state is None else state
-    after, report = run_round(state, MemoryPeers(logic, clients, forge=forge), logic)
+    after, report = run_round(state, MemoryCarrier(logic, clients, forge=forge), logic)
     assert len(report.of("accepted")) == len(selected)
     return after
 
@@ -207,7 +207,7 @@ def test_packing_loses_nothing(vector) -> None:
 
 def test_an_update_without_a_loss_is_refused_and_the_round_goes_on() -> None:
     logic = a_logic(alone(0, 1), size=1, aggregator=FedFV())
-    peers = MemoryPeers(
+    peers = MemoryCarrier(
         logic,
         {0: bowl(1.0), 1: bowl(1.0)},
         forge=lambda u: [replace(u, metrics={} if u.client else u.metrics)],

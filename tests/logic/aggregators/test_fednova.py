@@ -13,7 +13,7 @@ from layers.logic import PRESETS, LogicError, Training, run_round
 from layers.logic.aggregators.fednova import FedNova
 from layers.logic.hooks.local_gradients import FedProx
 from layers.logic.numeric.vectors import accumulation
-from tests.logic.memory_peers import MemoryPeers, a_logic, a_state, alone, run_rounds, same_bits
+from tests.logic.memory_carrier import MemoryCarrier, a_logic, a_state, alone, run_rounds, same_bits
 from tests.logic.quadratic import bowl, bowls
 from tests.logic.vector_files import CLOSE, quadratics, vectors
 
@@ -37,7 +37,7 @@ def test_two_rounds_give_the_numbers_worked_out(case) -> None:
         directions.setdefault(update.client, update.delta / (-rate * a))
         return [update]
 
-    peers = MemoryPeers(logic, quadratics(file["inputs"]), forge=watch)
+    peers = MemoryCarrier(logic, quadratics(file["inputs"]), forge=watch)
     state, _ = run_rounds(1, a_state(logic, file["inputs"]["w0"]), peers)
     np.testing.assert_allclose([directions[k] for k in range(3)], expected["d"], **CLOSE)
     np.testing.assert_allclose(state.weights, expected["w_after_1"], **CLOSE)
@@ -51,8 +51,8 @@ def test_equal_steps_give_fedavgs_model_bit_for_bit(steps, momentum) -> None:
     clients = bowls(5, noise=0.3)
     nova = a_logic(alone(*clients), aggregator=FedNova(), training=training)
     mean = a_logic(alone(*clients), training=training)
-    one, _ = run_rounds(3, a_state(nova), MemoryPeers(nova, clients))
-    other, _ = run_rounds(3, a_state(mean), MemoryPeers(mean, clients))
+    one, _ = run_rounds(3, a_state(nova), MemoryCarrier(nova, clients))
+    other, _ = run_rounds(3, a_state(mean), MemoryCarrier(mean, clients))
     assert same_bits(one.weights, other.weights)
     assert same_bits(one.buffers, other.buffers)
 
@@ -67,7 +67,7 @@ def test_more_steps_give_a_client_no_more_say() -> None:
         side = np.float32(-steps if update.client else steps)
         return [replace(update, steps=steps, delta=np.full(1, side, np.float32))]
 
-    state, _ = run_round(a_state(logic), MemoryPeers(logic, clients, forge=forge), logic)
+    state, _ = run_round(a_state(logic), MemoryCarrier(logic, clients, forge=forge), logic)
     assert state.weights[0] == 0
 
 
@@ -78,12 +78,12 @@ def test_a_client_that_took_no_step_has_no_direction() -> None:
         return [replace(update, steps=2 * update.client, delta=np.full(1, 4, np.float32))]
 
     clients = {0: bowl(1.0, 10), 1: bowl(1.0, 30)}
-    state, _ = run_round(a_state(logic), MemoryPeers(logic, clients, forge=forge), logic)
+    state, _ = run_round(a_state(logic), MemoryCarrier(logic, clients, forge=forge), logic)
     tau_eff, direction = 0.75 * 2, 0.75 * 4 / 2
     assert state.weights[0] == tau_eff * direction
     nobody = a_logic(alone(0), size=1, aggregator=FedNova())
     start = a_state(nobody, [3.0])
-    state, _ = run_round(start, MemoryPeers(nobody, clients, forge=forge), nobody)
+    state, _ = run_round(start, MemoryCarrier(nobody, clients, forge=forge), nobody)
     assert state.weights[0] == 3.0
 
 

@@ -19,7 +19,7 @@ from layers.logic.aggregators.krum import Krum, MultiKrum, NormClip
 from layers.logic.aggregators.majority_vote import MajorityVote
 from layers.logic.aggregators.mean import Mean
 from layers.logic.aggregators.median import Median, TrimmedMean
-from tests.logic.memory_peers import Fixed, MemoryPeers, a_logic, a_state, alone, same_bits
+from tests.logic.memory_carrier import Fixed, MemoryCarrier, a_logic, a_state, alone, same_bits
 from tests.logic.quadratic import QuadraticEngine, bowl
 from tests.logic.vector_files import vectors
 
@@ -47,7 +47,7 @@ def step(rule, deltas, samples=None) -> np.ndarray:
         client: bowl(np.zeros(size), 10 if samples is None else samples[client])
         for client in range(number)
     }
-    peers = MemoryPeers(
+    peers = MemoryCarrier(
         logic, clients, forge=lambda update: [replace(update, delta=deltas[update.client].copy())]
     )
     state, report = run_round(a_state(logic), peers, logic)
@@ -89,7 +89,7 @@ def buffers_of(rule, buffers, samples=None) -> np.ndarray:
         client: bowl(np.ones(2), 10 if samples is None else samples[client])
         for client in range(number)
     }
-    peers = MemoryPeers(
+    peers = MemoryCarrier(
         logic, clients, forge=lambda update: [replace(update, buffers=buffers[update.client])]
     )
     peers.engine = QuadraticEngine(2, size)
@@ -267,7 +267,7 @@ def test_an_aggregator_that_is_not_robust_takes_the_buffers_by_samples_as_fedavg
     clients = {k: bowl(1.0, n, steps_per_epoch=k + 1) for k, n in enumerate([30, 10, 20, 5, 15])}
     rule, training = AGGREGATORS[name](), Training(batch_size=1)  # so many steps may be taken
     logic = a_logic(alone(*range(5)), size=1, aggregator=rule, training=training, min_updates=5)
-    state, _ = run_round(a_state(logic), MemoryPeers(logic, clients), logic)
+    state, _ = run_round(a_state(logic), MemoryCarrier(logic, clients), logic)
     expected = sum((k + 1) * data.n for k, data in clients.items()) / 80
     assert state.buffers.tolist() == [np.float32(expected)]
 
@@ -275,7 +275,7 @@ def test_an_aggregator_that_is_not_robust_takes_the_buffers_by_samples_as_fedavg
 @pytest.mark.parametrize("rule", RULES, ids=repr)
 def test_a_fold_that_has_seen_only_sums_is_refused(rule) -> None:
     logic = a_logic(Fixed(((0, 1), (2,))), aggregator=rule, min_updates=9)
-    peers = MemoryPeers(logic, {k: bowl([1.0, 1, 1]) for k in range(3)})
+    peers = MemoryCarrier(logic, {k: bowl([1.0, 1, 1]) for k in range(3)})
     with pytest.raises(LogicError, match="of which only the sum is known"):
         run_round(a_state(logic), peers, logic)
 

@@ -14,19 +14,19 @@ from layers.logic import (
 )
 from layers.logic.algorithms.fedcs import FedCS
 from layers.logic.algorithms.knapsack import OfflineKP, OnlineKP
-from tests.logic.memory_peers import a_logic, a_state
+from tests.logic.memory_carrier import a_logic, a_state
 from tests.logic.quadratic import bowls
-from tests.logic.timed_peers import TimedPeers
+from tests.logic.timed_carrier import TimedCarrier
 from tests.logic.vector_files import vectors
 
 KNAPSACKS = (FedCS(), OfflineKP(), OnlineKP())
 
 
-def peers_of(selector: Selector, case: Mapping[str, Any], **settings) -> TimedPeers:
+def peers_of(selector: Selector, case: Mapping[str, Any], **settings) -> TimedCarrier:
     """Return clients 0, 1, ... with the times and norms of a case."""
     logic = a_logic(selector, deadline_s=case["T_round"], min_updates=0, **settings)
     number = len(case["t_uc"])
-    return TimedPeers(
+    return TimedCarrier(
         logic,
         bowls(number),
         train_s=dict(enumerate(case["t_uc"])),

@@ -20,7 +20,7 @@ from layers.logic.algorithms.mediators import (
 )
 from layers.logic.selectors.uniform import Uniform
 from tests.logic.label_counts import EVEN, ONE_CLASS, counted, labels_of
-from tests.logic.memory_peers import MemoryPeers, a_logic, a_state, run_rounds
+from tests.logic.memory_carrier import MemoryCarrier, a_logic, a_state, run_rounds
 from tests.logic.points import Points, PointsEngine
 from tests.logic.vector_files import CLOSE, vectors
 
@@ -37,7 +37,7 @@ def test_the_mediators_are_as_worked_out(gamma) -> None:
     told = vectors("astraea")
     logic = an_astraea(gamma=int(gamma))
     clients = counted(told["inputs"]["counts"])
-    state, report = run_round(a_state(logic), MemoryPeers(logic, clients), logic)
+    state, report = run_round(a_state(logic), MemoryCarrier(logic, clients), logic)
     lines = [list(line) for line in lines_of(state.memory["selector"])]
     assert lines == told["expected"]["mediators"][gamma]
     assert report.of("accepted") == tuple(client for line in lines for client in line)
@@ -63,7 +63,7 @@ def test_histograms_that_are_absurd_let_nobody_train_without_end() -> None:
 
     clients = {k: Points.of(list(range(10))) for k in range(4)}
     logic = a_logic(Astraea(gamma=2, above=3.0), 2, hooks=[Rebalance()])
-    peers = MemoryPeers(logic, clients, forge_answer=forge)
+    peers = MemoryCarrier(logic, clients, forge_answer=forge)
     peers.engine = PointsEngine(2)
     _, report = run_round(a_state(logic), peers, logic)
     assert set(report.of("accepted")) == set(clients)
@@ -75,7 +75,7 @@ def test_the_model_is_the_mediators_mean_by_samples() -> None:
     logic = an_astraea()
     moved = {}
     start = a_state(logic, [1.0, 2.0, 3.0])
-    peers = MemoryPeers(logic, clients, forge=lambda u: [moved.setdefault(u.client, u)])
+    peers = MemoryCarrier(logic, clients, forge=lambda u: [moved.setdefault(u.client, u)])
     state, _ = run_round(start, peers, logic)
     lines = lines_of(state.memory["selector"])
     assert sorted(len(line) for line in lines) == [1, 2]
@@ -87,11 +87,11 @@ def test_the_model_is_the_mediators_mean_by_samples() -> None:
 
 def test_the_lines_are_made_again_when_a_client_joins_and_by_histograms_alone() -> None:
     logic = an_astraea()
-    peers = MemoryPeers(logic, {k: data for k, data in CLIENTS.items() if k != 3})
+    peers = MemoryCarrier(logic, {k: data for k, data in CLIENTS.items() if k != 3})
     early, _ = run_rounds(2, a_state(logic), peers)
     peers.clients = CLIENTS
     late, report = run_round(early, peers, logic)
-    at_once, _ = run_round(a_state(logic), MemoryPeers(logic, CLIENTS), logic)
+    at_once, _ = run_round(a_state(logic), MemoryCarrier(logic, CLIENTS), logic)
     assert lines_of(late.memory["selector"]) == lines_of(at_once.memory["selector"])
     assert set(report.of("accepted")) == set(CLIENTS)
 
@@ -101,7 +101,7 @@ def test_who_tells_no_histogram_takes_no_part() -> None:
         return [replace(answer, values={}) if answer.client == 2 else answer]
 
     logic = an_astraea()
-    _, report = run_round(a_state(logic), MemoryPeers(logic, CLIENTS, forge_answer=forge), logic)
+    _, report = run_round(a_state(logic), MemoryCarrier(logic, CLIENTS, forge_answer=forge), logic)
     assert set(report.of("accepted")) == {0, 1, 3, 4}
 
 
@@ -149,7 +149,7 @@ def test_clients_train_on_more_of_the_rare_and_fewer_of_the_frequent_classes() -
     clients = {k: Points.of(labels_of(counts)) for k, counts in enumerate(NUMBERS)}
     selector = Astraea(gamma=1, classes=5, above=1.2)
     logic = a_logic(selector, 2, hooks=[Rebalance(1.2)], training=Training(steps=1))
-    peers = MemoryPeers(logic, clients)
+    peers = MemoryCarrier(logic, clients)
     peers.engine = PointsEngine(2)
     _, reports = run_rounds(2, a_state(logic), peers)
     factors = ratios(np.sum(NUMBERS, 0), 1.2)
@@ -173,7 +173,7 @@ def test_the_lines_are_made_of_the_samples_that_clients_will_train_on() -> None:
     found = {}
     for above in (None, 0.5, 1.0):
         logic = a_logic(Astraea(gamma=2, classes=3, above=above), 2)
-        peers = MemoryPeers(logic, clients)
+        peers = MemoryCarrier(logic, clients)
         peers.engine = PointsEngine(2)
         state, _ = run_round(a_state(logic), peers, logic)
         found[above] = [list(line) for line in lines_of(state.memory["selector"])]
@@ -241,7 +241,7 @@ def test_a_client_has_something_left_to_train_on() -> None:
     clients |= {k: Points.of([0]) for k in range(8, 40)}
     clients |= {40: Points.of([1, 2, 3])}
     logic = a_logic(Astraea(gamma=1, classes=60), 2, hooks=[Rebalance(3.0)])
-    peers = MemoryPeers(logic, clients)
+    peers = MemoryCarrier(logic, clients)
     peers.engine = PointsEngine(2)
     _, report = run_round(a_state(logic), peers, logic)
     assert set(report.of("accepted")) == set(clients)
@@ -252,7 +252,7 @@ def test_a_client_has_something_left_to_train_on() -> None:
 def test_balanced_classes_are_left_alone_and_nothing_is_sent() -> None:
     logic = a_logic(Astraea(gamma=2, classes=2), 2, hooks=[Rebalance()])
     clients = {k: Points.of([0, 1] * 5) for k in range(2)}
-    peers = MemoryPeers(logic, clients)
+    peers = MemoryCarrier(logic, clients)
     peers.engine = PointsEngine(2)
     _, report = run_round(a_state(logic), peers, logic)
     assert [told.samples for told in report.clients] == [10, 10]

@@ -15,8 +15,8 @@ from layers.logic.core.plan import Population
 from layers.logic.core.state import ServerState
 from layers.logic.hooks.compressors import Stc
 from layers.logic.hooks.stragglers import Stragglers
-from tests.logic.memory_peers import (
-    MemoryPeers,
+from tests.logic.memory_carrier import (
+    MemoryCarrier,
     a_logic,
     a_state,
     alone,
@@ -75,7 +75,7 @@ def test_the_divergence_and_who_enters_are_as_worked_out() -> None:
         facilities=Facilities(lambda weights, buffers, training, seed: w_aux),
     )
     start = a_state(logic, np.full(len(w_aux), 0.5))
-    state, report = run_round(start, MemoryPeers(logic, clients), logic)
+    state, report = run_round(start, MemoryCarrier(logic, clients), logic)
     found = [client.metrics["divergence"] for client in report.clients]
     np.testing.assert_allclose(found, told["expected"]["divergence"], **CLOSE)
     assert np.argsort(found).tolist() == told["expected"]["lowest_first"]
@@ -84,7 +84,7 @@ def test_the_divergence_and_who_enters_are_as_worked_out() -> None:
 
 def test_everybody_takes_part_until_there_are_candidates_enough_and_then_they_alone() -> None:
     logic = a_csfedavg()
-    state, peers = a_state(logic), MemoryPeers(logic, CLIENTS)
+    state, peers = a_state(logic), MemoryCarrier(logic, CLIENTS)
     full, cohorts = [], []
     for _ in range(8):
         full.append(len(omega(state)) >= 4)
@@ -97,10 +97,10 @@ def test_everybody_takes_part_until_there_are_candidates_enough_and_then_they_al
 
 def test_those_with_the_smallest_divergence_enter() -> None:
     logic = a_csfedavg(fraction=1.0, count=None, entering=0.3)
-    state, report = run_round(a_state(logic), MemoryPeers(logic, CLIENTS), logic)
+    state, report = run_round(a_state(logic), MemoryCarrier(logic, CLIENTS), logic)
     away = {told.client: told.metrics["divergence"] for told in report.clients}
     assert omega(state) == sorted(away, key=away.__getitem__)[:3]
-    state, report = run_round(state, MemoryPeers(logic, CLIENTS), logic)
+    state, report = run_round(state, MemoryCarrier(logic, CLIENTS), logic)
     away = {told.client: told.metrics["divergence"] for told in report.clients}
     for client in omega(state)[:3]:
         del away[client]
@@ -110,7 +110,7 @@ def test_those_with_the_smallest_divergence_enter() -> None:
 def test_the_auxiliary_model_is_trained_once_a_round_from_the_global_model() -> None:
     auxiliary = Auxiliary(bowl(np.zeros(3)))
     logic = a_csfedavg(auxiliary)
-    state, peers = a_state(logic, np.ones(3)), MemoryPeers(logic, CLIENTS)
+    state, peers = a_state(logic, np.ones(3)), MemoryCarrier(logic, CLIENTS)
     for round in range(1, 4):
         before = state.weights
         state, _ = run_round(state, peers, logic)
@@ -123,8 +123,8 @@ def test_the_auxiliary_model_is_trained_once_a_round_from_the_global_model() -> 
 @given(order=st.permutations(range(10)))
 def test_any_order_of_arrival_gives_the_same_candidates(order) -> None:
     logic = a_csfedavg()
-    one, reports = run_rounds(4, a_state(logic), MemoryPeers(logic, CLIENTS, order=order))
-    other, again = run_rounds(4, a_state(logic), MemoryPeers(logic, CLIENTS))
+    one, reports = run_rounds(4, a_state(logic), MemoryCarrier(logic, CLIENTS, order=order))
+    other, again = run_rounds(4, a_state(logic), MemoryCarrier(logic, CLIENTS))
     assert omega(one) == omega(other)
     assert [r.clients for r in reports] == [r.clients for r in again]
     assert same_bits(one.weights, other.weights)
@@ -138,16 +138,16 @@ def test_the_server_trains_as_long_as_the_round_says_whoever_of_its_stragglers_a
     auxiliary = Auxiliary(bowl(np.zeros(3), noise=0.1))
     training = Training(steps=9, learning_rate=0.1)
     logic = a_csfedavg(auxiliary, hooks=[Stragglers(0.8)], training=training)
-    _, reports = run_rounds(2, a_state(logic), MemoryPeers(logic, CLIENTS, order=order))
+    _, reports = run_rounds(2, a_state(logic), MemoryCarrier(logic, CLIENTS, order=order))
     assert min(client.steps for report in reports for client in report.clients) < 9
     assert auxiliary.steps == [9, 9]
 
 
 def test_a_state_that_was_kept_goes_on_with_the_same_cohorts() -> None:
     logic = a_csfedavg()
-    state, _ = run_rounds(1, a_state(logic), MemoryPeers(logic, CLIENTS))
-    one, _ = run_rounds(3, state, MemoryPeers(logic, CLIENTS))
-    other, _ = run_rounds(3, ServerState.of_tree(state.tree()), MemoryPeers(logic, CLIENTS))
+    state, _ = run_rounds(1, a_state(logic), MemoryCarrier(logic, CLIENTS))
+    one, _ = run_rounds(3, state, MemoryCarrier(logic, CLIENTS))
+    other, _ = run_rounds(3, ServerState.of_tree(state.tree()), MemoryCarrier(logic, CLIENTS))
     assert same_bits(one.weights, other.weights)
     assert omega(one) == omega(other)
 
@@ -176,7 +176,7 @@ def test_a_part_of_the_cohort_goes_on_exploring_if_so_wished() -> None:
 def test_a_lie_of_another_length_is_refused_and_the_others_count() -> None:
     logic = a_csfedavg()
     forge = lying(3, delta=np.zeros(7, np.float32))
-    state, report = run_round(a_state(logic), MemoryPeers(logic, CLIENTS, forge=forge), logic)
+    state, report = run_round(a_state(logic), MemoryCarrier(logic, CLIENTS, forge=forge), logic)
     statuses = {told.client: told.status for told in report.clients}
     assert statuses.pop(3, "rejected") == "rejected"
     assert set(statuses.values()) == {"accepted"}
@@ -185,7 +185,7 @@ def test_a_lie_of_another_length_is_refused_and_the_others_count() -> None:
 
 def test_a_server_without_samples_of_its_own_is_told_before_anything_is_sent() -> None:
     logic = a_logic(alone(0), hooks=[Divergence()])
-    peers = MemoryPeers(logic, CLIENTS)
+    peers = MemoryCarrier(logic, CLIENTS)
     with pytest.raises(LogicError, match="auxiliary"):
         run_round(a_state(logic), peers, logic)
     assert not peers.tasks
@@ -195,7 +195,7 @@ def test_a_server_without_samples_of_its_own_is_told_before_anything_is_sent() -
 def test_it_measures_what_a_codec_made_of_updates_in_either_order_of_the_hooks(hooks) -> None:
     auxiliary = Auxiliary(bowl(np.zeros(3)))
     logic = a_logic(alone(0, 1), hooks=hooks, facilities=Facilities(auxiliary), training=TRAINING)
-    _, reports = run_rounds(2, a_state(logic, np.ones(3)), MemoryPeers(logic, CLIENTS))
+    _, reports = run_rounds(2, a_state(logic, np.ones(3)), MemoryCarrier(logic, CLIENTS))
     assert all("divergence" in told.metrics for report in reports for told in report.clients)
 
 

@@ -16,9 +16,9 @@ from layers.logic.core.plan import Population
 from layers.logic.core.state import ServerState
 from layers.logic.hooks.compressors import Stc
 from tests.logic.label_counts import EVEN, ONE_CLASS, counted, labels_of
-from tests.logic.memory_peers import (
+from tests.logic.memory_carrier import (
     Fixed,
-    MemoryPeers,
+    MemoryCarrier,
     a_logic,
     a_state,
     of_client,
@@ -43,7 +43,7 @@ def split_of(state: ServerState) -> Split:
 
 def after_one_round(clients, selector, size: int = 3) -> ServerState:
     logic = a_fedaim(selector, size)
-    state, _ = run_round(a_state(logic, np.ones(size)), MemoryPeers(logic, clients), logic)
+    state, _ = run_round(a_state(logic, np.ones(size)), MemoryCarrier(logic, clients), logic)
     return state
 
 
@@ -89,7 +89,7 @@ def test_the_mediators_and_their_weights_are_as_worked_out(schedule, case) -> No
         return [update]
 
     start = a_state(logic, [1.0, 2.0, 3.0])
-    state, _ = run_round(start, MemoryPeers(logic, clients, forge=watch), logic)
+    state, _ = run_round(start, MemoryCarrier(logic, clients, forge=watch), logic)
     lines = [list(line) for line in split_of(state).mediators]
     assert lines == expected["greedy_fill" if schedule == "greedy" else "balanced"]
     np.testing.assert_allclose(split_of(state).emd, expected["client_emd"], atol=1e-9)
@@ -124,7 +124,7 @@ def test_whole_rounds_are_as_worked_out(divergence, trace) -> None:
     training = Training(steps=asked["local_steps"], learning_rate=asked["lr"])
     size = len(asked["w0"])
     logic = a_fedaim(selector, size, aggregator=aggregator, training=training)
-    state, peers = a_state(logic, asked["w0"]), MemoryPeers(logic, clients)
+    state, peers = a_state(logic, asked["w0"]), MemoryCarrier(logic, clients)
     exchanges = 0
     for round in expected[trace]:
         state, report = run_round(state, peers, logic)
@@ -147,8 +147,8 @@ def test_without_extremely_biased_clients_it_is_fedavg() -> None:
     clients = counted([EVEN] * 4)
     logic = a_fedaim()
     averaging = a_fedaim(aggregator=Mean())
-    one, _ = run_rounds(3, a_state(logic), MemoryPeers(logic, clients))
-    other, _ = run_rounds(3, a_state(averaging), MemoryPeers(averaging, clients))
+    one, _ = run_rounds(3, a_state(logic), MemoryCarrier(logic, clients))
+    other, _ = run_rounds(3, a_state(averaging), MemoryCarrier(averaging, clients))
     assert same_bits(one.weights, other.weights)
 
 
@@ -159,14 +159,14 @@ def test_with_nobody_else_it_is_the_mediators_mean() -> None:
     logic = a_logic(
         Fixed((split_of(state).mediators[0],)), training=Training(steps=2, learning_rate=0.1)
     )
-    alone, _ = run_round(a_state(logic, np.ones(3)), MemoryPeers(logic, clients), logic)
+    alone, _ = run_round(a_state(logic, np.ones(3)), MemoryCarrier(logic, clients), logic)
     assert same_bits(state.weights, alone.weights)
 
 
 @pytest.mark.parametrize("gone", [(0, 2, 6), (1, 3, 4, 5)], ids=["nebs", "ebs"])
 def test_a_server_of_which_nobody_came_back_stays_where_it_is(gone) -> None:
     logic = a_fedaim(aggregator=FedAim(divergence=1e9))  # so that nothing is exchanged
-    peers = MemoryPeers(logic, MIXED)
+    peers = MemoryCarrier(logic, MIXED)
     state, _ = run_rounds(2, a_state(logic, np.ones(3)), peers)
     peers.lost = gone
     after, report = run_round(state, peers, logic)
@@ -185,7 +185,7 @@ def test_when_the_clients_of_one_server_have_left_the_model_is_that_of_the_other
     left, divergence
 ) -> None:
     logic = a_fedaim(aggregator=FedAim(divergence))
-    peers = MemoryPeers(logic, MIXED)
+    peers = MemoryCarrier(logic, MIXED)
     state, _ = run_rounds(2, a_state(logic, np.ones(3)), peers)
     gone = (0, 2, 6) if left == NEBS else (1, 3, 4, 5)
     peers.clients = {client: data for client, data in MIXED.items() if client not in gone}
@@ -206,7 +206,7 @@ def test_when_the_clients_of_one_server_have_left_the_model_is_that_of_the_other
 def test_a_mediator_counts_by_those_of_its_clients_that_counted() -> None:
     clients = counted([EVEN, ONE_CLASS[0], ONE_CLASS[1], ONE_CLASS[9]])
     logic = a_fedaim(aggregator=FedAim(divergence=1e9))
-    peers = MemoryPeers(logic, clients)
+    peers = MemoryCarrier(logic, clients)
     start, _ = run_round(a_state(logic, np.ones(3)), peers, logic)
     assert split_of(start).mediators == ((2, 3), (1,))
     moved = {}
@@ -234,7 +234,7 @@ def test_a_mediator_counts_by_those_of_its_clients_that_counted() -> None:
 )
 def test_an_exchange_waits_until_the_loss_is_stable(rule, losses, exchanges) -> None:
     logic = a_fedaim(aggregator=FedAim(divergence=0.0, loss_rule=rule))
-    peers = MemoryPeers(logic, MIXED)
+    peers = MemoryCarrier(logic, MIXED)
     state = a_state(logic, np.ones(3))
     for loss, expected in zip(losses, exchanges, strict=True):
         peers.forge = lambda update, loss=loss: [replace(update, metrics={"loss": loss})]
@@ -245,7 +245,7 @@ def test_an_exchange_waits_until_the_loss_is_stable(rule, losses, exchanges) -> 
 
 def test_without_sync_back_each_server_goes_on_from_its_own_model() -> None:
     logic = a_fedaim(aggregator=FedAim(sync_back=False))
-    peers = MemoryPeers(logic, MIXED)
+    peers = MemoryCarrier(logic, MIXED)
     state, _ = run_round(a_state(logic, np.ones(3)), peers, logic)
     kept = state.memory["aggregator"]
     assert kept["exchanges"] == 1
@@ -264,8 +264,8 @@ def test_without_sync_back_each_server_goes_on_from_its_own_model() -> None:
 @given(order=st.permutations(range(7)))
 def test_any_order_of_arrival_gives_the_same_bits(order) -> None:
     logic = a_fedaim()
-    one, _ = run_rounds(3, a_state(logic), MemoryPeers(logic, MIXED, order=order))
-    other, _ = run_rounds(3, a_state(logic), MemoryPeers(logic, MIXED))
+    one, _ = run_rounds(3, a_state(logic), MemoryCarrier(logic, MIXED, order=order))
+    other, _ = run_rounds(3, a_state(logic), MemoryCarrier(logic, MIXED))
     assert same_bits(one.weights, other.weights)
 
 
@@ -275,11 +275,11 @@ def test_a_state_that_was_kept_goes_on_in_the_same_bits(divergence, hooks) -> No
     logic = a_fedaim(
         FedAimSplit(mediators=2, shuffle=True), aggregator=FedAim(divergence), hooks=hooks
     )
-    peers = MemoryPeers(logic, MIXED)
+    peers = MemoryCarrier(logic, MIXED)
     state, _ = run_rounds(3, a_state(logic), peers)
-    one, reports = run_rounds(2, state, MemoryPeers(logic, MIXED, ledgers=dict(peers.ledgers)))
+    one, reports = run_rounds(2, state, MemoryCarrier(logic, MIXED, ledgers=dict(peers.ledgers)))
     kept = ServerState.of_tree(state.tree())
-    other, again = run_rounds(2, kept, MemoryPeers(logic, MIXED, ledgers=dict(peers.ledgers)))
+    other, again = run_rounds(2, kept, MemoryCarrier(logic, MIXED, ledgers=dict(peers.ledgers)))
     assert same_bits(one.weights, other.weights)
     assert reports == again
     assert reports[-1].of("accepted") == tuple(c.client for c in reports[-1].clients)
@@ -289,7 +289,7 @@ def test_the_clients_of_a_mediator_keep_their_places_unless_they_are_shuffled() 
     clients = counted([ONE_CLASS[0], ONE_CLASS[9], ONE_CLASS[1], ONE_CLASS[8], EVEN])
     for shuffle in (False, True):
         logic = a_fedaim(FedAimSplit(mediators=1, shuffle=shuffle))
-        _, reports = run_rounds(6, a_state(logic), MemoryPeers(logic, clients))
+        _, reports = run_rounds(6, a_state(logic), MemoryCarrier(logic, clients))
         orders = {report.of("accepted") for report in reports}
         assert all(order[0] == 4 and set(order[1:]) == {0, 1, 2, 3} for order in orders)
         assert (len(orders) > 1) == shuffle
@@ -299,7 +299,9 @@ def test_by_the_distance_alone_mediators_are_as_equal_in_size_and_no_histogram_i
     clients = counted([ONE_CLASS[k % 2 * 9] for k in range(20)] + [EVEN])
     logic = a_fedaim(FedAimSplit(mediators=3, reveal="distance"))
     told = []
-    peers = MemoryPeers(logic, clients, forge_answer=lambda answer: [told.append(answer) or answer])
+    peers = MemoryCarrier(
+        logic, clients, forge_answer=lambda answer: [told.append(answer) or answer]
+    )
     state, _ = run_round(a_state(logic), peers, logic)
     assert all(set(answer.values) == {"distance"} for answer in told)
     lines = split_of(state).mediators
@@ -325,7 +327,7 @@ def test_who_tells_no_histogram_takes_no_part_and_is_asked_again(histogram) -> N
         return [replace(answer, values={"histogram": histogram}) if answer.client == 1 else answer]
 
     logic = a_fedaim()
-    peers = MemoryPeers(logic, MIXED, forge_answer=forge)
+    peers = MemoryCarrier(logic, MIXED, forge_answer=forge)
     state, report = run_round(a_state(logic), peers, logic)
     assert report.of("accepted") == tuple(c.client for c in report.clients)
     assert set(report.of("accepted")) == {0, 2, 3, 4, 5, 6}
@@ -342,7 +344,7 @@ def test_who_tells_no_distance_takes_no_part(distance) -> None:
         return [replace(answer, values={"distance": distance}) if answer.client == 1 else answer]
 
     logic = a_fedaim(FedAimSplit(reveal="distance"))
-    _, report = run_round(a_state(logic), MemoryPeers(logic, MIXED, forge_answer=forge), logic)
+    _, report = run_round(a_state(logic), MemoryCarrier(logic, MIXED, forge_answer=forge), logic)
     assert set(report.of("accepted")) == {0, 2, 3, 4, 5, 6}
 
 
@@ -352,7 +354,7 @@ def test_what_an_answer_holds_besides_is_not_kept(reveal) -> None:
         return [replace(answer, values={**answer.values, "more": np.zeros(1000)})]
 
     logic = a_fedaim(FedAimSplit(reveal=reveal))
-    state, _ = run_round(a_state(logic), MemoryPeers(logic, MIXED, forge_answer=forge), logic)
+    state, _ = run_round(a_state(logic), MemoryCarrier(logic, MIXED, forge_answer=forge), logic)
     (answers,) = state.memory["survey"].values()
     assert set(answers) == set(MIXED)
     assert all(set(told) == {reveal} for told in answers.values())
@@ -360,7 +362,7 @@ def test_what_an_answer_holds_besides_is_not_kept(reveal) -> None:
 
 def test_an_update_without_the_received_models_loss_is_refused() -> None:
     logic = a_fedaim()
-    peers = MemoryPeers(logic, MIXED, forge=of_client(2, lambda u: [replace(u, metrics={})]))
+    peers = MemoryCarrier(logic, MIXED, forge=of_client(2, lambda u: [replace(u, metrics={})]))
     _, report = run_round(a_state(logic), peers, logic)
     (refused,) = [told for told in report.clients if told.status == "rejected"]
     assert refused.client == 2
@@ -374,7 +376,7 @@ def test_a_group_that_it_does_not_know_is_refused_by_name() -> None:
 
     logic = a_fedaim(Strata(((0,), (1,))))
     with pytest.raises(LogicError, match="'stratum 1'"):
-        run_round(a_state(logic), MemoryPeers(logic, MIXED), logic)
+        run_round(a_state(logic), MemoryCarrier(logic, MIXED), logic)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from layers.logic import (
 )
 from layers.logic.algorithms.fedcs import FedCS
 from tests.logic.algorithms.knapsack_cases import KNAPSACKS, cases, peers_of, played
-from tests.logic.memory_peers import a_state
+from tests.logic.memory_carrier import a_state
 
 
 def test_fedcs_takes_clients_in_the_order_and_the_time_that_were_worked_out() -> None:

@@ -19,7 +19,7 @@ from layers.logic import (
 )
 from layers.logic.algorithms.fedshare import FedShare, fedshare
 from layers.logic.core.messages import EMPTY
-from tests.logic.memory_peers import MemoryPeers, a_logic, a_state, alone, run_rounds, same_bits
+from tests.logic.memory_carrier import MemoryCarrier, a_logic, a_state, alone, run_rounds, same_bits
 from tests.logic.points import Points, PointsEngine
 from tests.logic.quadratic import bowls
 
@@ -104,7 +104,7 @@ def warming_up(epochs: int, training: Training = TRAINING):
 
 def test_the_rounds_begin_from_the_model_that_the_server_has_warmed_up() -> None:
     logic, told = warming_up(3)
-    peers = MemoryPeers(logic, bowls(2))
+    peers = MemoryCarrier(logic, bowls(2))
     run_rounds(2, a_state(logic), peers)
     assert [task.weights.tolist() for task in peers.tasks[:2]] == [[3.0] * 3] * 2
     assert [task.buffers.tolist() for task in peers.tasks[:2]] == [[1.0]] * 2
@@ -117,19 +117,19 @@ def test_the_rounds_begin_from_the_model_that_the_server_has_warmed_up() -> None
 def test_a_warm_up_is_the_same_when_round_1_is_run_again_and_another_with_another_seed() -> None:
     logic, told = warming_up(1)
     start = a_state(logic)
-    one, _ = run_round(start, MemoryPeers(logic, bowls(2)), logic)
-    again, _ = run_round(start, MemoryPeers(logic, bowls(2)), logic)
+    one, _ = run_round(start, MemoryCarrier(logic, bowls(2)), logic)
+    again, _ = run_round(start, MemoryCarrier(logic, bowls(2)), logic)
     assert same_bits(one.weights, again.weights)
     assert start.weights.tolist() == [0.0] * 3
     other = replace(logic, seed=6)
-    run_round(start, MemoryPeers(other, bowls(2)), other)
+    run_round(start, MemoryCarrier(other, bowls(2)), other)
     seeds = [seed for _, _, seed in told.calls]
     assert seeds[0] == seeds[1] != seeds[2]
 
 
 def test_without_a_warm_up_the_initial_model_is_sent() -> None:
     logic, told = warming_up(0)
-    peers = MemoryPeers(logic, bowls(2))
+    peers = MemoryCarrier(logic, bowls(2))
     run_round(a_state(logic), peers, logic)
     assert told.calls == []
     assert peers.tasks[0].weights.tolist() == [0.0] * 3
@@ -138,7 +138,7 @@ def test_without_a_warm_up_the_initial_model_is_sent() -> None:
 def test_a_server_that_cannot_warm_up_says_what_it_lacks() -> None:
     logic = replace(warming_up(1)[0], facilities=Facilities())
     with pytest.raises(LogicError, match="train_on_asset"):
-        run_round(a_state(logic), MemoryPeers(logic, bowls(2)), logic)
+        run_round(a_state(logic), MemoryCarrier(logic, bowls(2)), logic)
 
 
 def test_a_warm_up_that_makes_no_finite_model_is_refused() -> None:
@@ -147,7 +147,7 @@ def test_a_warm_up_that_makes_no_finite_model_is_refused() -> None:
 
     logic = replace(warming_up(1)[0], facilities=Facilities(train_on_asset=broken))
     with pytest.raises(LogicError, match="not finite"):
-        run_round(a_state(logic), MemoryPeers(logic, bowls(2)), logic)
+        run_round(a_state(logic), MemoryCarrier(logic, bowls(2)), logic)
 
 
 @pytest.mark.parametrize(

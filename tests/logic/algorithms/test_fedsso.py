@@ -12,7 +12,7 @@ import pytest
 from layers.logic import LogicError, Population, ServerState, Training, run_round
 from layers.logic.algorithms.fedsso import Clustering, FedSSO, Stratum, fedsso
 from layers.logic.seeds import generator
-from tests.logic.memory_peers import MemoryPeers, a_logic, a_state, run_rounds, same_bits
+from tests.logic.memory_carrier import MemoryCarrier, a_logic, a_state, run_rounds, same_bits
 from tests.logic.quadratic import bowl
 from tests.logic.vector_files import CLOSE, vectors
 
@@ -32,7 +32,7 @@ def after_a_round(clients, selector: FedSSO | None = None, **settings):
     """Return the state after round 1, its report, and the peers."""
     selector = FedSSO(learning_rate=1.0) if selector is None else selector
     logic = a_logic(selector, training=STILL, **settings)
-    peers = MemoryPeers(logic, clients)
+    peers = MemoryCarrier(logic, clients)
     state, report = run_round(a_state(logic), peers, logic)
     return state, report, peers
 
@@ -67,7 +67,7 @@ def test_the_survey_gives_the_labels_that_were_worked_out(case) -> None:
     params = given["params"]
     selector = FedSSO(learning_rate=1.0, min_samples=params["min_samples"], xi=params["xi"])
     logic = a_logic(selector, size=len(points[0]), training=STILL)
-    peers = MemoryPeers(logic, {client: bowl(point) for client, point in enumerate(points)})
+    peers = MemoryCarrier(logic, {client: bowl(point) for client, point in enumerate(points)})
     state, _ = run_round(a_state(logic), peers, logic)
     assert Clustering.of_state(state).labels.tolist() == expected["labels"]
 
@@ -111,7 +111,7 @@ def test_an_answer_that_is_no_model_makes_noise_and_is_not_in_the_first_model(li
     def lying(answer):
         return [replace(answer, values=LIES[lie]) if answer.client == 2 else answer]
 
-    peers = MemoryPeers(logic, clients, forge_answer=lying)
+    peers = MemoryCarrier(logic, clients, forge_answer=lying)
     state, _ = run_round(a_state(logic), peers, logic)
     _, _, others = after_a_round(honest)
     found = Clustering.of_state(state)
@@ -124,7 +124,7 @@ def test_an_answer_that_is_no_model_makes_noise_and_is_not_in_the_first_model(li
 
 def test_when_nobody_answers_everybody_is_one_stratum() -> None:
     logic = a_logic(FedSSO(beta=0.5, learning_rate=1.0), training=STILL)
-    peers = MemoryPeers(logic, clients_of(0, 1), forge_answer=lambda answer: [])
+    peers = MemoryCarrier(logic, clients_of(0, 1), forge_answer=lambda answer: [])
     state, report = run_round(a_state(logic), peers, logic)
     assert report.selected == 4
     assert not peers.tasks[0].weights.any()
@@ -143,7 +143,7 @@ def test_a_sketch_makes_the_same_strata_and_leaves_the_first_model_alone() -> No
         sent.append(answer.values)
         return [answer]
 
-    peers = MemoryPeers(logic, clients, forge_answer=watched)
+    peers = MemoryCarrier(logic, clients, forge_answer=watched)
     state, _ = run_round(a_state(logic), peers, logic)
     assert {key: value.shape for values in sent for key, value in values.items()} == {
         "sketch": (64,)
@@ -186,7 +186,7 @@ def test_who_joins_later_is_among_the_noise_and_leaves_the_model_alone() -> None
 def test_a_client_that_lost_its_connection_in_the_survey_takes_part_all_the_same() -> None:
     clients = clients_of(0, 1)
     logic = a_logic(FedSSO(learning_rate=1.0), training=STILL)
-    peers = MemoryPeers(logic, clients, lost=[3])
+    peers = MemoryCarrier(logic, clients, lost=[3])
     state, _ = run_round(a_state(logic), peers, logic)
     peers.lost = ()
     _, reports = run_rounds(1, state, peers)
@@ -267,9 +267,9 @@ def test_a_resumed_run_selects_and_ends_in_the_same_bits() -> None:
     preset = fedsso(beta=0.3, mean="stratified")
     logic = a_logic(preset.selector, aggregator=preset.aggregator, training=Training(steps=2))
     clients = clients_of(0, 1, 2, noise=0.1)
-    one, reports = run_rounds(4, a_state(logic), MemoryPeers(logic, clients))
-    half, _ = run_rounds(2, a_state(logic), MemoryPeers(logic, clients))
-    other, resumed = run_rounds(2, ServerState.of_tree(half.tree()), MemoryPeers(logic, clients))
+    one, reports = run_rounds(4, a_state(logic), MemoryCarrier(logic, clients))
+    half, _ = run_rounds(2, a_state(logic), MemoryCarrier(logic, clients))
+    other, resumed = run_rounds(2, ServerState.of_tree(half.tree()), MemoryCarrier(logic, clients))
     assert same_bits(one.weights, other.weights)
     assert [r.of("accepted") for r in reports[2:]] == [r.of("accepted") for r in resumed]
 

@@ -12,7 +12,7 @@ from layers.logic import (
 from layers.logic.algorithms.fedcs import FedCS
 from layers.logic.algorithms.knapsack import OfflineKP, OnlineKP
 from tests.logic.algorithms.knapsack_cases import KNAPSACKS, played
-from tests.logic.memory_peers import a_logic
+from tests.logic.memory_carrier import a_logic
 
 
 @pytest.mark.parametrize("selector", KNAPSACKS)

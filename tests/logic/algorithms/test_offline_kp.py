@@ -20,7 +20,7 @@ from layers.logic import (
 from layers.logic.algorithms.knapsack import OfflineKP
 from layers.logic.numeric.knapsack import solve_exact
 from tests.logic.algorithms.knapsack_cases import cases, peers_of, played
-from tests.logic.memory_peers import a_state
+from tests.logic.memory_carrier import a_state
 
 
 @pytest.mark.parametrize(

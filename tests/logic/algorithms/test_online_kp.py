@@ -14,7 +14,7 @@ from layers.logic import (
 )
 from layers.logic.algorithms.knapsack import OnlineKP, threshold
 from tests.logic.algorithms.knapsack_cases import cases, peers_of, played
-from tests.logic.memory_peers import a_state
+from tests.logic.memory_carrier import a_state
 from tests.logic.vector_files import vectors
 
 

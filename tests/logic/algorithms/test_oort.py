@@ -36,9 +36,9 @@ from layers.logic.core.report import Times
 from layers.logic.core.selector import SELECT, SURVEY, column, with_numbers
 from layers.logic.seeds import generator
 from layers.logic.selectors.uniform import Uniform
-from tests.logic.memory_peers import MemoryPeers, a_logic, a_state, run_rounds
+from tests.logic.memory_carrier import MemoryCarrier, a_logic, a_state, run_rounds
 from tests.logic.quadratic import bowl, bowls
-from tests.logic.timed_peers import TimedPeers
+from tests.logic.timed_carrier import TimedCarrier
 
 EXPLOIT = Oort(count=2, exploration=0.0, least_exploration=0.0)
 
@@ -106,7 +106,7 @@ def test_clients_that_cannot_meet_the_deadline_are_tried_and_then_left_alone(
     train_s = {client: 30.0 if client in slow else 1 + 0.1 * client for client in clients}
     logic = a_logic(selector, deadline_s=20.0, over_select=over_select, min_updates=0)
     upload_s = dict.fromkeys(clients, 0.0)
-    peers = TimedPeers(logic, clients, train_s=train_s, upload_s=upload_s)
+    peers = TimedCarrier(logic, clients, train_s=train_s, upload_s=upload_s)
     _, reports = run_rounds(120, a_state(logic), peers)
     asked = [one.client for report in reports for one in report.clients]
     assert len(asked) == 120 * int(10 * over_select)
@@ -167,7 +167,7 @@ def test_strangers_to_the_plan_teach_nothing() -> None:
 def test_the_reward_is_samples_times_the_root_of_the_mean_squared_loss() -> None:
     logic = a_logic(Oort(fraction=1.0))
     clients = bowls(4)
-    state, report = run_round(a_state(logic), MemoryPeers(logic, clients), logic)
+    state, report = run_round(a_state(logic), MemoryCarrier(logic, clients), logic)
     rms = {one.client: one.metrics["rms_loss"] for one in report.clients}
     assert kept(state.memory[SELECT], "reward") == {
         client: pytest.approx(len(clients[client]) * rms[client]) for client in clients
@@ -178,7 +178,9 @@ def test_only_a_selector_that_needs_the_squared_losses_is_told_of_them() -> None
     for selector, told in ((Oort(fraction=1.0), True), (Uniform(fraction=1.0), False)):
         logic = a_logic(selector)
         updates: list[Update] = []
-        peers = MemoryPeers(logic, bowls(2), forge=lambda one, to=updates: to.append(one) or [one])
+        peers = MemoryCarrier(
+            logic, bowls(2), forge=lambda one, to=updates: to.append(one) or [one]
+        )
         run_round(a_state(logic), peers, logic)
         assert len(updates) == 2
         assert all(("rms_loss" in update.metrics) is told for update in updates)
@@ -230,7 +232,7 @@ def test_clients_say_once_how_long_they_take_and_the_quick_are_explored_first() 
     train_s = {client: 10.0 + client for client in range(8)}
     upload_s = dict.fromkeys(range(8), 2.0)
     clients = {client: bowl([1.0] * 3) for client in range(8)}
-    peers = TimedPeers(logic, clients, train_s=train_s, upload_s=upload_s)
+    peers = TimedCarrier(logic, clients, train_s=train_s, upload_s=upload_s)
     state, reports = run_rounds(4, a_state(logic), peers)
     assert peers.asked == [("times", tuple(range(8)))], "nobody is asked twice"
     told = kept(state.memory[SELECT], "told_s")
@@ -246,7 +248,7 @@ def test_how_long_clients_took_comes_from_the_clock_of_the_round() -> None:
     train_s = {0: 5.0, 1: 6.0, 2: 7.0, 3: 8.0}
     upload_s = dict.fromkeys(range(4), 2.0)
     clients = {client: bowl([1.0] * 3) for client in range(4)}
-    peers = TimedPeers(logic, clients, train_s=train_s, upload_s=upload_s)
+    peers = TimedCarrier(logic, clients, train_s=train_s, upload_s=upload_s)
     state, report = run_round(a_state(logic), peers, logic)
     expected = {client: train_s[client] + 2.0 for client in report.of("accepted")}
     # One upload at a time: the second waits for the first.

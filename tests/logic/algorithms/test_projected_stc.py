@@ -8,7 +8,7 @@ from layers.logic import PRESETS, Training, run_round
 from layers.logic.aggregators.fedfv import FedFV, unpack
 from layers.logic.core.aggregator import AGGREGATE
 from layers.logic.hooks.compressors import Stc
-from tests.logic.memory_peers import MemoryPeers, a_logic, a_state, alone, run_rounds, same_bits
+from tests.logic.memory_carrier import MemoryCarrier, a_logic, a_state, alone, run_rounds, same_bits
 from tests.logic.quadratic import Quadratic, bowls
 from tests.logic.vector_files import CLOSE, vectors
 
@@ -38,7 +38,7 @@ def test_four_rounds_give_the_numbers_worked_out() -> None:
         )
         start = a_state(logic, inputs["w0"]) if state is None else state
         np.testing.assert_allclose(start.weights, expected["w_start"], **CLOSE)
-        peers = MemoryPeers(logic, clients, forge=watch, ledgers=ledgers)
+        peers = MemoryCarrier(logic, clients, forge=watch, ledgers=ledgers)
         # In the order of the plan, which the trace keeps, too.
         state, report = run_round(start, peers, logic)
         assert len(report.of("accepted")) == len(selected)
@@ -73,7 +73,7 @@ def test_any_order_of_arrival_and_a_resumed_run_give_the_same_bits() -> None:
     )
     states = []
     for order in ((0, 1, 2, 3, 4), (4, 1, 3, 0, 2)):
-        peers = MemoryPeers(logic, clients, order=order)
+        peers = MemoryCarrier(logic, clients, order=order)
         state, _ = run_rounds(4, a_state(logic), peers)
         state, _ = run_rounds(4, type(state).of_tree(state.tree()), peers)
         states.append(state)

@@ -32,8 +32,8 @@ from layers.logic.algorithms.scaffold import Scaffold
 from layers.logic.core.declaration import Trait
 from layers.logic.hooks.local_gradients import Clip, GradientReply
 from layers.logic.selectors.uniform import Uniform
-from tests.logic.memory_peers import (
-    MemoryPeers,
+from tests.logic.memory_carrier import (
+    MemoryCarrier,
     a_logic,
     a_state,
     alone,
@@ -80,7 +80,7 @@ def test_three_rounds_give_the_numbers_worked_out(variant) -> None:
         )
         start = a_state(logic, file["inputs"]["w0"]) if state is None else state
         clients = quadratics(file["inputs"], steps)
-        peers = MemoryPeers(logic, clients, forge=watch, ledgers=ledgers)
+        peers = MemoryCarrier(logic, clients, forge=watch, ledgers=ledgers)
         state, _ = run_round(start, peers, logic)
         for client in expected["clients"]:
             number = client["client"]
@@ -102,7 +102,7 @@ def test_the_servers_variate_is_the_mean_of_all_clients(option, cohorts, lost) -
     state, ledgers = None, {}
     for place, cohort in enumerate(cohorts):
         logic = a_logic(alone(*sorted(cohort)), hooks=[Scaffold(option)], min_updates=0)
-        peers = MemoryPeers(logic, clients, ledgers=ledgers, lost=[lost] if place == 1 else [])
+        peers = MemoryCarrier(logic, clients, ledgers=ledgers, lost=[lost] if place == 1 else [])
         state = a_state(logic) if state is None else state
         state, _ = run_round(state, peers, logic)
     own = [
@@ -113,7 +113,7 @@ def test_the_servers_variate_is_the_mean_of_all_clients(option, cohorts, lost) -
     np.testing.assert_allclose(total, np.sum(own, axis=0), rtol=1e-5, atol=1e-5)
 
 
-def of_now(peers: MemoryPeers, client: int, state) -> np.ndarray:
+def of_now(peers: MemoryCarrier, client: int, state) -> np.ndarray:
     """Return a client's variate, zero if it began before the variates began anew."""
     kept = peers.memory(client, state).memory.get(KEY, {})
     valid = kept.get("since", 0) == state.memory[KEY].get("since", 0)
@@ -135,7 +135,7 @@ def test_the_variates_add_up_again_after_clients_have_lost_their_memory(
         for client in losing:
             ledgers.pop(client, None)
         logic = a_logic(alone(*sorted(cohort)), hooks=[Scaffold(option)])
-        peers = MemoryPeers(logic, clients, ledgers=ledgers)
+        peers = MemoryCarrier(logic, clients, ledgers=ledgers)
         start = a_state(logic) if state is None else ServerState.of_tree(state.tree())
         state, _ = run_round(start, peers, logic)
     total = state.memory[KEY]["sum"]
@@ -166,7 +166,7 @@ def local(selector, **settings):
 def test_it_finds_the_optimum_after_a_client_has_lost_its_memory(earlier_version) -> None:
     clients, optimum = drifting()
     logic = local(alone(0, 1, 2))
-    peers = MemoryPeers(logic, clients)
+    peers = MemoryCarrier(logic, clients)
     state, _ = run_rounds(5, a_state(logic), peers)
     if earlier_version:  # its checkpoints do not say who has sent variates
         kept = {key: state.memory[KEY][key] for key in ("sum", "clients")}
@@ -180,7 +180,7 @@ def test_it_finds_the_optimum_after_a_client_has_lost_its_memory(earlier_version
 def test_it_finds_the_optimum_after_the_server_went_back_further_than_clients_remember() -> None:
     clients, optimum = drifting()
     logic = local(alone(0, 1, 2))
-    peers = MemoryPeers(logic, clients)
+    peers = MemoryCarrier(logic, clients)
     early, _ = run_rounds(3, a_state(logic), peers)
     run_rounds(5, early, peers)
     state, _ = run_rounds(60, early, peers)
@@ -190,7 +190,7 @@ def test_it_finds_the_optimum_after_the_server_went_back_further_than_clients_re
 def test_without_a_loss_nothing_travels_but_the_variates() -> None:
     sent = []
     logic = local(alone(0, 1, 2))
-    peers = MemoryPeers(logic, bowls(3), forge=lambda update: sent.append(update) or [update])
+    peers = MemoryCarrier(logic, bowls(3), forge=lambda update: sent.append(update) or [update])
     _, reports = run_rounds(3, a_state(logic), peers)
     assert {key for update in sent for key in update.slots[KEY]} == {"change"}
     assert {key for task in peers.tasks for key in task.slots.get(KEY, {})} == {"variate"}
@@ -206,7 +206,7 @@ def test_a_late_update_from_before_a_new_beginning_moves_the_model_and_not_the_v
 
     clients, _ = drifting()
     logic = local(Late(), min_updates=0)
-    peers = MemoryPeers(logic, clients)
+    peers = MemoryCarrier(logic, clients)
     state, _ = run_round(a_state(logic), peers, logic)
     del peers.ledgers[0]
     state, _ = run_round(state, peers, logic)
@@ -235,7 +235,7 @@ def test_a_client_that_is_cut_off_between_two_passes_has_lost_its_variate() -> N
             return [ClientLost(1, 1, "cable cut")]
         return [update]
 
-    peers = MemoryPeers(logic, bowls(3), forge=once)
+    peers = MemoryCarrier(logic, bowls(3), forge=once)
     state, _ = run_rounds(2, a_state(logic), peers)
     assert state.memory[KEY]["since"] == 2
     state, _ = run_rounds(2, state, peers)
@@ -248,7 +248,7 @@ def test_a_variate_estimates_the_gradient_also_with_momentum(momentum) -> None:
     clients = bowls(1)
     training = Training(steps=20, learning_rate=1e-5, momentum=momentum)
     logic = a_logic(alone(0), hooks=[Scaffold()], training=training)
-    peers = MemoryPeers(logic, clients)
+    peers = MemoryCarrier(logic, clients)
     state, _ = run_rounds(2, a_state(logic), peers)
     own = peers.memory(0, state).memory[KEY]["own"]
     np.testing.assert_allclose(own, -clients[0].b, rtol=1e-2)
@@ -292,7 +292,7 @@ def test_the_correction_is_inside_or_outside_of_the_momentum(correct, momentum) 
         hooks=[Scaffold(correct=correct)],
         training=training,
     )
-    peers = MemoryPeers(logic, clients)
+    peers = MemoryCarrier(logic, clients)
     state, _ = run_rounds(5, a_state(logic), peers)
     w, c, own = by_hand(clients, 5, correct, training)
     np.testing.assert_allclose(state.weights, w, rtol=1e-4, atol=1e-5)
@@ -311,7 +311,7 @@ def test_without_momentum_both_corrections_are_the_same_bit_for_bit() -> None:
         logic = a_logic(
             alone(0, 1, 2), hooks=[Scaffold(correct=correct)], training=Training(steps=4)
         )
-        states.append(run_rounds(4, a_state(logic), MemoryPeers(logic, bowls(3, noise=0.3)))[0])
+        states.append(run_rounds(4, a_state(logic), MemoryCarrier(logic, bowls(3, noise=0.3)))[0])
     assert same_bits(states[0].weights, states[1].weights)
     assert same_bits(states[0].memory[KEY]["sum"], states[1].memory[KEY]["sum"])
 
@@ -319,7 +319,7 @@ def test_without_momentum_both_corrections_are_the_same_bit_for_bit() -> None:
 def test_option_one_keeps_the_received_models_gradient() -> None:
     clients = bowls(3)
     logic = a_logic(alone(0, 1, 2), hooks=[Scaffold("I")], training=Training(steps=5))
-    peers = MemoryPeers(logic, clients)
+    peers = MemoryCarrier(logic, clients)
     state, _ = run_round(a_state(logic), peers, logic)
     for client, data in clients.items():
         own = peers.memory(client, state).memory[KEY]["own"]
@@ -343,7 +343,7 @@ def test_it_finds_the_optimum_where_fedavg_stands_still_beside_it() -> None:
             hooks=hooks,
             training=Training(steps=10, learning_rate=0.05),
         )
-        state, _ = run_rounds(60, a_state(logic), MemoryPeers(logic, clients))
+        state, _ = run_rounds(60, a_state(logic), MemoryCarrier(logic, clients))
         away[name] = float(np.linalg.norm(state.weights - optimum))
     assert away["scaffold"] < 1e-4 < away["fedavg"]
 
@@ -351,7 +351,7 @@ def test_it_finds_the_optimum_where_fedavg_stands_still_beside_it() -> None:
 def test_what_is_sent_does_not_depend_on_who_has_answered() -> None:
     logic = a_logic(alone(0, 1, 2), hooks=[Scaffold()], training=Training(steps=3))
     states = [
-        run_rounds(3, a_state(logic), MemoryPeers(logic, bowls(3, noise=0.3), order=order))[0]
+        run_rounds(3, a_state(logic), MemoryCarrier(logic, bowls(3, noise=0.3), order=order))[0]
         for order in ((0, 1, 2), (2, 0, 1))
     ]
     assert same_bits(states[0].weights, states[1].weights)
@@ -366,7 +366,7 @@ def test_an_update_without_a_sound_variate_is_refused(change) -> None:
         return [replace(update, slots={KEY: slot})]
 
     logic = a_logic(alone(0, 1), hooks=[Scaffold()])
-    peers = MemoryPeers(logic, bowls(2), forge=of_client(1, forge))
+    peers = MemoryCarrier(logic, bowls(2), forge=of_client(1, forge))
     state, report = run_round(a_state(logic), peers, logic)
     assert report.of("rejected") == (1,)
     assert "control variate" in report.clients[1].reason
@@ -379,7 +379,7 @@ def test_an_update_with_a_variate_since_no_round_is_refused(since) -> None:
         return [replace(update, slots={KEY: {**update.slots[KEY], "since": since}})]
 
     logic = a_logic(alone(0, 1), hooks=[Scaffold()])
-    peers = MemoryPeers(logic, bowls(2), forge=of_client(1, forge))
+    peers = MemoryCarrier(logic, bowls(2), forge=of_client(1, forge))
     _, report = run_round(a_state(logic), peers, logic)
     assert report.of("rejected") == (1,)
     assert "`since` is not the number of a round" in report.clients[1].reason
@@ -441,7 +441,7 @@ def test_n_is_all_clients_of_the_experiment_whoever_is_there(option) -> None:
     for there in (range(5), range(5, 10)):
         clients = {client: everybody[client] for client in there}
         logic = a_logic(Uniform(1.0), hooks=[Scaffold(option)], clients=10)
-        peers = MemoryPeers(logic, clients, ledgers=ledgers)
+        peers = MemoryCarrier(logic, clients, ledgers=ledgers)
         state = a_state(logic) if state is None else state
         state, _ = run_round(state, peers, logic)
     own = [peers.memory(client, state).memory[KEY]["own"] for client in range(10)]

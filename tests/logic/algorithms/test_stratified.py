@@ -12,7 +12,7 @@ from layers.logic import LogicError, Plan, Selector, ServerState, run_round
 from layers.logic.algorithms.fedaim import Split
 from layers.logic.algorithms.fedsso import Clustering, Stratified, Stratum, fedsso
 from tests.logic.given_updates import Given
-from tests.logic.memory_peers import MemoryPeers, a_logic
+from tests.logic.memory_carrier import MemoryCarrier, a_logic
 from tests.logic.quadratic import Quadratic
 from tests.logic.vector_files import CLOSE, vectors
 
@@ -51,7 +51,7 @@ class Round:
         clients = {
             client: Quadratic(np.eye(3), np.zeros(3), n) for client, n in enumerate(self.samples)
         }
-        peers = MemoryPeers(logic, clients, lost=self.lost)
+        peers = MemoryCarrier(logic, clients, lost=self.lost)
         return run_round(state, peers, logic)[0]
 
 

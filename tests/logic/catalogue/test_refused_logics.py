@@ -12,7 +12,7 @@ import pytest
 
 from layers.logic import AGGREGATORS, HOOKS, PRESETS, SELECTORS, LogicError, Training, run_round
 from layers.logic.core.declaration import RULES, Condition, Need, Part, Trait, check_together
-from tests.logic.memory_peers import Fixed, MemoryPeers, a_logic, a_state, alone
+from tests.logic.memory_carrier import Fixed, MemoryCarrier, a_logic, a_state, alone
 from tests.logic.quadratic import bowls
 
 BELOW_1 = math.nextafter(1, 0)
@@ -333,7 +333,7 @@ def test_lanes_of_several_clients_are_for_rules_that_need_no_single_update(name)
     rule = AGGREGATORS[name](**({"trim": 0.2} if name == "trimmed-mean" else {}))
     for selector in (Fixed(((0, 1), (2,), (3,), (4,))), alone(0, 1, 2, 3, 4)):
         logic = a_logic(selector, aggregator=rule, min_updates=5)
-        peers = MemoryPeers(logic, CLIENTS)
+        peers = MemoryCarrier(logic, CLIENTS)
         if EACH_CLIENT[name] and selector.lanes[0] == (0, 1):
             with pytest.raises(LogicError, match=f"{type(rule).__name__} .* Fixed"):
                 run_round(a_state(logic), peers, logic)

@@ -25,7 +25,7 @@ from layers.logic.aggregators.mean import Mean
 from layers.logic.checks.parts import check_part, doubts
 from layers.logic.core.declaration import Trait
 from layers.logic.core.trainer import LocalSgd, Trainer
-from tests.logic.memory_peers import a_logic, alone
+from tests.logic.memory_carrier import a_logic, alone
 
 HERE = re.escape(str(Path(__file__).resolve()))
 

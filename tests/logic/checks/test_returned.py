@@ -24,7 +24,7 @@ from layers.logic import (
 from layers.logic.aggregators.mean import Mean
 from layers.logic.core.trainer import Trainer
 from layers.logic.errors import PartFailed
-from tests.logic.memory_peers import MemoryPeers, a_logic, a_state, alone, run_rounds
+from tests.logic.memory_carrier import MemoryCarrier, a_logic, a_state, alone, run_rounds
 from tests.logic.quadratic import bowls
 
 CLIENTS = bowls(2)
@@ -194,7 +194,7 @@ def test_what_a_half_must_not_return_is_named_with_its_line_round_and_client(nam
     hook, said = MISTAKES[name]
     logic = a_logic(alone(0, 1), hooks=[hook])
     with pytest.raises(PartFailed, match=rf"^{re.escape(said)}.* \({HERE}:\d+\)$"):
-        run_round(a_state(logic), MemoryPeers(logic, CLIENTS), logic)
+        run_round(a_state(logic), MemoryCarrier(logic, CLIENTS), logic)
 
 
 @pytest.mark.parametrize("method", ["send", "receive", "on_accepted", "conclude"])
@@ -203,7 +203,7 @@ def test_a_server_half_that_raises_is_named_with_round_and_client(method: str) -
     client = "" if method == "conclude" else ", client 0"
     said = f"^round 1{client}: Server.{method} failed: KeyError: 'a mask'$"
     with pytest.raises(PartFailed, match=said) as caught:
-        run_round(a_state(logic), MemoryPeers(logic, CLIENTS), logic)
+        run_round(a_state(logic), MemoryCarrier(logic, CLIENTS), logic)
     assert isinstance(caught.value.__cause__, KeyError)
 
 
@@ -220,7 +220,7 @@ def test_a_server_half_that_raises_is_named_with_round_and_client(method: str) -
 def test_a_half_that_ends_the_process_is_an_error_with_its_name(hook: Hook, said: str) -> None:
     logic = a_logic(alone(0, 1), hooks=[hook])
     with pytest.raises(PartFailed, match=f"^round 1, client 0: {re.escape(said)}"):
-        run_round(a_state(logic), MemoryPeers(logic, CLIENTS), logic)
+        run_round(a_state(logic), MemoryCarrier(logic, CLIENTS), logic)
 
 
 @dataclass(frozen=True)
@@ -278,7 +278,7 @@ class Untold(Trainer):
 def test_other_parts_are_named_as_well(parts, said: str) -> None:
     logic = a_logic(parts.pop("selector", alone(0, 1)), **parts)
     with pytest.raises(PartFailed, match=rf"^{re.escape(said)}.* \({HERE}:\d+\)$"):
-        run_round(a_state(logic), MemoryPeers(logic, CLIENTS), logic)
+        run_round(a_state(logic), MemoryCarrier(logic, CLIENTS), logic)
 
 
 @pytest.mark.parametrize(
@@ -292,7 +292,7 @@ def test_a_broken_model_is_a_broken_model_and_says_who_made_it(parts, who: str) 
     logic = a_logic(alone(0, 1), **parts)
     said = rf"^round 1: {who} \({HERE}:\d+\) made a model with values that are not finite; the"
     with pytest.raises(BrokenModel, match=said):
-        run_round(a_state(logic), MemoryPeers(logic, CLIENTS), logic)
+        run_round(a_state(logic), MemoryCarrier(logic, CLIENTS), logic)
 
 
 def test_a_half_that_is_given_values_too_large_to_compute_with_is_not_blamed() -> None:
@@ -301,7 +301,7 @@ def test_a_half_that_is_given_values_too_large_to_compute_with_is_not_blamed() -
     with np.errstate(over="ignore"):
         logic = a_logic(alone(0, 1), hooks=hooks, clients=2)
         with pytest.raises(BrokenModel, match="2 of 2 clients cannot train"):
-            run_round(a_state(logic), MemoryPeers(logic, CLIENTS), logic)
+            run_round(a_state(logic), MemoryCarrier(logic, CLIENTS), logic)
 
 
 @pytest.mark.parametrize("change", [raising, delta(doubled), delta(cut), nothing])
@@ -310,7 +310,7 @@ def test_in_a_deployment_the_update_is_rejected_and_the_first_reason_is_told(
 ) -> None:
     logic = a_logic(alone(0, 1), hooks=[hook_of(Server(receive=change))])
     with pytest.raises(TooFewUpdates) as caught:
-        run_round(a_state(logic), MemoryPeers(logic, CLIENTS, foreign=True), logic)
+        run_round(a_state(logic), MemoryCarrier(logic, CLIENTS, foreign=True), logic)
     reasons = [one.reason for one in caught.value.report.clients]
     assert all("the server's side of a hook failed on it: Server.receive" in one for one in reasons)
     assert f"were accepted; client 0: {reasons[0]}; the model is unchanged" in str(caught.value)
@@ -322,6 +322,6 @@ def test_the_checks_change_no_bit() -> None:
     runs = []
     for hooks in ([], [same]):
         logic = a_logic(alone(0, 1), hooks=hooks, clients=2)
-        state, _ = run_rounds(3, a_state(logic), MemoryPeers(logic, CLIENTS))
+        state, _ = run_rounds(3, a_state(logic), MemoryCarrier(logic, CLIENTS))
         runs.append(state.weights.tobytes())
     assert runs[0] == runs[1]

@@ -1,4 +1,4 @@
-"""A clock together with what a round keeps: who is outstanding, and its deadline."""
+"""A clock and the deadline of its rounds, as a round and its carrier drive them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from layers.logic.clock import ClockEvent, VirtualClock
 
 
 class Rounds:
-    """Takes clients off the outstanding ones when their events come, as `run_round` does."""
+    """Takes the events of a clock until no client is left, or the deadline has passed."""
 
     def __init__(self, clock: VirtualClock, deadline_s: float | None = None) -> None:
         self.clock, self.deadline_s = clock, deadline_s
@@ -19,7 +19,8 @@ class Rounds:
 
     def begin(self, round: int, turns: Any = None) -> None:
         self.outstanding.clear()
-        self.clock.begin(round, self.outstanding, self.deadline_s, turns)
+        self.clock.begin(round, turns)
+        self.clock.set_timer("deadline", self.deadline_s)
 
     def ask(self, client: int, *what: Any) -> None:
         self.outstanding[client] = None
@@ -31,10 +32,14 @@ class Rounds:
         self.clock.decide(client, granted, dated_s)
 
     def next(self) -> ClockEvent | None:
-        event = self.clock.next()
-        if event is None:
+        event = self.clock.next() if self.outstanding else None
+        if event is None or event.reason == "deadline":
+            for client in self.outstanding:
+                self.clock.cancel(client)
+            self.clock.close()
             self.outstanding.clear()
-        elif event.kind == "trained":
+            return None
+        if event.kind == "trained":
             self.clock.trained(event.client)
         elif event.kind != "timer":
             del self.outstanding[event.client]

@@ -21,7 +21,7 @@ from layers.logic.clock.devices import (
 )
 from layers.logic.clock.uploads import Serial
 from tests.logic.clock.one_round import Rounds
-from tests.logic.timed_peers import Given
+from tests.logic.timed_carrier import Given
 from tests.logic.vector_files import vectors
 
 TRAINING = Training()

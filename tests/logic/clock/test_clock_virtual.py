@@ -16,7 +16,7 @@ from layers.logic.clock.availability import Chance, Trace
 from layers.logic.clock.devices import Lognormal
 from layers.logic.clock.uploads import Parallel, Serial
 from tests.logic.clock.one_round import Rounds
-from tests.logic.timed_peers import Given
+from tests.logic.timed_carrier import Given
 
 TRAINING = Training()
 durations = st.floats(0.01, 100, allow_nan=False)
@@ -243,7 +243,7 @@ def test_the_timer_fires_once_behind_all_that_happens_at_its_moment() -> None:
         clock.begin(1)
         for client in range(3):
             clock.ask(client, 10, TRAINING, 0)
-        clock.set_timer(timer_s)
+        clock.set_timer("offers", timer_s)
         return [(one.kind, one.at_s) for one in iter(clock.next, None)]
 
     trained = [("trained", 3.0), ("trained", 8.0)]

@@ -15,7 +15,7 @@ from layers.logic.core.declaration import Trait
 from layers.logic.hooks.compressors import Quantise, Stc, TopK
 from layers.logic.hooks.local_gradients import Clip, GradientReply
 from tests.logic.given_updates import Given, peers_of
-from tests.logic.memory_peers import MemoryPeers, a_logic, a_state, alone, of_client, run_rounds
+from tests.logic.memory_carrier import MemoryCarrier, a_logic, a_state, alone, of_client, run_rounds
 from tests.logic.quadratic import bowl, bowls
 
 ENCODERS = {
@@ -48,7 +48,7 @@ def test_a_codec_encodes_the_update_after_all_other_hooks(
     given = Given({(1, 0): np.array([0, 4, 0], np.float32)})
     hooks = [given, Stc(0.1, None)] if given_first else [Stc(0.1, None), given]
     logic = a_logic(alone(0), hooks=hooks)
-    state, _ = run_rounds(1, a_state(logic), MemoryPeers(logic, bowls(1)))
+    state, _ = run_rounds(1, a_state(logic), MemoryCarrier(logic, bowls(1)))
     assert state.weights.tolist() == [0, 4, 0]
 
 
@@ -57,7 +57,7 @@ def test_one_hook_may_encode_updates_and_another_the_model() -> None:
     logic = a_logic(
         alone(0, 1, 2), size=30, hooks=[Stc(None, 0.2), Quantise(16)], training=Training(epochs=2)
     )
-    peers = MemoryPeers(logic, clients)
+    peers = MemoryCarrier(logic, clients)
     _, reports = run_rounds(4, a_state(logic), peers)
     assert all(report.of("accepted") == (0, 1, 2) for report in reports)
     assert sum(task.weights.size == 0 for task in peers.tasks) == 9
@@ -78,7 +78,7 @@ def sent_by_one(hook: Hook, change):
         slot = change(dict(update.slots[key]))
         return [replace(update, slots={key: slot} if slot is not None else {})]
 
-    peers = MemoryPeers(logic, bowls(2), forge=of_client(1, forge))
+    peers = MemoryCarrier(logic, bowls(2), forge=of_client(1, forge))
     return run_round(a_state(logic), peers, logic)
 
 
@@ -133,6 +133,6 @@ def test_every_compressing_preset_learns(name) -> None:
         hooks=preset.hooks,
         training=Training(learning_rate=0.05),
     )
-    peers = MemoryPeers(logic, clients)
+    peers = MemoryCarrier(logic, clients)
     state, _ = run_rounds(40, a_state(logic), peers)
     assert np.linalg.norm(state.weights - target) < 0.8 * np.linalg.norm(target)

@@ -27,7 +27,7 @@ from layers.logic.hooks.compressors import Quantise, SignSgd, Stc, TopK
 from layers.logic.hooks.dgc import Dgc
 from layers.logic.hooks.local_gradients import Clip
 from tests.logic.given_updates import Witness
-from tests.logic.memory_peers import MemoryPeers, a_logic, a_state, alone, run_rounds, same_bits
+from tests.logic.memory_carrier import MemoryCarrier, a_logic, a_state, alone, run_rounds, same_bits
 from tests.logic.quadratic import bowls
 
 SIZE = 400
@@ -63,7 +63,7 @@ def a_run(hook: Hook, rounds, hooks=(), **settings):
         min_updates=0,
         **settings,
     )
-    return MemoryPeers(logic, CLIENTS), witness
+    return MemoryCarrier(logic, CLIENTS), witness
 
 
 def check(witness: Witness) -> None:
@@ -107,7 +107,7 @@ def test_after_any_pattern_of_participation_clients_have_the_servers_model(
         assert same_bits(sent, received)
 
 
-def dense_tasks(peers: MemoryPeers) -> list[tuple[int, int]]:
+def dense_tasks(peers: MemoryCarrier) -> list[tuple[int, int]]:
     return [(task.round, task.client) for task in peers.tasks if task.weights.size]
 
 
@@ -192,7 +192,7 @@ def test_a_late_client_that_was_sent_another_model_gets_the_servers_model_next(u
     logic = a_logic(
         Slow(until), size=SIZE, hooks=[Shifted(), witness, Stc(None, 0.02)], min_updates=0
     )
-    peers = MemoryPeers(logic, CLIENTS)
+    peers = MemoryCarrier(logic, CLIENTS)
     state = a_state(logic)
     for round in range(1, until + 3):
         peers.order = (0, 1, 2) if round >= until else (1, 2, 0)
@@ -246,7 +246,7 @@ class ShrinkingLate(Shrinking):
 def test_a_model_changed_after_the_encoding_is_sent_dense() -> None:
     witness = Witness()
     logic = a_logic(alone(0, 1), size=SIZE, hooks=[witness, Stc(), ShrinkingLate()])
-    peers = MemoryPeers(logic, CLIENTS)
+    peers = MemoryCarrier(logic, CLIENTS)
     run_rounds(3, a_state(logic), peers)
     assert len(dense_tasks(peers)) == 6
     check(witness)

@@ -10,7 +10,7 @@ import pytest
 from layers.logic import ClientSide, Hook, LogicError, Rejected, ServerSide, Training, run_round
 from layers.logic.aggregators.mean import Mean
 from layers.logic.core.declaration import Need
-from tests.logic.memory_peers import Fixed, MemoryPeers, a_logic, a_state, alone, same_bits
+from tests.logic.memory_carrier import Fixed, MemoryCarrier, a_logic, a_state, alone, same_bits
 from tests.logic.quadratic import bowls
 
 CLIENTS = bowls(3)
@@ -31,13 +31,13 @@ class Picky(Mean):
 
 def test_an_aggregator_can_ask_for_the_received_models_loss() -> None:
     logic = a_logic(alone(0), aggregator=Picky())
-    _, report = run_round(a_state(logic), MemoryPeers(logic, CLIENTS), logic)
+    _, report = run_round(a_state(logic), MemoryCarrier(logic, CLIENTS), logic)
     assert report.loss == pytest.approx(0.5 * CLIENTS[0].b @ CLIENTS[0].b)
 
 
 def test_an_aggregator_that_looks_at_each_client_refuses_lanes_of_several() -> None:
     logic = a_logic(Fixed(((0, 1), (2,))), aggregator=Picky())
-    peers = MemoryPeers(logic, CLIENTS)
+    peers = MemoryCarrier(logic, CLIENTS)
     with pytest.raises(LogicError, match=r"Picky .* Fixed"):
         run_round(a_state(logic), peers, logic)
     assert not peers.tasks
@@ -47,7 +47,7 @@ def test_an_aggregator_refuses_a_logic_and_an_update() -> None:
     with pytest.raises(LogicError, match="no momentum here"):
         a_logic(alone(0), aggregator=Picky(), training=Training(momentum=0.5))
     logic = a_logic(alone(0, 1), aggregator=Picky())
-    peers = MemoryPeers(logic, CLIENTS, forge=lambda u: [replace(u, steps=7 - u.client)])
+    peers = MemoryCarrier(logic, CLIENTS, forge=lambda u: [replace(u, steps=7 - u.client)])
     _, report = run_round(a_state(logic), peers, logic)
     assert [(c.status, c.reason) for c in report.clients] == [
         ("rejected", "seven steps"),
@@ -72,7 +72,7 @@ def test_a_model_that_is_not_finite_is_never_handed_on() -> None:
     with pytest.raises(
         LogicError, match=r"round 1: _Exploding\.conclude \(.*\) made a model with values"
     ):
-        run_round(state, MemoryPeers(logic, CLIENTS), logic)
+        run_round(state, MemoryCarrier(logic, CLIENTS), logic)
     assert not state.weights.any()
 
 
@@ -109,7 +109,7 @@ class Watching(Hook):
 def test_a_hook_is_told_the_received_models_gradient_when_it_asks(asked) -> None:
     SEEN.clear()
     logic = a_logic(alone(1), hooks=[Watching(asked)], training=Training(steps=4))
-    run_round(a_state(logic), MemoryPeers(logic, CLIENTS), logic)
+    run_round(a_state(logic), MemoryCarrier(logic, CLIENTS), logic)
     gradient, clients = SEEN
     expected = -CLIENTS[1].b.astype(np.float32) if asked else np.zeros(0, np.float32)
     assert same_bits(gradient, expected)

@@ -10,7 +10,7 @@ import pytest
 
 from layers.logic import Asset, ClientSide, ClientState, Hook, LogicError, Task, Training, answer
 from layers.logic.core.messages import EMPTY
-from tests.logic.memory_peers import a_logic, alone
+from tests.logic.memory_carrier import a_logic, alone
 from tests.logic.points import Points, PointsEngine
 
 OWN = Points.of(range(3))

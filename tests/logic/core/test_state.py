@@ -7,7 +7,7 @@ import pytest
 
 from layers.logic import Hook, ServerSide, ServerState, Training, run_round
 from layers.logic.core.state import reopened
-from tests.logic.memory_peers import MemoryPeers, a_logic, a_state, alone, run_rounds, same_bits
+from tests.logic.memory_carrier import MemoryCarrier, a_logic, a_state, alone, run_rounds, same_bits
 from tests.logic.quadratic import bowls
 
 CLIENTS = bowls(3, noise=0.1)
@@ -30,12 +30,12 @@ class Average(Hook):
 
 def test_a_state_goes_into_a_tree_and_comes_back() -> None:
     logic = a_logic(alone(0, 1, 2), hooks=[Average()], training=Training(epochs=2))
-    early, _ = run_rounds(2, a_state(logic), MemoryPeers(logic, CLIENTS))
+    early, _ = run_rounds(2, a_state(logic), MemoryCarrier(logic, CLIENTS))
     back = ServerState.of_tree(early.tree())
     assert back.round == 2
     assert back.last_accepted == {0: 2, 1: 2, 2: 2}
-    straight, _ = run_rounds(2, early, MemoryPeers(logic, CLIENTS))
-    resumed, _ = run_rounds(2, back, MemoryPeers(logic, CLIENTS))
+    straight, _ = run_rounds(2, early, MemoryCarrier(logic, CLIENTS))
+    resumed, _ = run_rounds(2, back, MemoryCarrier(logic, CLIENTS))
     assert same_bits(resumed.weights, straight.weights)
     assert same_bits(resumed.buffers, straight.buffers)
     one, other = resumed.memory["0:Average"], straight.memory["0:Average"]
@@ -46,13 +46,13 @@ def test_a_state_goes_into_a_tree_and_comes_back() -> None:
 
 def test_a_round_does_not_change_the_state_that_it_started_from() -> None:
     logic = a_logic(alone(0, 1, 2), hooks=[Average()])
-    state, _ = run_rounds(1, a_state(logic), MemoryPeers(logic, CLIENTS))
+    state, _ = run_rounds(1, a_state(logic), MemoryCarrier(logic, CLIENTS))
     before = {
         "weights": state.weights.copy(),
         "mean": state.memory["0:Average"]["mean"].copy(),
         "seen": state.memory["0:Average"]["seen"],
     }
-    run_round(state, MemoryPeers(logic, CLIENTS), logic)
+    run_round(state, MemoryCarrier(logic, CLIENTS), logic)
     assert state.round == 1
     assert same_bits(state.weights, before["weights"])
     assert same_bits(state.memory["0:Average"]["mean"], before["mean"])
@@ -76,7 +76,7 @@ def test_reopened_memory_can_be_added_to_without_touching_the_old() -> None:
 
 def test_who_was_accepted_last_is_remembered_over_rounds() -> None:
     logic = a_logic(alone(0, 1))
-    peers = MemoryPeers(logic, CLIENTS)
+    peers = MemoryCarrier(logic, CLIENTS)
     state, _ = run_rounds(1, a_state(logic), peers)
     peers.lost = [1]
     state, _ = run_rounds(2, state, peers)

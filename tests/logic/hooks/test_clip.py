@@ -10,7 +10,7 @@ from hypothesis.extra.numpy import arrays
 
 from layers.logic import HOOKS, LogicError, Training, run_round
 from layers.logic.hooks.local_gradients import Clip
-from tests.logic.memory_peers import MemoryPeers, a_logic, a_state, alone, same_bits
+from tests.logic.memory_carrier import MemoryCarrier, a_logic, a_state, alone, same_bits
 from tests.logic.quadratic import bowl
 
 vectors = arrays(
@@ -47,7 +47,7 @@ def test_every_step_is_clipped() -> None:
     logic = a_logic(
         alone(0), size=2, hooks=[Clip(2.0)], training=Training(steps=5, learning_rate=0.1)
     )
-    state, _ = run_round(a_state(logic), MemoryPeers(logic, {0: far}), logic)
+    state, _ = run_round(a_state(logic), MemoryCarrier(logic, {0: far}), logic)
     np.testing.assert_allclose(state.weights, [5 * 0.1 * 1.2, -5 * 0.1 * 1.6], rtol=1e-5)
 
 

@@ -9,7 +9,7 @@ from layers.logic import LogicError
 from layers.logic.compression.codecs import decode_sparse
 from layers.logic.hooks.dgc import Dgc
 from tests.logic.given_updates import kept, peers_of
-from tests.logic.memory_peers import a_state, run_rounds
+from tests.logic.memory_carrier import a_state, run_rounds
 from tests.logic.vector_files import CLOSE, vectors
 
 

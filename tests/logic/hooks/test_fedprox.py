@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from layers.logic import HOOKS, PRESETS, LogicError, Training, run_round
 from layers.logic.aggregators.mean import Mean
 from layers.logic.hooks.local_gradients import FedProx
-from tests.logic.memory_peers import MemoryPeers, a_logic, a_state, alone, run_rounds, same_bits
+from tests.logic.memory_carrier import MemoryCarrier, a_logic, a_state, alone, run_rounds, same_bits
 from tests.logic.quadratic import bowls
 from tests.logic.vector_files import CLOSE, quadratics, vectors
 
@@ -34,7 +34,7 @@ def test_a_round_gives_the_numbers_worked_out(case, weights) -> None:
         local[update.client] = start.weights + update.delta
         return [update]
 
-    state, _ = run_round(start, MemoryPeers(logic, clients, forge=watch), logic)
+    state, _ = run_round(start, MemoryCarrier(logic, clients, forge=watch), logic)
     for client, model in enumerate(expected["local"]):
         np.testing.assert_allclose(local[client], model, **CLOSE)
     name = {"samples": "w_weighted", "uniform": "w_uniform"}[weights]
@@ -46,8 +46,8 @@ def test_without_mu_it_is_fedavg_bit_for_bit(momentum, decay) -> None:
     training = Training(epochs=3, momentum=momentum, weight_decay=decay)
     with_hook = a_logic(alone(0, 1, 2, 3), hooks=[FedProx(0.0)], training=training)
     without = a_logic(alone(0, 1, 2, 3), training=training)
-    one, _ = run_rounds(3, a_state(with_hook), MemoryPeers(with_hook, CLIENTS))
-    other, _ = run_rounds(3, a_state(without), MemoryPeers(without, CLIENTS))
+    one, _ = run_rounds(3, a_state(with_hook), MemoryCarrier(with_hook, CLIENTS))
+    other, _ = run_rounds(3, a_state(without), MemoryCarrier(without, CLIENTS))
     assert same_bits(one.weights, other.weights)
 
 
@@ -57,7 +57,7 @@ def test_a_larger_mu_keeps_clients_nearer_to_the_received_model(low, high) -> No
         logic = a_logic(
             alone(0), hooks=[FedProx(mu)], training=Training(steps=20, learning_rate=0.1)
         )
-        state, _ = run_round(a_state(logic), MemoryPeers(logic, bowls(1)), logic)
+        state, _ = run_round(a_state(logic), MemoryCarrier(logic, bowls(1)), logic)
         return float(np.linalg.norm(state.weights))
 
     low, high = sorted((low, high))

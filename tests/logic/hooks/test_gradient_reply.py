@@ -13,8 +13,8 @@ from layers.logic import ClientSide, Hook, LogicError, Training, run_round
 from layers.logic.catalogue import PRESETS
 from layers.logic.core.trainer import Trainer
 from layers.logic.hooks.local_gradients import Clip, GradientReply
-from tests.logic.memory_peers import (
-    MemoryPeers,
+from tests.logic.memory_carrier import (
+    MemoryCarrier,
     a_logic,
     a_state,
     alone,
@@ -33,8 +33,8 @@ def test_both_replies_make_the_same_model(steps, learning_rate, clip) -> None:
     before = [Clip(0.5)] if clip else []
     model = a_logic(alone(0, 1, 2, 3), hooks=before, training=training)
     gradient = a_logic(alone(0, 1, 2, 3), hooks=[*before, GradientReply()], training=training)
-    one, _ = run_rounds(3, a_state(model), MemoryPeers(model, CLIENTS))
-    other, _ = run_rounds(3, a_state(gradient), MemoryPeers(gradient, CLIENTS))
+    one, _ = run_rounds(3, a_state(model), MemoryCarrier(model, CLIENTS))
+    other, _ = run_rounds(3, a_state(gradient), MemoryCarrier(gradient, CLIENTS))
     np.testing.assert_allclose(one.weights, other.weights, rtol=1e-5, atol=1e-6)
 
 
@@ -43,8 +43,8 @@ def test_the_servers_step_follows_the_schedule() -> None:
     settings = {"training": training, "learning_rate": lambda round: 0.4 / round}
     model = a_logic(alone(0), **settings)
     gradient = a_logic(alone(0), hooks=[GradientReply()], **settings)
-    one, reports = run_rounds(4, a_state(model), MemoryPeers(model, CLIENTS))
-    other, _ = run_rounds(4, a_state(gradient), MemoryPeers(gradient, CLIENTS))
+    one, reports = run_rounds(4, a_state(model), MemoryCarrier(model, CLIENTS))
+    other, _ = run_rounds(4, a_state(gradient), MemoryCarrier(gradient, CLIENTS))
     np.testing.assert_allclose(one.weights, other.weights, rtol=1e-5, atol=1e-6)
     assert [report.learning_rate for report in reports] == [0.4, 0.2, 0.4 / 3, 0.1]
 
@@ -100,12 +100,12 @@ def test_a_reply_without_a_sound_gradient_is_refused(slot, reason) -> None:
         return [update]
 
     logic = a_logic(alone(0, 1), hooks=[GradientReply()])
-    peers = MemoryPeers(logic, CLIENTS, foreign=True, forge=of_client(1, forge))
+    peers = MemoryCarrier(logic, CLIENTS, foreign=True, forge=of_client(1, forge))
     state, report = run_round(a_state(logic), peers, logic)
     assert report.of("rejected") == (1,)
     assert reason in report.clients[1].reason
     only = a_logic(alone(0), hooks=[GradientReply()])
-    expected, _ = run_round(a_state(logic), MemoryPeers(only, CLIENTS), only)
+    expected, _ = run_round(a_state(logic), MemoryCarrier(only, CLIENTS), only)
     assert same_bits(state.weights, expected.weights)
 
 
@@ -113,7 +113,7 @@ def test_fedsgd_is_one_client_at_a_time_in_either_order() -> None:
     for order in ("uniform", "round-robin"):
         preset = PRESETS["fedsgd"](order=order)
         logic = a_logic(preset.selector, aggregator=preset.aggregator, hooks=preset.hooks)
-        _, reports = run_rounds(12, a_state(logic), MemoryPeers(logic, CLIENTS))
+        _, reports = run_rounds(12, a_state(logic), MemoryCarrier(logic, CLIENTS))
         assert all(len(report.of("accepted")) == 1 for report in reports)
         visited = [report.of("accepted")[0] for report in reports]
         assert set(visited) == set(CLIENTS)

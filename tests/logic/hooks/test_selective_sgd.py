@@ -15,7 +15,7 @@ from layers.logic.hooks.selective_sgd import SelectiveSgd, laplace, most_updated
 from layers.logic.seeds import generator
 from layers.logic.selectors.uniform import RoundRobin
 from tests.logic.given_updates import kept, peers_of
-from tests.logic.memory_peers import a_state, alone, run_rounds
+from tests.logic.memory_carrier import a_state, alone, run_rounds
 from tests.logic.vector_files import CLOSE, vectors
 
 

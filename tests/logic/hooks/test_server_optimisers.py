@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from layers.logic import HOOKS, PRESETS, LogicError, ServerState, Training, run_round
 from layers.logic.aggregators.median import Median
 from layers.logic.hooks.server_optimisers import FedAdagrad, FedAdam, FedAvgM, FedYogi
-from tests.logic.memory_peers import MemoryPeers, a_logic, a_state, alone, run_rounds, same_bits
+from tests.logic.memory_carrier import MemoryCarrier, a_logic, a_state, alone, run_rounds, same_bits
 from tests.logic.quadratic import bowl, bowls
 
 DELTAS = [[0.5, -2.0, 0.0], [0.25, 1.0, 0.0], [-1.0, 1.0, 4.0], [0.0, 0.5, -1.0]]
@@ -21,7 +21,7 @@ DELTAS = [[0.5, -2.0, 0.0], [0.25, 1.0, 0.0], [-1.0, 1.0, 4.0], [0.0, 0.5, -1.0]
 def after_rounds(hook, deltas=DELTAS) -> list[ServerState]:
     """Return the states after rounds whose updates are these."""
     logic = a_logic(alone(0), hooks=[hook])
-    peers = MemoryPeers(
+    peers = MemoryCarrier(
         logic,
         {0: bowl([0.0] * 3)},
         forge=lambda u: [replace(u, delta=np.array(deltas[u.round - 1], np.float32))],
@@ -64,8 +64,8 @@ def test_without_momentum_it_is_aggregation_with_a_learning_rate(rate) -> None:
     clients = bowls(4)
     plain = a_logic(alone(*clients))
     with_rate = a_logic(alone(*clients), hooks=[FedAvgM(rate, 0.0)])
-    one, _ = run_round(a_state(plain), MemoryPeers(plain, clients), plain)
-    other, _ = run_round(a_state(with_rate), MemoryPeers(with_rate, clients), with_rate)
+    one, _ = run_round(a_state(plain), MemoryCarrier(plain, clients), plain)
+    other, _ = run_round(a_state(with_rate), MemoryCarrier(with_rate, clients), with_rate)
     np.testing.assert_allclose(other.weights, rate * one.weights, rtol=1e-5)
 
 
@@ -79,11 +79,11 @@ def test_every_optimiser_comes_near_the_optimum_and_resumes_from_its_state(name)
         hooks=preset.hooks,
         training=Training(steps=2, learning_rate=0.1),
     )
-    peers = MemoryPeers(logic, clients)
+    peers = MemoryCarrier(logic, clients)
     middle, _ = run_rounds(20, a_state(logic), peers)
     again = ServerState.of_tree(middle.tree())
     one, _ = run_rounds(60, middle, peers)
-    other, _ = run_rounds(60, again, MemoryPeers(logic, clients))
+    other, _ = run_rounds(60, again, MemoryCarrier(logic, clients))
     assert same_bits(one.weights, other.weights)
     shares = [data.n if name == "fedavgm" else 1 for data in clients.values()]
     optimum = np.average([data.b for data in clients.values()], axis=0, weights=shares)
@@ -93,8 +93,8 @@ def test_every_optimiser_comes_near_the_optimum_and_resumes_from_its_state(name)
 @pytest.mark.parametrize("name", ["fedavgm", "fedadagrad", "fedadam", "fedyogi"])
 def test_a_round_to_which_nobody_returned_moves_nothing(name) -> None:
     logic = a_logic(alone(0, 1), hooks=[HOOKS[name]()], min_updates=0)
-    state, _ = run_rounds(2, a_state(logic), MemoryPeers(logic, bowls(2)))
-    lost = MemoryPeers(logic, bowls(2), lost=[0, 1])
+    state, _ = run_rounds(2, a_state(logic), MemoryCarrier(logic, bowls(2)))
+    lost = MemoryCarrier(logic, bowls(2), lost=[0, 1])
     after, _ = run_round(state, lost, logic)
     assert same_bits(after.weights, state.weights)
     assert after.memory.keys() == state.memory.keys()
@@ -111,7 +111,7 @@ def test_a_huge_update_does_not_stop_a_coordinate_for_ever(rule) -> None:
 def test_it_goes_with_any_aggregator() -> None:
     deltas = np.array([[1.0], [2.0], [1e6]], np.float32)
     logic = a_logic(alone(0, 1, 2), size=1, aggregator=Median(), hooks=[FedAvgM(0.5)])
-    peers = MemoryPeers(logic, bowls(3, 1), forge=lambda u: [replace(u, delta=deltas[u.client])])
+    peers = MemoryCarrier(logic, bowls(3, 1), forge=lambda u: [replace(u, delta=deltas[u.client])])
     state, _ = run_round(a_state(logic), peers, logic)
     assert state.weights[0] == 1.0
 

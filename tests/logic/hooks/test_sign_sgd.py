@@ -13,7 +13,7 @@ from layers.logic.catalogue import PRESETS
 from layers.logic.core.messages import EMPTY
 from layers.logic.hooks.compressors import SignSgd
 from tests.logic.given_updates import kept, peers_of
-from tests.logic.memory_peers import a_state, run_rounds, same_bits
+from tests.logic.memory_carrier import a_state, run_rounds, same_bits
 
 
 def voted(deltas, **settings) -> np.ndarray:

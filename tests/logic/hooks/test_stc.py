@@ -13,9 +13,9 @@ from layers.logic.compression.codecs import TernaryCodec
 from layers.logic.hooks.compressors import Stc, TopK
 from tests.logic.compression.compression_ratio import compression_ratio
 from tests.logic.given_updates import Given, Identity, Witness, kept, peers_of, tensors
-from tests.logic.memory_peers import (
+from tests.logic.memory_carrier import (
     Logic,
-    MemoryPeers,
+    MemoryCarrier,
     a_logic,
     a_state,
     alone,
@@ -60,7 +60,7 @@ def test_every_tensor_is_compressed_for_itself_as_worked_out(feedback) -> None:
     witness = Witness()
     peers = peers_of(Stc(given_["p"], None), deltas, sizes)
     hooks = [Given(deltas), witness, Stc(given_["p"], None)]
-    peers = MemoryPeers(Logic(tensors(*sizes), alone(0), hooks=hooks), peers.clients)
+    peers = MemoryCarrier(Logic(tensors(*sizes), alone(0), hooks=hooks), peers.clients)
     state = a_state(peers.logic)
     for wanted in expected:
         state, _ = run_rounds(1, state, peers)
@@ -101,7 +101,7 @@ def test_what_was_sent_and_the_residual_are_together_what_there_was_to_send(
     hooks = [Given(deltas), witness, codec]
     base = peers_of(codec, deltas, sizes)
     logic = Logic(tensors(*sizes), alone(0, 1), hooks=hooks)
-    peers = MemoryPeers(logic, base.clients)
+    peers = MemoryCarrier(logic, base.clients)
     start = a_state(logic)
     state, _ = run_rounds(rounds, start, peers)
     key = f"2:{type(codec).__name__}"
@@ -136,7 +136,7 @@ CLIENTS = bowls(4, size=50, noise=0.1)
 def run(hooks, rounds=6, learning_rate=0.1, **how):
     training = Training(epochs=3, learning_rate=learning_rate)
     logic = a_logic(alone(0, 1, 2, 3), size=50, hooks=hooks, training=training)
-    peers = MemoryPeers(logic, CLIENTS, **how)
+    peers = MemoryCarrier(logic, CLIENTS, **how)
     return run_rounds(rounds, a_state(logic), peers)[0]
 
 
@@ -214,7 +214,7 @@ def test_the_server_encodes_the_sum_that_was_added_so_that_ties_stay_ties(
     )
     start = rng.normal(size=size).astype(np.float32)
     clients = {one: Quadratic(Identity(), np.zeros(size), 10) for one in range(members)}
-    state, _ = run_round(a_state(logic, start), MemoryPeers(logic, clients), logic)
+    state, _ = run_round(a_state(logic, start), MemoryCarrier(logic, clients), logic)
     change = np.mean([deltas[1, client] for client in range(members)], axis=0)
     sizes = np.sort(np.abs(change))[::-1]
     expected = np.count_nonzero(sizes >= max(sizes[int(p_down * size) - 1], 1e-9))

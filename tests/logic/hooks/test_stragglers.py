@@ -12,7 +12,7 @@ from layers.logic.aggregators.fednova import FedNova
 from layers.logic.hooks.local_gradients import Clip, FedProx
 from layers.logic.hooks.stragglers import Stragglers
 from layers.logic.selectors.uniform import Uniform
-from tests.logic.memory_peers import MemoryPeers, a_logic, a_state, alone, run_rounds, same_bits
+from tests.logic.memory_carrier import MemoryCarrier, a_logic, a_state, alone, run_rounds, same_bits
 from tests.logic.quadratic import bowls
 
 CLIENTS = bowls(30)
@@ -23,7 +23,7 @@ E = Training(epochs=20, learning_rate=0.01)
 def played(hooks, rounds: int = 3, seed: int = 0, training: Training = E, **settings):
     """Return the epochs of each client of each round, the last state, and the reports."""
     logic = a_logic(TEN, hooks=hooks, training=training, seed=seed, **settings)
-    peers = MemoryPeers(logic, CLIENTS)
+    peers = MemoryCarrier(logic, CLIENTS)
     state, reports = run_rounds(rounds, a_state(logic), peers)
     work = [
         {task.client: task.training.epochs for task in peers.tasks if task.round == round}
@@ -113,13 +113,13 @@ def test_nobody_late_is_no_hook_at_all_bit_for_bit() -> None:
 def test_the_partial_work_is_done_and_folded() -> None:
     training = Training(epochs=5, learning_rate=0.1)
     logic = a_logic(alone(0, 1), hooks=[Stragglers(0.5)], training=training)
-    peers = MemoryPeers(logic, CLIENTS)
+    peers = MemoryCarrier(logic, CLIENTS)
     state, report = run_round(a_state(logic), peers, logic)
     epochs = {task.client: task.training.epochs for task in peers.tasks}
     alone_with = []
     for client in (0, 1):
         one = a_logic(alone(client), training=replace(training, epochs=epochs[client]))
-        after, _ = run_round(a_state(one), MemoryPeers(one, CLIENTS), one)
+        after, _ = run_round(a_state(one), MemoryCarrier(one, CLIENTS), one)
         alone_with.append(after.weights)
     sizes = [len(CLIENTS[client]) for client in (0, 1)]
     expected = np.average(alone_with, axis=0, weights=sizes)
@@ -130,7 +130,7 @@ def test_the_partial_work_is_done_and_folded() -> None:
 def test_steps_are_drawn_where_the_training_goes_by_steps() -> None:
     training = Training(steps=7, epochs=1)
     logic = a_logic(TEN, hooks=[Stragglers(1.0)], aggregator=FedNova(), training=training)
-    peers = MemoryPeers(logic, CLIENTS)
+    peers = MemoryCarrier(logic, CLIENTS)
     run_rounds(10, a_state(logic), peers)
     assert {task.training.steps for task in peers.tasks} == set(range(1, 8))
     assert {task.training.epochs for task in peers.tasks} == {1}
@@ -138,7 +138,7 @@ def test_steps_are_drawn_where_the_training_goes_by_steps() -> None:
 
 def test_a_task_that_is_sent_again_is_the_same_work() -> None:
     logic = a_logic(TEN, hooks=[Stragglers(1.0)], training=E)
-    once, again = MemoryPeers(logic, CLIENTS), MemoryPeers(logic, CLIENTS)
+    once, again = MemoryCarrier(logic, CLIENTS), MemoryCarrier(logic, CLIENTS)
     run_round(a_state(logic), once, logic)
     run_round(a_state(logic), again, logic)
     assert [t.training for t in once.tasks] == [t.training for t in again.tasks]
@@ -147,11 +147,11 @@ def test_a_task_that_is_sent_again_is_the_same_work() -> None:
 def test_when_all_are_dropped_the_round_says_so() -> None:
     logic = a_logic(alone(3), hooks=[Stragglers(0.5, drop=True)])
     with pytest.raises(TooFewUpdates) as error:
-        run_round(a_state(logic), MemoryPeers(logic, CLIENTS), logic)
+        run_round(a_state(logic), MemoryCarrier(logic, CLIENTS), logic)
     assert "a straggler" in error.value.report.clients[0].reason
     assert str(error.value).endswith("each client's reason, or lower logic.min_updates")
     logic = a_logic(alone(3), hooks=[Stragglers(0.5, drop=True)], min_updates=0)
-    state, report = run_round(a_state(logic), MemoryPeers(logic, CLIENTS), logic)
+    state, report = run_round(a_state(logic), MemoryCarrier(logic, CLIENTS), logic)
     assert report.of("lost") == (3,)
     assert not state.weights.any()
 

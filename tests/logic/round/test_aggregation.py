@@ -17,9 +17,10 @@ from layers.logic.aggregators.krum import NormClip
 from layers.logic.aggregators.mean import Mean
 from layers.logic.aggregators.q_fedavg import QFedAvg
 from layers.logic.core.messages import EMPTY
-from tests.logic.memory_peers import (
+from layers.logic.round.exchange import Account, Accounts
+from tests.logic.memory_carrier import (
     Fixed,
-    MemoryPeers,
+    MemoryCarrier,
     a_logic,
     a_state,
     alone,
@@ -35,8 +36,8 @@ floats = st.floats(-(2.0**100), 2.0**100, width=32)
 def test_any_order_of_arrival_gives_the_same_bits(order) -> None:
     lanes = ((3,), (0, 5), (1, 2), (4,))
     logic = a_logic(Fixed(lanes), training=Training(epochs=3), seed=7)
-    state, report = run_round(a_state(logic), MemoryPeers(logic, CLIENTS, order=order), logic)
-    again, same = run_round(a_state(logic), MemoryPeers(logic, CLIENTS), logic)
+    state, report = run_round(a_state(logic), MemoryCarrier(logic, CLIENTS, order=order), logic)
+    again, same = run_round(a_state(logic), MemoryCarrier(logic, CLIENTS), logic)
     assert same_bits(state.weights, again.weights)
     assert same_bits(state.buffers, again.buffers)
     assert report.clients == same.clients
@@ -49,7 +50,7 @@ def test_any_order_of_arrival_gives_the_same_bits(order) -> None:
 def test_equal_updates_aggregate_to_exactly_that_update(delta, samples) -> None:
     logic = a_logic(alone(*range(len(samples))), size=5)
     clients = {client: bowl([0.0] * 5, n) for client, n in enumerate(samples)}
-    peers = MemoryPeers(logic, clients, forge=lambda update: [replace(update, delta=delta)])
+    peers = MemoryCarrier(logic, clients, forge=lambda update: [replace(update, delta=delta)])
     state, report = run_round(a_state(logic), peers, logic)
     assert len(report.of("accepted")) == len(samples)
     np.testing.assert_array_equal(state.weights, delta)
@@ -63,7 +64,7 @@ def test_the_mean_weighs_by_samples_or_alike(deltas, samples) -> None:
     clients = {client: bowl([0.0] * 5, n) for client, n in enumerate(samples)}
     for weights, shares in (("samples", np.array(samples)), ("uniform", np.ones(4))):
         logic = a_logic(alone(0, 1, 2, 3), size=5, aggregator=Mean(weights))
-        peers = MemoryPeers(
+        peers = MemoryCarrier(
             logic, clients, forge=lambda update: [replace(update, delta=deltas[update.client])]
         )
         state, _ = run_round(a_state(logic), peers, logic)
@@ -75,7 +76,7 @@ def test_the_mean_weighs_by_samples_or_alike(deltas, samples) -> None:
 def test_buffers_are_averaged_by_samples_whatever_the_weights_of_the_updates(weights) -> None:
     clients = {0: bowl(1.0, 30, steps_per_epoch=2), 1: bowl(1.0, 10, steps_per_epoch=6)}
     logic = a_logic(alone(0, 1), size=1, aggregator=Mean(weights))
-    state, _ = run_round(a_state(logic), MemoryPeers(logic, clients), logic)
+    state, _ = run_round(a_state(logic), MemoryCarrier(logic, clients), logic)
     assert state.buffers.tolist() == [(30 * 2 + 10 * 6) / 40]
 
 
@@ -87,34 +88,17 @@ class Stream:
     def __init__(self, clients: int, size: int) -> None:
         self.clients, self.size = clients, size
 
-    def population(self):
-        return dict.fromkeys(range(self.clients), 1)
+        self._next = 0
 
-    def send(self, tasks) -> None: ...
+    def open_round(self, state):
+        return state, dict.fromkeys(range(self.clients), 1)
 
-    def answer(self, verdicts) -> None: ...
-
-    def events(self):
-        for client in range(self.clients):
-            yield Update(
-                1, client, 1, 1, np.full(self.size, client, np.float32), EMPTY, {"loss": 1.0}
-            )
-
-    elapsed_s = 0.0
-
-    def begin(self, round, plan, outstanding, deadline_s) -> None: ...
-
-    def remembers(self, client, round):
-        return False
-
-    def samples_of(self, client):
-        return 1
-
-    def traffic(self):
-        return {}
-
-    def times(self):
-        return {}
+    def exchange(self, commands):
+        if Account() in commands:
+            return Accounts(0.0), 0.0
+        client, self._next = self._next, self._next + 1
+        delta = np.full(self.size, client, np.float32)
+        return Update(1, client, 1, 1, delta, EMPTY, {"loss": 1.0}), 0.0
 
 
 @pytest.mark.parametrize(
@@ -149,7 +133,7 @@ def test_a_fold_holds_one_update_and_the_sum_not_all_updates(aggregator) -> None
 )
 def test_no_finite_updates_make_a_model_that_is_not(weights, deltas) -> None:
     logic = a_logic(alone(0, 1, 2), min_updates=0)
-    peers = MemoryPeers(
+    peers = MemoryCarrier(
         logic,
         {client: bowl(weights, 1 << 40) for client in range(3)},
         forge=lambda update: [replace(update, delta=deltas[update.client])],
@@ -170,7 +154,7 @@ def test_a_contribution_of_a_lane_is_what_all_its_clients_did() -> None:
             return super().add(total, contribution)
 
     logic = a_logic(Fixed(((2, 0), (1,))), aggregator=Watch())
-    peers = MemoryPeers(logic, CLIENTS, order=(1, 2, 0))
+    peers = MemoryCarrier(logic, CLIENTS, order=(1, 2, 0))
     start = a_state(logic)
     run_round(start, peers, logic)
     assert [(c.lane, c.samples, [u.client for u in c.updates]) for c in seen] == [

@@ -22,9 +22,9 @@ from layers.logic import (
     Verdict,
     run_round,
 )
-from tests.logic.memory_peers import (
+from tests.logic.memory_carrier import (
     Fixed,
-    MemoryPeers,
+    MemoryCarrier,
     a_logic,
     a_state,
     alone,
@@ -58,13 +58,13 @@ def logic_of(selector: Selector, **settings):
     return a_logic(selector, hooks=[Rounded()], training=Training(epochs=2), seed=3, **settings)
 
 
-def kept(peers: MemoryPeers, client: int, state) -> dict:
+def kept(peers: MemoryCarrier, client: int, state) -> dict:
     return dict(peers.memory(client, state).memory.get("0:Rounded", {}))
 
 
 def test_a_counted_update_is_remembered() -> None:
     logic = logic_of(alone(0, 1))
-    peers = MemoryPeers(logic, CLIENTS)
+    peers = MemoryCarrier(logic, CLIENTS)
     state, _ = run_rounds(3, a_state(logic), peers)
     assert kept(peers, 0, state)["rounds"] == 3
     assert np.any(kept(peers, 0, state)["residual"])
@@ -73,7 +73,7 @@ def test_a_counted_update_is_remembered() -> None:
 def test_the_residual_carries_over() -> None:
     logic = logic_of(alone(0))
     deltas = []
-    peers = MemoryPeers(
+    peers = MemoryCarrier(
         logic, CLIENTS, forge=lambda update: [deltas.append(update.delta) or update]
     )
     start = a_state(logic)
@@ -108,7 +108,7 @@ def missing(how: str) -> tuple:
 def test_an_update_that_did_not_count_leaves_no_trace(how) -> None:
     selector, settings = missing(how)
     logic = logic_of(selector)
-    peers = MemoryPeers(logic, CLIENTS, **settings)
+    peers = MemoryCarrier(logic, CLIENTS, **settings)
     state, reports = run_rounds(2, a_state(logic), peers)
     assert [report.of("accepted") for report in reports] == [(0, 2), (0, 2)]
     if how != "late":
@@ -119,7 +119,7 @@ def test_an_update_that_did_not_count_leaves_no_trace(how) -> None:
 
 def test_a_client_that_was_refused_once_goes_on_from_before() -> None:
     logic = logic_of(alone(0, 1, 2))
-    peers = MemoryPeers(logic, CLIENTS)
+    peers = MemoryCarrier(logic, CLIENTS)
     state, _ = run_rounds(1, a_state(logic), peers)
     before = kept(peers, 1, state)
     peers.forge = lying(1, delta=NAN)
@@ -135,14 +135,14 @@ def test_a_client_that_was_refused_once_goes_on_from_before() -> None:
 def test_a_round_that_is_run_again_gives_the_same_bits(again, times) -> None:
     """As after a server's restart from its checkpoint, while the clients lived on."""
     logic = logic_of(alone(0, 1, 2))
-    peers = MemoryPeers(logic, CLIENTS)
+    peers = MemoryCarrier(logic, CLIENTS)
     state = a_state(logic)
     for round in range(1, 6):
         if round == again:
             for _ in range(times):
                 run_round(state, peers, logic)
         state, _ = run_round(state, peers, logic)
-    straight_peers = MemoryPeers(logic, CLIENTS)
+    straight_peers = MemoryCarrier(logic, CLIENTS)
     straight, _ = run_rounds(5, a_state(logic), straight_peers)
     assert same_bits(state.weights, straight.weights)
     for client in CLIENTS:
@@ -153,7 +153,7 @@ def test_a_round_that_is_run_again_gives_the_same_bits(again, times) -> None:
 
 def test_a_round_of_too_few_updates_leaves_no_trace() -> None:
     logic = logic_of(alone(0, 1, 2), min_updates=3)
-    peers = MemoryPeers(logic, CLIENTS)
+    peers = MemoryCarrier(logic, CLIENTS)
     state, _ = run_rounds(1, a_state(logic), peers)
     peers.lost = [2]
     with pytest.raises(TooFewUpdates):
@@ -161,13 +161,13 @@ def test_a_round_of_too_few_updates_leaves_no_trace() -> None:
     assert kept(peers, 0, state)["rounds"] == 1
     peers.lost = ()
     state, _ = run_rounds(1, state, peers)
-    straight, _ = run_rounds(2, a_state(logic), MemoryPeers(logic, CLIENTS))
+    straight, _ = run_rounds(2, a_state(logic), MemoryCarrier(logic, CLIENTS))
     assert same_bits(state.weights, straight.weights)
 
 
 def test_a_client_that_lost_its_memory_starts_with_an_empty_one() -> None:
     logic = logic_of(alone(0, 1, 2))
-    peers = MemoryPeers(logic, CLIENTS)
+    peers = MemoryCarrier(logic, CLIENTS)
     state, _ = run_rounds(2, a_state(logic), peers)
     del peers.ledgers[1]
     state, _ = run_rounds(1, state, peers)
@@ -198,7 +198,7 @@ def test_a_hook_cannot_change_the_memory_that_a_round_is_run_again_from() -> Non
             return InPlace()
 
     logic = a_logic(alone(0), hooks=[Summing()])
-    peers = MemoryPeers(logic, CLIENTS)
+    peers = MemoryCarrier(logic, CLIENTS)
     state, _ = run_rounds(1, a_state(logic), peers)
     with pytest.raises(ValueError, match="read-only"):
         run_round(state, peers, logic)
@@ -206,10 +206,10 @@ def test_a_hook_cannot_change_the_memory_that_a_round_is_run_again_from() -> Non
 
 def test_ledgers_go_into_a_tree_and_come_back() -> None:
     logic = logic_of(alone(0, 1, 2))
-    peers = MemoryPeers(logic, CLIENTS)
+    peers = MemoryCarrier(logic, CLIENTS)
     state, _ = run_rounds(2, a_state(logic), peers)
     straight, _ = run_rounds(2, state, peers)
-    other = MemoryPeers(logic, CLIENTS)
+    other = MemoryCarrier(logic, CLIENTS)
     early, _ = run_rounds(2, a_state(logic), other)
     other.ledgers = {
         client: ClientLedger.of_tree(ledger.tree()) for client, ledger in other.ledgers.items()

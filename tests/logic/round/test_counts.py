@@ -23,7 +23,7 @@ from layers.logic import (
 from layers.logic.aggregators.fednova import FedNova
 from layers.logic.algorithms.fedshare import FedShare
 from layers.logic.core.engine import ArrayData
-from tests.logic.memory_peers import MemoryPeers, a_logic, a_state, alone, lying, same_bits
+from tests.logic.memory_carrier import MemoryCarrier, a_logic, a_state, alone, lying, same_bits
 from tests.logic.quadratic import bowls
 
 CLIENTS = bowls(3)
@@ -32,14 +32,14 @@ OWN = len(CLIENTS[1])
 
 def refused(logic, **changed) -> str:
     """The reason for which an update, or an offer, of client 1 is refused; empty: it counts."""
-    peers = MemoryPeers(logic, CLIENTS, forge=lying(1, **changed))
+    peers = MemoryCarrier(logic, CLIENTS, forge=lying(1, **changed))
     state, report = run_round(a_state(logic), peers, logic)
     (client,) = (one for one in report.clients if one.client == 1)
     if client.status == "accepted":
         return ""
     assert client.status == "rejected"
     others = replace(logic, selector=alone(0, 2))
-    expected, _ = run_round(a_state(others), MemoryPeers(others, CLIENTS), others)
+    expected, _ = run_round(a_state(others), MemoryCarrier(others, CLIENTS), others)
     assert same_bits(state.weights, expected.weights)
     return client.reason
 
@@ -77,9 +77,9 @@ def test_no_client_has_taken_more_local_steps_than_its_task_has(training, most) 
 def test_a_lie_about_local_steps_does_not_move_fednovas_model() -> None:
     training = Training(epochs=2, batch_size=4)
     honest = a_logic(alone(0, 2), aggregator=FedNova(), training=training)
-    expected, _ = run_round(a_state(honest), MemoryPeers(honest, CLIENTS), honest)
+    expected, _ = run_round(a_state(honest), MemoryCarrier(honest, CLIENTS), honest)
     lied = a_logic(alone(0, 1, 2), aggregator=FedNova(), training=training)
-    peers = MemoryPeers(lied, CLIENTS, forge=lying(1, steps=1 << 53))
+    peers = MemoryCarrier(lied, CLIENTS, forge=lying(1, steps=1 << 53))
     state, _ = run_round(a_state(lied), peers, lied)
     assert same_bits(state.weights, expected.weights)
 
@@ -114,7 +114,7 @@ def test_what_a_hook_adds_to_the_samples_counts_and_nothing_above_it() -> None:
         f"announced {OWN}, of which hooks make {2 * OWN} at most"
     )
     untold = a_logic(alone(0, 1, 2), hooks=[Doubled(told=False)], min_updates=0)
-    _, report = run_round(a_state(untold), MemoryPeers(untold, CLIENTS), untold)
+    _, report = run_round(a_state(untold), MemoryCarrier(untold, CLIENTS), untold)
     assert report.of("rejected") == (0, 1, 2)
 
 

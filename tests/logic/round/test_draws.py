@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from layers.logic import ClientSide, Context, Hook, ServerSide
-from tests.logic.memory_peers import MemoryPeers, a_logic, a_state, alone, run_rounds
+from tests.logic.memory_carrier import MemoryCarrier, a_logic, a_state, alone, run_rounds
 from tests.logic.quadratic import bowls
 
 CLIENTS = bowls(3)
@@ -57,7 +57,7 @@ class DrawingClient(ClientSide):
 def draws(seed: int, order: tuple[int, ...] = ()) -> list[dict]:
     hooks = [Drawing(), Drawing()]
     logic = a_logic(alone(0, 1, 2), hooks=hooks, seed=seed)
-    run_rounds(2, a_state(logic), MemoryPeers(logic, CLIENTS, order))
+    run_rounds(2, a_state(logic), MemoryCarrier(logic, CLIENTS, order))
     by_place = {id(hook): place for place, hook in enumerate(hooks)}
     return [
         {(end, by_place[hook], *rest): value for (end, hook, *rest), value in drawn.items()}

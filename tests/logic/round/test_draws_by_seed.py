@@ -14,8 +14,8 @@ from layers.logic.core.messages import EMPTY
 from layers.logic.core.selector import SURVEY
 from layers.logic.core.state import ServerState
 from layers.logic.core.survey import answer_survey
-from layers.logic.round.cohort import choose_cohort
-from tests.logic.memory_peers import MemoryPeers, a_logic, a_state, alone
+from layers.logic.round.round import run_round
+from tests.logic.memory_carrier import MemoryCarrier, a_logic, a_state, alone
 from tests.logic.points import Points, PointsEngine
 from tests.logic.quadratic import bowl
 
@@ -73,12 +73,12 @@ def test_the_one_step_of_a_survey_draws_from_the_seed_too() -> None:
 
     def steps(seed: int) -> list[bytes]:
         logic = a_logic(FedSSO(learning_rate=1.0), seed=seed)
-        peers = MemoryPeers(logic, clients)
+        peers = MemoryCarrier(logic, clients)
         told: dict[int, bytes] = {}
         peers.forge_answer = lambda one: (
             told.update({one.client: one.values["weights"].tobytes()}) or [one]
         )
-        choose_cohort(a_state(logic), peers, logic)
+        run_round(a_state(logic), peers, logic)
         return [told[0], told[1]]
 
     assert steps(1) == steps(1)
@@ -91,12 +91,12 @@ def test_sketches_of_one_run_can_be_compared_and_those_of_another_seed_differ() 
 
     def sketches(seed: int) -> list[bytes]:
         logic = a_logic(FedSSO(learning_rate=1.0, sketch=8), size=50, seed=seed)
-        peers = MemoryPeers(logic, data)
+        peers = MemoryCarrier(logic, data)
         told: dict[int, bytes] = {}
         peers.forge_answer = lambda one: (
             told.update({one.client: one.values["sketch"].tobytes()}) or [one]
         )
-        choose_cohort(a_state(logic), peers, logic)
+        run_round(a_state(logic), peers, logic)
         return [told[0], told[1]]
 
     first, second = sketches(1), sketches(2)

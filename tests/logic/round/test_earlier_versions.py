@@ -14,9 +14,9 @@ from layers.logic.aggregators.q_fedavg import QFedAvg
 from layers.logic.algorithms.scaffold import Scaffold
 from layers.logic.core.plan import Plan, single_lanes
 from layers.logic.hooks.local_gradients import FedProx, GradientReply
-from tests.logic.memory_peers import (
+from tests.logic.memory_carrier import (
     Buffered,
-    MemoryPeers,
+    MemoryCarrier,
     a_logic,
     a_state,
     alone,
@@ -41,7 +41,7 @@ class Seen(Mean):
 def test_an_update_of_an_earlier_version_is_folded_where_the_plan_accepts_it() -> None:
     aggregator = Seen("uniform")
     logic = a_logic(Buffered(), aggregator=aggregator, training=Training(steps=1, learning_rate=1))
-    peers = MemoryPeers(logic, THREE_BOWLS, order=(2, 0, 1))
+    peers = MemoryCarrier(logic, THREE_BOWLS, order=(2, 0, 1))
     first, report = run_round(a_state(logic), peers, logic)
     assert report.of("accepted") == (2,)
     assert sorted(first.in_flight) == [0, 1]
@@ -73,7 +73,7 @@ class EverySecond(Selector):
 
 def test_a_client_in_flight_that_a_plan_does_not_name_is_in_flight_no_longer() -> None:
     logic = a_logic(EverySecond())
-    peers = MemoryPeers(logic, THREE_BOWLS, silent=(0, 1))
+    peers = MemoryCarrier(logic, THREE_BOWLS, silent=(0, 1))
     states = [a_state(logic)]
     for _ in range(3):
         states.append(run_round(states[-1], peers, logic)[0])
@@ -98,7 +98,7 @@ def test_a_late_update_is_read_with_the_training_settings_of_its_task(settings) 
     ends = []
     for schedule in (decaying, lambda round: 1.0):
         logic = a_logic(Buffered(), training=training, learning_rate=schedule, **settings)
-        peers = MemoryPeers(logic, THREE_BOWLS, order=(2, 0, 1))
+        peers = MemoryCarrier(logic, THREE_BOWLS, order=(2, 0, 1))
         state, _ = run_round(a_state(logic), peers, logic)
         peers.order = (0, 1, 2)
         state, report = run_round(ServerState.of_tree(state.tree()), peers, logic)
@@ -155,7 +155,7 @@ def test_halves_and_aggregator_see_how_each_client_was_told_to_train() -> None:
         training=Training(steps=1),
         learning_rate=decaying,
     )
-    run_rounds(2, a_state(logic), MemoryPeers(logic, THREE_BOWLS))
+    run_rounds(2, a_state(logic), MemoryCarrier(logic, THREE_BOWLS))
     assert aggregator.rates == [1.0, 0.5, 0.1, 0.5]
     for what in ("receive", "accepted"):
         rates = [rate for moment, _, rate in hook.seen if moment == what]
@@ -170,7 +170,7 @@ def test_a_late_update_is_accepted_from_clients_in_flight_alone() -> None:
 
     logic = a_logic(Wishful())
     with pytest.raises(LogicError, match=r"late updates of clients \[1\]"):
-        run_round(a_state(logic), MemoryPeers(logic, THREE_BOWLS), logic)
+        run_round(a_state(logic), MemoryCarrier(logic, THREE_BOWLS), logic)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from layers.logic import ClientLedger, ClientLost, ClientState, StateLost, Training, run_round
-from tests.logic.memory_peers import MemoryPeers, a_logic, a_state, alone, run_rounds, same_bits
+from tests.logic.memory_carrier import MemoryCarrier, a_logic, a_state, alone, run_rounds, same_bits
 from tests.logic.quadratic import bowls
 from tests.logic.round.test_client_memory import Rounded
 
@@ -12,7 +12,7 @@ CLIENTS = bowls(3, noise=0.2)
 
 def a_run():
     logic = a_logic(alone(0, 1, 2), hooks=[Rounded()], training=Training(epochs=2))
-    return logic, MemoryPeers(logic, CLIENTS)
+    return logic, MemoryCarrier(logic, CLIENTS)
 
 
 def test_a_ledger_says_after_which_rounds_its_memory_is() -> None:
@@ -27,7 +27,7 @@ def test_a_task_counts_on_no_memory_that_the_client_lost() -> None:
     del peers.ledgers[1]
     peers.tasks.clear()
     run_rounds(1, state, peers)
-    assert [task.last_accepted_round for task in peers.tasks] == [2, 0, 2]
+    assert {task.client: task.last_accepted_round for task in peers.tasks} == {0: 2, 1: 0, 2: 2}
 
 
 def test_a_client_that_comes_back_in_mid_round_without_memory_gets_a_task_to_begin_anew() -> None:

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from layers.logic import Hook, Rejected, ServerSide, run_round
 from layers.logic.errors import PartFailed
-from tests.logic.memory_peers import (
-    MemoryPeers,
+from tests.logic.memory_carrier import (
+    MemoryCarrier,
     a_logic,
     a_state,
     alone,
@@ -71,7 +71,7 @@ LIES = {
 def test_a_bad_update_is_refused_and_the_others_count(name) -> None:
     values, reason = LIES[name]
     logic = a_logic(alone(0, 1, 2))
-    peers = MemoryPeers(logic, CLIENTS, forge=lying(1, **values))
+    peers = MemoryCarrier(logic, CLIENTS, forge=lying(1, **values))
     state, report = run_round(a_state(logic, WEIGHTS), peers, logic)
     assert report.of("accepted") == (0, 2)
     (refused,) = (client for client in report.clients if client.status == "rejected")
@@ -79,7 +79,7 @@ def test_a_bad_update_is_refused_and_the_others_count(name) -> None:
     assert reason in refused.reason
     assert 1 not in state.last_accepted
     without = a_logic(alone(0, 2))
-    expected, _ = run_round(a_state(logic, WEIGHTS), MemoryPeers(without, CLIENTS), without)
+    expected, _ = run_round(a_state(logic, WEIGHTS), MemoryCarrier(without, CLIENTS), without)
     assert same_bits(state.weights, expected.weights)
     assert same_bits(state.buffers, expected.buffers)
 
@@ -89,7 +89,7 @@ def test_a_bad_update_alone_leaves_every_bit_of_the_model(name) -> None:
     values, _ = LIES[name]
     logic = a_logic(alone(1), min_updates=0)
     start = a_state(logic, WEIGHTS)
-    state, report = run_round(start, MemoryPeers(logic, CLIENTS, forge=lying(1, **values)), logic)
+    state, report = run_round(start, MemoryCarrier(logic, CLIENTS, forge=lying(1, **values)), logic)
     assert report.of("rejected") == (1,)
     assert same_bits(state.weights, start.weights)
     assert same_bits(state.buffers, start.buffers)
@@ -100,7 +100,7 @@ def test_a_finite_update_passes_even_if_its_sum_overflows(value) -> None:
     logic = a_logic(alone(1))
     delta = np.full(3, value, np.float32)
     state, _ = run_round(
-        a_state(logic), MemoryPeers(logic, CLIENTS, forge=lying(1, delta=delta)), logic
+        a_state(logic), MemoryCarrier(logic, CLIENTS, forge=lying(1, delta=delta)), logic
     )
     assert same_bits(state.weights, delta)
 
@@ -108,7 +108,7 @@ def test_a_finite_update_passes_even_if_its_sum_overflows(value) -> None:
 def test_a_finite_update_that_makes_an_infinite_model_is_refused() -> None:
     logic = a_logic(alone(1), min_updates=0)
     start = a_state(logic, [3e38, 0, 0])
-    peers = MemoryPeers(logic, CLIENTS, forge=lying(1, delta=np.array([1e38, 0, 0], np.float32)))
+    peers = MemoryCarrier(logic, CLIENTS, forge=lying(1, delta=np.array([1e38, 0, 0], np.float32)))
     state, report = run_round(start, peers, logic)
     assert "makes a model that is not" in report.clients[0].reason
     assert same_bits(state.weights, start.weights)
@@ -116,12 +116,12 @@ def test_a_finite_update_that_makes_an_infinite_model_is_refused() -> None:
 
 def test_a_second_update_is_refused_and_the_first_counts_once() -> None:
     logic = a_logic(alone(0, 1))
-    twice = of_client(1, lambda update: [update, replace(update, samples=999)])
-    state, report = run_round(a_state(logic), MemoryPeers(logic, CLIENTS, forge=twice), logic)
-    honest, _ = run_round(a_state(logic), MemoryPeers(logic, CLIENTS), logic)
+    twice = of_client(0, lambda update: [update, replace(update, samples=999)])
+    state, report = run_round(a_state(logic), MemoryCarrier(logic, CLIENTS, forge=twice), logic)
+    honest, _ = run_round(a_state(logic), MemoryCarrier(logic, CLIENTS), logic)
     assert report.of("accepted") == (0, 1)
     assert [(c.client, c.status, c.reason) for c in report.clients[2:]] == [
-        (1, "rejected", "another update of a client accepted in this round")
+        (0, "rejected", "another update of a client accepted in this round")
     ]
     assert same_bits(state.weights, honest.weights)
 
@@ -129,9 +129,9 @@ def test_a_second_update_is_refused_and_the_first_counts_once() -> None:
 def test_an_update_of_a_client_that_was_not_asked_is_refused() -> None:
     logic = a_logic(alone(0, 1))
     also = of_client(
-        1, lambda update: [update, replace(update, client=2), replace(update, client=77)]
+        0, lambda update: [update, replace(update, client=2), replace(update, client=77)]
     )
-    state, report = run_round(a_state(logic), MemoryPeers(logic, CLIENTS, forge=also), logic)
+    state, report = run_round(a_state(logic), MemoryCarrier(logic, CLIENTS, forge=also), logic)
     assert [(c.client, c.status, c.reason) for c in report.clients[2:]] == [
         (2, "rejected", "not asked in this round"),
         (77, "rejected", "not asked in this round"),
@@ -143,14 +143,14 @@ def test_an_update_in_the_name_of_another_client_does_not_count_for_its_sender()
     logic = a_logic(alone(0, 1))
     start = a_state(logic)
     as_stranger = lying(1, client=2)
-    state, report = run_round(start, MemoryPeers(logic, CLIENTS, forge=as_stranger), logic)
+    state, report = run_round(start, MemoryCarrier(logic, CLIENTS, forge=as_stranger), logic)
     assert [(c.client, c.status) for c in report.clients] == [
         (0, "accepted"),
         (1, "lost"),
         (2, "rejected"),
     ]
     only = a_logic(alone(0))
-    expected, _ = run_round(start, MemoryPeers(only, CLIENTS), only)
+    expected, _ = run_round(start, MemoryCarrier(only, CLIENTS), only)
     assert same_bits(state.weights, expected.weights)
 
 
@@ -166,7 +166,7 @@ def test_a_hook_can_refuse_what_it_cannot_decode() -> None:
             return Picky()
 
     logic = a_logic(alone(0, 1), hooks=[Codec()])
-    _, report = run_round(a_state(logic), MemoryPeers(logic, CLIENTS), logic)
+    _, report = run_round(a_state(logic), MemoryCarrier(logic, CLIENTS), logic)
     assert [(c.status, c.reason) for c in report.clients] == [
         ("accepted", ""),
         ("rejected", "no codebook"),
@@ -183,7 +183,7 @@ def test_whatever_arrives_the_model_stays_finite_or_unchanged(bits, samples, ste
     logic = a_logic(alone(1), min_updates=0)
     start = a_state(logic, WEIGHTS)
     forge = lying(1, delta=delta, samples=samples, steps=steps)
-    state, report = run_round(start, MemoryPeers(logic, CLIENTS, forge=forge), logic)
+    state, report = run_round(start, MemoryCarrier(logic, CLIENTS, forge=forge), logic)
     assert np.isfinite(state.weights).all()
     if report.of("accepted"):
         np.testing.assert_array_equal(state.weights, start.weights + delta)
@@ -208,7 +208,7 @@ class Trusting(ServerSide):
 
 def test_what_a_server_half_stumbles_over_is_refused_where_clients_are_foreign() -> None:
     logic = a_logic(alone(0, 1, 2), hooks=[Careless()])
-    _, report = run_round(a_state(logic), MemoryPeers(logic, CLIENTS, foreign=True), logic)
+    _, report = run_round(a_state(logic), MemoryCarrier(logic, CLIENTS, foreign=True), logic)
     assert report.of("accepted") == (0, 2)
     (refused,) = [client for client in report.clients if client.status == "rejected"]
     assert "KeyError" in refused.reason
@@ -219,4 +219,4 @@ def test_in_a_simulation_the_error_of_a_server_half_comes_out() -> None:
     logic = a_logic(alone(0, 1, 2), hooks=[Careless()])
     said = r"round 1, client 1: Trusting\.receive failed: KeyError: 'what nobody sent'"
     with pytest.raises(PartFailed, match=said):
-        run_round(a_state(logic), MemoryPeers(logic, CLIENTS), logic)
+        run_round(a_state(logic), MemoryCarrier(logic, CLIENTS), logic)

@@ -27,7 +27,7 @@ from layers.logic.hooks.dgc import Dgc
 from layers.logic.hooks.local_gradients import Clip, FedProx, GradientReply
 from layers.logic.hooks.selective_sgd import SelectiveSgd
 from layers.logic.hooks.server_optimisers import FedAdagrad, FedAdam, FedAvgM, FedYogi
-from tests.logic.memory_peers import MemoryPeers, a_logic, a_state, alone, run_rounds
+from tests.logic.memory_carrier import MemoryCarrier, a_logic, a_state, alone, run_rounds
 from tests.logic.quadratic import bowls
 
 SIZE = 12
@@ -80,7 +80,7 @@ def outcome(hooks) -> tuple:
         facilities=Facilities(auxiliary),
         seed=5,
     )
-    state, reports = run_rounds(4, a_state(logic, np.ones(SIZE)), MemoryPeers(logic, CLIENTS))
+    state, reports = run_rounds(4, a_state(logic, np.ones(SIZE)), MemoryCarrier(logic, CLIENTS))
     assert all(report.of("accepted") == (0, 1, 2) for report in reports)
     told = [dict(client.metrics) for report in reports for client in report.clients]
     return state.weights.tobytes(), state.buffers.tobytes(), told

@@ -10,7 +10,7 @@ import pytest
 
 from layers.logic import ClientContext, ClientSide, Hook, ServerSide, run_round
 from layers.logic.aggregators.mean import Mean
-from tests.logic.memory_peers import MemoryPeers, a_logic, a_state, alone, run_rounds
+from tests.logic.memory_carrier import MemoryCarrier, a_logic, a_state, alone, run_rounds
 from tests.logic.quadratic import THREE_BOWLS
 
 
@@ -89,14 +89,14 @@ class _MaskedClient(ClientSide):
 
 def _plain(clients: Sequence[int]) -> np.ndarray:
     logic = a_logic(alone(*clients), aggregator=Mean("uniform"))
-    return run_round(a_state(logic), MemoryPeers(logic, THREE_BOWLS), logic)[0].weights
+    return run_round(a_state(logic), MemoryCarrier(logic, THREE_BOWLS), logic)[0].weights
 
 
 @pytest.mark.parametrize("lost", [(), (1,)])
 def test_a_hook_asks_the_cohort_first_and_those_who_returned_before_folding(lost) -> None:
     logic = a_logic(alone(0, 1, 2), aggregator=Mean("uniform"), hooks=[Masked()])
 
-    class LostAfterTask(MemoryPeers):
+    class LostAfterTask(MemoryCarrier):
         def ask(self, question, clients, deadline_s=None):
             self.lost = ()  # they answer, and are lost with their task
             answers = super().ask(question, clients, deadline_s)
@@ -135,7 +135,7 @@ class _LeavesOut(ServerSide):
 def test_a_client_that_a_hook_leaves_out_is_asked_nothing_and_gets_no_task() -> None:
     hooks = [LeavesOut(1, "unwell"), Masked(), LeavesOut(1, "too late")]
     logic = a_logic(alone(0, 1, 2), aggregator=Mean("uniform"), hooks=hooks)
-    peers = MemoryPeers(logic, THREE_BOWLS)
+    peers = MemoryCarrier(logic, THREE_BOWLS)
     state, report = run_round(a_state(logic), peers, logic)
     assert peers.asked == [("hooks cohort", (0, 2)), ("hooks returned", (0, 2))]
     np.testing.assert_allclose(state.weights, _plain((0, 2)), atol=1e-4)
@@ -149,7 +149,7 @@ def test_a_client_that_a_hook_leaves_out_is_asked_nothing_and_gets_no_task() -> 
 
 def test_a_client_of_the_cohort_that_does_not_answer_gets_no_task() -> None:
     logic = a_logic(alone(0, 1, 2), aggregator=Mean("uniform"), hooks=[Masked()])
-    peers = MemoryPeers(logic, THREE_BOWLS, lost=(1,))
+    peers = MemoryCarrier(logic, THREE_BOWLS, lost=(1,))
     state, report = run_round(a_state(logic), peers, logic)
     assert [task.client for task in peers.tasks] == [0, 2]
     (lost,) = [one for one in report.clients if one.client == 1]
@@ -159,7 +159,7 @@ def test_a_client_of_the_cohort_that_does_not_answer_gets_no_task() -> None:
 
 def test_a_client_that_leaves_out_a_hooks_question_has_not_answered() -> None:
     logic = a_logic(alone(0, 1, 2), aggregator=Mean("uniform"), hooks=[Masked()])
-    peers = MemoryPeers(logic, THREE_BOWLS)
+    peers = MemoryCarrier(logic, THREE_BOWLS)
     peers.forge_answer = lambda told: [replace(told, slots={}) if told.client == 1 else told]
     state, report = run_round(a_state(logic), peers, logic)
     assert (report.of("accepted"), report.of("lost")) == ((0, 2), (1,))
@@ -168,7 +168,7 @@ def test_a_client_that_leaves_out_a_hooks_question_has_not_answered() -> None:
 
 def test_a_hook_gives_numbers_to_the_rounds_record() -> None:
     logic = a_logic(alone(0, 1), hooks=[Masked()])
-    _, reports = run_rounds(2, a_state(logic), MemoryPeers(logic, THREE_BOWLS))
+    _, reports = run_rounds(2, a_state(logic), MemoryCarrier(logic, THREE_BOWLS))
     assert [dict(report.numbers) for report in reports] == [
         {"unmasked": 2, "budget": 0.5},
         {"unmasked": 2, "budget": 1.0},

@@ -10,8 +10,8 @@ import pytest
 from layers.logic import ClientSide, Hook, ServerSide, Training, run_round
 from layers.logic.core.declaration import Need
 from layers.logic.errors import PartFailed
-from tests.logic.memory_peers import (
-    MemoryPeers,
+from tests.logic.memory_carrier import (
+    MemoryCarrier,
     a_logic,
     a_state,
     alone,
@@ -88,7 +88,7 @@ def test_what_one_end_does_in_order_the_other_undoes_in_reverse() -> None:
     calls: list[str] = []
     hooks = [Recording("a", calls), Recording("b", calls), Recording("c", calls)]
     logic = a_logic(alone(0), hooks=hooks)
-    run_round(a_state(logic), MemoryPeers(logic, CLIENTS), logic)
+    run_round(a_state(logic), MemoryCarrier(logic, CLIENTS), logic)
     assert calls == [
         *("a server send", "b server send", "c server send"),
         *("c client receive", "b client receive", "a client receive"),
@@ -175,15 +175,15 @@ def test_encodings_that_do_not_commute_cancel_out(order) -> None:
     every = (Times(4.0), Plus(0.5), Times(0.5))
     logic = a_logic(alone(0, 1, 2), hooks=[every[place] for place in order])
     plain = a_logic(alone(0, 1, 2))
-    state, _ = run_rounds(3, a_state(logic), MemoryPeers(logic, CLIENTS))
-    expected, _ = run_rounds(3, a_state(plain), MemoryPeers(plain, CLIENTS))
+    state, _ = run_rounds(3, a_state(logic), MemoryCarrier(logic, CLIENTS))
+    expected, _ = run_rounds(3, a_state(plain), MemoryCarrier(plain, CLIENTS))
     np.testing.assert_allclose(state.weights, expected.weights, atol=1e-6)
 
 
 def test_two_hooks_of_one_class_share_neither_slot_nor_memory() -> None:
     # The slots are checked where they are read, in RecordingServer and RecordingClient.
     logic = a_logic(alone(0, 1), hooks=[Recording("a"), Recording("b")])
-    peers = MemoryPeers(logic, CLIENTS)
+    peers = MemoryCarrier(logic, CLIENTS)
     state, _ = run_rounds(2, a_state(logic), peers)
     assert dict(state.memory) == {
         "0:Recording": {"by": "a", "times": 4},
@@ -215,7 +215,7 @@ def test_a_server_half_cannot_keep_anything_while_the_order_is_by_arrival(where)
     logic = a_logic(alone(0), hooks=[Keeps()])
     said = r"Greedy\.\w+ failed: TypeError: .* in on_accepted\(\) and conclude\(\) only"
     with pytest.raises(PartFailed, match=said):
-        run_round(a_state(logic), MemoryPeers(logic, CLIENTS), logic)
+        run_round(a_state(logic), MemoryCarrier(logic, CLIENTS), logic)
 
 
 def test_what_a_server_half_forgets_stays_forgotten() -> None:
@@ -232,7 +232,7 @@ def test_what_a_server_half_forgets_stays_forgotten() -> None:
             return Brief()
 
     logic = a_logic(alone(0), hooks=[Notes()])
-    peers = MemoryPeers(logic, CLIENTS)
+    peers = MemoryCarrier(logic, CLIENTS)
     state, _ = run_rounds(1, a_state(logic), peers)
     assert state.memory["0:Notes"] == {"note": 1}
     state, _ = run_rounds(1, state, peers)
@@ -241,11 +241,11 @@ def test_what_a_server_half_forgets_stays_forgotten() -> None:
 
 def test_gradients_are_not_looked_at_for_hooks_that_do_not_ask() -> None:
     logic = a_logic(alone(0), hooks=[Plus(1.0), Times(2.0)], training=Training(epochs=5))
-    peers = MemoryPeers(logic, CLIENTS)
+    peers = MemoryCarrier(logic, CLIENTS)
     run_round(a_state(logic), peers, logic)
     assert peers.engine.gradient_calls == 0
     logic = a_logic(alone(0), hooks=[Plus(1.0), Recording("a")], training=Training(epochs=5))
-    peers = MemoryPeers(logic, CLIENTS)
+    peers = MemoryCarrier(logic, CLIENTS)
     run_round(a_state(logic), peers, logic)
     assert peers.engine.gradient_calls == 5
 
@@ -262,7 +262,7 @@ def test_a_gradient_hook_sees_the_start_of_its_own_local_training() -> None:
     training = Training(steps=3, learning_rate=0.1)
     logic = a_logic(alone(0), hooks=[Proximal(), Plus(5.0)], training=training)
     start = a_state(logic, [1, 2, 3])
-    state, _ = run_round(start, MemoryPeers(logic, CLIENTS), logic)
+    state, _ = run_round(start, MemoryCarrier(logic, CLIENTS), logic)
     weights = start.weights.astype(np.float64)
     for _ in range(3):
         weights = weights - 0.1 * (weights - CLIENTS[0].b + 2 * (weights - start.weights))
@@ -277,7 +277,7 @@ def test_a_hook_may_ask_for_the_received_models_loss() -> None:
     for hooks, loss in (([], "running"), ([Fair()], "received")):
         logic = a_logic(alone(0), hooks=hooks, training=training)
         assert logic.training_of(1).loss == loss
-        _, report = run_round(a_state(logic), MemoryPeers(logic, CLIENTS), logic)
+        _, report = run_round(a_state(logic), MemoryCarrier(logic, CLIENTS), logic)
         received = 0.5 * np.sum(CLIENTS[0].b ** 2)
         close = report.clients[0].metrics["loss"] == pytest.approx(received, rel=1e-5)
         assert close == (loss == "received")
@@ -295,8 +295,8 @@ def test_a_hook_may_change_the_state_after_aggregation() -> None:
 
     plain, damped = a_logic(alone(0, 1)), a_logic(alone(0, 1), hooks=[Damping()])
     start = a_state(plain, [1, 2, 3])
-    full, _ = run_round(start, MemoryPeers(plain, CLIENTS), plain)
-    half, _ = run_round(start, MemoryPeers(damped, CLIENTS), damped)
+    full, _ = run_round(start, MemoryCarrier(plain, CLIENTS), plain)
+    half, _ = run_round(start, MemoryCarrier(damped, CLIENTS), damped)
     np.testing.assert_allclose(half.weights, (start.weights + full.weights) / 2, rtol=1e-6)
 
 
@@ -335,7 +335,7 @@ class MeasuredServer(ServerSide):
 )
 def test_whatever_is_one_number_is_recorded_as_a_plain_number(value, number) -> None:
     logic = a_logic(alone(0), hooks=[Measured(value)])
-    _, report = run_round(a_state(logic), MemoryPeers(logic, CLIENTS), logic)
+    _, report = run_round(a_state(logic), MemoryCarrier(logic, CLIENTS), logic)
     assert report.numbers == {"drift": number}
     assert type(report.numbers["drift"]) is type(number)
 
@@ -355,11 +355,11 @@ def test_what_is_not_one_number_is_refused_before_anything_is_recorded(value, sa
     logic = a_logic(alone(0), hooks=[Measured(value)])
     refused = rf"^round 1: MeasuredServer\.conclude failed: TypeError: record\(\) {said}"
     with pytest.raises(PartFailed, match=refused):
-        run_round(a_state(logic), MemoryPeers(logic, CLIENTS), logic)
+        run_round(a_state(logic), MemoryCarrier(logic, CLIENTS), logic)
 
 
 def test_a_hook_that_hands_everything_on_changes_no_bit() -> None:
     logic, plain = a_logic(alone(0, 1, 2), hooks=[Hook(), Hook()]), a_logic(alone(0, 1, 2))
-    state, _ = run_rounds(2, a_state(logic), MemoryPeers(logic, CLIENTS))
-    expected, _ = run_rounds(2, a_state(plain), MemoryPeers(plain, CLIENTS))
+    state, _ = run_rounds(2, a_state(logic), MemoryCarrier(logic, CLIENTS))
+    expected, _ = run_rounds(2, a_state(plain), MemoryCarrier(plain, CLIENTS))
     assert same_bits(state.weights, expected.weights)

@@ -8,20 +8,20 @@ from layers.logic import Answer, run_round
 from layers.logic.aggregators.mean import Mean
 from layers.logic.algorithms.fedcs import FedCS
 from layers.logic.algorithms.knapsack import OfflineKP, OnlineKP
+from layers.logic.round.exchange import Left
 from layers.logic.selectors.power_of_choice import PowerOfChoice
-from tests.logic.memory_peers import MemoryPeers, a_logic, a_state
+from tests.logic.memory_carrier import MemoryCarrier, a_logic, a_state
 from tests.logic.quadratic import bowls
 
 CLIENTS = bowls(4)
 
 
-class Leaving(MemoryPeers):
+class Leaving(MemoryCarrier):
     """Client 2 leaves for good as soon as it has answered."""
 
-    def ask(self, question, clients, deadline_s=None):
-        replies = super().ask(question, clients, deadline_s)
-        self.clients = {client: data for client, data in self.clients.items() if client != 2}
-        return replies
+    def _ask(self, question, clients):
+        super()._ask(question, clients)
+        self._arrived.insert(-1, Left(2))
 
 
 def known_times(reply: Answer) -> list[Answer]:

@@ -9,9 +9,9 @@ import pytest
 
 from layers.logic import LogicError, Plan, run_round
 from layers.logic.aggregators.mean import Mean
-from tests.logic.memory_peers import (
+from tests.logic.memory_carrier import (
     Fixed,
-    MemoryPeers,
+    MemoryCarrier,
     a_logic,
     a_state,
     lying,
@@ -23,11 +23,11 @@ CLIENTS = bowls(6)
 NAN = np.full(3, np.nan, np.float32)
 
 
-def started_from(peers: MemoryPeers) -> dict[int, np.ndarray]:
+def started_from(peers: MemoryCarrier) -> dict[int, np.ndarray]:
     return {task.client: task.weights for task in peers.tasks}
 
 
-def returned(peers: MemoryPeers, client: int) -> np.ndarray:
+def returned(peers: MemoryCarrier, client: int) -> np.ndarray:
     """Return what plain steps of the quadratic make of the weights that the client was given."""
     data = CLIENTS[client]
     weights = started_from(peers)[client]
@@ -37,7 +37,7 @@ def returned(peers: MemoryPeers, client: int) -> np.ndarray:
 def test_a_lane_trains_in_sequence() -> None:
     logic = a_logic(Fixed(((2, 0, 1),)))
     start = a_state(logic, [1, 2, 3])
-    peers = MemoryPeers(logic, CLIENTS)
+    peers = MemoryCarrier(logic, CLIENTS)
     state, report = run_round(start, peers, logic)
     assert [task.client for task in peers.tasks] == [2, 0, 1]
     first, second, third = (started_from(peers)[client] for client in (2, 0, 1))
@@ -53,32 +53,32 @@ def test_a_lane_trains_in_sequence() -> None:
 def test_a_client_that_falls_out_of_the_middle_is_passed_over(how) -> None:
     logic = a_logic(Fixed(((2, 0, 1),)))
     if how == "lost":
-        peers = MemoryPeers(logic, CLIENTS, lost=[0])
+        peers = MemoryCarrier(logic, CLIENTS, lost=[0])
     else:
-        peers = MemoryPeers(logic, CLIENTS, forge=lying(0, delta=NAN))
+        peers = MemoryCarrier(logic, CLIENTS, forge=lying(0, delta=NAN))
     state, report = run_round(a_state(logic), peers, logic)
     assert report.of("accepted") == (2, 1)
     assert report.of(how) == (0,)
     assert same_bits(started_from(peers)[1], started_from(peers)[0])
     short = a_logic(Fixed(((2, 1),)))
-    expected, _ = run_round(a_state(logic), MemoryPeers(short, CLIENTS), short)
+    expected, _ = run_round(a_state(logic), MemoryCarrier(short, CLIENTS), short)
     assert same_bits(state.weights, expected.weights)
     assert same_bits(state.buffers, expected.buffers)
 
 
 def test_a_lane_of_which_nobody_is_left_changes_nothing() -> None:
     logic = a_logic(Fixed(((0, 1), (2, 3))))
-    state, report = run_round(a_state(logic), MemoryPeers(logic, CLIENTS, lost=[0, 1]), logic)
+    state, report = run_round(a_state(logic), MemoryCarrier(logic, CLIENTS, lost=[0, 1]), logic)
     assert report.of("lost") == (0, 1)
     other = a_logic(Fixed(((2, 3),)))
-    expected, _ = run_round(a_state(logic), MemoryPeers(other, CLIENTS), other)
+    expected, _ = run_round(a_state(logic), MemoryCarrier(other, CLIENTS), other)
     assert same_bits(state.weights, expected.weights)
 
 
 def test_all_lanes_lost_keep_the_model() -> None:
     logic = a_logic(Fixed(((0, 1), (2, 3))), min_updates=0)
     start = a_state(logic, [1, 2, 3])
-    state, report = run_round(start, MemoryPeers(logic, CLIENTS, lost=range(4)), logic)
+    state, report = run_round(start, MemoryCarrier(logic, CLIENTS, lost=range(4)), logic)
     assert report.of("lost") == (0, 1, 2, 3)
     assert same_bits(state.weights, start.weights)
 
@@ -96,7 +96,7 @@ def test_folding_waits_for_the_order_of_the_plan() -> None:
         return [update]
 
     logic = a_logic(Fixed(((0, 1), (2,), (3, 4))), aggregator=Noting())
-    peers = MemoryPeers(logic, CLIENTS, order=(3, 4, 2, 0, 1), forge=arrive)
+    peers = MemoryCarrier(logic, CLIENTS, order=(3, 4, 2, 0, 1), forge=arrive)
     run_round(a_state(logic), peers, logic)
     assert events == [
         *("client 3", "client 4", "client 2", "client 0", "client 1"),
@@ -106,7 +106,7 @@ def test_folding_waits_for_the_order_of_the_plan() -> None:
 
 def test_a_lane_that_is_cut_off_keeps_what_its_first_clients_did() -> None:
     logic = a_logic(Fixed(((0, 1, 2), (3,))))
-    peers = MemoryPeers(logic, CLIENTS, silent=[1])
+    peers = MemoryCarrier(logic, CLIENTS, silent=[1])
     state, report = run_round(a_state(logic), peers, logic)
     assert [(c.client, c.status) for c in report.clients] == [
         (0, "accepted"),
@@ -117,7 +117,7 @@ def test_a_lane_that_is_cut_off_keeps_what_its_first_clients_did() -> None:
     assert "not reached" in report.clients[2].reason
     assert [task.client for task in peers.tasks] == [0, 3, 1]
     other = a_logic(Fixed(((0,), (3,))))
-    expected, _ = run_round(a_state(logic), MemoryPeers(other, CLIENTS), other)
+    expected, _ = run_round(a_state(logic), MemoryCarrier(other, CLIENTS), other)
     assert same_bits(state.weights, expected.weights)
 
 
@@ -139,4 +139,4 @@ def test_a_selector_that_names_a_client_that_cannot_be_asked_is_told_so(stranger
     logic = a_logic(Fixed(((0, stranger),)))
     clients = {**CLIENTS, 9: replace(CLIENTS[0], n=0)}
     with pytest.raises(LogicError, match=rf"Fixed selected clients \[{stranger}\]"):
-        run_round(a_state(logic), MemoryPeers(logic, clients), logic)
+        run_round(a_state(logic), MemoryCarrier(logic, clients), logic)

@@ -18,7 +18,7 @@ from layers.logic.hooks.compressors import Quantise, Stc, TopK
 from layers.logic.hooks.local_gradients import GradientReply
 from layers.logic.hooks.server_optimisers import FedAdagrad, FedAdam, FedAvgM, FedYogi
 from layers.logic.numeric.vectors import distance, excess, norm
-from tests.logic.memory_peers import MemoryPeers, a_logic, a_state, alone, lying, same_bits
+from tests.logic.memory_carrier import MemoryCarrier, a_logic, a_state, alone, lying, same_bits
 from tests.logic.quadratic import bowls
 
 CLIENTS = bowls(3)
@@ -53,7 +53,7 @@ def test_a_distance_is_the_norm_of_the_difference(vector, data) -> None:
 def test_an_update_above_the_bound_is_refused_and_the_others_count(delta, most) -> None:
     logic = a_logic(alone(0, 1, 2), max_update=most)
     bound = most * (np.linalg.norm(np.array(WEIGHTS)) + 1)
-    peers = MemoryPeers(logic, CLIENTS, forge=lying(1, delta=delta))
+    peers = MemoryCarrier(logic, CLIENTS, forge=lying(1, delta=delta))
     state, report = run_round(a_state(logic, WEIGHTS), peers, logic)
     length = float(np.linalg.norm(delta.astype(np.float64)))
     if math.isclose(length, bound, rel_tol=1e-5):
@@ -62,7 +62,7 @@ def test_an_update_above_the_bound_is_refused_and_the_others_count(delta, most) 
     if length > bound:
         assert report.clients[1].reason.startswith(f"update of norm {length:.3g}; with logic.max")
         others = a_logic(alone(0, 2), max_update=most)
-        expected, _ = run_round(a_state(others, WEIGHTS), MemoryPeers(others, CLIENTS), others)
+        expected, _ = run_round(a_state(others, WEIGHTS), MemoryCarrier(others, CLIENTS), others)
         assert same_bits(state.weights, expected.weights)
 
 
@@ -76,7 +76,7 @@ def test_the_bound_is_on_the_decoded_update(hook) -> None:
     logic = a_logic(alone(0, 1), hooks=[hook], max_update=1000.0)
 
     far = {**CLIENTS, 1: type(CLIENTS[1])(CLIENTS[1].A, CLIENTS[1].b * np.float32(1e9), 20)}
-    _, report = run_round(a_state(logic, WEIGHTS), MemoryPeers(logic, far), logic)
+    _, report = run_round(a_state(logic, WEIGHTS), MemoryCarrier(logic, far), logic)
     assert report.of("accepted") == (0,)
     assert "with logic.max_update 1000 it may be" in report.clients[1].reason
 
@@ -84,7 +84,7 @@ def test_the_bound_is_on_the_decoded_update(hook) -> None:
 def test_a_round_of_updates_that_are_all_too_large_says_what_makes_them_smaller() -> None:
     logic = a_logic(alone(0, 1), max_update=1e-9)
     with pytest.raises(TooFewUpdates, match=r"0 of the 1 updates .* were accepted") as caught:
-        run_round(a_state(logic, WEIGHTS), MemoryPeers(logic, CLIENTS), logic)
+        run_round(a_state(logic, WEIGHTS), MemoryCarrier(logic, CLIENTS), logic)
     assert str(caught.value).endswith("lower compute.train.learning_rate, or set compute.normalise")
 
 
@@ -92,7 +92,7 @@ def test_buffers_may_move_by_the_square_of_the_factor() -> None:
     logic = a_logic(alone(1), min_updates=0, max_update=1000.0)
     for value, status in ((1e6, "accepted"), (3e38, "rejected")):
         forge = lying(1, buffers=np.array([value], np.float32))
-        _, report = run_round(a_state(logic), MemoryPeers(logic, CLIENTS, forge=forge), logic)
+        _, report = run_round(a_state(logic), MemoryCarrier(logic, CLIENTS, forge=forge), logic)
         assert report.clients[0].status == status
     assert report.clients[0].reason.startswith("buffers that moved by 3e+38")
 
@@ -110,7 +110,7 @@ def test_what_a_server_optimiser_makes_of_the_updates_is_bounded_too(hook) -> No
     logic = a_logic(alone(0, 1), hooks=[hook], max_update=100.0)
     start = a_state(logic, WEIGHTS)
     with pytest.raises(BrokenModel, match=f"Mean, {type(hook).__name__} moved the model by"):
-        run_round(start, MemoryPeers(logic, CLIENTS), logic)
+        run_round(start, MemoryCarrier(logic, CLIENTS), logic)
     assert same_bits(start.weights, np.array(WEIGHTS, np.float32))
 
 
@@ -118,7 +118,7 @@ def test_a_control_variate_is_bounded_as_an_update_is() -> None:
     logic = a_logic(alone(0, 1), hooks=[Scaffold()], max_update=1000.0)
     huge = {"0:Scaffold": {"change": np.full(3, 3e38, np.float32)}}
     _, report = run_round(
-        a_state(logic, WEIGHTS), MemoryPeers(logic, CLIENTS, forge=lying(1, slots=huge)), logic
+        a_state(logic, WEIGHTS), MemoryCarrier(logic, CLIENTS, forge=lying(1, slots=huge)), logic
     )
     assert report.of("accepted") == (0,)
     assert report.clients[1].reason.startswith("a control variate that moved by")
@@ -141,7 +141,7 @@ def test_a_bound_is_above_zero_and_finite_or_none(most) -> None:
 )
 def test_who_moves_weights_or_buffers_most_has_the_largest_update(lie, most) -> None:
     logic = a_logic(alone(0, 1, 2), max_update=most)
-    peers = MemoryPeers(logic, CLIENTS, forge=lying(1, **lie))
+    peers = MemoryCarrier(logic, CLIENTS, forge=lying(1, **lie))
     _, report = run_round(a_state(logic, WEIGHTS), peers, logic)
     assert report.of("accepted") == (0, 1, 2)
     assert max(report.clients, key=lambda one: one.peak).client == 1
@@ -152,7 +152,7 @@ def test_buffers_count_by_what_a_client_changes_and_by_the_root_of_it() -> None:
     """Honest buffers of any size, such as variances of thousands, hide no large update."""
     logic = a_logic(alone(0, 1, 2), max_update=1000.0)
     kept = np.full(1, 40_000, np.float32)
-    peers = MemoryPeers(
+    peers = MemoryCarrier(
         logic,
         CLIENTS,
         forge=lambda update: [

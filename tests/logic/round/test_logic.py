@@ -17,7 +17,7 @@ from layers.logic.hooks.local_gradients import Clip
 from layers.logic.numeric.vectors import norm
 from layers.logic.seeds import derive
 from layers.logic.selectors.uniform import Uniform
-from tests.logic.memory_peers import MemoryPeers, a_logic, a_state, run_rounds, same_bits
+from tests.logic.memory_carrier import MemoryCarrier, a_logic, a_state, run_rounds, same_bits
 from tests.logic.quadratic import bowls, layout
 
 
@@ -65,7 +65,7 @@ def test_one_seed_gives_one_run_and_another_seed_another() -> None:
 
     def run(seed: int) -> np.ndarray:
         logic = a_logic(Uniform(0.3), seed=seed)
-        return run_rounds(4, a_state(logic), MemoryPeers(logic, clients))[0].weights
+        return run_rounds(4, a_state(logic), MemoryCarrier(logic, clients))[0].weights
 
     assert same_bits(run(1), run(1))
     assert not same_bits(run(1), run(2))

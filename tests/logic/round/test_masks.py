@@ -16,7 +16,7 @@ from layers.logic.core.plan import Plan
 from layers.logic.hooks.compressors import SignSgd, Stc
 from layers.logic.hooks.local_gradients import FedProx, GradientReply
 from layers.logic.selectors.power_of_choice import PowerOfChoice
-from tests.logic.memory_peers import MemoryPeers, a_logic, a_state, alone, run_rounds
+from tests.logic.memory_carrier import MemoryCarrier, a_logic, a_state, alone, run_rounds
 from tests.logic.quadratic import THREE_BOWLS, Tensor
 
 TENSORS = (Tensor("body", (2,), 0, 2), Tensor("head", (1,), 2, 3))
@@ -30,7 +30,7 @@ def masked(**settings):
 
 def test_a_mask_says_which_tensors_travel_and_the_others_stay_with_each_client() -> None:
     logic = masked(aggregator=Mean("uniform"))
-    peers = MemoryPeers(logic, THREE_BOWLS)
+    peers = MemoryCarrier(logic, THREE_BOWLS)
     sizes = []
     peers.forge = lambda update: sizes.append(update.delta.size) or [update]
     state, _ = run_rounds(2, a_state(logic), peers)
@@ -45,7 +45,7 @@ def test_a_mask_says_which_tensors_travel_and_the_others_stay_with_each_client()
 def test_a_mask_goes_with_hooks_on_updates_and_not_with_an_encoded_model() -> None:
     state, report = run_round(
         a_state(logic := masked(hooks=[FedProx(0.1), Stc(p_down=None)])),
-        MemoryPeers(logic, THREE_BOWLS),
+        MemoryCarrier(logic, THREE_BOWLS),
         logic,
     )
     assert report.of("accepted") == (0, 1, 2)
@@ -56,7 +56,7 @@ def test_a_mask_goes_with_hooks_on_updates_and_not_with_an_encoded_model() -> No
 
 def test_a_mask_does_not_go_with_questions_about_the_whole_model() -> None:
     logic = replace(masked(aggregator=Mean("uniform")), selector=PowerOfChoice(count=1))
-    peers = MemoryPeers(logic, THREE_BOWLS)
+    peers = MemoryCarrier(logic, THREE_BOWLS)
     with pytest.raises(LogicError, match="PowerOfChoice asks clients about the whole model"):
         run_round(a_state(logic), peers, logic)
     assert not peers.tasks
@@ -73,7 +73,7 @@ class Offered(Selector):
 def test_the_norm_of_an_offer_is_of_what_travels() -> None:
     logic = masked()
     logic = replace(logic, selector=Offered())
-    _, report = run_round(a_state(logic), MemoryPeers(logic, THREE_BOWLS), logic)
+    _, report = run_round(a_state(logic), MemoryCarrier(logic, THREE_BOWLS), logic)
     assert report.of("accepted") == (0, 1, 2)
     norms = [one.metrics["norm"] for one in report.clients]
     np.testing.assert_allclose(norms, [0.5 * (one + 1) * np.sqrt(2) for one in range(3)], rtol=1e-6)
@@ -84,7 +84,7 @@ def test_the_norm_of_an_offer_is_of_what_travels() -> None:
 )
 def test_nothing_of_a_clients_own_tensors_is_in_what_hooks_send(hooks) -> None:
     logic = masked(hooks=hooks)
-    peers = MemoryPeers(logic, THREE_BOWLS)
+    peers = MemoryCarrier(logic, THREE_BOWLS)
     sent = []
     peers.forge = lambda update: sent.append(update) or [update]
     state, reports = run_rounds(2, a_state(logic), peers)
@@ -122,7 +122,7 @@ class _WholeClient(ClientSide):
 
 def test_the_servers_values_of_a_clients_own_tensors_stay_whatever_is_sent() -> None:
     logic = masked(hooks=[Whole()], aggregator=Mean("uniform"))
-    state, _ = run_round(a_state(logic), MemoryPeers(logic, THREE_BOWLS), logic)
+    state, _ = run_round(a_state(logic), MemoryCarrier(logic, THREE_BOWLS), logic)
     np.testing.assert_array_equal(state.weights, [2, 2, 0])
 
 

@@ -22,7 +22,7 @@ from layers.logic import (
     run_round,
 )
 from layers.logic.hooks.local_gradients import GradientReply
-from tests.logic.memory_peers import MemoryPeers, a_logic, a_state, alone, same_bits
+from tests.logic.memory_carrier import MemoryCarrier, a_logic, a_state, alone, same_bits
 from tests.logic.quadratic import bowls
 
 CLIENTS = bowls(5)
@@ -59,7 +59,7 @@ def largest(number: int) -> Admit:
     return choose
 
 
-def verdicts(peers: MemoryPeers) -> dict[int, bool]:
+def verdicts(peers: MemoryCarrier) -> dict[int, bool]:
     assert len({v.client for v in peers.verdicts}) == len(peers.verdicts), "one verdict each"
     return {v.client: v.granted for v in peers.verdicts}
 
@@ -68,7 +68,7 @@ def verdicts(peers: MemoryPeers) -> dict[int, bool]:
 def test_granted_offers_count_and_declined_ones_do_not(order) -> None:
     logic = a_logic(Asking(largest(2)))
     start = a_state(logic)
-    peers = MemoryPeers(logic, CLIENTS, order)
+    peers = MemoryCarrier(logic, CLIENTS, order)
     state, report = run_round(start, peers, logic)
     norms = {client: np.linalg.norm(0.1 * data.b) for client, data in CLIENTS.items()}
     best = set(sorted(norms, key=norms.get)[-2:])
@@ -76,7 +76,7 @@ def test_granted_offers_count_and_declined_ones_do_not(order) -> None:
     assert set(report.of("declined")) == set(CLIENTS) - best
     assert verdicts(peers) == {client: client in best for client in CLIENTS}
     only = a_logic(alone(*best))
-    expected, _ = run_round(start, MemoryPeers(only, CLIENTS), only)
+    expected, _ = run_round(start, MemoryCarrier(only, CLIENTS), only)
     assert same_bits(state.weights, expected.weights)
 
 
@@ -88,7 +88,7 @@ def test_everything_is_granted_unless_a_selector_says_otherwise() -> None:
             )[0]
         )
     )
-    peers = MemoryPeers(logic, CLIENTS)
+    peers = MemoryCarrier(logic, CLIENTS)
     _, report = run_round(a_state(logic), peers, logic)
     assert report.of("accepted") == (0, 1, 2, 3, 4)
 
@@ -98,7 +98,7 @@ def test_what_stays_undecided_is_declined_when_nobody_is_waited_for() -> None:
         return [verdict(offer, True) for offer in offers if offer.client == 0]
 
     logic = a_logic(Asking(first_only))
-    peers = MemoryPeers(logic, CLIENTS)
+    peers = MemoryCarrier(logic, CLIENTS)
     _, report = run_round(a_state(logic), peers, logic)
     assert report.of("accepted") == (0,)
     assert report.of("declined") == (1, 2, 3, 4)
@@ -124,7 +124,7 @@ def test_a_round_of_offers_always_ends_with_everybody_accounted_for(
         return [verdict(offer, mood) for offer, mood in said if mood is not None]
 
     logic = a_logic(Asking(moody), min_updates=0)
-    peers = MemoryPeers(logic, CLIENTS, order, lost, silent, deadline=deadline)
+    peers = MemoryCarrier(logic, CLIENTS, order, lost, silent, deadline=deadline)
     state, report = run_round(a_state(logic), peers, logic)
     assert [client.client for client in report.clients] == [0, 1, 2, 3, 4]
     granted = {client for client, yes in verdicts(peers).items() if yes}
@@ -144,7 +144,7 @@ def test_a_selector_is_told_how_many_may_still_offer() -> None:
         return [verdict(offer, True) for offer in offers if offer.client == 0]
 
     logic = a_logic(Asking(note))
-    run_round(a_state(logic), MemoryPeers(logic, CLIENTS, order=(0, 1, 2, 3, 4)), logic)
+    run_round(a_state(logic), MemoryCarrier(logic, CLIENTS, order=(0, 1, 2, 3, 4)), logic)
     assert told[:5] == [(1, 4), (1, 3), (2, 2), (3, 1), (4, 0)]
 
 
@@ -174,7 +174,7 @@ def test_a_selector_is_asked_once_more_when_its_timer_fires() -> None:
         return []
 
     logic = a_logic(Impatient(note))
-    peers = MemoryPeers(logic, CLIENTS, order=(4, 0, 1, 2, 3), silent=[3])
+    peers = MemoryCarrier(logic, CLIENTS, order=(4, 0, 1, 2, 3), silent=[3])
     _, report = run_round(a_state(logic), peers, logic)
     assert calls == [(1, False), (2, False), (3, False), (4, False), (4, True)]
     assert report.of("accepted") == (0, 1, 2)
@@ -184,14 +184,14 @@ def test_a_selector_is_asked_once_more_when_its_timer_fires() -> None:
 
 def test_without_a_timer_nobody_is_hurried() -> None:
     logic = a_logic(Impatient(largest(5), at_s=None), min_updates=0)
-    peers = MemoryPeers(logic, CLIENTS, silent=[3])
+    peers = MemoryCarrier(logic, CLIENTS, silent=[3])
     _, report = run_round(a_state(logic), peers, logic)
     assert report.of("declined") == (0, 1, 2, 4)
 
 
 def test_a_lost_client_is_not_waited_for() -> None:
     logic = a_logic(Asking(largest(5)))
-    peers = MemoryPeers(logic, CLIENTS, order=(0, 1, 2, 4, 3), lost=[3])
+    peers = MemoryCarrier(logic, CLIENTS, order=(0, 1, 2, 4, 3), lost=[3])
     _, report = run_round(a_state(logic), peers, logic)
     assert report.of("accepted") == (0, 1, 2, 4)
 
@@ -202,7 +202,7 @@ def test_a_client_that_is_lost_with_an_open_offer_is_lost() -> None:
     def gone_again(offer):
         return [offer, ClientLost(1, 2, "power cut")] if offer.client == 2 else [offer]
 
-    peers = MemoryPeers(logic, CLIENTS, forge_offer=gone_again)
+    peers = MemoryCarrier(logic, CLIENTS, forge_offer=gone_again)
     _, report = run_round(a_state(logic), peers, logic)
     assert report.of("accepted") == (0, 1, 3, 4)
     assert report.clients[2].reason == "power cut"
@@ -222,7 +222,7 @@ def test_an_offer_is_gone_with_its_client_and_nobody_decides_on_it_any_more() ->
     def lost_again(offer):
         return [offer, ClientLost(1, gone, "power cut")] if offer.client == gone else [offer]
 
-    peers = MemoryPeers(logic, CLIENTS, order=[gone, *others], forge_offer=lost_again)
+    peers = MemoryCarrier(logic, CLIENTS, order=[gone, *others], forge_offer=lost_again)
     _, report = run_round(a_state(logic), peers, logic)
     assert seen[0] == [gone]
     assert seen[1:] == [others[: place + 1] for place in range(4)]
@@ -239,7 +239,7 @@ def test_a_client_that_is_lost_before_it_offers_is_not_waited_for_by_the_selecto
         return []
 
     logic = a_logic(Asking(note), min_updates=0)
-    peers = MemoryPeers(logic, CLIENTS, order=(3, 0, 1, 2, 4), lost=[3])
+    peers = MemoryCarrier(logic, CLIENTS, order=(3, 0, 1, 2, 4), lost=[3])
     run_round(a_state(logic), peers, logic)
     assert told[:4] == [(1, 3), (2, 2), (3, 1), (4, 0)]
 
@@ -254,7 +254,7 @@ def test_only_a_client_that_offers_measures_the_norm_of_its_update() -> None:
             sent.append(update)
             return [update]
 
-        peers = MemoryPeers(logic, CLIENTS, forge=note)
+        peers = MemoryCarrier(logic, CLIENTS, forge=note)
         _, report = run_round(a_state(logic), peers, logic)
         assert len(sent) == 5
         assert all(("norm" in update.metrics) is offers for update in sent)
@@ -263,7 +263,7 @@ def test_only_a_client_that_offers_measures_the_norm_of_its_update() -> None:
 
 def test_a_deadline_declines_the_open_offers() -> None:
     logic = a_logic(Asking(largest(2)), min_updates=0)
-    peers = MemoryPeers(logic, CLIENTS, order=(0, 1, 2, 4, 3), silent=[3])
+    peers = MemoryCarrier(logic, CLIENTS, order=(0, 1, 2, 4, 3), silent=[3])
     _, report = run_round(a_state(logic), peers, logic)
     assert report.of("declined") == (0, 1, 2, 4)
     assert report.of("lost") == (3,)
@@ -282,7 +282,7 @@ def test_offers_of_strangers_and_of_other_rounds_are_ignored() -> None:
         return [old, stranger, replace(stranger, client=99), offer]
 
     logic = a_logic(Asking(note, cohort=(0, 1)))
-    peers = MemoryPeers(logic, CLIENTS, forge_offer=also)
+    peers = MemoryCarrier(logic, CLIENTS, forge_offer=also)
     _, report = run_round(a_state(logic), peers, logic)
     assert seen == {0, 1}
     assert set(verdicts(peers)) == {0, 1}
@@ -295,7 +295,7 @@ def test_offers_that_nobody_asked_for_are_ignored() -> None:
     def offering(update):
         return [Offer(update.round, update.client, 10, 1.0), update]
 
-    peers = MemoryPeers(logic, CLIENTS, forge=offering)
+    peers = MemoryCarrier(logic, CLIENTS, forge=offering)
     _, report = run_round(a_state(logic), peers, logic)
     assert report.of("accepted") == (0, 1)
     assert peers.verdicts == []
@@ -323,7 +323,7 @@ def test_an_offer_that_cannot_be_is_refused_before_a_selector_sees_it(values) ->
         return [replace(offer, **values)] if offer.client == 1 else [offer]
 
     logic = a_logic(Asking(note))
-    peers = MemoryPeers(logic, CLIENTS, forge_offer=lie)
+    peers = MemoryCarrier(logic, CLIENTS, forge_offer=lie)
     _, report = run_round(a_state(logic), peers, logic)
     assert report.of("rejected") == (1,)
     assert verdicts(peers)[1] is False
@@ -341,7 +341,7 @@ def test_an_update_that_does_not_wait_for_its_verdict_is_refused(offers_first) -
         return [offer, update] if offers_first else [update]
 
     logic = a_logic(Asking(largest(5)))
-    peers = MemoryPeers(logic, CLIENTS, forge_offer=hasty)
+    peers = MemoryCarrier(logic, CLIENTS, forge_offer=hasty)
     _, report = run_round(a_state(logic), peers, logic)
     assert report.of("accepted") == (0, 2, 3, 4)
     assert report.clients[1].reason == "an update whose offer was not granted"
@@ -349,7 +349,7 @@ def test_an_update_that_does_not_wait_for_its_verdict_is_refused(offers_first) -
 
 def test_a_granted_client_that_comes_back_is_granted_again() -> None:
     logic = a_logic(Asking(lambda offers, waiting: [verdict(offer, True) for offer in offers]))
-    peers = MemoryPeers(logic, CLIENTS, forge_offer=lambda offer: [offer, offer])
+    peers = MemoryCarrier(logic, CLIENTS, forge_offer=lambda offer: [offer, offer])
     _, report = run_round(a_state(logic), peers, logic)
     assert report.of("accepted") == (0, 1, 2, 3, 4)
     assert [(v.client, v.granted) for v in peers.verdicts[:2]] == [(0, True), (0, True)]
@@ -363,6 +363,6 @@ def test_the_norm_of_an_offer_is_that_of_the_update_before_any_hook_encoded_it()
         return [verdict(offer, True) for offer in offers]
 
     logic = a_logic(Asking(note), hooks=[GradientReply()])
-    run_round(a_state(logic), MemoryPeers(logic, CLIENTS), logic)
+    run_round(a_state(logic), MemoryCarrier(logic, CLIENTS), logic)
     for client, data in CLIENTS.items():
         assert norms[client] == pytest.approx(np.linalg.norm(0.1 * data.b), rel=1e-5)

@@ -6,7 +6,7 @@ import pytest
 
 from layers.logic import LogicError, run_round
 from layers.logic.selectors.uniform import RoundRobin, Uniform
-from tests.logic.memory_peers import MemoryPeers, a_logic, a_state, alone
+from tests.logic.memory_carrier import MemoryCarrier, a_logic, a_state, alone
 from tests.logic.quadratic import bowls
 
 CLIENTS = bowls(10)
@@ -15,7 +15,7 @@ CLIENTS = bowls(10)
 @pytest.mark.parametrize("lost", [(), (9,)])
 def test_the_first_that_are_needed_count_and_the_others_are_told_to_leave_off(lost) -> None:
     logic = a_logic(RoundRobin(count=5), over_select=2.0)
-    peers = MemoryPeers(logic, CLIENTS, order=(9, 3, 7, 1, 5, 0, 2, 4, 6, 8), lost=lost)
+    peers = MemoryCarrier(logic, CLIENTS, order=(9, 3, 7, 1, 5, 0, 2, 4, 6, 8), lost=lost)
     _, report = run_round(a_state(logic), peers, logic)
     first = {3, 7, 1, 5, *((0,) if lost else (9,))}
     assert set(report.of("accepted")) == first
@@ -26,13 +26,13 @@ def test_the_first_that_are_needed_count_and_the_others_are_told_to_leave_off(lo
 @pytest.mark.parametrize(("count", "over", "asked"), [(3, 1.3, 4), (1, 1.3, 2), (10, 1.3, 10)])
 def test_more_are_asked_than_are_needed_as_far_as_there_are_more(count, over, asked) -> None:
     logic = a_logic(Uniform(count=count), over_select=over)
-    _, report = run_round(a_state(logic), MemoryPeers(logic, CLIENTS), logic)
+    _, report = run_round(a_state(logic), MemoryCarrier(logic, CLIENTS), logic)
     assert (report.selected, len(report.of("accepted"))) == (asked, count)
 
 
 def test_a_plan_for_certain_clients_has_no_reserve_and_all_of_them_count() -> None:
     logic = a_logic(alone(1, 2, 3), over_select=3.0)
-    _, report = run_round(a_state(logic), MemoryPeers(logic, CLIENTS), logic)
+    _, report = run_round(a_state(logic), MemoryCarrier(logic, CLIENTS), logic)
     assert report.of("accepted") == (1, 2, 3)
 
 

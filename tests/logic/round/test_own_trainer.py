@@ -9,9 +9,9 @@ import numpy as np
 from layers.logic import Training, run_round
 from layers.logic.core.trainer import LocalSgd
 from layers.logic.hooks.compressors import Stc
-from tests.logic.memory_peers import (
+from tests.logic.memory_carrier import (
     Buffered,
-    MemoryPeers,
+    MemoryCarrier,
     a_logic,
     a_state,
     alone,
@@ -42,7 +42,7 @@ def test_a_trainer_keeps_a_model_of_the_clients_own() -> None:
     training = Training(steps=1, learning_rate=0.5)
     logic = a_logic(alone(0, 1), training=training, trainer=Ditto())
     plain = a_logic(alone(0, 1), training=training)
-    peers, others = MemoryPeers(logic, THREE_BOWLS), MemoryPeers(plain, THREE_BOWLS)
+    peers, others = MemoryCarrier(logic, THREE_BOWLS), MemoryCarrier(plain, THREE_BOWLS)
     state, _ = run_rounds(3, a_state(logic), peers)
     other, _ = run_rounds(3, a_state(plain), others)
     assert same_bits(state.weights, other.weights), "the global model is that without it"
@@ -55,10 +55,10 @@ def test_a_trainer_keeps_a_model_of_the_clients_own() -> None:
 
 def test_a_client_keeps_what_it_remembers_when_its_late_update_is_accepted() -> None:
     logic = a_logic(Buffered(), hooks=[Stc(p_down=None)], trainer=Ditto())
-    peers = MemoryPeers(logic, THREE_BOWLS, order=(2, 0, 1))
+    peers = MemoryCarrier(logic, THREE_BOWLS, order=(2, 0, 1))
     state, _ = run_round(a_state(logic), peers, logic)
     peers.order = (0, 1, 2)
     state, report = run_round(state, peers, logic)
     assert report.of("accepted") == (0,)
-    assert peers.remembers(0, state.last_accepted[0])
+    assert state.last_accepted[0] in peers.ledgers[0].rounds
     assert set(peers.memory(0, state).memory) == {"0:Stc", "trainer"}

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from layers.logic import TooFewUpdates, run_round
-from tests.logic.memory_peers import (
+from tests.logic.memory_carrier import (
     Fixed,
-    MemoryPeers,
+    MemoryCarrier,
     a_logic,
     a_state,
     alone,
@@ -26,7 +26,7 @@ def test_too_few_updates_says_how_many_and_leaves_the_state() -> None:
     logic = a_logic(alone(0, 1, 2), min_updates=3)
     start = a_state(logic, [1, 2, 3])
     before = start.tree()
-    peers = MemoryPeers(logic, CLIENTS, lost=[1])
+    peers = MemoryCarrier(logic, CLIENTS, lost=[1])
     with pytest.raises(TooFewUpdates, match="round 1: 2 of the 3 updates") as caught:
         run_round(start, peers, logic)
     error = caught.value
@@ -40,25 +40,25 @@ def test_too_few_updates_says_how_many_and_leaves_the_state() -> None:
 def test_a_round_without_clients_is_the_selectors_doing_and_not_the_clients() -> None:
     logic = a_logic(Fixed(()), min_updates=1)
     with pytest.raises(TooFewUpdates, match="; the selector selected no client"):
-        run_round(a_state(logic), MemoryPeers(logic, CLIENTS), logic)
+        run_round(a_state(logic), MemoryCarrier(logic, CLIENTS), logic)
 
 
 def test_a_round_that_had_too_few_updates_can_be_run_again() -> None:
     logic = a_logic(alone(0, 1, 2), min_updates=3)
     start = a_state(logic)
-    peers = MemoryPeers(logic, CLIENTS, lost=[1])
+    peers = MemoryCarrier(logic, CLIENTS, lost=[1])
     with pytest.raises(TooFewUpdates):
         run_round(start, peers, logic)
     peers.lost = ()
     state, _ = run_round(start, peers, logic)
-    untroubled, _ = run_round(start, MemoryPeers(logic, CLIENTS), logic)
+    untroubled, _ = run_round(start, MemoryCarrier(logic, CLIENTS), logic)
     assert same_bits(state.weights, untroubled.weights)
 
 
 def test_without_any_update_the_model_is_kept_and_the_round_advances() -> None:
     logic = a_logic(alone(0, 1), min_updates=0)
     start = a_state(logic, [1, 2, 3])
-    states, reports = run_rounds(2, start, MemoryPeers(logic, CLIENTS, lost=[0, 1]))
+    states, reports = run_rounds(2, start, MemoryCarrier(logic, CLIENTS, lost=[0, 1]))
     assert states.round == 2
     assert same_bits(states.weights, start.weights)
     assert same_bits(states.buffers, start.buffers)
@@ -69,7 +69,7 @@ def test_without_any_update_the_model_is_kept_and_the_round_advances() -> None:
 
 def test_a_lost_client_is_reported_with_its_reason_and_the_rest_count() -> None:
     logic = a_logic(alone(0, 1, 2))
-    state, report = run_round(a_state(logic), MemoryPeers(logic, CLIENTS, lost=[1]), logic)
+    state, report = run_round(a_state(logic), MemoryCarrier(logic, CLIENTS, lost=[1]), logic)
     assert [(c.client, c.status, c.reason) for c in report.clients] == [
         (0, "accepted", ""),
         (1, "lost", "cable cut"),
@@ -80,7 +80,7 @@ def test_a_lost_client_is_reported_with_its_reason_and_the_rest_count() -> None:
 
 def test_a_deadline_reports_who_did_not_answer() -> None:
     logic = a_logic(alone(0, 1, 2, 3))
-    peers = MemoryPeers(logic, CLIENTS, order=(3, 1, 0, 2), deadline=2)
+    peers = MemoryCarrier(logic, CLIENTS, order=(3, 1, 0, 2), deadline=2)
     state, report = run_round(a_state(logic), peers, logic)
     assert report.of("accepted") == (1, 3)
     assert [(c.client, c.reason) for c in report.clients if c.status == "lost"] == [
@@ -88,7 +88,7 @@ def test_a_deadline_reports_who_did_not_answer() -> None:
         (2, "no answer before the round ended"),
     ]
     only = a_logic(alone(1, 3))
-    expected, _ = run_round(a_state(logic), MemoryPeers(only, CLIENTS), only)
+    expected, _ = run_round(a_state(logic), MemoryCarrier(only, CLIENTS), only)
     assert same_bits(state.weights, expected.weights)
 
 
@@ -96,17 +96,17 @@ def test_a_deadline_reports_who_did_not_answer() -> None:
 def test_a_round_that_selects_nobody_ends(clients) -> None:
     logic = a_logic(Fixed(()), min_updates=0)
     start = a_state(logic, [1, 2, 3])
-    state, report = run_round(start, MemoryPeers(logic, clients), logic)
+    state, report = run_round(start, MemoryCarrier(logic, clients), logic)
     assert report.clients == ()
     assert state.round == 1
     assert same_bits(state.weights, start.weights)
     with pytest.raises(TooFewUpdates, match="0 of the 1"):
-        run_round(start, MemoryPeers(a_logic(Fixed(())), clients), a_logic(Fixed(())))
+        run_round(start, MemoryCarrier(a_logic(Fixed(())), clients), a_logic(Fixed(())))
 
 
 def test_the_report_gives_traffic_by_client_and_its_sum() -> None:
     logic = a_logic(alone(0, 1))
-    _, reports = run_rounds(2, a_state(logic), MemoryPeers(logic, CLIENTS))
+    _, reports = run_rounds(2, a_state(logic), MemoryCarrier(logic, CLIENTS))
     for report in reports:
         assert [client.traffic.down_bytes for client in report.clients] == [100, 100]
         assert (report.traffic.down_bytes, report.traffic.up_bytes) == (200, 20)
@@ -114,7 +114,7 @@ def test_the_report_gives_traffic_by_client_and_its_sum() -> None:
 
 def test_the_reported_loss_is_weighted_by_samples() -> None:
     logic = a_logic(alone(0, 1))
-    _, report = run_round(a_state(logic), MemoryPeers(logic, CLIENTS), logic)
+    _, report = run_round(a_state(logic), MemoryCarrier(logic, CLIENTS), logic)
     losses = [client.metrics["loss"] for client in report.clients]
     assert report.loss == pytest.approx((losses[0] * 10 + losses[1] * 20) / 30)
 
@@ -140,7 +140,7 @@ def test_everybody_in_the_plan_is_reported_and_who_counted_contributed(
 ) -> None:
     logic = a_logic(Fixed(lanes), min_updates=0)
     start = a_state(logic)
-    peers = MemoryPeers(logic, CLIENTS, order, lost, silent, deadline=deadline)
+    peers = MemoryCarrier(logic, CLIENTS, order, lost, silent, deadline=deadline)
     state, report = run_round(start, peers, logic)
     assert [c.client for c in report.clients] == [client for lane in lanes for client in lane]
     counted = set(report.of("accepted"))
@@ -149,6 +149,6 @@ def test_everybody_in_the_plan_is_reported_and_who_counted_contributed(
     # The same as a round whose plan has only those who counted, in their lanes.
     rest = tuple(tuple(c for c in lane if c in counted) for lane in lanes)
     only = a_logic(Fixed(tuple(lane for lane in rest if lane)), min_updates=0)
-    expected, _ = run_round(start, MemoryPeers(only, CLIENTS), only)
+    expected, _ = run_round(start, MemoryCarrier(only, CLIENTS), only)
     assert same_bits(state.weights, expected.weights)
     assert np.isfinite(state.weights).all()

@@ -13,7 +13,7 @@ from layers.logic.core.plan import single_lanes
 from layers.logic.core.state import ServerState
 from layers.logic.core.survey import answer_survey
 from layers.logic.numeric.vectors import sketch
-from tests.logic.memory_peers import MemoryPeers, a_logic, a_state, run_rounds
+from tests.logic.memory_carrier import MemoryCarrier, a_logic, a_state, run_rounds
 from tests.logic.quadratic import QuadraticEngine, bowl
 
 LABELS = {0: (0, 0, 1), 1: (2,), 2: (1, 1)}
@@ -46,7 +46,7 @@ def histograms(state: ServerState) -> dict[int, list[int]]:
 
 def test_every_client_is_asked_once_before_its_first_round() -> None:
     logic = a_logic(Surveying())
-    peers = MemoryPeers(logic, CLIENTS)
+    peers = MemoryCarrier(logic, CLIENTS)
     state, reports = run_rounds(3, a_state(logic), peers)
     assert peers.asked == [("labels", (0, 1, 2))]
     assert histograms(state) == {0: [2, 1, 0], 1: [0, 0, 1], 2: [0, 2, 0]}
@@ -55,7 +55,7 @@ def test_every_client_is_asked_once_before_its_first_round() -> None:
 
 def test_a_late_joiner_is_asked_in_its_first_round() -> None:
     logic = a_logic(Surveying())
-    peers = MemoryPeers(logic, {0: CLIENTS[0]})
+    peers = MemoryCarrier(logic, {0: CLIENTS[0]})
     state, _ = run_rounds(2, a_state(logic), peers)
     peers.clients = CLIENTS
     _, reports = run_rounds(2, state, peers)
@@ -65,7 +65,7 @@ def test_a_late_joiner_is_asked_in_its_first_round() -> None:
 
 def test_who_did_not_answer_is_asked_again() -> None:
     logic = a_logic(Surveying())
-    peers = MemoryPeers(logic, CLIENTS, lost=[1])
+    peers = MemoryCarrier(logic, CLIENTS, lost=[1])
     state, reports = run_rounds(1, a_state(logic), peers)
     assert reports[0].of("accepted") == (0, 2)
     peers.lost = ()
@@ -79,7 +79,7 @@ def test_answers_that_nobody_asked_for_are_not_kept() -> None:
         return [told, replace(told, client=77), replace(told, question="step")]
 
     logic = a_logic(Surveying())
-    peers = MemoryPeers(logic, CLIENTS, forge_answer=also)
+    peers = MemoryCarrier(logic, CLIENTS, forge_answer=also)
     state, _ = run_rounds(1, a_state(logic), peers)
     assert set(histograms(state)) == {0, 1, 2}
     assert set(state.memory["survey"]) == {"labels"}
@@ -87,7 +87,7 @@ def test_answers_that_nobody_asked_for_are_not_kept() -> None:
 
 def test_a_later_answer_for_another_client_does_not_replace_its_own() -> None:
     logic = a_logic(Surveying())
-    peers = MemoryPeers(logic, {0: CLIENTS[0]})
+    peers = MemoryCarrier(logic, {0: CLIENTS[0]})
     state, _ = run_rounds(1, a_state(logic), peers)
     peers.clients = CLIENTS
     peers.forge_answer = lambda told: [told, replace(told, client=0)]
@@ -98,7 +98,7 @@ def test_a_later_answer_for_another_client_does_not_replace_its_own() -> None:
 def test_a_question_about_a_step_gets_the_global_model_and_changes_nothing() -> None:
     logic = a_logic(Surveying((Question("step", learning_rate=0.5), Question("labels", classes=3))))
     start = a_state(logic, [1, 2, 3])
-    peers = MemoryPeers(logic, CLIENTS)
+    peers = MemoryCarrier(logic, CLIENTS)
     state, _ = run_rounds(1, start, peers)
     assert [name for name, _ in peers.asked] == ["step", "labels"]
     for client, data in CLIENTS.items():
@@ -190,7 +190,7 @@ def test_a_sketch_is_of_the_step_alone_wherever_the_model_stands() -> None:
 
 def test_a_selector_without_surveys_asks_nothing() -> None:
     logic = a_logic(Surveying(()))
-    peers = MemoryPeers(logic, CLIENTS)
+    peers = MemoryCarrier(logic, CLIENTS)
     state, _ = run_round(a_state(logic), peers, logic)
     assert peers.asked == []
     assert "survey" not in state.memory

@@ -17,7 +17,7 @@ from layers.logic.aggregators.q_fedavg import QFedAvg
 from layers.logic.seeds import generator
 from layers.logic.selectors.power_of_choice import PowerOfChoice
 from layers.logic.selectors.uniform import BySize, RoundRobin, Uniform
-from tests.logic.memory_peers import MemoryPeers, a_logic, a_state, run_rounds
+from tests.logic.memory_carrier import MemoryCarrier, a_logic, a_state, run_rounds
 from tests.logic.quadratic import bowl
 
 EVERY = [SELECTORS[name] for name in ("by-size", "round-robin", "uniform")]
@@ -147,7 +147,7 @@ def test_a_client_without_samples_is_never_asked() -> None:
     clients = {0: bowl(1.0), 1: bowl(1.0, n=0), 2: bowl(1.0)}
     for selector in EVERY:
         logic = a_logic(selector(fraction=1.0), size=1, aggregator=Mean("uniform"))
-        peers = MemoryPeers(logic, clients)
+        peers = MemoryCarrier(logic, clients)
         run_rounds(3, a_state(logic), peers)
         assert {task.client for task in peers.tasks} == {0, 2}
 
@@ -155,7 +155,7 @@ def test_a_client_without_samples_is_never_asked() -> None:
 @pytest.mark.parametrize("selector", EVERY)
 def test_an_empty_population_is_an_empty_round(selector) -> None:
     logic = a_logic(selector(count=3), min_updates=0, aggregator=Mean("uniform"))
-    state, report = run_round(a_state(logic), MemoryPeers(logic, {}), logic)
+    state, report = run_round(a_state(logic), MemoryCarrier(logic, {}), logic)
     assert report.clients == ()
     assert state.round == 1
 
@@ -188,5 +188,5 @@ def test_what_a_selector_learns_it_is_given_in_the_next_round() -> None:
             return {"rounds": memory.get("rounds", 0) + 1, "last": report.round}
 
     logic = a_logic(Learning(), size=1)
-    run_rounds(3, a_state(logic), MemoryPeers(logic, {0: bowl(1.0)}))
+    run_rounds(3, a_state(logic), MemoryCarrier(logic, {0: bowl(1.0)}))
     assert given == [{}, {"rounds": 1, "last": 1}, {"rounds": 2, "last": 2}]

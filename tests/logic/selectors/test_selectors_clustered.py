@@ -11,7 +11,7 @@ from layers.logic import LogicError, Population, run_round
 from layers.logic.aggregators.mean import Mean
 from layers.logic.seeds import generator
 from layers.logic.selectors.clustered import Clustered
-from tests.logic.memory_peers import MemoryPeers, a_logic, a_state
+from tests.logic.memory_carrier import MemoryCarrier, a_logic, a_state
 from tests.logic.quadratic import bowl
 from tests.logic.vector_files import CLOSE, vectors
 
@@ -67,7 +67,7 @@ def test_a_client_that_is_drawn_twice_trains_once_and_weighs_two() -> None:
         1: bowl([0.0, 1.0, 0.0], 150),
         2: bowl([0.0] * 3, 150),
     }
-    peers = MemoryPeers(logic, clients)
+    peers = MemoryCarrier(logic, clients)
     state, report = run_round(a_state(logic), peers, logic)
     population = Population(peers.population())
     plan = Clustered(count=3).select(population, {}, 1, generator(0, "select", 1))

@@ -21,7 +21,7 @@ from layers.logic.core.survey import answer_survey
 from layers.logic.seeds import generator
 from layers.logic.selectors.draws import draw_weighted
 from layers.logic.selectors.power_of_choice import PowerOfChoice
-from tests.logic.memory_peers import MemoryPeers, a_logic, a_state, run_rounds
+from tests.logic.memory_carrier import MemoryCarrier, a_logic, a_state, run_rounds
 from tests.logic.quadratic import Measured, QuadraticEngine, bowl
 
 PLAIN = Mean("uniform")
@@ -42,7 +42,7 @@ def drawn(selector, population: Population, memory=None, round: int = 1, seed: i
 
 def test_the_candidates_with_the_highest_loss_of_the_model_take_part() -> None:
     logic = a_logic(PowerOfChoice(count=3, candidates=8), aggregator=PLAIN)
-    peers = MemoryPeers(logic, far(20))
+    peers = MemoryCarrier(logic, far(20))
     state = a_state(logic)
     for _ in range(3):
         state, report = run_round(state, peers, logic)
@@ -56,7 +56,7 @@ def test_the_candidates_with_the_highest_loss_of_the_model_take_part() -> None:
 
 def test_all_clients_as_candidates_leave_nothing_to_chance() -> None:
     logic = a_logic(PowerOfChoice(count=2, candidates=20), aggregator=PLAIN)
-    _, report = run_round(a_state(logic), MemoryPeers(logic, far(20)), logic)
+    _, report = run_round(a_state(logic), MemoryCarrier(logic, far(20)), logic)
     assert report.of("accepted") == (18, 19)
 
 
@@ -70,14 +70,14 @@ def test_a_candidate_without_an_answer_or_with_nonsense_for_one_is_not_taken() -
             return [replace(told, values={"loss": float("inf")})]
         return [replace(told, values={"loss": "high"})] if told.client == 3 else [told]
 
-    peers = MemoryPeers(logic, far(6), forge_answer=forged)
+    peers = MemoryCarrier(logic, far(6), forge_answer=forged)
     _, report = run_round(a_state(logic), peers, logic)
     assert report.of("accepted") == (1, 2)
 
 
 def test_reported_losses_are_asked_of_nobody_and_the_unknown_come_first() -> None:
     logic = a_logic(PowerOfChoice(count=2, candidates=6, loss="reported"), aggregator=PLAIN)
-    peers = MemoryPeers(logic, far(6))
+    peers = MemoryCarrier(logic, far(6))
     state, reports = run_rounds(3, a_state(logic), peers)
     assert peers.asked == []
     cohorts = [set(report.of("accepted")) for report in reports]

@@ -19,7 +19,7 @@ from layers.logic.selectors.clustered import Clustered
 from layers.logic.selectors.draws import SMALL, draw_by_size, draw_uniform
 from layers.logic.selectors.power_of_choice import PowerOfChoice
 from layers.logic.selectors.uniform import BySize, RoundRobin, Uniform
-from tests.logic.memory_peers import a_logic
+from tests.logic.memory_carrier import a_logic
 
 MANY = 10**12  # a selector that walks them does not end
 COUNT = 100

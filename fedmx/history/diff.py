@@ -1,0 +1,482 @@
+"""Diff: the first round, client and step in which two recorded runs diverge."""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_left
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedmx.components.component import Component
+from fedmx.experiment import Experiment
+from fedmx.experiment.model import NOT_IN_DIGEST, tree_of
+from fedmx.history.recorded import NoPart, RecordedRun, other_versions, rerun
+from fedmx.history.replay import SERIAL, Part, replay_part
+from fedmx.history.values import OtherValues, first_other
+from fedmx.journal.chain import CHAIN, TIMES, model_hash
+from fedmx.run import RunError, RunFolder
+from layers.compute.data.datasets import Files
+
+OF_DATA = {"shape": "shape", "classes": "classes", "data_sha256": "SHA-256"}
+"""The facts of a run that say something of its data, and what they are called in words."""
+
+
+def diff(
+    one: str | Path | RunFolder | RecordedRun,
+    other: str | Path | RunFolder | RecordedRun,
+    *,
+    modules: Collection[str] | None = (),
+    files: Files | None = None,
+) -> DiffReport:
+    """Return where two runs part: settings, data, then the first round, client and step.
+
+    The round is found by bisection over the recorded chains, the client by its recorded hashes, and
+    the step by replaying that client's part of both runs from their nearest checkpoints.
+
+    ::
+
+        print(diff("runs/a-20260131-093000", "runs/a-20260201-101500").sentence)
+
+    Args:
+        one: a run folder, or a run that is open and whose executor is serial.
+        other: the other one.
+        modules: the modules whose code the experiments may name; None: all.
+        files: where data sets are; None: where the environment says.
+
+    Raises:
+        RunError: the records have no hashes, or a run cannot be run again here.
+        ExperimentError: an experiment cannot be built here, or names code that is not allowed.
+    """
+    mine, theirs = (
+        run
+        if isinstance(run, RecordedRun)
+        else RecordedRun.open(run, modules=modules, overrides=SERIAL, files=files)
+        for run in (one, other)
+    )
+    found = parting(mine, theirs)
+    facts = mine.folder.facts, theirs.folder.facts
+    why, step = _before_a_fork(found, mine, theirs), None
+    if not why:
+        try:
+            step = _step(mine, theirs, found)
+        except OtherClients as error:
+            why = str(error)
+    return DiffReport(
+        runs=(str(mine.folder.path), str(theirs.folder.path)),
+        settings=tuple(other_settings(mine.experiment, theirs.experiment)),
+        versions=tuple(other_versions(*facts)),
+        data=tuple(
+            f"{word} {facts[0][name]} against {facts[1][name]}"
+            for name, word in OF_DATA.items()
+            if name in facts[0] and name in facts[1] and facts[0][name] != facts[1][name]
+        ),
+        last_rounds=(max(mine.round_records()), max(theirs.round_records())),
+        parting=found,
+        step=step,
+        not_replayed=why,
+    )
+
+
+def _before_a_fork(found: Parting, *runs: RecordedRun) -> str:
+    """Return why a round that was to be replayed is not: a fork begins later; empty: none does."""
+    if not _is_replayed(found):
+        return ""
+    for run in runs:
+        if found.round is not None and found.round <= run.folder.forked_after:
+            return (
+                f"not replayed, since {run.folder.path} is a fork after round "
+                f"{run.folder.forked_after}: give the run before it, "
+                f"{run.folder.facts['fork']['folder']}"
+            )
+    return ""
+
+
+def _is_replayed(found: Parting) -> bool:
+    """Return whether a replay can tell more of where two runs part."""
+    return found.what == "fold" or (found.what == "update" and found.client is not None)
+
+
+def _step(one: RecordedRun, other: RecordedRun, found: Parting) -> OtherStep | None:
+    if found.round is None:
+        return None
+    if found.what == "update" and found.client is not None:
+        return step_of(one, other, found.round, found.client)
+    return fold_of(one, other, found.round) if found.what == "fold" else None
+
+
+@dataclass(frozen=True)
+class Parting:
+    """Where two runs part, as far as their records say.
+
+    Attributes:
+        round: the first round that differs; None: none of those that both have.
+        rounds: how many rounds both have.
+        client: the first client of the round whose update or fate differs; None: no client's does.
+        what: what differs: records, clients, samples, fate, update or fold.
+        text: the same in words.
+        number: how many updates of the round differ.
+    """
+
+    round: int | None
+    rounds: int
+    client: int | None = None
+    what: str = ""
+    text: str = ""
+    number: int = 0
+
+
+def parting(one: RecordedRun, other: RecordedRun) -> Parting:
+    """Return where two runs part.
+
+    Each link of the chain holds all rounds before it. So the first round that differs is found by
+    bisection, whatever the number of rounds.
+
+    Raises:
+        RunError: the records of a run have no hashes.
+    """
+    records = _records(one), _records(other)
+    common = sorted(records[0].keys() & records[1].keys())
+
+    def parted(round: int) -> bool:
+        return bool(records[0][round][CHAIN] != records[1][round][CHAIN])
+
+    place = bisect_left(common, True, key=parted)
+    if place == len(common):
+        return Parting(None, len(common))
+    # What is evaluated and what is counted in bytes may differ where the models do not.
+    first = common[place]
+    later = (number for number in common[place:] if _models_differ(records, number))
+    until = next(later, common[-1])
+    clients = _clients(one, first, until), _clients(other, first, until)
+    for number in common[place : common.index(until) + 1]:
+        here = [found.get(number, {}) for found in clients]
+        found = _in_round(number, len(common), *here)
+        if found is not None:
+            return found
+    if _models_differ(records, until):
+        updates = sum(len(one["update_sha256"]) for one in clients[0].get(until, {}).values())
+        text = f"the models after it differ, and its {updates} updates do not"
+        return Parting(until, len(common), what="fold", text=text)
+    keys = _other_keys(records[0][first], records[1][first])
+    text = f"the records differ in {', '.join(keys)}; all models and updates are the same bits"
+    return Parting(first, len(common), what="records", text=text)
+
+
+def _records(run: RecordedRun) -> dict[int, dict[str, Any]]:
+    records = run.round_records()
+    for number, record in records.items():
+        if not record.get(CHAIN):
+            raise RunError(
+                f"{run.folder.path}: the record of round {number} has no hashes to compare; "
+                "an earlier version of fedmx wrote it"
+            )
+    if not records:
+        raise RunError(f"{run.folder.path}: no round is recorded; give another run")
+    return records
+
+
+def _models_differ(records: Sequence[Mapping[int, Mapping[str, Any]]], round: int) -> bool:
+    one, other = (kept[round]["model_sha256"] for kept in records)
+    return bool(one != other)
+
+
+def _clients(run: RecordedRun, first: int, last: int) -> dict[int, dict[int, dict[str, Any]]]:
+    """Return the records of clients, by round, then by client in the order of the plan."""
+    found: dict[int, dict[int, dict[str, Any]]] = {}
+    for record in run.folder.clients():
+        if first <= record["round"] <= last:
+            found.setdefault(record["round"], {}).setdefault(record["client"], record)
+    return found
+
+
+def _in_round(
+    round: int,
+    rounds: int,
+    one: Mapping[int, Mapping[str, Any]],
+    other: Mapping[int, Mapping[str, Any]],
+) -> Parting | None:
+    """Return how two versions of a round part by their clients; None: they do not."""
+    if list(one) != list(other):
+        text = f"its clients are {_listed(one)} against {_listed(other)}"
+        return Parting(round, rounds, what="clients", text=text)
+    differing = [
+        client
+        for client in one
+        if any(one[client][key] != other[client][key] for key in ("update_sha256", "status"))
+    ]
+    if not differing:
+        return None
+    client = differing[0]
+    mine, theirs = one[client], other[client]
+    number = len(differing)
+    if mine["samples"] != theirs["samples"]:
+        text = f"it has {mine['samples']} samples against {theirs['samples']}"
+        return Parting(round, rounds, client, "samples", text, number)
+    if mine["status"] != theirs["status"]:
+        text = f"it was {_fate(mine)} against {_fate(theirs)}"
+        return Parting(round, rounds, client, "fate", text, number)
+    return Parting(round, rounds, client, "update", "its updates differ", number)
+
+
+def _fate(record: Mapping[str, Any]) -> str:
+    return f"{record['status']} ({record['reason']})" if record["reason"] else record["status"]
+
+
+def _listed(clients: Mapping[int, Any]) -> str:
+    return ", ".join(map(str, clients)) or "nobody"
+
+
+def _other_keys(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+    return [
+        key
+        for key in dict.fromkeys((*one, *other))
+        if key not in (*TIMES, CHAIN) and one.get(key) != other.get(key)
+    ]
+
+
+MOST = 5  # settings in the sentence
+
+
+@dataclass(frozen=True)
+class DiffReport:
+    """Where two runs part.
+
+    Attributes:
+        runs: the names of their folders.
+        settings: the settings that differ and decide the result, each in words.
+        versions: the versions and machine facts that differ and decide bits, each in words.
+        data: how the data differ, as far as the runs say, each in words.
+        last_rounds: the last round that each has recorded.
+        parting: where their records part.
+        step: what replaying that part in both says; None: nothing was to be replayed.
+        not_replayed: why something that was to be replayed is not; empty: nothing was left out.
+    """
+
+    runs: tuple[str, str]
+    settings: tuple[str, ...]
+    versions: tuple[str, ...]
+    data: tuple[str, ...]
+    last_rounds: tuple[int, int]
+    parting: Parting
+    step: OtherStep | None = None
+    not_replayed: str = ""
+
+    @property
+    def same(self) -> bool:
+        """Whether all rounds that both have are the same bits."""
+        return self.parting.round is None
+
+    @property
+    def sentence(self) -> str:
+        """Where the runs part, in one sentence with the numbers."""
+        text = self._found()
+        if self.settings:
+            listed = [*self.settings[:MOST]]
+            if len(self.settings) > MOST:
+                listed.append(f"and {len(self.settings) - MOST} more")
+            text = f"the settings differ ({', '.join(listed)}); {text}"
+        if self.data:
+            text = f"the data differ ({', '.join(self.data)}); {text}"
+        if self.versions:
+            text = f"{text}; {', '.join(self.versions)}"
+        return text
+
+    def record(self) -> dict[str, Any]:
+        """Return the report as plain values."""
+        return {
+            "runs": list(self.runs),
+            "same": self.same,
+            "sentence": self.sentence,
+            "settings": list(self.settings),
+            "versions": list(self.versions),
+            "data": list(self.data),
+            "last_rounds": list(self.last_rounds),
+            **asdict(self.parting),
+            "step": None if self.step is None else self.step.record(),
+            "not_replayed": self.not_replayed,
+        }
+
+    def _found(self) -> str:
+        parting, step = self.parting, self.step
+        if parting.round is None:
+            return self._same_text()
+        where = f"round {parting.round}"
+        if parting.client is not None:
+            where += f", client {parting.client}"
+        if step is None:
+            why = f"; {self.not_replayed}" if self.not_replayed else ""
+            return f"{where}: {parting.text}{self._others()}{why}"
+        if not step.step:
+            return f"{where}: {parting.text}{self._others()}; {self._who_is_right(step)}"
+        name, values = step.step, f"{step.other or 'only one of the runs has it'}"
+        if name == FOLD:
+            return f"{where}, in the fold: {parting.text}: {values}"
+        if name == START:
+            return f"before round 1, the initial weights: {values}"
+        place = "in the task" if name == "task" else f"after {name}"
+        text = f"{where}, {place}: {values}{self._others()}"
+        for run, agrees in zip(self.runs, step.agrees, strict=True):
+            if agrees is False:
+                text += f"; replayed here, {run} ends in other bits than it recorded"
+        return text
+
+    def _others(self) -> str:
+        more = self.parting.number - 1
+        if more < 1:
+            return ""
+        return f" ({more} other {'client differs' if more == 1 else 'clients differ'}, too)"
+
+    def _same_text(self) -> str:
+        one, other = self.last_rounds
+        text = f"all {self.parting.rounds} rounds that both have are the same bits"
+        if one == other:
+            return text
+        ends = f"{self.runs[one > other]} ends there, {self.runs[one < other]} goes on"
+        return f"{text}; {ends} to round {max(one, other)}"
+
+    def _who_is_right(self, step: OtherStep) -> str:
+        text = "replayed here, both give the same bits"
+        match step.agrees:
+            case (True, _):
+                agreeing, parting = self.runs
+            case (_, True):
+                parting, agreeing = self.runs
+            case _:
+                return f"{text}, which neither run recorded: both ran other code or elsewhere"
+        return (
+            f"{text}, those that {agreeing} recorded, so that {parting} ran other code, in another "
+            "environment, or on another machine"
+        )
+
+
+START, FOLD = "initial weights", "fold"
+
+
+class OtherClients(RunError):
+    """A round that is run again has other clients than its record."""
+
+
+@dataclass(frozen=True)
+class OtherStep:
+    """What replaying a part in both runs says.
+
+    Attributes:
+        step: the first step whose outcome differs, as in ``Quantise.send``; empty: none does.
+        end: server or client.
+        other: the values that differ; None: the steps themselves are others, or none differs.
+        agrees: for each run whether its replay is what it recorded; None: nothing is recorded.
+    """
+
+    step: str
+    end: str
+    other: OtherValues | None
+    agrees: tuple[bool | None, bool | None]
+
+    def record(self) -> dict[str, Any]:
+        """Return it as plain values."""
+        other = self.other
+        values = {"differing": other.differing, "values": other.values} if other else {}
+        return {
+            "step": self.step,
+            "end": self.end,
+            **values,
+            "text": str(other or ""),
+            "agrees": list(self.agrees),
+        }
+
+
+def _replayed(run: RecordedRun, round: int, client: int) -> Part:
+    try:
+        return replay_part(run, round, client, keep=True)
+    except NoPart:
+        raise OtherClients(
+            f"not replayed, since round {round} of {run.folder.path} has other clients when it is "
+            "run again here: it ran other code, in another environment, or on another machine"
+        ) from None
+
+
+def step_of(one: RecordedRun, other: RecordedRun, round: int, client: int) -> OtherStep:
+    """Replay a client's part in both runs, and return the first step that differs.
+
+    Raises:
+        OtherClients: run again here, a run has other clients in this round.
+        RunError: a run cannot be run again here.
+    """
+    mine, theirs = (_replayed(run, round, client) for run in (one, other))
+    agrees = mine.same, theirs.same
+    places = [[(x.end, x.step, x.pass_number) for x in part.steps] for part in (mine, theirs)]
+    for left, right in zip(mine.steps, theirs.steps, strict=False):
+        if (left.end, left.step) != (right.end, right.step):
+            break
+        found = first_other(left.arrays, right.arrays)
+        if found is not None:
+            name = "task" if left.step == "start" else left.step
+            if round == 1 and name == "task" and found.name in ("weights", "buffers"):
+                name = START
+            return OtherStep(name, left.end, found, agrees)
+    if places[0] != places[1]:
+        return OtherStep(_first_other_place(mine, theirs), "client", None, agrees)
+    return OtherStep("", "", None, agrees)
+
+
+def fold_of(one: RecordedRun, other: RecordedRun, round: int) -> OtherStep:
+    """Run a round again in both runs, and return how the models after it differ."""
+    models: list[dict[str, np.ndarray]] = []
+    agrees: list[bool | None] = []
+    for run in (one, other):
+        recorded = run.round_records()[round]["model_sha256"]
+        with rerun(run, round) as server:
+            next(iter(server))
+            state = server.state
+            models.append({"weights": state.weights, "buffers": state.buffers})
+            agrees.append(model_hash(state.weights, state.buffers) == recorded)
+    found = first_other(*models)
+    step = "" if found is None else FOLD
+    return OtherStep(step, "server", found, (agrees[0], agrees[1]))
+
+
+def _first_other_place(one: Part, other: Part) -> str:
+    mine, theirs = ([x.step for x in part.steps] for part in (one, other))
+    for left, right in zip(mine, theirs, strict=False):
+        if left != right:
+            return f"{left} against {right}"
+    return f"the end: {len(mine)} against {len(theirs)} steps"
+
+
+ABSENT = "not given"
+
+
+def other_settings(one: Experiment, other: Experiment) -> list[str]:
+    """Return the settings that differ, each as ``logic.hooks.0.mu: 0.1 against 0.2``."""
+    mine, theirs = dict(_flat(_deciding(one), "")), dict(_flat(_deciding(other), ""))
+    return [
+        f"{path}: {mine.get(path, ABSENT)} against {theirs.get(path, ABSENT)}"
+        for path in dict.fromkeys((*mine, *theirs))
+        if mine.get(path, ABSENT) != theirs.get(path, ABSENT)
+    ]
+
+
+def _deciding(experiment: Experiment) -> dict[str, Any]:
+    tree = tree_of(experiment, _spelled)
+    return {key: value for key, value in tree.items() if key not in NOT_IN_DIGEST}
+
+
+def _spelled(component: Component) -> dict[str, Any]:
+    return {"name": component.name, **component.settings}
+
+
+def _flat(tree: Any, path: str) -> Iterator[tuple[str, str]]:
+    """Yield the values of a tree with their paths, as texts."""
+    inner: Mapping[Any, Any] = {}
+    if isinstance(tree, Mapping):
+        inner = tree
+    elif isinstance(tree, list):
+        inner = dict(enumerate(tree))
+    if not inner:
+        yield path, json.dumps(tree, default=str)
+    for key, value in inner.items():
+        yield from _flat(value, f"{path}.{key}" if path else str(key))

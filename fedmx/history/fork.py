@@ -1,0 +1,578 @@
+"""Forks: another future of a run, from one of its rounds on, with other settings or clients."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedmx.assembly.assembly import Assembly
+from fedmx.assembly.logic import keeps_places
+from fedmx.components.component import Component
+from fedmx.components.user_code import own_code
+from fedmx.errors import ExperimentError
+from fedmx.experiment import Experiment
+from fedmx.experiment.model import tree_of
+from fedmx.history.recorded import RecordedRun, rerun
+from fedmx.journal.chain import CHAIN, START, link_of, model_hash, updates_of
+from fedmx.report.fork import Origin
+from fedmx.run import RunError, RunFolder, gather_facts
+from fedmx.run.checkpoint import Keep
+from fedmx.run.folder import kept_start
+from fedmx.server.recorder import recorded
+from fedmx.server.round import Round
+from fedmx.server.server import Server
+from fedmx.server.step_back import StepsBack
+from fedmx.simulation.simulate import simulate
+from layers.compute.data.datasets import Files
+from layers.logic import SELECT, SURVEY, Hook, Preset
+from layers.logic.core.aggregator import AGGREGATE
+from layers.logic.core.asset import declared_assets
+from layers.logic.core.declaration import Trait
+from layers.logic.core.mask import MASK
+from layers.logic.core.state import EXCLUDED
+from layers.logic.core.trainer import TRAINER
+from layers.logic.round.hook_order import in_order, keyed
+
+
+@dataclass(frozen=True)
+class Fork:
+    """A fork that was made: a run folder that ends with the round after which it begins.
+
+    It is resumed as any run: ``fedmx resume FOLDER``, or `rounds`.
+
+    Attributes:
+        folder: the folder of the fork.
+        experiment: its experiment.
+        origin: of which run it is a fork, and what happened at its begin.
+        server: the server that goes on with it.
+    """
+
+    folder: RunFolder
+    experiment: Experiment
+    origin: Origin
+    server: Server
+
+    def rounds(self) -> Generator[Round, None, None]:
+        """Run the rounds of the fork that are left, record them in its folder, and yield each."""
+        checkpoint = self.experiment.run.checkpoint
+        keep = Keep(checkpoint.keep.last, checkpoint.keep.every)
+        return recorded(self.server, self.folder, every=checkpoint.every, keep=keep)
+
+
+def fork(
+    run: str | Path | RunFolder,
+    round: int | None = None,
+    overrides: Sequence[str] = (),
+    without: Sequence[int] = (),
+    *,
+    modules: Collection[str] | None = (),
+    files: Files | None = None,
+) -> Fork:
+    """Make a fork of a run: another future from one of its rounds on, which is simulated.
+
+    ::
+
+        made = fork("runs/lenet5-20260131-093000", round=40, overrides=["logic.preset=fedadam"])
+        for round in made.rounds():
+            print(round.round, round.accuracy)
+
+    The run's folder is only read. The fork's folder is beside it, unless `run.folder` is set. It
+    holds the records of the rounds that both have, so that it is whole when the run is gone.
+
+    Args:
+        run: the run, or its folder.
+        round: the last round that both have; 0: they have the initial model; None: the last one
+            that has nothing of the clients in `without`.
+        overrides: the settings that change, as ``PATH=VALUE``.
+        without: clients that take no part in the fork, beside those that the run is without.
+        modules: the modules whose code the experiment may name, as of `Experiment.parse`.
+        files: where data sets are.
+
+    Raises:
+        ExperimentError: a setting is wrong, or would make the rounds before the fork untrue.
+        RunError: the run has no such round, is deployed or damaged, or ends in other bits here.
+    """
+    at_once = [one for one in overrides if one.partition("=")[0].split(".")[0] == "executor"]
+    old = RecordedRun.open(run, modules=modules, overrides=at_once, files=files)
+    folder, parent = old.folder, old.experiment
+    experiment = _experiment(parent, overrides, without)
+    check_settings(parent, experiment)
+    data = old.assembly.data
+    old.folder.check_data(data.dataset.name, data.sha256)
+    new = Assembly(experiment, old.files, start_file=kept_start(folder))
+    gone = tuple(one for one in experiment.without if one not in parent.without)
+    before_it = Origin.of(folder.facts)
+    by_number = keeps_places(parent, old.assembly.preset.selector) and (
+        before_it is None or before_it.by_number
+    )
+    selector = type(old.assembly.preset.selector).__name__
+    removal = Removal.of(folder, gone, selector, by_number) if gone else None
+    if round is None:
+        if removal is None:
+            raise RunError(f"{folder.path}: say after which round the fork begins, with --round")
+        round = removal.round
+    if 0 < round < folder.forked_after and before_it is not None:
+        raise RunError(
+            f"{folder.path}: this is a fork, and round {round} is of the run before it; fork that "
+            f"run: {before_it.folder}"
+        )
+    records = _records_before(folder, round, experiment)
+    check_held_back(old.assembly.preset.hooks, new.preset.hooks)
+    memories = Memories.of(old.assembly.preset, new.preset)
+    _ = new.logic  # what does not fit together is refused before anything is run again
+    checkpoint: dict[str, Any] | None = None
+    kept: tuple[str, ...] = ()
+    dropped: tuple[str, ...] = ()
+    if round:
+        before = _state_after(old, round, records[-1])
+        kept, dropped = memories.split(before)
+        checkpoint = memories.checkpoint(before, gone)
+    origin = Origin(
+        run=folder.name,
+        folder=str(folder.path.resolve()),
+        round=round,
+        by_number=by_number,
+        overrides=tuple(overrides),
+        without=gone,
+        kept=kept,
+        dropped=dropped,
+        empty=memories.new if round else (),
+        exact=None if removal is None else removal.is_exact(round),
+        note="" if removal is None else removal.note(round, _same_but_without(parent, experiment)),
+    )
+    place = folder.path.parent
+    if experiment.run.folder != parent.run.folder:
+        place = experiment.run.folder
+    with ExitStack() as stack:
+        server = simulate(new)
+        stack.push(server)  # its workers end if no folder can be made
+        made = _make_folder(place, folder, new, server, origin, records, checkpoint)
+        stack.pop_all()
+    return Fork(made, experiment, origin, server)
+
+
+def _experiment(parent: Experiment, overrides: Sequence[str], without: Sequence[int]) -> Experiment:
+    """Return the experiment of a fork.
+
+    Raises:
+        ExperimentError: a setting is wrong.
+    """
+    changed = parent.with_overrides(overrides) if overrides else parent
+    if without:
+        everybody = sorted({*changed.without, *without})
+        changed = changed.with_overrides([f"without={everybody}"])
+    return changed
+
+
+def _state_after(run: RecordedRun, round: int, record: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the checkpoint of a round: the one that is kept, or one that is computed again.
+
+    Raises:
+        RunError: it is not of the model that was recorded.
+    """
+    kept = run.folder.checkpoint_before(round + 1)
+    if kept is not None and kept.round == round and not run.deployed:
+        state: Mapping[str, Any] = kept.state
+    else:
+        with rerun(run, round + 1) as server:
+            state = server.checkpoint()
+    found = model_hash(state["server"]["weights"], state["server"]["buffers"])
+    if found != record.get("model_sha256", found):
+        raise RunError(
+            f"{run.folder.path}: run again, round {round} ended in another model than was "
+            "recorded, so that the fork would not be one; fork it on the machine and with the "
+            "versions of the run, or after a round that has a checkpoint"
+        )
+    return state
+
+
+def _records_before(folder: RunFolder, round: int, experiment: Experiment) -> list[dict[str, Any]]:
+    """Return the records of the rounds that a run and its fork have.
+
+    Raises:
+        RunError: the run has no such round, a record is damaged, or no round is left to run.
+    """
+    records = folder.rounds()
+    last = records[-1]["round"] if records else 0
+    if not 0 <= round <= last:
+        raise RunError(f"{folder.path}: a fork can begin after round 0 to {last}, not {round}")
+    if round >= experiment.rounds:
+        raise RunError(
+            f"{folder.path}: round {round} is the last one of the fork's {experiment.rounds}, so "
+            f"that nothing is left to run; set rounds to more, as --set rounds={2 * round}"
+        )
+    kept = [record for record in records if record["round"] <= round]
+    clients = [record for record in folder.clients() if record["round"] <= round]
+    if [record["round"] for record in kept] != list(range(1, round + 1)) or folder.damage:
+        raise RunError(
+            f"{folder.path}: its records are damaged, so that a fork would not be whole: "
+            f"{'; '.join(folder.damage) or 'rounds are missing'}"
+        )
+    _check_chain(folder, kept, clients)
+    return kept
+
+
+def _check_chain(
+    folder: RunFolder, rounds: Sequence[Mapping[str, Any]], clients: Sequence[Mapping[str, Any]]
+) -> None:
+    """Check that the records which a fork takes over fit the chain; those of old have none.
+
+    Raises:
+        RunError: those of a round do not.
+    """
+    updates, link = updates_of(clients), START
+    for record in rounds:
+        if CHAIN not in record:
+            continue
+        link = link_of(link, record, updates.get(record["round"], {}))
+        if link != record[CHAIN]:
+            raise RunError(
+                f"{folder.path}: the records of round {record['round']} do not fit the chain: the "
+                "run ended while they were written, or they were changed; resume the run if it is "
+                "not done, or fork it after an earlier round"
+            )
+
+
+def _same_but_without(parent: Experiment, experiment: Experiment) -> bool:
+    without = f"without={list(parent.without)}"
+    return experiment.with_overrides([without]).digest() == parent.digest()
+
+
+def _make_folder(
+    place: Path,
+    parent: RunFolder,
+    assembly: Assembly,
+    server: Server,
+    origin: Origin,
+    records: Sequence[Mapping[str, Any]],
+    checkpoint: Mapping[str, Any] | None,
+) -> RunFolder:
+    experiment, own = assembly.experiment, parent.modules_path
+    facts = gather_facts(
+        seed=experiment.seed,
+        mode="simulation",
+        digest=experiment.digest(),
+        **({} if own is None else {"modules": str(own), "code": own_code(own)}),
+        parameters=server.state.weights.size,
+        buffers=server.state.buffers.size,
+        **assembly.facts(),
+        fork=origin.record(),
+    )
+
+    def fill(made: RunFolder) -> None:
+        for record in records:
+            made.append_round(record)
+        made.append_clients(one for one in parent.clients() if one["round"] <= origin.round)
+        for record in parent.journal():
+            if record["round"] <= origin.round:
+                made.append_journal(record)
+        for path in sorted(parent.events_path.glob("events.out.tfevents.*")):
+            shutil.copyfile(path, made.events_path / path.name)  # its later rounds are overridden
+        if checkpoint is not None:
+            made.save_checkpoint(origin.round, checkpoint)
+
+    name = f"{experiment.name}-fork-{origin.round}"
+    return RunFolder.create(place, name, experiment.to_yaml(), facts, assembly.kept(), fill)
+
+
+_OF_NO_PART = (EXCLUDED, TRAINER, MASK)
+
+
+@dataclass(frozen=True)
+class Memories:
+    """Which memories of a run go on in its fork.
+
+    Attributes:
+        keys: the key in the fork of each memory that goes on, by its key in the run.
+        names: the names of the run's parts, by the key of their memory.
+        new: the names of the fork's parts that are not in the run, or not with these settings.
+    """
+
+    keys: Mapping[str, str]
+    names: Mapping[str, str]
+    new: tuple[str, ...]
+
+    @classmethod
+    def of(cls, before: Preset, after: Preset) -> Memories:
+        """Return what goes on from the parts of a run to the parts of its fork."""
+        keys = {key: key for key in _OF_NO_PART}
+        names = {SELECT: _name(before.selector), SURVEY: f"answers to {_name(before.selector)}"}
+        names[AGGREGATE] = _name(before.aggregator)
+        new = []
+        if _same(before.selector, after.selector):
+            keys |= {SELECT: SELECT, SURVEY: SURVEY}
+        else:
+            new.append(_name(after.selector))
+        if _same(before.aggregator, after.aggregator):
+            keys[AGGREGATE] = AGGREGATE
+        else:
+            new.append(_name(after.aggregator))
+        old = {which: (key, hook) for which, key, hook in _numbered(before.hooks)}
+        names |= {key: _name(hook) for key, hook in old.values()}
+        for which, key, hook in _numbered(after.hooks):
+            earlier = old.get(which)
+            if earlier is not None and _goes_on(earlier[1], hook):
+                keys[earlier[0]] = key
+            else:
+                new.append(_name(hook))
+        return cls(keys, names, tuple(new))
+
+    def carried(self, memory: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the memories of one end, by key, that go on."""
+        return {self.keys[key]: kept for key, kept in memory.items() if key in self.keys}
+
+    def split(self, checkpoint: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Return the names of the parts whose memory goes on, and of those whose memory ends."""
+        there = {key: None for memory in _memories_in(checkpoint) for key in memory}
+        named = [key for key in self.names if key in there]
+        kept = [self.names[key] for key in named if key in self.keys]
+        return tuple(kept), tuple(self.names[key] for key in named if key not in self.keys)
+
+    def checkpoint(self, before: Mapping[str, Any], without: Sequence[int]) -> dict[str, Any]:
+        """Return the checkpoint that a fork begins with.
+
+        Args:
+            before: the run's checkpoint of the same round.
+            without: the clients whose memory is not needed any more.
+        """
+        server, clients = before["server"], before["clients"]
+        ledgers = {
+            client: {name: self._state(state) for name, state in ledger.items()}
+            for client, ledger in clients["ledgers"].items()
+            if client not in without
+        }
+        accepted = {
+            one: round for one, round in server["last_accepted"].items() if one not in without
+        }
+        memory = self.carried(server["memory"])
+        steps_back = {**before.get("steps_back", StepsBack().tree()), "largest": {}}
+        return {
+            **before,
+            "server": {**server, "memory": memory, "last_accepted": accepted},
+            "clients": {**clients, "ledgers": ledgers},
+            "reason": "",  # the run may have ended here
+            "steps_back": steps_back,  # nor farther than to this state
+        }
+
+    def _state(self, state: Mapping[str, Any] | None) -> dict[str, Any] | None:
+        """Return one of the memories of a client's ledger."""
+        return None if state is None else {**state, "memory": self.carried(state["memory"])}
+
+
+def _memories_in(checkpoint: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    yield checkpoint["server"]["memory"]
+    for ledger in checkpoint["clients"]["ledgers"].values():
+        yield from (state["memory"] for state in ledger.values() if state is not None)
+
+
+def _numbered(hooks: Sequence[Hook]) -> Iterator[tuple[tuple[type, int], str, Hook]]:
+    """Yield each hook with its class and its number in it, and the key of its memory."""
+    seen: Counter[type] = Counter()
+    for key, hook in keyed(in_order(hooks)).items():
+        yield (type(hook), seen[type(hook)]), key, hook
+        seen[type(hook)] += 1
+
+
+def _goes_on(before: Hook, after: Hook) -> bool:
+    return Trait.MEMORY_FITS in after.provides or _same(before, after)
+
+
+def _same(before: object, after: object) -> bool:
+    """Return whether two parts are of one class and have the same settings."""
+    if type(before) is not type(after):
+        return False
+    return before == after or getattr(before, "__dict__", before) == getattr(after, "__dict__", 0)
+
+
+def _name(part: object) -> str:
+    return type(part).__name__
+
+
+@dataclass(frozen=True)
+class Removal:
+    """The clients that a fork is without, and what of them is in the rounds before it.
+
+    Attributes:
+        clients: the clients.
+        first: by client, the first round in which it was selected; None: it never was.
+        selector: the selector of the run.
+        by_number: whether the run's cohorts were drawn by number alone, so that these clients have
+            decided about nothing before they were selected.
+    """
+
+    clients: tuple[int, ...]
+    first: Mapping[int, int | None]
+    selector: str
+    by_number: bool
+
+    @classmethod
+    def of(cls, run: RunFolder, clients: Sequence[int], selector: str, by_number: bool) -> Removal:
+        """Return the removal of clients from a run; see the attributes."""
+        return cls(tuple(clients), first_rounds(run, clients), selector, by_number)
+
+    @property
+    def round(self) -> int:
+        """The last round that has nothing of the clients.
+
+        Raises:
+            RunError: there is nothing of them in the run.
+        """
+        if not self.by_number:
+            return 0
+        rounds = [round for round in self.first.values() if round is not None]
+        if not rounds:
+            raise RunError(
+                f"{_clients(self.clients)} took part in no round, so the run is already the one "
+                "without; give --round to go on from one of its rounds"
+            )
+        return min(rounds) - 1
+
+    def is_exact(self, round: int) -> bool:
+        """Return whether a fork that begins after a round has nothing of the clients."""
+        if not round:
+            return True
+        took_part = any(first is not None and first <= round for first in self.first.values())
+        return self.by_number and not took_part
+
+    def note(self, round: int, same_settings: bool) -> str:
+        """Return what to say of a fork that begins after a round.
+
+        Args:
+            round: the round; 0: it begins from the initial model.
+            same_settings: whether its other settings are those of the run.
+        """
+        who = _clients(self.clients)
+        if self.is_exact(round):
+            return f"Exact removal of {who}: {self._why_exact(round, same_settings)}"
+        took_part = {
+            client: first
+            for client, first in self.first.items()
+            if first is not None and first <= round
+        }
+        if took_part:
+            when = ", ".join(f"client {one} from round {at} on" for one, at in took_part.items())
+            why = f"the model after round {round} holds what it sent ({when})"
+        else:
+            why = (
+                f"{self.selector} does not select by the clients' numbers alone, so the cohorts of "
+                f"rounds 1 to {round} depended on {who}"
+            )
+        better = self.round if self.by_number else 0
+        return f"No exact removal of {who}: {why}. A fork after round {better} is exact."
+
+    def _why_exact(self, round: int, same_settings: bool) -> str:
+        if not round:
+            why = "the fork begins before round 1."
+            if not self.by_number:
+                why += (
+                    f" It has to, since {self.selector} does not select by the clients' numbers "
+                    "alone, so that all cohorts depended on all clients."
+                )
+            return why
+        why = (
+            f"no round up to {round} selected it, and {self.selector} selects by the clients' "
+            "numbers alone, so that nothing it has or did decided who was selected."
+        )
+        if same_settings:
+            why += (
+                " So this is the run that never had it: the same experiment with this setting of "
+                "without, run from the beginning, has the same bits."
+            )
+        return why
+
+
+def first_rounds(run: RunFolder, clients: Sequence[int]) -> dict[int, int | None]:
+    """Return the first round in which each of these clients was selected; None: it never was.
+
+    A run that stepped back has forgotten the records of rounds, not what followed from them. So all
+    clients may have taken part in what came after its first step back.
+    """
+    first: dict[int, int | None] = dict.fromkeys(clients)
+    for record in run.clients():
+        client, round = record.get("client"), record.get("round")
+        if client in first and isinstance(round, int):
+            first[client] = min(first[client] or round, round)
+    back = [step["to"] + 1 for one in run.rounds() for step in one.get("stepped_back", ())]
+    if back:
+        first = {one: min(back if at is None else [*back, at]) for one, at in first.items()}
+    return first
+
+
+def _clients(clients: Sequence[int]) -> str:
+    return f"client{'' if len(clients) == 1 else 's'} {', '.join(map(str, clients))}"
+
+
+FIXED: Mapping[tuple[str, ...], str] = {
+    ("seed",): "the rounds before it were drawn from the seed",
+    ("clients",): "the samples are divided among them; without leaves clients out",
+    ("compute", "model"): "the weights that it begins with are of the model",
+    ("compute", "data"): "the rounds before it were trained on the data",
+    ("compute", "partition"): "the rounds before it were trained on these parts of the data",
+    ("compute", "normalise"): "the rounds before it were trained on these inputs",
+    ("compute", "start"): "the weights that it begins with come from the run",
+    ("compute", "bits"): "the rounds before it were computed on these instructions",
+    ("compute", "evaluate", "sample"): "its curve and the run's must be of the same samples",
+}
+"""The settings that a fork cannot change, each with the reason."""
+
+
+def check_settings(before: Experiment, after: Experiment) -> None:
+    """Check that the rounds before a fork stay true with its settings.
+
+    Args:
+        before: the experiment of the run.
+        after: that of the fork.
+
+    Raises:
+        ExperimentError: they would not; one line for each setting that cannot change.
+    """
+    trees = [tree_of(one, Component.reference) for one in (before, after)]
+    problems = [
+        f"{'.'.join(place)}: a fork cannot change it, since {reason}; leave it out, or start a "
+        "new run"
+        for place, reason in FIXED.items()
+        if _at(trees[0], place) != _at(trees[1], place)
+    ]
+    if (before.clock.devices is None) != (after.clock.devices is None):
+        problems.append(
+            "clock.devices: a fork cannot change between real and virtual time, since its rounds "
+            "would be timed by two clocks; leave it out, or start a new run"
+        )
+    if problems:
+        raise ExperimentError("; ".join(problems))
+
+
+def check_held_back(before: Sequence[Hook], after: Sequence[Hook]) -> None:
+    """Check that the hooks of a fork leave the clients the samples that they had.
+
+    Raises:
+        ExperimentError: they take others out before the data are divided.
+    """
+    if _held_back(before) != _held_back(after):
+        names = sorted(
+            {
+                type(hook).__name__
+                for hook in (*before, *after)
+                if _held_back([hook]) != _held_back([])
+            }
+        )
+        raise ExperimentError(
+            f"logic: a fork cannot change {' and '.join(names)}, which takes samples out before "
+            "the data are divided, so that each client would have others; start a new run"
+        )
+
+
+def _held_back(hooks: Sequence[Hook]) -> tuple[dict[str, float], float]:
+    shares = {name: asset.share for name, asset in declared_assets(hooks).items()}
+    return shares, max((hook.held_out for hook in hooks), default=0.0)
+
+
+def _at(tree: Any, place: tuple[str, ...]) -> Any:
+    for key in place:
+        tree = tree[key]
+    return tree

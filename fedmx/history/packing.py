@@ -1,0 +1,370 @@
+"""Packing: a run folder becomes one file, once its records fit together."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import importlib.metadata
+import os
+import sys
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load
+
+from fedmx.assembly.assembly import Assembly
+from fedmx.assembly.data import data_sha256, partition_sha256
+from fedmx.components.user_code import is_installed
+from fedmx.experiment.own_code import NamedCode, named_code, owner_of
+from fedmx.history.pack import (
+    FEDMX,
+    MODULES,
+    RUN_FILES,
+    Data,
+    Manifest,
+    PackError,
+    PackFile,
+    check_no_fork,
+    check_root,
+    is_name,
+    of_any_machine,
+    packed,
+    roots_of,
+)
+from fedmx.history.recorded import RecordedRun
+from fedmx.journal.chain import CHAIN, START, link_of, model_hash, updates_of
+from fedmx.output_file import check_output
+from fedmx.run import RunFolder
+from fedmx.run.durable import document_text, write_bytes_durably
+from fedmx.run.identity import FORMAT, Identity
+from fedmx.shell_line import shell_line
+from layers.compute.data.datasets import Dataset, Files
+from layers.compute.data.partitions.partition import GroupedRows
+
+
+def pack(
+    run: str | os.PathLike[str] | RunFolder,
+    path: str | os.PathLike[str],
+    *,
+    modules: Collection[str] | None = (),
+    files: Files | None = None,
+) -> PackFile:
+    """Write a run that is done into one file, which `verify` can run again.
+
+    It holds the experiment, the user's own modules as text, the records with their hashes, the
+    final model, and versions and machine. Of the data it holds the name, the sizes and checksums,
+    and no sample. The same run gives the same bytes.
+
+    Args:
+        run: the run folder.
+        path: the file to write; its name ends in ``.fedmx``.
+        modules: the modules whose code the experiment may name, as the data are loaded for their
+            checksum, and the model is built; None: all.
+        files: where data sets are; None: where the environment says.
+
+    Returns:
+        The pack, as it was written.
+
+    Raises:
+        FedmxError: the file's name ends otherwise, or fedmx did not write the file that is there.
+        PackError: the run is not done, is damaged or has no hashes; or the file cannot be written.
+        RunError: it is no run folder, or its data are others here.
+        ExperimentError: the experiment names code that is not allowed.
+        DataError: its data are not here.
+    """
+    check_output(Path(path), "a pack is a .fedmx file", (".fedmx",))
+    recorded = RecordedRun.open(
+        run if isinstance(run, RunFolder) else Path(run), modules=modules, files=files
+    )
+    folder = recorded.folder
+    status = folder.status
+    if status != "done":
+        resume = shell_line("fedmx", "resume", folder.path)
+        advice = "wait until it ends" if status == "running" else f"go on with it: {resume}"
+        raise PackError(f"{folder.path}: the run is not done ({status}); {advice}")
+    recorded.experiment.require_portable()
+    data = recorded.assembly.data
+    recorded.folder.check_data(data.dataset.name, data.sha256)
+    code = own_modules(folder.path / "experiment.yaml", folder.modules_path or folder.path)
+    sha256 = {
+        name.removeprefix(MODULES): hashlib.sha256(text).hexdigest()
+        for name, text in code.files.items()
+    }
+    if changed := folder.other_code(sha256):
+        raise PackError(
+            f"{folder.path}: {', '.join(changed)}: not as when the run began, so that the pack "
+            "would not end in the same bits; restore the file, or run it again"
+        )
+    for root in roots_of(code.files):
+        check_root(root)
+    members = {**_run_files(folder), **code.files}
+    engine = recorded.assembly.engine
+    manifest = Manifest(
+        run=folder.name,
+        members={},
+        data=data_facts(recorded.assembly),
+        weights=tuple(tensor.name for tensor in engine.layout),
+        buffers=tuple(tensor.name for tensor in engine.buffers_layout),
+        packages=code.packages,
+    )
+    content = packed(manifest, members)
+    made = PackFile.of_bytes(content)
+    try:
+        check_records(made, folder)
+    except PackError as error:
+        raise PackError(f"{folder.path}: {error}") from None
+    try:
+        write_bytes_durably(Path(path), content)
+    except OSError as error:
+        raise PackError(f"{path}: cannot write it ({error.strerror})") from None
+    return made
+
+
+def _run_files(folder: RunFolder) -> dict[str, bytes]:
+    """Return the files of a run folder that go into a pack, by name.
+
+    Raises:
+        PackError: one of them cannot be read.
+    """
+    members = {}
+    for name in RUN_FILES:
+        path = folder.path / name
+        if path.exists():
+            try:
+                members[name] = path.read_bytes()
+            except OSError as error:
+                raise PackError(f"{path}: cannot read it ({error.strerror})") from None
+    identity = Identity.read(folder.path)
+    facts = of_any_machine(identity.facts)
+    document = {"format": FORMAT, "facts": facts, "files": dict(identity.files)}
+    members["run.json"] = document_text(document, "run.json").encode()
+    return members
+
+
+@dataclass
+class OwnModules:
+    """What an experiment names that is not fedmx's.
+
+    Attributes:
+        files: the content of each module, by the name of its member in a pack.
+        packages: name and version of the installed package that each other module is from.
+    """
+
+    files: dict[str, bytes] = field(default_factory=dict)
+    packages: dict[str, str] = field(default_factory=dict)
+
+
+def own_modules(experiment: Path, folder: Path) -> OwnModules:
+    """Return the modules that an experiment names, and those of the user's own that they import.
+
+    A module that Python or an installed package provides is named with its version only. What a
+    module imports is read from its ``import`` statements.
+
+    Args:
+        experiment: the experiment file.
+        folder: where its own modules are.
+
+    Raises:
+        PackError: a module is not there, or cannot be in a pack.
+    """
+    found = OwnModules()
+    for code in named_code(experiment, (), folder):
+        if code.owner is not None:
+            _add(found, code.root, folder, code)
+    return found
+
+
+def _add(found: OwnModules, root: str, folder: Path, code: NamedCode | None = None) -> None:
+    """Add a module or package, and what of the user's own it imports; `code` is what names it."""
+    if root in FEDMX or root in sys.stdlib_module_names or root in found.packages:
+        return
+    _, file = owner_of(root, folder)
+    if file is None:
+        if code is None:
+            return  # an optional import of a module that is not here
+        raise PackError(f"{code.name}: there is no module {root} in {folder}; restore it")
+    if is_installed(file):
+        if code is not None:
+            found.packages[root] = _version(root)
+        return
+    place = file.parent if file.name == "__init__.py" else file
+    if f"{MODULES}{root}.py" in found.files or f"{MODULES}{root}/" in _folders(found.files):
+        return
+    paths = sorted(place.rglob("*.py")) if place.is_dir() else [place]
+    texts: dict[Path, bytes] = {}
+    for path in paths:
+        inside = path.relative_to(place.parent).as_posix()
+        if not is_name(f"{MODULES}{inside}"):
+            if all(part.removesuffix(".py").isidentifier() for part in inside.split("/")):
+                raise PackError(f"{path}: a pack holds modules of plain ASCII names; rename it")
+            continue  # a script: no name of it could be imported
+        texts[path] = found.files[f"{MODULES}{inside}"] = path.read_bytes()
+    for path, text in texts.items():
+        for imported in _imports(text, path):
+            _add(found, imported, folder)
+
+
+def _folders(names: dict[str, bytes]) -> set[str]:
+    return {"/".join(name.split("/")[:2]) + "/" for name in names if name.count("/") > 1}
+
+
+def _imports(text: bytes, path: Path) -> Iterator[str]:
+    """Yield the first name of each absolute import in a module's text."""
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError) as error:
+        raise PackError(f"{path}: it is no Python module ({error})") from None
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            yield node.module.partition(".")[0]
+
+
+def _version(root: str) -> str:
+    """Return the name and version of the installed package that a module is from."""
+    for name in importlib.metadata.packages_distributions().get(root, ()):
+        return f"{name} {importlib.metadata.version(name)}"
+    return f"{root} of an unknown version"
+
+
+def data_facts(assembly: Assembly) -> Data:
+    """Return by what the data of an experiment are known.
+
+    Raises:
+        DataError: the data are not at hand, or are wrong.
+    """
+    dataset = assembly.data.dataset
+    partition = None
+    if isinstance(dataset, Dataset):
+        partition = partition_sha256(GroupedRows.joined(assembly.parts[0]))
+        sizes: tuple[int, ...] | int = tuple(len(one) for one in assembly.parts[0])
+    else:
+        each = dataset.sizes
+        sizes = each if isinstance(each, int) else tuple(each.tolist())
+    return Data(
+        name=dataset.name,
+        sha256=data_sha256(dataset),
+        partition_sha256=partition,
+        sizes=sizes,
+        test=len(dataset.test),
+    )
+
+
+MODEL = "model.safetensors"
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """What the records of a run say.
+
+    Attributes:
+        rounds: how many rounds there are.
+        chain: the last link of the chain.
+        model_sha256: of the model after the last round.
+    """
+
+    rounds: int
+    chain: str
+    model_sha256: str
+
+
+def check_records(pack: PackFile, folder: RunFolder) -> Recorded:
+    """Check that the records in a pack fit together, and that its model is the last round's.
+
+    Args:
+        pack: the pack.
+        folder: the run folder that was packed, or that the pack was unpacked to.
+
+    Raises:
+        PackError: they do not; the text has no file's name.
+    """
+    rounds, clients = folder.rounds(), list(folder.clients())
+    if folder.damage:
+        raise PackError(f"its records are damaged: {folder.damage[0]}")
+    if folder.status != "done":
+        raise PackError(f"its run is not done ({folder.status})")
+    check_no_fork(folder.facts)
+    if not isinstance(folder.facts.get("builds"), dict):
+        raise PackError("its run.json does not say which builds of libraries it ran on")
+    if not rounds:
+        raise PackError("its run has no rounds")
+    _check_clients(clients)
+    updates, link = updates_of(clients), START
+    for number, record in enumerate(rounds, start=1):
+        if record.get("round") != number:
+            raise PackError(f"the record of round {number} is missing")
+        link = _checked_link(link, record, updates.get(number, {}))
+    model = rounds[-1]["model_sha256"]
+    if _model_in(pack) != model:
+        raise PackError(f"{MODEL} is not the model after round {len(rounds)}")
+    return Recorded(len(rounds), link, model)
+
+
+def _checked_link(
+    previous: str, record: Mapping[str, Any], updates: Mapping[int, Sequence[str]]
+) -> str:
+    """Return a round's link of the chain.
+
+    Raises:
+        PackError: it is not the recorded one, or none is recorded.
+    """
+    number = record["round"]
+    if not isinstance(record.get("model_sha256"), str) or CHAIN not in record:
+        raise PackError(
+            f"the record of round {number} has no hashes: a fedmx from before there were any wrote "
+            "it; run the experiment again"
+        )
+    counted = record.get("participants")
+    if not isinstance(counted, list) or not all(isinstance(one, int) for one in counted):
+        raise PackError(f"the record of round {number} does not say who took part")
+    try:
+        link = link_of(previous, record, updates)
+    except (ValueError, RecursionError):  # such as half of a surrogate pair, or lists in lists
+        raise PackError(f"the records of round {number} hold what no run writes") from None
+    if link != record[CHAIN]:
+        raise PackError(
+            f"the records of round {number} do not fit the chain: they, or those of its clients, "
+            "are not what was recorded"
+        )
+    return link
+
+
+def _check_clients(clients: list[dict[str, Any]]) -> None:
+    """Check that each record of a client has its round, its client and hashes.
+
+    Raises:
+        PackError: one has not.
+    """
+    for record in clients:
+        match record:
+            case {"round": int(), "client": int(), "update_sha256": [*hashes]}:
+                if all(isinstance(one, str) for one in hashes):
+                    continue
+        raise PackError("a record of clients.jsonl has no hash of the client's update")
+
+
+def _model_in(pack: PackFile) -> str:
+    """Return the hash of the model in a pack.
+
+    Raises:
+        PackError: it has none, or not the tensors that its manifest names.
+    """
+    try:
+        tensors = load(pack.members.get(MODEL, b""))
+    except (SafetensorError, LookupError, TypeError, ValueError) as error:
+        raise PackError(f"{MODEL} cannot be read ({' '.join(str(error).split())})") from None
+    names = (*pack.manifest.weights, *pack.manifest.buffers)
+    if len(set(names)) != len(names) or set(names) != set(tensors):
+        raise PackError(f"{MODEL} does not have the tensors that the manifest names")
+    if any(tensor.dtype != np.float32 for tensor in tensors.values()):
+        raise PackError(f"{MODEL} has a tensor that is not float32")
+    weights, buffers = (
+        np.concatenate([np.zeros(0, np.float32), *(tensors[name].reshape(-1) for name in part)])
+        for part in (pack.manifest.weights, pack.manifest.buffers)
+    )
+    return model_hash(weights, buffers)

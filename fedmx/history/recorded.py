@@ -1,0 +1,393 @@
+"""A recorded run, and its server as it stood before one of its rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from fedmx.assembly.assembly import Assembly
+from fedmx.components.user_code import own_code
+from fedmx.experiment import Experiment
+from fedmx.history.carrier import JournalClients
+from fedmx.journal.chain import model_hash
+from fedmx.journal.journal import Journal, UpdateArrived, journals_of
+from fedmx.log import Log
+from fedmx.run import RunError, RunFolder, gather_facts
+from fedmx.run.folder import kept_start
+from fedmx.run.identity import DECIDING
+from fedmx.server.of_experiment import server_of
+from fedmx.server.round import Round
+from fedmx.server.server import Server
+from fedmx.server.step_back import StepBack, StepsBack
+from fedmx.server.stop import Stop
+from fedmx.simulation.simulated_clients import SimulatedClients
+from fedmx.simulation.workers import workers_of
+from layers.compute.bits import one_blas_thread
+from layers.compute.data.datasets import Files
+from layers.logic import BrokenModel, ClientReport, Plan, TooFewUpdates
+from layers.logic.round import round as machine
+from layers.logic.round.pipeline import Trace
+
+log = Log("fedmx.history")
+
+
+@dataclass(frozen=True)
+class RecordedRun:
+    """A run folder with the experiment that it recorded.
+
+    Attributes:
+        folder: the run folder.
+        experiment: its experiment; what decides the result is as recorded.
+        files: where data sets are.
+    """
+
+    folder: RunFolder
+    experiment: Experiment
+    files: Files = field(default_factory=Files)
+
+    @classmethod
+    def open(
+        cls,
+        run: str | Path | RunFolder,
+        *,
+        modules: Collection[str] | None = (),
+        overrides: Sequence[str] = (),
+        files: Files | None = None,
+    ) -> RecordedRun:
+        """Open a run folder.
+
+        Args:
+            run: the folder.
+            modules: the modules whose code its experiment may name; None: all.
+            overrides: ``PATH=VALUE`` texts that do not change the result, such as the executor.
+            files: where data sets are; None: where the environment says.
+
+        Raises:
+            RunError: it is no run folder, or its experiment is not the recorded one.
+            ExperimentError: the experiment cannot be read, or names code that is not allowed.
+        """
+        folder = run if isinstance(run, RunFolder) else RunFolder.open(run)
+        source = folder.path / "experiment.yaml"
+        experiment = Experiment.parse(
+            folder.experiment_yaml,
+            str(source),
+            overrides,
+            folder=folder.modules_path,
+            modules=modules,
+        )
+        if experiment.digest() != folder.facts.get("digest"):
+            raise RunError(
+                f"{source}: this is not the experiment that the run began with; "
+                "restore the file, or give another run"
+            )
+        return cls(folder, experiment, files or Files())
+
+    @cached_property
+    def assembly(self) -> Assembly:
+        """The parts of the experiment, with the weights that the run began from.
+
+        Raises:
+            RunError: the weights that it began from are gone, or are other ones.
+        """
+        return Assembly(self.experiment, self.files, start_file=kept_start(self.folder))
+
+    @property
+    def deployed(self) -> bool:
+        """Whether its clients were on other machines; otherwise they were simulated."""
+        return self.folder.facts.get("mode") == "server"
+
+    def round_records(self) -> dict[int, dict[str, Any]]:
+        """Return the records of all rounds, by round."""
+        return {record["round"]: record for record in self.folder.rounds()}
+
+    @cached_property
+    def journals(self) -> Mapping[int, Journal]:
+        """The journals of its rounds.
+
+        Raises:
+            JournalError: there is none, or one is not understood.
+        """
+        return journals_of(self.folder.journal(), str(self.folder.journal_path))
+
+
+BUILD = " build"
+
+
+def other_versions(facts: Mapping[str, Any], others: Mapping[str, Any]) -> list[str]:
+    """Return what decides bits and differs, each as ``numpy 2.5.5 against 1.23.5``.
+
+    A fact that one of the two does not have is left out, and the build of a package whose version
+    differs.
+    """
+    mine, theirs = _deciding_facts(facts), _deciding_facts(others)
+    differing = [name for name in mine if name in theirs and mine[name] != theirs[name]]
+    return [
+        f"{name} {mine[name]} against {theirs[name]}"
+        for name in differing
+        if name.removesuffix(BUILD) == name or name.removesuffix(BUILD) not in differing
+    ]
+
+
+def _deciding_facts(facts: Mapping[str, Any]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for name in DECIDING:
+        if name == "builds":
+            builds = facts.get(name) or {}
+            found |= {f"{package}{BUILD}": str(value) for package, value in builds.items()}
+        elif name == "code":
+            code = facts.get(name) or {}
+            found |= {file: str(sha256)[:16] for file, sha256 in code.items()}
+        elif name in facts:
+            found[name] = str(facts[name])
+    return found
+
+
+def rerun(
+    run: str | Path | RunFolder | RecordedRun,
+    round: int = 1,
+    *,
+    strict: bool = False,
+    modules: Collection[str] | None = (),
+    overrides: Sequence[str] = (),
+    files: Files | None = None,
+) -> Server:
+    """Return the server of a recorded run as it stood before `round`; go on with it to replay.
+
+    ::
+
+        with rerun("runs/quickstart-20260131-093000", 37) as server:
+            for round in server:
+                ...
+
+    It starts from the nearest checkpoint before the round, or from the beginning, and its rounds
+    follow the run's journal, whether the run was simulated or deployed. A deployed run starts from
+    the beginning if its clients keep memory, which is in no checkpoint. The server writes nothing.
+    A warning tells if the data differ, or what decides bits of versions and of the machine.
+
+    Args:
+        run: the run folder, or a run that is open.
+        round: number of the round that would come next, from 1 to one after the last recorded one.
+        strict: whether an update that differs from the recorded one raises a `JournalError`;
+            otherwise the round goes on with it.
+        modules: the modules whose code the experiment may name; None: all.
+        overrides: ``PATH=VALUE`` texts that do not change the result, such as the executor.
+        files: where data sets are; None: where the environment says.
+
+    Raises:
+        RunError: the run cannot be run again here, has no such round, or is a fork whose first
+            checkpoint is lost.
+        JournalError: the run has no journal, or what happens here does not follow it.
+        ExperimentError: its experiment cannot be built here, or names code that is not allowed.
+    """
+    if not isinstance(run, RecordedRun):
+        run = RecordedRun.open(run, modules=modules, overrides=overrides, files=files)
+    folder, records = run.folder, run.round_records()
+    last = max(records, default=0)
+    if not 1 <= round <= last + 1:
+        raise RunError(
+            f"{folder.path}: there is no round {round} to replay; give one from 1 to {last}"
+        )
+    if round <= folder.forked_after:
+        raise RunError(
+            f"{folder.path}: this is a fork, and round {round} is of the run before it; give "
+            f"that run: {folder.facts['fork']['folder']}"
+        )
+    checkpoint = folder.checkpoint_before(round)
+    if checkpoint is not None and run.deployed and _clients_keep_memory(run):
+        checkpoint = None
+    folder.check_begin(0 if checkpoint is None else checkpoint.round)
+    _warn_of_differences(run)
+    server = _server(run, strict)
+    steps = server.steps_back
+    if checkpoint is not None:
+        server.restore(checkpoint.state)
+        server.steps_back = steps
+    if server.state.round < round - 1:
+        with ExitStack() as stack:
+            stack.push(server)  # its workers end if the rounds in between fail
+            for one in server.rounds():
+                if one.round == round - 1:
+                    break
+            stack.pop_all()
+        _warn_of_other_model(server, records, folder)
+    server.reason = ""
+    return server
+
+
+def following(
+    assembly: Assembly,
+    journals: Mapping[int, Journal],
+    last_round: int,
+    *,
+    foreign: bool,
+    strict: bool,
+) -> Server:
+    """Return the server of an experiment before its first round, whose rounds follow journals.
+
+    Args:
+        assembly: the parts of the experiment.
+        journals: the journals of its run, by round.
+        last_round: the number of the run's last round.
+        foreign: whether the run was deployed.
+        strict: whether an update that differs from the recorded one raises a `JournalError`.
+    """
+    with workers_of(assembly, None) as (executor, scores):
+        simulated = SimulatedClients(executor, assembly.population(), assembly.clock())
+        clients = JournalClients(
+            executor,
+            journals,
+            foreign=foreign,
+            virtual=simulated.virtual and not foreign,
+            population=lambda journal: (
+                journal.population if foreign else simulated.population_at(journal.opened_s or 0.0)
+            ),
+            strict=strict,
+        )
+        return follow(server_of(assembly, clients, scores), journals, last_round)
+
+
+def follow(server: Server, journals: Mapping[int, Journal], last_round: int) -> Server:
+    """Let a server whose carrier is `JournalClients` end after the run's last round; return it."""
+    steps = [StepBack.of(step) for one in journals.values() for step in one.stepped_back]
+    server.steps_back = StepsBack(steps)
+    server.stop = EndOfJournal(last_round=last_round)
+    return server
+
+
+def _server(run: RecordedRun, strict: bool) -> Server:
+    last = max(run.round_records(), default=0)
+    return following(run.assembly, run.journals, last, foreign=run.deployed, strict=strict)
+
+
+@dataclass(frozen=True)
+class EndOfJournal(Stop):
+    """The end of a replayed run: after the round that was its last one.
+
+    Attributes:
+        last_round: the number of that round.
+    """
+
+    last_round: int = 0
+
+    def reason(self, round: Round) -> str | None:
+        """Return why the run ends after `round`, or None."""
+        return "the recorded run ended here" if round.round >= self.last_round else None
+
+
+def run_part(server: Server, client: int, trace: Trace | None = None) -> ClientReport | None:
+    """Run a client's part in the next round of a replaying server, and nothing after it.
+
+    The clients before it in its lane work too. All clients work if they make offers.
+
+    Returns:
+        The fate of the client's update here; None: the round ended before it had one.
+
+    Raises:
+        NoPart: the client has no part in the round.
+    """
+    carrier = server.network
+    assert isinstance(carrier, JournalClients)
+    if trace is not None:
+        carrier.trace(trace)
+    state, population = carrier.open_round(server.state)
+    round = machine.Round(
+        state, server.logic, foreign=carrier.foreign, patience=server.patience, trace=trace
+    )
+    commands = round.start(population)
+    working: tuple[int, ...] | None = None
+    with suppress(TooFewUpdates, BrokenModel):  # the part is all that is wanted
+        while not round.done:
+            if working is None and round.plan is not None:
+                working = _working(round.plan, state.round + 1, client)
+                if not round.plan.offers:
+                    carrier.only(working)
+            event, at_s = carrier.exchange(commands)
+            commands = round.handle(event, at_s)
+            if client in round.outcomes:
+                break
+    return round.outcomes.get(client)
+
+
+def _working(plan: Plan, round: int, client: int) -> tuple[int, ...]:
+    """Return the clients on whose updates a client's task depends, itself included.
+
+    Raises:
+        NoPart: the client has no part in the round.
+    """
+    if client in plan.late:
+        return (client,)
+    for lane in plan.lanes:
+        if client in lane:
+            return lane if plan.passes > 1 else lane[: lane.index(client) + 1]
+    clients = ", ".join(map(str, sorted((*plan.clients, *plan.late))))
+    raise NoPart(f"client {client} has no part in round {round}; its clients are {clients}")
+
+
+class NoPart(RunError):
+    """The wanted client has no part in the round."""
+
+
+def _clients_keep_memory(run: RecordedRun) -> bool:
+    """Return whether the hooks of a run keep memory on its clients, which no checkpoint has.
+
+    One client's part in round 1 tells.
+    """
+    journal = run.journals[1]
+    clients = [
+        entry.event.client
+        for entry in journal.entries
+        if isinstance(entry.event, UpdateArrived) and entry.event.rejected is None
+    ]
+    if not clients:
+        return True
+    with _server(run, strict=False) as server, one_blas_thread():
+        run_part(server, clients[0])
+        ledgers = server.network.tree()["ledgers"]
+    pending = ledgers.get(clients[0], {}).get("pending") or {}
+    return bool(pending.get("memory", True))
+
+
+def _warn_of_differences(run: RecordedRun) -> None:
+    """Log a warning for each difference to the recorded run that can decide bits."""
+    folder, assembly = run.folder, run.assembly
+    found = other_versions(folder.facts, gather_facts(seed=0, mode="simulation", digest=""))
+    if found:
+        log.warning(
+            "other_bits_possible",
+            "{run}: other bits are possible here: {differences}",
+            run=folder.path,
+            differences=", ".join(found),
+        )
+    if not folder.has_data(assembly.data.sha256):
+        name = assembly.data.dataset.name
+        log.warning(
+            "other_data",
+            "{run}: {data} has other samples here than in the run",
+            run=folder.path,
+            data=name,
+        )
+    changed = folder.other_code(own_code(folder.modules_path))
+    if changed:
+        log.warning(
+            "other_code",
+            "{run}: {files}: not as in the run",
+            run=folder.path,
+            files=", ".join(changed),
+        )
+
+
+def _warn_of_other_model(server: Server, records: Mapping[int, Any], folder: RunFolder) -> None:
+    """Log a warning if the model is not the one that the run had after this round."""
+    state = server.state
+    recorded = records.get(state.round, {}).get("model_sha256")
+    if recorded and recorded != model_hash(state.weights, state.buffers):
+        log.warning(
+            "other_model",
+            "{run}: run again, round {round} ended in another model",
+            run=folder.path,
+            round=state.round,
+        )

@@ -1,0 +1,558 @@
+"""Replay: a recorded run is run again, whole, one round of it, or one client in a round."""
+
+from __future__ import annotations
+
+import functools
+import pdb
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedmx.components.text import unknown
+from fedmx.errors import FedmxError
+from fedmx.history.recorded import RecordedRun, rerun, run_part
+from fedmx.history.values import VectorNumbers, arrays_of, flat, payload_bytes, vector_of
+from fedmx.journal.chain import CHAIN, START, chained, link_of, message_hash, updates_of
+from fedmx.protocol.messages import CODEC
+from fedmx.run import RunError, RunFolder
+from fedmx.server.round import Round
+from layers.compute.bits import one_blas_thread
+from layers.compute.data.datasets import Files
+from layers.logic import (
+    ClientReport,
+    ClientSide,
+    Logic,
+    ServerSide,
+    Task,
+    Update,
+)
+from layers.logic.round.pipeline import End
+from layers.network import wire_size
+
+SERIAL = ("executor=serial",)
+"""The override with which the hooks of the clients work in this process."""
+
+
+@dataclass(frozen=True)
+class ReplayReport:
+    """What came of a replay.
+
+    Attributes:
+        run: the run folder's name.
+        rounds: the rounds that were run again, beside their records; none for a client's part.
+        part: a client's part; None: whole rounds were replayed.
+    """
+
+    run: str
+    rounds: tuple[ReplayedRound, ...] = ()
+    part: Part | None = None
+
+    @property
+    def same(self) -> bool | None:
+        """Whether all is as recorded; None: of this part, nothing is recorded to compare with."""
+        if self.part is not None:
+            return self.part.same
+        return all(one.same for one in self.rounds)
+
+    def record(self) -> dict[str, Any]:
+        """Return the report as plain values."""
+        part = {} if self.part is None else {"part": self.part.record_of_it()}
+        rounds = {} if not self.rounds else {"rounds": [one.record() for one in self.rounds]}
+        return {"run": self.run, "same": self.same, **rounds, **part}
+
+
+def replay(
+    run: str | Path | RunFolder | RecordedRun,
+    round: int | None = None,
+    client: int | None = None,
+    *,
+    modules: Collection[str] | None = (),
+    overrides: Sequence[str] = (),
+    files: Files | None = None,
+    stop_at: str | None = None,
+    on_round: Callable[[ReplayedRound], None] | None = None,
+) -> ReplayReport:
+    """Run a recorded run again, and compare its hashes with the records.
+
+    ::
+
+        report = replay("runs/quickstart-20260131-093000", round=37, client=12)
+        for step in report.part.steps:
+            print(step.end, step.step, step.numbers)
+
+    Args:
+        run: the run folder, or a run that is open.
+        round: the only round to run again, from the nearest checkpoint before it; None: all, from
+            the beginning.
+        client: the only client of the round to look at, step by step; None: whole rounds.
+        modules: the modules whose code the experiment may name; None: all.
+        overrides: ``PATH=VALUE`` texts that do not change the result, such as the executor.
+        files: where data sets are; None: where the environment says.
+        stop_at: a hook's method at which the debugger stops, as ``module:Class.method``, in the
+            given round, for the given client or for all.
+        on_round: is called with each round that was run again.
+
+    Raises:
+        RunError: there is no such round or client, or the run cannot be run again here.
+        ExperimentError: its experiment cannot be built here, or names code that is not allowed.
+        FedmxError: no hook has the method to stop at.
+    """
+    if round is None and (client is not None or stop_at is not None):
+        what = "a client's part" if stop_at is None else "to stop in the debugger"
+        raise RunError(f"{what} needs a round; give one")
+    if not isinstance(run, RecordedRun):
+        serial = SERIAL if client is not None or stop_at is not None else ()
+        overrides = (*overrides, *serial)
+        run = RecordedRun.open(run, modules=modules, overrides=overrides, files=files)
+    name = run.folder.name
+    if round is not None and client is not None:
+        check_part(run, round, client)
+        return ReplayReport(name, part=replay_part(run, round, client, stop_at=stop_at))
+    rounds: dict[int, ReplayedRound] = {}  # the last one of each number, after steps back
+    with stopping_at(run.assembly.logic, stop_at, round or 0):
+        for one in replayed_rounds(run, round):
+            rounds[one.round] = one
+            if on_round is not None:
+                on_round(one)
+    return ReplayReport(name, tuple(rounds.values()))
+
+
+@dataclass(frozen=True)
+class ReplayedRound:
+    """A round that was run again, beside its record.
+
+    Attributes:
+        round: number of the round.
+        model_sha256: the SHA-256 (hex) of the model after it, here.
+        recorded_model_sha256: the same, as it was recorded.
+        chain: the chain's link, made here of the recorded one before it.
+        recorded_chain: the recorded link.
+        record_holds: whether that is the link of the record; otherwise the record was changed.
+        updates: how many updates counted here.
+        differing: the clients whose updates have other hashes, or counted in one of the two only.
+    """
+
+    round: int
+    model_sha256: str
+    recorded_model_sha256: str
+    chain: str
+    recorded_chain: str
+    record_holds: bool
+    updates: int
+    differing: tuple[int, ...]
+
+    @property
+    def same(self) -> bool:
+        """Whether the round is the recorded one: its record, its updates and its model."""
+        return self.record_holds and self.chain == self.recorded_chain and not self.differing
+
+    def record(self) -> dict[str, Any]:
+        """Return the round as plain values."""
+        return {**asdict(self), "differing": list(self.differing), "same": self.same}
+
+
+def replayed_rounds(run: RecordedRun, round: int | None = None) -> Iterator[ReplayedRound]:
+    """Run a recorded run again, and yield its rounds beside their records.
+
+    A run that stepped back yields some numbers twice; the record is that of the last time.
+
+    Args:
+        run: the run.
+        round: the only round to run again, from the nearest checkpoint before it; None: all rounds,
+            from the beginning, or from where a fork goes its own way.
+
+    Raises:
+        RunError: there is no such round, its records have no hashes, or it cannot be run here.
+    """
+    records = run.round_records()
+    last = max(records, default=0) if round is None else round
+    if last not in records:
+        raise RunError(f"{run.folder.path}: round {last} is not recorded; give another one")
+    first = round or run.folder.forked_after + 1
+    _check_whole(run, records, max(first - 1, 1), last)
+    for number, record in records.items():
+        if first <= number <= last and not record.get(CHAIN):
+            raise RunError(
+                f"{run.folder.path}: the record of round {number} has no hashes to compare with; "
+                "an earlier version of fedmx wrote it"
+            )
+    clients = list(run.folder.clients(round))
+    updates = updates_of(clients)
+    recorded = {(one.get("round"), one.get("client")) for one in clients}
+    for number in range(first, last + 1):
+        counted = records[number]["participants"]
+        _check_clients(run, number, counted, updates.get(number, {}), recorded)
+    with rerun(run, first) as server:
+        for one in server:
+            yield _compared(one, records, updates.get(one.round, {}))
+            if one.round >= last:
+                return
+
+
+def check_part(run: RecordedRun, round: int, client: int) -> None:
+    """Check that the record of a client's part in a round is not lost.
+
+    Raises:
+        RunError: it is, or those of all clients are.
+    """
+    counted = run.round_records().get(round, {}).get("participants", ())
+    clients = list(run.folder.clients(round))
+    recorded = {(one.get("round"), one.get("client")) for one in clients}
+    wanted = [one for one in counted if one == client or not clients]
+    _check_clients(run, round, wanted, updates_of(clients).get(round, {}), recorded)
+
+
+def _check_whole(
+    run: RecordedRun, records: Mapping[int, Mapping[str, Any]], first: int, last: int
+) -> None:
+    """Check that the records of rounds are there, and that of before them, for its link.
+
+    Raises:
+        RunError: one is missing.
+    """
+    for number in range(first, last + 1):
+        if number not in records:
+            damage = "; ".join(run.folder.damage) or "it is missing"
+            raise RunError(
+                f"{run.folder.path}: there is no sound record of round {number} to compare with "
+                f"({damage}); restore the file, or replay other rounds one by one with --round"
+            )
+
+
+def _check_clients(
+    run: RecordedRun,
+    number: int,
+    wanted: Collection[int],
+    updates: Mapping[int, tuple[str, ...]],
+    recorded: Collection[tuple[Any, Any]],
+) -> None:
+    """Check that no record of a round's participants is lost.
+
+    Args:
+        run: the run.
+        number: of the round.
+        wanted: the participants whose records are needed.
+        updates: the recorded hashes of its counted updates, by client.
+        recorded: round and client of each record of a client.
+
+    Raises:
+        RunError: one is.
+    """
+    damage = run.folder.damage
+    if damage and any(client not in updates for client in wanted):
+        raise RunError(
+            f"{run.folder.path}: there is no sound record of the clients of round "
+            f"{number} to compare with ({'; '.join(damage)}); restore the file, or "
+            "replay other rounds one by one with --round"
+        )
+    lost = [str(one) for one in wanted if (number, one) not in recorded]
+    if lost:
+        raise RunError(
+            f"{run.folder.path}: the records of round {number} are not whole, since there are none "
+            f"of clients {', '.join(lost)}: the run ended while they were written, or they were "
+            "removed; resume the run if it is not done, or replay other rounds one by one with "
+            "--round"
+        )
+
+
+def _compared(
+    round: Round, records: Mapping[int, Mapping[str, Any]], updates: Mapping[int, tuple[str, ...]]
+) -> ReplayedRound:
+    record = records[round.round]
+    found = {client: tuple(sent) for client, sent in round.update_sha256.items()}
+    before = records.get(round.round - 1, {}).get(CHAIN, START)
+    sent = [one for hashes in found.values() for one in hashes]
+    return ReplayedRound(
+        round=round.round,
+        model_sha256=round.model_sha256,
+        recorded_model_sha256=record["model_sha256"],
+        chain=chained(before, round.record(), sent, round.model_sha256),
+        recorded_chain=record[CHAIN],
+        record_holds=link_of(before, record, updates) == record[CHAIN],
+        updates=len(found),
+        differing=tuple(
+            client
+            for client in sorted({*found, *updates})
+            if found.get(client) != updates.get(client)
+        ),
+    )
+
+
+@dataclass(frozen=True)
+class Part:
+    """One client's part in one round, replayed.
+
+    Attributes:
+        round: number of the round.
+        client: number of the client.
+        steps: its task and its update after each step, in order.
+        fate: what became of its update here; None: nothing did, since the round ended before.
+        record: its record in the run; empty: there is none.
+    """
+
+    round: int
+    client: int
+    steps: tuple[Step, ...]
+    fate: ClientReport | None
+    record: Mapping[str, Any]
+
+    @property
+    def sha256(self) -> tuple[str, ...]:
+        """The SHA-256 (hex) of its updates here, one for each pass."""
+        return tuple(one.sha256 for one in self.steps if one.step == "message")
+
+    @property
+    def recorded_sha256(self) -> tuple[str, ...] | None:
+        """Those of the record; None: the run recorded none, or its update did not count."""
+        return tuple(self.record.get("update_sha256", ())) or None
+
+    def record_of_it(self) -> dict[str, Any]:
+        """Return the part as plain values."""
+        return {
+            "round": self.round,
+            "client": self.client,
+            "steps": [one.record() for one in self.steps],
+            "fate": None if self.fate is None else self.fate.status,
+            "reason": "" if self.fate is None else self.fate.reason,
+            "recorded_fate": self.record.get("status"),
+            "recorded_reason": self.record.get("reason", ""),
+            "update_sha256": list(self.sha256),
+            "recorded_update_sha256": list(self.recorded_sha256 or ()),
+        }
+
+    @property
+    def same(self) -> bool | None:
+        """Whether the updates are the recorded ones; None: none are recorded."""
+        recorded = self.recorded_sha256
+        return None if recorded is None else recorded == self.sha256
+
+
+def replay_part(
+    run: RecordedRun,
+    round: int,
+    client: int,
+    *,
+    keep: bool = False,
+    stop_at: str | None = None,
+) -> Part:
+    """Replay one client's part in one round, without the other clients where that is possible.
+
+    The clients before it in its lane work too. All clients work if they make offers.
+
+    Args:
+        run: the run; its executor is serial, so that the hooks work in this process.
+        round: number of the round.
+        client: number of the client.
+        keep: whether the steps keep all arrays.
+        stop_at: a hook's method to stop at in the debugger, as ``module:Class.method``.
+
+    Raises:
+        RunError: the round or the client's part in it does not exist, or cannot be run again here.
+    """
+    if run.experiment.executor.name != "serial":
+        raise RunError("a client's part is replayed in this process; use executor=serial")
+    trace = PartTrace(round, client, keep)
+    with (
+        stopping_at(run.assembly.logic, stop_at, round, client),
+        rerun(run, round) as server,
+        one_blas_thread(),
+    ):
+        fate = run_part(server, client, trace)
+    records = (one for one in run.folder.clients(round) if one.get("client") == client)
+    return Part(round, client, tuple(trace.steps), fate, next(records, {}))
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """A task or an update as it left one step.
+
+    Attributes:
+        end: server or client.
+        step: the hook's class and method, as in ``Stc.send``, or a place between hooks: start,
+            task, training, message or decoded.
+        pass_number: the pass of the lane, from 1.
+        numbers: of the vector that it carries.
+        bytes: of its arrays, without the slots that were decoded; of a task or a message, as
+            encoded for the wire.
+        notes: of a training: loss, steps and samples.
+        sha256: of a message, the SHA-256 (hex) of its encoding; else empty.
+        arrays: everything in it, by name, if it was asked for; the memory of a hook's half is under
+            ``memory``.
+    """
+
+    end: End
+    step: str
+    pass_number: int
+    numbers: VectorNumbers
+    bytes: int
+    notes: Mapping[str, float] = field(default_factory=dict)
+    sha256: str = ""
+    arrays: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+    def record(self) -> dict[str, Any]:
+        """Return the step as plain values, without its arrays."""
+        return {
+            "end": self.end,
+            "step": self.step,
+            "pass": self.pass_number,
+            **asdict(self.numbers),
+            "bytes": self.bytes,
+            **({"notes": dict(self.notes)} if self.notes else {}),
+            **({"sha256": self.sha256} if self.sha256 else {}),
+        }
+
+
+class PartTrace:
+    """A `Trace` of one client's part in one round.
+
+    Args:
+        round: number of the round.
+        client: number of the client.
+        keep: whether the steps keep copies of all arrays.
+
+    Attributes:
+        steps: the steps until now, in order.
+    """
+
+    def __init__(self, round: int, client: int, keep: bool = False) -> None:
+        self._round, self._client = round, client
+        self._keep = keep
+        self.steps: list[Step] = []
+
+    def append(
+        self, end: End, step: str, message: Task | Update, memory: Mapping[str, Any] | None = None
+    ) -> None:
+        """Append a task or an update of the client in the round."""
+        if (message.round, message.client) != (self._round, self._client):
+            return
+        notes: dict[str, float] = {}
+        if step == "training" and isinstance(message, Update):
+            notes = {**message.metrics, "steps": message.steps, "samples": message.samples}
+        encoded = step in ("task", "message")
+        decoded = step == "decoded" or step.endswith(".receive")
+        arrays: dict[str, np.ndarray] = {}
+        if self._keep:
+            hook = step.partition(".")[0]
+            kept = {**arrays_of(message), **flat(memory or {}, f"memory of {hook}")}
+            arrays = {
+                name: np.array(value)
+                for name, value in kept.items()
+                if isinstance(value, np.ndarray | np.generic | int | float)
+            }
+        self.steps.append(
+            Step(
+                end,
+                step,
+                message.pass_number,
+                VectorNumbers.of(vector_of(message)),
+                wire_size(CODEC.encode(message).size)
+                if encoded
+                else payload_bytes(message, decoded),
+                notes,
+                message_hash(message) if step == "message" else "",
+                arrays,
+            )
+        )
+
+
+METHODS: Mapping[End, tuple[str, ...]] = {
+    "client": ("receive", "samples", "gradient", "send"),
+    "server": ("send", "receive", "on_accepted", "conclude"),
+}
+"""The methods of each side of a hook at which a replay can stop."""
+
+
+@contextmanager
+def stopping_at(
+    logic: Logic, name: str | None, round: int, client: int | None = None
+) -> Iterator[None]:
+    """Let the debugger stop at a hook's method in one round, in the `with` statement.
+
+    Args:
+        logic: the logic with the hooks.
+        name: the method, as ``module:Class.method`` or ``Class.method``; the class is that of a
+            side of the hook, or of the hook itself. None: the debugger does not stop.
+        round: number of the round.
+        client: number of the client; None: any client.
+
+    Raises:
+        FedmxError: no hook of the experiment has such a method; the text lists those there are.
+    """
+    if name is None:
+        yield
+        return
+    places: dict[str, set[tuple[type, str]]] = {}
+    own: list[str] = []
+    for side, hook, method in _methods(logic):
+        fedmx_own = side.__module__.startswith("layers.")
+        own.append(f"{hook.__qualname__ if fedmx_own else _name_of(side)}.{method}")
+        for one in (side, hook):
+            for spelling in (_name_of(one), one.__qualname__):
+                places.setdefault(f"{spelling}.{method}", set()).add((side, method))
+    if name not in places:
+        text = unknown("method of a hook", name, own)
+        raise FedmxError(f"--break {name}: {text}" if own else f"--break {name}: no hooks")
+    before = [(side, method, vars(side).get(method)) for side, method in places[name]]
+    for side, method, _ in before:
+        setattr(side, method, _stopping(getattr(side, method), round, client))
+    try:
+        yield
+    finally:
+        for side, method, function in before:
+            if function is None:
+                delattr(side, method)
+            else:
+                setattr(side, method, function)
+
+
+def _stopping(function: Callable[..., Any], round: int, client: int | None) -> Callable[..., Any]:
+    """Return a method that stops in the debugger in one round, for one client or for all.
+
+    It raises KeyboardInterrupt when the user has left the debugger.
+    """
+
+    @functools.wraps(function)
+    def stops(*arguments: Any) -> Any:
+        context = arguments[-1]
+        if context.round != round or (
+            None not in (client, context.client) and (context.client != client)
+        ):
+            return function(*arguments)
+        debugger = _Debugger(nosigint=True)
+        returned = debugger.runcall(function, *arguments)
+        if debugger.left:
+            raise KeyboardInterrupt
+        return returned
+
+    return stops
+
+
+class _Debugger(pdb.Pdb):
+    """Python's debugger, which says whether its user has left it."""
+
+    left = False
+
+    def set_quit(self) -> None:
+        self.left = True
+        super().set_quit()
+
+
+def _methods(logic: Logic) -> Iterator[tuple[type, type, str]]:
+    """Yield each method that a side of a hook defines: class of the side, of the hook, and name."""
+    for hook in logic.hooks:
+        sides: tuple[tuple[End, ClientSide | ServerSide, type], ...] = (
+            ("server", hook.server(), ServerSide),
+            ("client", hook.client(), ClientSide),
+        )
+        for end, side, plain in sides:
+            for method in METHODS[end]:
+                if getattr(type(side), method) is not getattr(plain, method):
+                    yield type(side), type(hook), method
+
+
+def _name_of(found: type) -> str:
+    return f"{found.__module__}:{found.__qualname__}"

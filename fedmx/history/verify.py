@@ -1,0 +1,519 @@
+"""Verification: does a pack end in the same bits when it is run again?"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import fedmx
+from fedmx.components.text import dotted
+from fedmx.errors import FedmxError
+from fedmx.experiment import Experiment
+from fedmx.experiment.own_code import NamedCode, named_code
+from fedmx.experiment.sections import CheckpointSection
+from fedmx.history.pack import MODULES, Data, PackError, PackFile, roots_of
+from fedmx.history.packing import Recorded, check_records, data_facts
+from fedmx.history.recorded import RecordedRun, other_versions, rerun
+from fedmx.journal.chain import CHAIN, TIMES
+from fedmx.journal.journal import JournalError
+from fedmx.run import RunFolder, gather_facts
+from fedmx.run.checkpoint import Keep
+from fedmx.run.records import plain
+from fedmx.server.round import Round
+from fedmx.server.server import Server
+from fedmx.server.stop import Stop
+from fedmx.simulation.simulate import simulate
+from layers.compute.bits import NATIVE, is_portable, portable_environment
+from layers.compute.data.datasets import DataError
+from layers.compute.engines.mxnet.runtime import one_thread
+from layers.compute.errors import ComputeError
+from layers.logic import BrokenModel, LogicError, ServerState, Times, TooFewUpdates
+
+_START = "import sys; sys.path[0] = sys.argv.pop(1); from fedmx.history.verify import main; main()"
+"""The pack's modules stand in the place of the working directory, before all others."""
+
+Outcome = Literal["same bits", "other bits", "not run"]
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What was found about a pack that is whole and whose records fit together.
+
+    Attributes:
+        pack: the file.
+        sha256: of the whole file (hex).
+        run: the name of the run folder.
+        recorded: what the records say: rounds, and the last hashes.
+        outcome: whether running it again gave the same bits; or it was not run.
+        reason: why it was not run, or how it parted; empty for the same bits.
+        parted: where it parted from the records; None: nowhere.
+        code: the code that is not fedmx's and that the run needs, one line each.
+        versions: what decides bits and differs between the pack and here.
+        ended: that the records end before the experiment's last round, and the pack's word for why,
+            which is not checked; empty if they do not, or nothing was run.
+    """
+
+    pack: str
+    sha256: str
+    run: str
+    recorded: Recorded
+    outcome: Outcome
+    reason: str = ""
+    parted: Parted | None = None
+    code: tuple[str, ...] = ()
+    versions: tuple[str, ...] = ()
+    ended: str = ""
+
+    @property
+    def same(self) -> bool:
+        """Whether it was run again, and gave the same bits."""
+        return self.outcome == "same bits"
+
+    def record(self) -> dict[str, Any]:
+        """Return it as values that JSON can hold."""
+        return {
+            "pack": self.pack,
+            "sha256": self.sha256,
+            "run": self.run,
+            "rounds": self.recorded.rounds,
+            "chain": self.recorded.chain,
+            "model_sha256": self.recorded.model_sha256,
+            "outcome": self.outcome,
+            "reason": self.reason,
+            "parted": None if self.parted is None else self.parted.record(),
+            "code": list(self.code),
+            "versions": list(self.versions),
+            "ended": self.ended,
+        }
+
+
+def verify(
+    path: str | os.PathLike[str],
+    trust: bool = False,
+    *,
+    overrides: Sequence[str] = (),
+    on_round: Callable[[int, int], None] = lambda round, rounds: None,
+) -> Verification:
+    """Check a pack, and run its experiment again in a process and a folder of their own.
+
+    Without trust, nothing runs that is not fedmx's own code.
+
+    Args:
+        path: the pack.
+        trust: whether the code that is not fedmx's may run.
+        overrides: ``PATH=VALUE`` texts that do not change the result, such as the executor. Without
+            them the run is serial, or has a worker process for each processor if it had workers.
+        on_round: is called with the number of each round that ended in the same bits, and with
+            that of the last round.
+
+    Raises:
+        PackError: it is no pack, is damaged, or its records do not fit together; or the data that
+            it needs are not here.
+        ExperimentError: what was packed cannot be run here.
+    """
+    pack = PackFile.read(path)
+    with tempfile.TemporaryDirectory(prefix="fedmx-verify-") as temporary:
+        try:
+            folder = pack.unpack(Path(temporary) / "run")
+            recorded = check_records(pack, folder)
+        except PackError as error:
+            raise PackError(f"{path}: {error}") from None
+        source, modules = folder.path / "experiment.yaml", folder.path / MODULES
+        modules.mkdir(exist_ok=True)
+        code = [one for one in named_code(source, (), modules) if one.owner is not None]
+        found = Verification(
+            pack=str(path),
+            sha256=pack.sha256,
+            run=pack.manifest.run,
+            recorded=recorded,
+            outcome="not run",
+            code=tuple(_code_lines(pack, code)),
+            versions=tuple(_versions(folder, gather_facts(seed=0, mode="simulation", digest=""))),
+        )
+        if found.code and not trust:
+            return replace(
+                found, reason="it needs code that is not fedmx's, and nobody has allowed it to run"
+            )
+        if folder.facts.get("mode") == "server" and "journal.jsonl" not in pack.members:
+            return replace(
+                found, reason="its clients were on other machines, and it has no journal"
+            )
+        experiment = Experiment.parse(
+            folder.experiment_yaml,
+            f"{path}: experiment.yaml",
+            folder=modules,
+            modules=None if trust else (),
+        )
+        if recorded.rounds < experiment.rounds:
+            why = f"after {recorded.rounds} of {experiment.rounds} rounds, as the pack says because"
+            found = replace(found, ended=f"{why}: {folder.reason}")
+        wanted = [f"executor={_executor(experiment)}", *overrides]
+        return _run_again(found, pack, folder, experiment, wanted, trust, on_round)
+
+
+def _run_again(
+    found: Verification,
+    pack: PackFile,
+    folder: RunFolder,
+    experiment: Experiment,
+    overrides: Sequence[str],
+    trust: bool,
+    on_round: Callable[[int, int], None],
+) -> Verification:
+    options = {
+        "data": pack.manifest.data.model_dump(),
+        "overrides": list(overrides),
+        "trust": trust,
+    }
+    file = folder.path.with_name("options.json")
+    file.write_text(json.dumps(options))
+    portable = experiment.compute.bits != NATIVE and not is_portable()
+    environment = portable_environment() if portable else dict(os.environ)
+    error, ended = "the process that ran it again has ended without a result", False
+    for said in _told_by(folder, file, environment):
+        match said:
+            case {"facts": dict(facts)}:
+                found = replace(found, versions=tuple(_versions(folder, facts)))
+            case {"round": int(round)}:
+                on_round(round, found.recorded.rounds)
+            case {"error": str(text)}:
+                error = text.replace(f"{folder.path}{os.sep}", "")
+            case {"parted": None}:
+                found, ended = replace(found, outcome="same bits"), True
+            case {"parted": dict(parted)}:
+                where = Parted.of_record(parted)
+                found = replace(found, outcome="other bits", parted=where, reason=where.text)
+                ended = True
+    if not ended:
+        raise PackError(f"{found.pack}: {error}")
+    return found
+
+
+def _told_by(
+    folder: RunFolder, options: Path, environment: Mapping[str, str]
+) -> Iterator[dict[str, Any]]:
+    """Yield what the process that runs the experiment tells; it has ended afterwards."""
+    read, write = os.pipe()
+    home = str(Path(fedmx.__file__).parents[1])  # it may have been found in the working directory
+    path = [home, *filter(None, [environment.get("PYTHONPATH")])]
+    words = [str(folder.path / MODULES), str(folder.path), str(write), str(options)]
+    with os.fdopen(read, encoding="utf-8") as told:
+        try:
+            process = subprocess.Popen(
+                [sys.executable, "-c", _START, *words],
+                env={**environment, "PYTHONPATH": os.pathsep.join(path)},
+                pass_fds=(write,),
+                stdin=subprocess.DEVNULL,
+                stdout=2,  # what the code prints is not the result
+            )
+        finally:
+            os.close(write)
+        try:
+            for line in told:
+                yield json.loads(line)
+            process.wait()
+        finally:
+            if process.poll() is None:
+                process.terminate()
+                process.wait()
+
+
+def _executor(experiment: Experiment) -> str:
+    """Return who trains, of this machine: no number of processes and no cluster of a stranger."""
+    return "serial" if experiment.executor.name == "serial" else "processes"
+
+
+def _versions(folder: RunFolder, here: Mapping[str, Any]) -> list[str]:
+    """Return what decides bits and differs between a pack and here."""
+    return other_versions(folder.facts, here)
+
+
+def _code_lines(pack: PackFile, code: Sequence[NamedCode]) -> Iterator[str]:
+    """Yield what is not fedmx's own code, and where it is."""
+    inside = roots_of(pack.members)
+    for one in code:
+        where = f"{dotted(one.where)}: {one.name}"
+        if one.root in inside:
+            yield f"{where} (a module of the pack)"
+        elif one.root in pack.manifest.packages:
+            yield f"{where} (of the installed package {pack.manifest.packages[one.root]})"
+        else:
+            yield f"{where} (not in the pack)"
+    for name, text in pack.modules.items():
+        yield f"{MODULES}{name}: {len(text.splitlines())} lines"
+
+
+Tell = Callable[[Mapping[str, Any]], None]
+
+
+def main() -> None:
+    """Run the packed experiment that the arguments name; tell what happens as JSON, line by line.
+
+    The arguments are the unpacked run folder, a descriptor to write to, and a file with a JSON
+    object: `data` as in the manifest, `overrides`, and whether the user trusts the code (`trust`).
+    """
+    folder, descriptor, file = sys.argv[1:]
+    options = json.loads(Path(file).read_bytes())
+    logging.getLogger("fedmx.history").setLevel(logging.ERROR)  # versions are told with the result
+    with os.fdopen(int(descriptor), "w", encoding="utf-8") as told:
+
+        def tell(said: Mapping[str, Any]) -> None:
+            told.write(json.dumps(said) + "\n")
+            told.flush()
+
+        try:
+            run = RecordedRun.open(
+                Path(folder),
+                modules=None if options["trust"] else (),
+                overrides=options["overrides"],
+            )
+            here = gather_facts(seed=0, mode="simulation", digest="")
+            tell({"facts": here})
+            parted = run_again(run, Data.model_validate(options["data"], strict=False), tell)
+        except (FedmxError, ComputeError, LogicError) as error:
+            tell({"error": " ".join(str(error).split())})
+        else:
+            tell({"parted": None if parted is None else parted.record()})
+    with one_thread():
+        pass  # MXNet, if nothing used it, would write a line when the process ends
+
+
+def run_again(run: RecordedRun, data: Data, tell: Tell) -> Parted | None:
+    """Run a recorded run again, until it parts from its records or they end.
+
+    Args:
+        run: the run.
+        data: by what its data are known.
+        tell: is told the number of each round that ended in the same bits.
+
+    Returns:
+        Where it parted; None: nowhere.
+
+    Raises:
+        PackError: the data are not here, or are other ones.
+        FedmxError, ComputeError, LogicError: it cannot be run, or cannot go on.
+    """
+    here = _data_here(run, data)
+    if (here.partition_sha256, here.sizes) != (data.partition_sha256, data.sizes):
+        return Parted(1, (), "the partition divides the same data in another way here")
+    records, clients, steps = run.round_records(), _by_round(run), 0
+    with _server(run) as server:
+        rounds = server.rounds()
+        for number, record in records.items():
+            if number <= run.folder.forked_after:
+                continue
+            back = record.get("stepped_back")
+            steps += len(back) if isinstance(back, list) else 0
+            try:
+                for round in rounds:
+                    if round.round >= number and len(server.steps_back.steps) >= steps:
+                        break
+                else:
+                    return Parted(number, (), f"round {number}: here the run ended before it")
+            except JournalError as error:
+                differing = () if error.client is None else (error.client,)
+                return Parted(number, differing, str(error))
+            except (TooFewUpdates, BrokenModel) as error:
+                return Parted(number, (), f"round {number}: here it failed: {error}")
+            parted = parting(record, clients.get(number, []), round, run.deployed)
+            if parted is not None:
+                return parted
+            tell({"round": number})
+    return None
+
+
+def _server(run: RecordedRun) -> Server:
+    """Return the server of a packed run before its first own round.
+
+    A deployed run follows its journal. A simulated one is simulated again, since a journal could
+    say anything; it steps back by itself where the recorded one did.
+    """
+    if run.deployed:
+        return rerun(run, run.folder.forked_after + 1, strict=True)
+    checkpoint = run.folder.checkpoint_before(run.folder.forked_after + 1)
+    run.folder.check_begin(0 if checkpoint is None else checkpoint.round)
+    server = simulate(run.assembly)
+    server.stop = Stop()  # it ended with its last record, perhaps by the real time
+    server.recorder = KeptCheckpoints(run.experiment.run.checkpoint, server.last_round)
+    if checkpoint is not None:
+        server.restore(checkpoint.state)
+        server.begin_from(ServerState.of_tree(checkpoint.state["server"]))
+        server.recorder.step_back(checkpoint.round, checkpoint.state)
+    return server
+
+
+class KeptCheckpoints:
+    """A recorder that writes nothing; it keeps the checkpoints that a run folder would keep.
+
+    Args:
+        section: which checkpoints are written and kept.
+        last_round: the number of the last round, which always has a checkpoint.
+    """
+
+    def __init__(self, section: CheckpointSection, last_round: int) -> None:
+        self._every = section.every
+        self._keep = Keep(section.keep.last, section.keep.every)
+        self._last_round = last_round
+        self._kept: dict[int, Mapping[str, Any]] = {}
+
+    def record(self, round: Round, checkpoint: Mapping[str, Any]) -> None:
+        """Keep the checkpoint of a round, if one is due."""
+        if self._keep.is_due(round.round, self._every) or round.round == self._last_round:
+            self._add(round.round, checkpoint, self._keep)
+
+    def step_back(self, round: int, checkpoint: Mapping[str, Any]) -> None:
+        """Forget what came after `round`, and keep this checkpoint of it."""
+        self._add(round, checkpoint, replace(self._keep, last=self._keep.last + 1))
+        self._kept = {one: kept for one, kept in self._kept.items() if one <= round}
+
+    @property
+    def checkpoint_rounds(self) -> Sequence[int]:
+        """The rounds of which there are checkpoints, the newest first."""
+        return sorted(self._kept, reverse=True)
+
+    def earlier(self, round: int) -> Mapping[str, Any] | None:
+        """Return the newest checkpoint that was kept before a round; None: there is none."""
+        before = max((one for one in self._kept if one < round), default=None)
+        return None if before is None else self._kept[before]
+
+    def _add(self, round: int, checkpoint: Mapping[str, Any], keep: Keep) -> None:
+        self._kept[round] = checkpoint
+        for old in keep.superfluous(self.checkpoint_rounds):
+            del self._kept[old]
+
+
+def _data_here(run: RecordedRun, data: Data) -> Data:
+    """Return by what the data are known that are here.
+
+    Raises:
+        PackError: they are not here, or are other ones; the text says where they are looked for.
+    """
+    folder = os.environ.get("FEDMX_DATA")
+    place = f"FEDMX_DATA is {folder}" if folder else "FEDMX_DATA is not set"
+    needed = f"the run needs the data set {data.name} of SHA-256 {data.sha256}"
+    try:
+        here = data_facts(run.assembly)
+    except DataError as error:
+        raise PackError(f"{needed}, which is not here: {error} ({place})") from None
+    if here.sha256 != data.sha256:
+        raise PackError(f"{needed}; {here.name} here has {here.sha256} ({place})")
+    return here
+
+
+def _by_round(run: RecordedRun) -> dict[int, list[dict[str, Any]]]:
+    found: dict[int, list[dict[str, Any]]] = {}
+    for record in run.folder.clients():
+        found.setdefault(record["round"], []).append(record)
+    return found
+
+
+_NOT_OF_A_CLIENT = frozenset({"traceback", *(one.name for one in fields(Times))})
+"""Keys of a client's record that tell times, or where a machine keeps its files."""
+
+_NOT_OF_A_ROUND = frozenset({CHAIN, *TIMES})
+
+OF_THE_NETWORK = frozenset({"control_bytes", "file_bytes", "rejected_connections", "virtual"})
+"""Keys of a deployed round's record that tell of connections; a simulation has none."""
+
+_MOST_CLIENTS = 10
+
+
+@dataclass(frozen=True)
+class Parted:
+    """The first round that parted.
+
+    Attributes:
+        round: its number.
+        clients: whose updates, or records, are other ones.
+        text: what parted, in words.
+    """
+
+    round: int
+    clients: tuple[int, ...]
+    text: str
+
+    def record(self) -> dict[str, Any]:
+        """Return it as values that JSON can hold."""
+        return asdict(self)
+
+    @classmethod
+    def of_record(cls, record: Mapping[str, Any]) -> Parted:
+        """Return what `record` gave."""
+        return cls(record["round"], tuple(record["clients"]), record["text"])
+
+
+def parting(
+    record: Mapping[str, Any],
+    clients: Sequence[Mapping[str, Any]],
+    round: Round,
+    deployed: bool = False,
+) -> Parted | None:
+    """Return where a round parts from its records; None: nowhere.
+
+    Updates are compared first, then the model, then all else that was recorded but times.
+
+    Args:
+        record: the round's record.
+        clients: the records of its clients.
+        round: the round as it was run again.
+        deployed: whether the recorded round went over a network.
+    """
+    number = round.round
+    here = {one["client"]: one for one in round.client_records()}
+    there = {one.get("client"): one for one in clients}
+    keys = ("update_sha256", *(key for one in clients for key in one))
+    for key in dict.fromkeys(keys):
+        if key in _NOT_OF_A_CLIENT or (deployed and key == "reason"):
+            continue
+        others = _others(key, there, here)
+        if others:
+            what = "the updates" if key == "update_sha256" else f"{key!r} in the records"
+            return Parted(number, others, f"round {number}: {what} of {_listed(others)} differ")
+    if record.get("model_sha256") != round.model_sha256:
+        text = f"round {number}: all updates are the same, and the model after them is another one"
+        return Parted(number, (), text)
+    again = plain(round.record(), "record")
+    left_out = _NOT_OF_A_ROUND | (OF_THE_NETWORK if deployed else frozenset())
+    for key in dict.fromkeys((*record, *again)):
+        if key not in left_out and not _same(record.get(key), again.get(key)):
+            values = f"{_shown(record.get(key))} in the pack, {_shown(again.get(key))} here"
+            return Parted(number, (), f"round {number}: {key!r} in the record is {values}")
+    return None
+
+
+def _others(
+    key: str, there: Mapping[Any, Mapping[str, Any]], here: Mapping[Any, Mapping[str, Any]]
+) -> tuple[int, ...]:
+    """Return the clients whose records differ in a key."""
+    none: Mapping[str, Any] = {}
+    return tuple(
+        client
+        for client in dict.fromkeys((*there, *here))
+        if not _same(
+            there.get(client, none).get(key), plain(here.get(client, none).get(key), "record")
+        )
+    )
+
+
+def _same(one: object, other: object) -> bool:
+    """Return whether two values have the same JSON, so that 1, 1.0 and true are three."""
+    return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
+
+
+def _listed(clients: Iterable[object]) -> str:
+    names = [str(one) for one in clients]
+    more = f" and {len(names) - _MOST_CLIENTS} more" if len(names) > _MOST_CLIENTS else ""
+    return f"client{'s' if len(names) > 1 else ''} {', '.join(names[:_MOST_CLIENTS])}{more}"
+
+
+def _shown(value: object) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 60 else f"{text[:60]}..."

@@ -1,0 +1,135 @@
+"""The client side of a round: a function of its arguments alone, simulated or deployed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
+
+from layers.logic.checks.returned import failure
+from layers.logic.core.declaration import Need
+from layers.logic.core.engine import Data, Engine
+from layers.logic.core.messages import Offer, Task, Update, in_pass, no_update
+from layers.logic.core.state import ClientState
+from layers.logic.core.survey import HOOKS, Answer, Question, answer_survey
+from layers.logic.core.trainer import TRAINER
+from layers.logic.numeric.vectors import largest, norm
+from layers.logic.round.logic import Logic
+from layers.logic.round.pipeline import Trace
+
+NO_ASSETS: Mapping[str, Data] = MappingProxyType({})
+
+
+def answer(
+    task: Task,
+    memory: ClientState,
+    engine: Engine,
+    data: Data,
+    logic: Logic,
+    assets: Mapping[str, Data] = NO_ASSETS,
+    trace: Trace | None = None,
+) -> tuple[Update, ClientState]:
+    """Return a client's update, and its memory for the case that the update is accepted.
+
+    It depends on its arguments alone, and is the same in a simulation and in a deployed client.
+
+    On a model with which neither losses nor updates are finite, the update says so instead
+    (`Update.cannot_train`), and the memory is unchanged.
+
+    Args:
+        task: the task from the server.
+        memory: the memory of the client's hooks and trainer.
+        engine: trains the model; its loaded vector does not matter.
+        data: the client's own samples.
+        logic: the logic, equal to the server's.
+        assets: the assets that every client was given, by name.
+        trace: takes the task and the update after each step; None: nothing does.
+
+    Raises:
+        LogicError: a hook declares an asset that is missing.
+    """
+    pipeline = logic.client_pipeline(task, memory, assets, trace)
+    if trace is not None:
+        trace.append("client", "task", task)
+    mask = logic.mask
+    if mask is not None:
+        task = mask.restore(task, memory.memory)
+    received = pipeline.receive(task)
+    data = pipeline.samples(data)
+    training = received.training
+    engine.load(received.weights, received.buffers)
+    metrics: dict[str, float] = {}
+    if training.loss == "received":
+        metrics["loss"] = engine.evaluate(data).loss
+    if logic.needs(Need.RECEIVED_GRADIENT):
+        gradient = engine.gradient(data)
+        pipeline.note_gradient(gradient if mask is None else mask.travelling(gradient))
+    correct = pipeline.gradient if pipeline.corrects else None
+    at = pipeline.context_of(TRAINER)
+    report: Any = logic.trainer.train(received, engine, data, correct, at)
+    if report is None:
+        what = "returned None; it must return the report of the training, as engine.train does"
+        raise failure(logic.trainer.train, what, task.round, task.client)
+    if training.loss == "running" and report.steps:
+        metrics["loss"] = report.loss
+    if logic.needs(Need.RMS_LOSS) and report.steps:
+        metrics["rms_loss"] = report.rms_loss
+    delta = engine.weights - received.weights
+    if not math.isfinite(largest(delta)) or not all(map(math.isfinite, metrics.values())):
+        return no_update(task, len(data)), memory
+    kept: Mapping[str, dict[str, object]] = {}
+    if mask is not None:
+        delta, kept = mask.keep(delta, engine.weights)
+    if task.offer:
+        metrics["norm"] = norm(delta)
+    update = Update(
+        round=task.round,
+        client=task.client,
+        samples=len(data),
+        steps=report.steps,
+        delta=delta,
+        buffers=engine.buffers.copy(),
+        metrics=metrics,
+    )
+    if trace is not None:
+        trace.append("client", "training", update)
+    update = pipeline.send(update)
+    update = replace(update, slots=in_pass(update.slots, task.pass_number))
+    if mask is not None:
+        update = mask.cut_update(update)
+    if trace is not None:
+        trace.append("client", "message", update)
+    return update, ClientState(task.round, {**pipeline.memory, **kept}, task.pass_number)
+
+
+def answer_question(
+    client: int, question: Question, engine: Engine, data: Data, logic: Logic
+) -> Answer:
+    """Return a client's answer to a survey, or to a question of the server sides of hooks.
+
+    Args:
+        client: number of the client.
+        question: the question from the server.
+        engine: trains or evaluates, if the answer needs it.
+        data: the client's own samples.
+        logic: the logic, equal to the server's.
+    """
+    if question.name in HOOKS:
+        return logic.answer_hooks(client, question)
+    return answer_survey(client, question, engine, data)
+
+
+def offer_of(update: Update, upload_s: float = 0.0) -> Offer:
+    """Return the offer of an update, for a task with `offer`.
+
+    Its norm is the ||delta omega_k|| of knapsack selection, computed before any hook.
+
+    Args:
+        update: the update, with the metric `norm`.
+        upload_s: the client's estimate of the seconds of its upload alone; 0: unknown.
+    """
+    metrics = dict(update.metrics)
+    norm_of_update = metrics.pop("norm")
+    return Offer(update.round, update.client, update.samples, norm_of_update, upload_s, metrics)

@@ -1,0 +1,357 @@
+"""The lanes of a round: who trains next and from which weights, and the fold of their updates."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from layers.logic.checks.returned import added, finished, guarded
+from layers.logic.core.aggregator import Aggregator, Contribution
+from layers.logic.core.declaration import Condition, Trait, refusal
+from layers.logic.core.messages import EMPTY, Task, Training, Update, in_pass
+from layers.logic.core.plan import Plan
+from layers.logic.core.state import ServerState, frozen
+from layers.logic.errors import LogicError
+from layers.logic.round.exchange import StateLost
+from layers.logic.round.logic import Logic
+from layers.logic.round.pipeline import ServerPipeline
+from layers.logic.seeds import derive
+from layers.logic.storage import StoredSlots, UpdateStore, Vector, slots_bytes
+
+
+@dataclass(eq=False)
+class Lane:
+    """A lane during a round: the clients that wait for a task, and the updates so far.
+
+    Attributes:
+        place: place of the lane in the plan.
+        clients: clients of the lane, in order.
+        start: float32 (d,), the weights that the lane starts from.
+        buffers: float32 (b,), the buffers that the next client starts from.
+        group: group of the lane (see `Plan.groups`).
+        weight: weight of the lane in the mean, if the plan gives weights.
+        staleness: by how many versions the model that the lane started from is older than the
+            global model.
+        passes: how many times the lane is gone through (see `Plan.passes`).
+        waiting: the clients that wait for a task, in order; with several passes, each once for each
+            pass that it has not begun.
+        updates: the decoded updates of the accepted clients, in order.
+    """
+
+    place: int
+    clients: tuple[int, ...]
+    start: np.ndarray
+    buffers: np.ndarray
+    group: str = ""
+    weight: float | None = None
+    staleness: int = 0
+    passes: int = 1
+    waiting: deque[int] = field(init=False)
+    updates: list[Update] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.waiting = deque(self.clients * self.passes)
+        self.weights = self.start  # float32 (d,), the weights that the next client starts from
+        self._delta: Vector = EMPTY
+        self._stored = False  # whether its vectors wait where the store has room
+        self._on_disk: list[StoredSlots] = []  # the slots of each update, once they are there
+
+    @property
+    def several(self) -> bool:
+        """Whether several updates follow one another, so that only their sum is kept."""
+        return len(self.clients) * self.passes > 1
+
+    def pass_of(self, client: int) -> int:
+        """Return the number of the pass that a client has begun last."""
+        return 1 if self.passes == 1 else self.passes - self.waiting.count(client)
+
+    def leave(self, client: int) -> None:
+        """Take a client out of the passes that it has not begun."""
+        self.waiting = deque(one for one in self.waiting if one != client)
+
+    def add(self, update: Update) -> None:
+        """Add the decoded update of the current client."""
+        self.buffers = update.buffers
+        if self.several:
+            self.weights = frozen(self.weights + update.delta)
+            update = replace(update, delta=EMPTY)
+        else:
+            self._delta = update.delta
+        self.updates.append(update)
+
+    def store(self, store: UpdateStore) -> None:
+        """Let the vectors of the ended lane wait where the store has room for them.
+
+        Raises:
+            LogicError: the disk does not take them.
+        """
+        if self._stored:
+            return
+        delta = np.asarray(self._change())
+        size = delta.nbytes + sum(slots_bytes(update.slots) for update in self.updates)
+        held = store.hold(delta, size)
+        if held is not None:
+            self._delta, self.weights, self._stored = held, EMPTY, True
+            if not self.several:
+                self.updates = [replace(update, delta=held) for update in self.updates]
+            return
+        self._delta = store.put(delta)
+        self._on_disk = [StoredSlots.of(update.slots, store) for update in self.updates]
+        # A view of the message, however small, would keep all of its memory.
+        self.buffers = frozen(self.buffers.copy())
+        self.updates = [
+            replace(update, delta=EMPTY, buffers=frozen(update.buffers.copy()), slots=kept.small)
+            for update, kept in zip(self.updates, self._on_disk, strict=True)
+        ]
+        self.weights, self._stored = EMPTY, True
+
+    def accepted(self) -> Iterator[Update]:
+        """Yield the decoded updates with all that they have, one after the other."""
+        if not self._on_disk:
+            yield from self.updates
+            return
+        for update, kept in zip(self.updates, self._on_disk, strict=True):
+            delta = EMPTY if self.several else np.asarray(self._delta)
+            yield replace(update, delta=delta, slots=kept.loaded())
+
+    def _change(self) -> Vector:
+        return self.weights - self.start if self.several and not self._stored else self._delta
+
+    def contribution(self, training: Training) -> Contribution:
+        """Return the contribution of the lane, and drop its vectors here."""
+        samples = {update.client: update.samples for update in self.updates}
+        contribution = Contribution(
+            lane=self.place,
+            samples=sum(samples.values()),
+            delta=self._change(),
+            buffers=self.buffers,
+            updates=tuple(self.updates),
+            training=training,
+            group=self.group,
+            weight=self.weight,
+            staleness=self.staleness,
+        )
+        self._delta, self.weights, self.buffers, self.updates = EMPTY, EMPTY, EMPTY, []
+        self._on_disk = []
+        return contribution
+
+
+class Dispatch:
+    """Makes the tasks of a round, and knows which of them are outstanding.
+
+    Args:
+        state: state after the last round.
+        plan: plan of this round.
+        pipeline: the server sides of the hooks.
+        logic: logic of the experiment.
+        excluded: clients of the plan that get no task, since a hook leaves them out or they did not
+            answer the cohort's question.
+
+    Attributes:
+        lanes: the lanes in the order of the plan, then one for each late update.
+    """
+
+    def __init__(
+        self,
+        state: ServerState,
+        plan: Plan,
+        pipeline: ServerPipeline,
+        logic: Logic,
+        excluded: Collection[int] = (),
+    ) -> None:
+        self._state = state
+        self._offers = plan.offers
+        self._pipeline = pipeline
+        self._seed, self._mask = logic.seed, logic.mask
+        self._training = logic.training_of(state.round + 1)
+        self.lanes = _lanes(plan, state, logic)
+        self._lane_of = {client: lane for lane in self.lanes for client in lane.clients}
+        self._outstanding: dict[int, Task] = {one: state.in_flight[one] for one in plan.late}
+        for client in excluded:
+            self._lane_of[client].leave(client)
+
+    @property
+    def outstanding(self) -> Mapping[int, Task]:
+        """The sent tasks of which an update may still come, by client, in the order of sending."""
+        return MappingProxyType(self._outstanding)
+
+    def first(self) -> list[Task]:
+        """Return the task of the first client of each lane."""
+        return [task for lane in self.lanes for task in self.next(lane)]
+
+    def next(self, lane: Lane) -> list[Task]:
+        """Return the task of the next client of a lane, if there is one."""
+        if not lane.waiting:
+            return []
+        client = lane.waiting.popleft()
+        if lane.pass_of(client) > 1:  # this round's update of the pass before was accepted
+            return [self._task(client, self._state.round + 1)]
+        return [self._task(client, self._state.last_accepted.get(client, 0))]
+
+    def retry(self, lost: StateLost) -> list[Task]:
+        """Return a task without earlier memory, for a client that lost its memory in the round."""
+        task = self._outstanding.get(lost.client)
+        if task is None or lost.round != task.round or not task.last_accepted_round:
+            return []
+        return [self._task(lost.client, 0)]
+
+    def end(self, client: int) -> Lane:
+        """End a client's task; return its lane."""
+        del self._outstanding[client]
+        return self._lane_of[client]
+
+    def lane_of(self, client: int) -> Lane:
+        """Return a client's lane."""
+        return self._lane_of[client]
+
+    def in_flight(self) -> dict[int, Task]:
+        """Return the outstanding tasks without vectors, for the state."""
+        return {client: task.without_vectors() for client, task in self._outstanding.items()}
+
+    def _task(self, client: int, last_accepted_round: int) -> Task:
+        lane, round = self._lane_of[client], self._state.round + 1
+        pass_number = lane.pass_of(client)
+        again = () if pass_number == 1 else (pass_number,)
+        task = Task(
+            round=round,
+            client=client,
+            seed=derive(self._seed, "train", round, client, *again),
+            training=self._training,
+            weights=lane.weights,
+            buffers=lane.buffers,
+            last_accepted_round=last_accepted_round,
+            offer=self._offers,
+            model_version=self._state.round,
+            slots=in_pass({}, pass_number),
+        )
+        task = self._pipeline.send(task)
+        if self._mask is not None:
+            task = replace(task, weights=self._mask.cut(task.weights))
+        self._outstanding[client] = task
+        return task
+
+
+def _lanes(plan: Plan, state: ServerState, logic: Logic) -> list[Lane]:
+    """Return the plan's lanes, then one for each late update that it accepts."""
+    groups = plan.groups or ("",) * len(plan.lanes)
+    weights = plan.weights or (None,) * len(plan.lanes)
+    starts = {group: logic.aggregator.start(state, group) for group in groups}
+    lanes = [
+        Lane(place, clients, *starts[group], group, weight, passes=plan.passes)
+        for place, (clients, group, weight) in enumerate(
+            zip(plan.lanes, groups, weights, strict=True)
+        )
+    ]
+    for client in plan.late:
+        staleness = state.round - state.in_flight[client].model_version
+        lane = Lane(len(lanes), (client,), state.weights, state.buffers, staleness=staleness)
+        lane.waiting.clear()  # it has its task already
+        lanes.append(lane)
+    return lanes
+
+
+class Fold:
+    """Folds each lane as soon as it and all lanes before it have ended.
+
+    Args:
+        lanes: the lanes in the order of the plan.
+        state: state after the last round.
+        aggregator: adds contributions.
+        pipeline: the server sides, which process each accepted update.
+        training: how the clients of this round train.
+        wait: whether no lane is folded before `rest`, since a hook asks the clients first.
+        store: where the lanes' vectors wait until they are folded; None: in memory.
+
+    Raises:
+        LogicError: `store` is given, and the aggregator needs whole updates.
+    """
+
+    def __init__(
+        self,
+        lanes: Sequence[Lane],
+        state: ServerState,
+        aggregator: Aggregator,
+        pipeline: ServerPipeline,
+        training: Training,
+        wait: bool = False,
+        store: UpdateStore | None = None,
+    ) -> None:
+        self._lanes = lanes
+        self._aggregator = aggregator
+        self._pipeline = pipeline
+        self._training = training
+        self._wait = wait
+        self._store = store
+        if store is not None:
+            check_by_slices(aggregator)
+        self._round = state.round + 1
+        self._total: Any = guarded(aggregator.init, state, round=self._round)
+        self._next = 0  # place of the lane to fold next
+        self._contributions = 0
+
+    def keep(self, lane: Lane) -> None:
+        """Let the vectors of an ended lane wait where the store has room for them.
+
+        Raises:
+            LogicError: the disk does not take them.
+        """
+        if self._store is not None:
+            lane.store(self._store)
+
+    def advance(self, ended: Container[int]) -> None:
+        """Fold the lanes whose clients have all ended, up to the first lane with another client."""
+        while not self._wait and self._next < len(self._lanes):
+            lane = self._lanes[self._next]
+            if not all(client in ended for client in lane.clients):
+                return
+            self._fold(lane)
+            self._next += 1
+
+    def rest(self, ended: Container[int]) -> None:
+        """Fold the remaining lanes at the end of the round, except those with clients in flight."""
+        for lane in self._lanes[self._next :]:
+            if all(client in ended for client in lane.clients):
+                self._fold(lane)
+        self._next = len(self._lanes)
+
+    def finish(self, state: ServerState) -> ServerState:
+        """Return the state after aggregation; without contributions, return `state`.
+
+        Raises:
+            PartFailed: the aggregator failed, or returned no state of the right form.
+        """
+        if not self._contributions:
+            return state
+        return finished(self._aggregator, self._total, state, self._pipeline.layout)
+
+    def _fold(self, lane: Lane) -> None:
+        if not lane.updates:
+            return
+        self.keep(lane)
+        if self._pipeline.notes_accepted:
+            for update in lane.accepted():
+                self._pipeline.on_accepted(update)
+        contribution = lane.contribution(self._training_of(lane))
+        self._total = added(self._aggregator, self._total, contribution, self._round)
+        self._contributions += 1
+
+    def _training_of(self, lane: Lane) -> Training:
+        """Return how a lane's client trained; of several clients, how those of the round do."""
+        if len(lane.clients) > 1:
+            return self._training
+        return self._pipeline.training_of(lane.clients[0])
+
+
+def check_by_slices(aggregator: Aggregator) -> None:
+    """Check that an aggregator can fold updates that are on disk.
+
+    Raises:
+        LogicError: it needs whole updates.
+    """
+    if Trait.BY_SLICES not in aggregator.provides:
+        raise LogicError(refusal(Condition.ON_DISK, Trait.BY_SLICES, "", aggregator))
