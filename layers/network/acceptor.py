@@ -39,6 +39,8 @@ from layers.network.tls import FAILURES, common_name, explain
 K = TypeVar("K")
 PRESSED_S = 1.0
 GRACE_S = 0.25
+WATCH_S = 0.25  # between two searches for overdue handshakes
+ACCEPTS_A_TURN = 32
 
 
 @dataclass(frozen=True)
@@ -143,10 +145,6 @@ def _network(address: str) -> str:
     if found.ipv4_mapped is not None:
         return str(found.ipv4_mapped)
     return str(ipaddress.ip_network((found, 64), strict=False))
-
-
-WATCH_S = 0.25  # between two searches for overdue handshakes
-ACCEPTS_A_TURN = 32
 
 
 @dataclass(eq=False)
