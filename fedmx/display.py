@@ -1,8 +1,10 @@
-"""How objects show themselves: HTML for notebooks, and frames of pandas."""
+"""Texts and tables of objects: HTML for notebooks, pandas frames, and CSV."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import csv
+import io
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -15,12 +17,12 @@ if TYPE_CHECKING:
 def card(
     title: str, rows: Iterable[tuple[str, object]], more: tuple[str, str] | None = None
 ) -> str:
-    """Return HTML; all texts are escaped.
+    """Return the HTML of a notebook's output; all texts are escaped.
 
     Args:
         title: the heading.
-        rows: a name and a value each; those whose value is None are left out.
-        more: a heading and a longer text that is folded away.
+        rows: names and values; rows with the value None are left out.
+        more: a heading and a longer text, which is collapsed.
     """
     cell = "text-align:left;padding:0 1em 0 0;background:none"
     body = "".join(
@@ -36,8 +38,32 @@ def card(
     return f"<div><strong>{escape(title)}</strong><table>{body}</table>{folded}</div>"
 
 
+def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return rows with the same keys as CSV with a header line; None is an empty field."""
+    text = io.StringIO()
+    if rows:
+        writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+    return text.getvalue()
+
+
+def frame(rows: Sequence[Mapping[str, Any]], rounds: Sequence[int] | None = None) -> DataFrame:
+    """Return rows as a pandas frame, indexed by rounds if they are given.
+
+    Raises:
+        FedmxError: pandas is not installed.
+    """
+    try:
+        import pandas
+    except ImportError:
+        raise FedmxError('a frame needs pandas; pip install "fedmx[pandas]"') from None
+    index = None if rounds is None else pandas.Index(rounds, name="round", dtype="int64")
+    return pandas.DataFrame(rows, index=index)
+
+
 def scalars(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a record without lists and mappings, and without what only guards the record."""
+    """Return a record without its lists, mappings and checksums."""
     return {
         key: value
         for key, value in record.items()
@@ -46,18 +72,13 @@ def scalars(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def frame_of(records: Iterable[Mapping[str, Any]]) -> DataFrame:
-    """Return a frame with a row for each round, whose index is the round's number.
+    """Return a frame with a row for each round, indexed by the number of the round.
 
     Raises:
         FedmxError: pandas is not installed.
     """
-    try:
-        import pandas
-    except ImportError:
-        raise FedmxError("to_pandas needs pandas; pip install fedmx[pandas]") from None
     rows = [scalars(record) for record in records]
-    index = pandas.Index([row.pop("round") for row in rows], name="round", dtype="int64")
-    frame = pandas.DataFrame(rows, index=index)
-    # What was never measured is all None; as numbers it can be drawn and averaged.
-    empty = [name for name in frame.columns if frame[name].isna().all()]
-    return frame.astype(dict.fromkeys(empty, "float64"))
+    found = frame(rows, [row.pop("round") for row in rows])
+    # Columns without any value become numbers, which can be drawn and averaged.
+    empty = [name for name in found.columns if found[name].isna().all()]
+    return found.astype(dict.fromkeys(empty, "float64"))

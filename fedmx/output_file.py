@@ -1,13 +1,16 @@
-"""Files that a user asked for: none replaces a file that fedmx did not write."""
+"""Names of output files: none replaces a file that fedmx did not write."""
 
 from __future__ import annotations
 
+import keyword
+import re
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from fedmx.errors import FedmxError
 
-# What fedmx writes into its files, and how much of a file is read to find it; None: all.
+# The mark in fedmx's files by ending, and how many bytes to read to find it; None: all.
 _MARKS: dict[str, tuple[bytes, int | None]] = {
     ".html": (b"Written by fedmx.", None),
     ".htm": (b"Written by fedmx.", None),
@@ -23,20 +26,22 @@ _MARKS: dict[str, tuple[bytes, int | None]] = {
     ".py": (b", written by fedmx export.", 1000),
 }
 
+# Modules that the module and its user import: Python looks beside a script first.
+_TAKEN = {"torch", "safetensors", "numpy", "mxnet", "fedmx", "layers", *sys.stdlib_module_names}
+
 
 def check_output(path: Path, what: str, endings: Sequence[str]) -> None:
-    """Check that a file may be written; nothing is written here.
+    """Check that a file may be written, without writing it.
 
     Args:
         path: the file.
-        what: what is written into it, for messages: "a report is HTML".
-        endings: how such a file's name ends; the first is that to suggest.
+        what: its format in messages, as "a report is HTML".
+        endings: the possible endings; messages suggest the first.
 
     Raises:
-        FedmxError: it is a folder, its ending is that of another format, or there is a file that
-            fedmx did not write.
+        FedmxError: it is a folder, it has another ending, or it exists and is not fedmx's.
     """
-    if path.is_dir() or not path.name:  # an empty name is that of the working directory
+    if path.is_dir() or not path.name:  # the working directory has an empty name
         raise FedmxError(f"{path}: is a folder; name a file in it, as {path / f'NAME{endings[0]}'}")
     if path.suffix.lower() not in endings:
         example = path.with_suffix(endings[0]).name
@@ -50,8 +55,31 @@ def check_output(path: Path, what: str, endings: Sequence[str]) -> None:
         )
 
 
+def check_module_name(path: Path) -> None:
+    """Check that Python can import the module with the name of this file.
+
+    Raises:
+        FedmxError: it cannot, or the module would hide another one.
+    """
+    stem = path.stem
+    if not stem.isidentifier():
+        why = "and cannot be imported by that name"
+        other = re.sub(r"\W", "_", stem)
+        other = other if other.isidentifier() else f"model_{other}"
+    elif keyword.iskeyword(stem):
+        why, other = f"and {stem} is a keyword of Python", f"{stem}_model"
+    elif stem in _TAKEN:
+        why, other = f"which would hide the module {stem}", f"{stem}_model"
+    else:
+        return
+    raise FedmxError(
+        f"{path}: the module beside it would be {stem}.py, {why}; give another name, such as "
+        f"{other}{path.suffix}"
+    )
+
+
 def _is_ours(path: Path) -> bool:
-    """Return whether fedmx wrote a file, or nothing is lost with it."""
+    """Return whether fedmx wrote a file, or it is empty."""
     mark, length = _MARKS.get(path.suffix.lower(), (b"", 0))
     try:
         with path.open("rb") as file:

@@ -54,25 +54,25 @@ def rows(folder: Path) -> Iterator[dict[str, Any]]:
 
 
 def _of_run(path: Path) -> dict[str, Any]:
-    from fedmx.report.summary import best_of, evaluated, points_of, read_settings
+    from fedmx.report.summary import Curve, points_of, read_settings
     from fedmx.run import RunError, RunFolder
 
     try:
         folder = RunFolder.open(path, salvage=True)
-        points = points_of(folder.rounds())
+        curve = Curve(points_of(folder.rounds()))
     except RunError as error:
         return _row(state="damaged", reason=str(error))
-    settings, best, last = read_settings(folder.experiment_yaml), best_of(points), evaluated(points)
+    settings, best, last = read_settings(folder.experiment_yaml), curve.best, curve.final
     return _row(
         experiment=settings.get("name"),
         state=folder.status,
         reason=folder.reason,
-        round=points[-1].round if points else 0,
+        round=curve.rounds,
         rounds=settings.get("rounds"),
-        best_accuracy=best.accuracy if best else None,
+        best_accuracy=curve.best_accuracy,
         best_round=best.round if best else None,
-        accuracy=last[-1].accuracy if last else None,
-        loss=last[-1].loss if last else None,
+        accuracy=curve.final_accuracy,
+        loss=last.loss if last else None,
         started=folder.facts.get("started"),
         mode=folder.facts.get("mode"),
         seed=folder.facts.get("seed"),

@@ -1,14 +1,12 @@
 """The model of a run folder in the formats of other programs.
 
-No rounds are run here, and no data are read. What the formats are is the compute layer's business.
+No rounds run here. The compute layer defines the formats.
 """
 
 from __future__ import annotations
 
 import json
-import keyword
 import re
-import sys
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,9 +18,9 @@ from safetensors.numpy import save
 
 from fedmx.assembly.assembly import Assembly
 from fedmx.assembly.start_file import read_start
-from fedmx.errors import ExperimentError, FedmxError
+from fedmx.errors import ExperimentError
 from fedmx.experiment import Experiment
-from fedmx.output_file import check_output
+from fedmx.output_file import check_module_name, check_output
 from fedmx.run import RunError, RunFolder
 from fedmx.version import __version__
 from layers.compute.engines.mxnet.exported_graph import Graph
@@ -36,12 +34,12 @@ class TrainedModel:
 
     Attributes:
         run: the run folder's name.
-        name: the model's name in the experiment, as a name that Python could import.
-        round: the round after which these were the weights.
-        last: whether the run is done, so that they are its last.
+        name: the model's name in the experiment, as a valid Python name.
+        round: the round of the weights.
+        last: whether the run is done, and these are its last weights.
         definition: the model without its weights.
         values: the value of each parameter, buffer and constant, float32, by its structural name.
-        notes: what to say about the model, as texts that a file can hold.
+        notes: texts about the model for the metadata of a file.
     """
 
     run: str
@@ -54,7 +52,7 @@ class TrainedModel:
 
     @classmethod
     def of(cls, folder: RunFolder, modules: Collection[str] | None = ()) -> TrainedModel:
-        """Return the model of a run folder: its last, or that of its newest checkpoint.
+        """Return the last model of a run folder, or the model of its newest checkpoint.
 
         Args:
             folder: the run folder.
@@ -103,7 +101,7 @@ class TrainedModel:
 def _weights_of(folder: RunFolder) -> tuple[Path, int]:
     """Return the file of the newest weights, and their round."""
     records = folder.rounds()
-    # A damaged line may be that of the last round.
+    # A damaged line may be the last round.
     if folder.status == "done" and folder.model_path.exists() and records and not folder.damage:
         folder.check(folder.model_path)
         return folder.model_path, int(records[-1]["round"])
@@ -114,10 +112,10 @@ def _weights_of(folder: RunFolder) -> tuple[Path, int]:
 
 
 def _assembly(folder: RunFolder, experiment: Experiment) -> Assembly:
-    """Return the assembly of a run's experiment, without its data where the folder allows it."""
+    """Return the assembly of a run's experiment, without its data if possible."""
     shape, classes = folder.facts.get("shape"), folder.facts.get("classes")
     if not isinstance(shape, list) or not isinstance(classes, int):
-        try:  # of an earlier version, which did not note them
+        try:  # an earlier fedmx did not record them
             dataset = Assembly(experiment).data.dataset
         except DataError as error:
             raise RunError(
@@ -136,7 +134,7 @@ def _assembly(folder: RunFolder, experiment: Experiment) -> Assembly:
 
 
 def _input_text(experiment: Experiment, definition: Definition) -> str:
-    """Return what the model expects."""
+    """Return a description of the model's input."""
     whole = f"(n, {', '.join(map(str, definition.example_shape))})"
     normalise = experiment.compute.normalise
     if normalise is None:
@@ -171,7 +169,7 @@ def _output_text(outputs: int) -> str:
 
 
 def flat(values: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    """Return tensors as a safetensors file takes them: contiguous, in a fixed order."""
+    """Return contiguous tensors for a safetensors file."""
     return {name: np.ascontiguousarray(values[name]).reshape(values[name].shape) for name in values}
 
 
@@ -180,8 +178,8 @@ class Exported:
     """A model in one format.
 
     Attributes:
-        files: the content of each file, by path; the first is the model.
-        source: source code that a user needs; empty: none.
+        files: the content of each file by path; the first is the model.
+        source: the source code of the module; empty: none.
     """
 
     files: Mapping[Path, bytes]
@@ -192,7 +190,7 @@ def as_onnx(model: TrainedModel, path: Path) -> Exported:
     """Return a model as an ONNX file.
 
     Raises:
-        ComputeError: it has something that ONNX or MXNet's exporter does not have.
+        ComputeError: ONNX or MXNet's exporter does not support the model.
     """
     from layers.compute.engines.mxnet.to_onnx import onnx_model
 
@@ -211,7 +209,7 @@ def as_torch(model: TrainedModel, path: Path) -> Exported:
 
     Raises:
         ComputeError: it has an operator without a translation.
-        FedmxError: the source would replace a user's file, or could not be imported.
+        FedmxError: the source would replace a user's file, or its name cannot be imported.
     """
     from layers.compute.engines.mxnet.to_torch import torch_state
 
@@ -234,13 +232,13 @@ FORMATS: dict[str, tuple[str, Callable[[TrainedModel, Path], Exported]]] = {
     "torch": ("_torch.safetensors", as_torch),
     "safetensors": (".safetensors", as_safetensors),
 }
-"""What each format adds to the model's name for a file, and its function."""
+"""The file suffix of each format, and its function."""
 
 _BY_FEDMX = ", written by fedmx export."
 
 
 def _torch_docstring(model: TrainedModel, path: Path) -> str:
-    """Return how to load the state_dict, and what the model takes and gives."""
+    """Return how to load the state_dict, and the model's input and output."""
     lines = (
         f"Model {model.name} of the run {model.run} after round {model.round}{_BY_FEDMX}",
         "",
@@ -255,30 +253,3 @@ def _torch_docstring(model: TrainedModel, path: Path) -> str:
         "",
     )
     return "\n".join(line.replace("\\", "/").replace('"""', "'''") for line in lines)
-
-
-# What the module and its user import, and what those import: Python looks beside a script first.
-_TAKEN = {"torch", "safetensors", "numpy", "mxnet", "fedmx", "layers", *sys.stdlib_module_names}
-
-
-def check_module_name(path: Path) -> None:
-    """Check that Python can import the module beside a file, whose name it has.
-
-    Raises:
-        FedmxError: it cannot, or other modules could no longer be imported.
-    """
-    stem = path.stem
-    if not stem.isidentifier():
-        why = "and cannot be imported by that name"
-        other = re.sub(r"\W", "_", stem)
-        other = other if other.isidentifier() else f"model_{other}"
-    elif keyword.iskeyword(stem):
-        why, other = f"and {stem} is a word of Python's", f"{stem}_model"
-    elif stem in _TAKEN:
-        why, other = f"which would hide the module {stem}", f"{stem}_model"
-    else:
-        return
-    raise FedmxError(
-        f"{path}: the module beside it would be {stem}.py, {why}; give another name, such as "
-        f"{other}{path.suffix}"
-    )

@@ -1,6 +1,6 @@
 """Reports on runs: an HTML page, a table for the terminal, tables and figures for papers.
 
-Nothing here changes a run.
+Reports only read run folders.
 """
 
 from __future__ import annotations

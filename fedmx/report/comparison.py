@@ -1,12 +1,9 @@
-"""Several runs by the settings in which they differ: as tables, as frames, and as figures."""
+"""Several runs side by side: as tables, frames, figures, and JSON."""
 
 from __future__ import annotations
 
-import csv
-import io
 import os
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,19 +11,19 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 from rich.text import Text
 
+from fedmx.display import csv_text, frame
 from fedmx.errors import FedmxError
-from fedmx.report.curves import ALL_AXES, ALL_MEASURES, BY_CLIENT, plot
+from fedmx.report.curves import BY_CLIENT, named, plot
 from fedmx.report.groups import (
     Group,
     common_client_target,
     common_target,
     compare_groups,
     grouped,
-    seed_of,
 )
 from fedmx.report.paper import latex_table, write_figures, write_output
 from fedmx.report.results import group_verdict, verdict
-from fedmx.report.summary import ABSENT, Point, RunSummary, summarise
+from fedmx.report.summary import ABSENT, Point, RunSummary
 from fedmx.report.svg import PAPER
 from fedmx.run import RunError, RunFolder
 
@@ -37,16 +34,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Runs that are compared; those that differ in nothing but their seed are one group.
+    """Runs side by side; runs that differ only in their seed are one group.
 
     Attributes:
-        folders: of the runs, group by group.
-        groups: the runs, in the same order.
+        groups: the runs.
         target: the accuracy, 0 to 1, to which rounds, bytes and time are counted; None: none.
         client_target: the same for the mean over clients.
     """
 
-    folders: Sequence[RunFolder]
     groups: Sequence[Group]
     target: float | None = None
     client_target: float | None = None
@@ -65,19 +60,12 @@ class Comparison:
         """
         if not folders:
             raise RunError("a report needs at least one run; give the folder of one")
-        if any(number > 1 for number in Counter(run.name for run in folders).values()):
+        labels = [run.name for run in folders]
+        if len(set(labels)) < len(labels):
             labels = [str(run.path) for run in folders]
-        else:
-            labels = [run.name for run in folders]
-        runs = [summarise(run) for run in folders]
-        groups = grouped(runs, labels)
-        of_run = {id(run): folder for run, folder in zip(runs, folders, strict=True)}
-        return cls(
-            [of_run[id(run)] for group in groups for run in group.runs],
-            groups,
-            common_target(runs, target),
-            common_client_target(runs, target),
-        )
+        runs = [RunSummary.of(run) for run in folders]
+        targets = common_target(runs, target), common_client_target(runs, target)
+        return cls(grouped(runs, labels), *targets)
 
     @classmethod
     def read(
@@ -92,6 +80,11 @@ class Comparison:
         return [run for group in self.groups for run in group.runs]
 
     @property
+    def folders(self) -> list[RunFolder]:
+        """The folders of all runs, group by group."""
+        return [run.folder for run in self.runs]
+
+    @property
     def names(self) -> list[str]:
         """A name for each run."""
         return [name for group in self.groups for name in group.names]
@@ -99,14 +92,17 @@ class Comparison:
     def table(self) -> list[dict[str, Any]]:
         """Return one row for each run, with the same keys in all rows.
 
-        Shares are from 0 to 1, sizes in bytes, times in seconds. What was not measured or not
-        reached is None.
+        Shares are from 0 to 1, sizes in bytes, times in seconds; None: not measured or reached.
         """
-        return run_rows(self.groups, self.folders, self.target)
+        return [{**which, **_run_row(run, self.target)} for run, which in self._runs_and_settings()]
 
     def curves(self) -> list[dict[str, Any]]:
-        """Return one row for each run and round; units as in `table`, totals since the begin."""
-        return curve_rows(self.groups)
+        """Return one row for each run and round; units as in `table`, totals since the start."""
+        return [
+            {**which, **_point_row(point)}
+            for run, which in self._runs_and_settings()
+            for point in run.points
+        ]
 
     def to_pandas(self) -> pandas.DataFrame:
         """Return `table` as a pandas frame.
@@ -114,7 +110,7 @@ class Comparison:
         Raises:
             FedmxError: pandas is not installed.
         """
-        return _frame(self.table(), "table")
+        return frame(self.table())
 
     def curves_to_pandas(self) -> pandas.DataFrame:
         """Return `curves` as a pandas frame.
@@ -122,14 +118,14 @@ class Comparison:
         Raises:
             FedmxError: pandas is not installed.
         """
-        return _frame(self.curves(), "curves")
+        return frame(self.curves())
 
     def plot(
         self, measure: str = "accuracy", against: str = "rounds", axes: Axes | None = None
     ) -> Axes:
-        """Draw a line for each group, with its name at its end.
+        """Draw a line for each group, with its name at the end.
 
-        Of several seeds, the line is the mean, and shaded is from the least to the largest.
+        For several seeds, the line is the mean, and the range is shaded.
 
         Args:
             measure: ``accuracy``, ``loss`` or ``accuracy by client``.
@@ -142,18 +138,13 @@ class Comparison:
         Raises:
             FedmxError: there is no such measure or axis, or no run has values of it.
         """
-        measures = {one.name.lower(): one for one in ALL_MEASURES}
-        against_what = {one.name: one for one in ALL_AXES}
-        for given, known in ((measure, measures), (against, against_what)):
-            if given not in known:
-                raise FedmxError(f"{given!r}: cannot be drawn; there are {', '.join(known)}")
+        chosen, axis = named(measure, against)
         if axes is None:
             from matplotlib import pyplot
 
             axes = pyplot.subplots(layout="constrained")[1]
-        chosen = measures[measure]
         target = self.client_target if chosen is BY_CLIENT else self.target
-        if not plot(axes, self.groups, chosen, against_what[against], target, look=PAPER):
+        if not plot(axes, self.groups, chosen, axis, target, look=PAPER):
             raise FedmxError(f"no run has values of {measure} against {against}")
         return axes
 
@@ -165,14 +156,14 @@ class Comparison:
         """Write a table of the groups for LaTeX, with the rules of booktabs.
 
         Raises:
-            FedmxError: the name ends otherwise, fedmx did not write the file that is there, or it
+            FedmxError: the name has another ending, the file exists and is not fedmx's, or it
                 cannot be written.
         """
         text = latex_table(self.groups, self.target)
         write_output(Path(path), text, "a table for LaTeX", (".tex",))
 
     def write_figures(self, folder: str | os.PathLike[str]) -> list[Path]:
-        """Write each figure as PDF and SVG, one column wide, and ``curves.csv``, what they show.
+        """Write each figure as PDF and SVG, one column wide, and their data as ``curves.csv``.
 
         Returns:
             The files.
@@ -183,103 +174,53 @@ class Comparison:
         targets = (self.target, self.client_target)
         return write_figures(Path(folder), self.groups, targets, csv_text(self.curves()))
 
-
-def _frame(rows: Sequence[dict[str, Any]], method: str) -> pandas.DataFrame:
-    try:
-        import pandas
-    except ModuleNotFoundError:
-        raise FedmxError(
-            f'a frame needs pandas; pip install "fedmx[pandas]", or take {method}()'
-        ) from None
-    return pandas.DataFrame(rows)
-
-
-def run_rows(
-    groups: Sequence[Group], folders: Sequence[RunFolder], target: float | None
-) -> list[dict[str, Any]]:
-    """Return one row for each run.
-
-    Args:
-        groups: the runs.
-        folders: of each run, in the same order.
-        target: an accuracy; None: then the columns of the target are empty.
-    """
-    places = iter(folders)
-    return [
-        {
-            **_which(group, seed_of(run)),
-            **_settings(groups, group),
-            "run": str(next(places).path),
-            "status": run.status,
-            "verdict": verdict(run, target).words,
-            "rounds_run": run.points[-1].round if run.points else 0,
-            "final_accuracy": final.accuracy if (final := run.final()) else None,
-            "best_accuracy": best.accuracy if (best := run.best()) else None,
-            "best_round": best.round if best else None,
-            "final_loss": run.final_loss(),
-            "final_client_accuracy": p.client_accuracy if (p := run.final_by_client()) else None,
-            "up_bytes": int(run.up_bytes),
-            "down_bytes": int(run.down_bytes),
-            "seconds": run.seconds,
-            "virtual_s": run.virtual_s,
-            "target": target,
-            "rounds_to_target": hit.round if (hit := _reached(run, target)) else None,
-            "bytes_to_target": int(hit.bytes) if hit else None,
-        }
-        for group in groups
-        for run in group.runs
-    ]
+    def _runs_and_settings(self) -> Iterator[tuple[RunSummary, dict[str, Any]]]:
+        """Yield each run, with its group, its seed and the settings that differ."""
+        paths = dict.fromkeys(path for group in self.groups for path in group.settings)
+        for group in self.groups:
+            texts = {path: group.settings.get(path, ABSENT) for path in paths}
+            settings = {path: None if text == ABSENT else text for path, text in texts.items()}
+            for run in group.runs:
+                seed = int(run.seed) if run.seed.isdigit() else run.seed
+                yield run, {"fedmx_group": group.name, "seed": seed, **settings}
 
 
-def curve_rows(groups: Sequence[Group]) -> list[dict[str, Any]]:
-    """Return one row for each run and round."""
-    return [
-        {
-            **_which(group, seed_of(run)),
-            **_settings(groups, group),
-            "round": point.round,
-            "accuracy": point.accuracy,
-            "loss": point.loss,
-            "train_loss": point.train_loss,
-            "client_accuracy": point.client_accuracy,
-            "bytes": int(point.bytes),
-            "time_s": point.time_s,
-            "virtual_s": point.virtual_s,
-        }
-        for group in groups
-        for run in group.runs
-        for point in run.points
-    ]
+def _run_row(run: RunSummary, target: float | None) -> dict[str, Any]:
+    best, by_client, hit = run.best, run.final_by_client, run.reached(target)
+    return {
+        "run": str(run.folder.path),
+        "status": run.status,
+        "verdict": verdict(run, target).words,
+        "rounds_run": run.rounds,
+        "final_accuracy": run.final_accuracy,
+        "best_accuracy": run.best_accuracy,
+        "best_round": best.round if best else None,
+        "final_loss": run.final_loss,
+        "final_client_accuracy": by_client.client_accuracy if by_client else None,
+        "up_bytes": int(run.totals["up_bytes"]),
+        "down_bytes": int(run.totals["down_bytes"]),
+        "seconds": run.seconds,
+        "virtual_s": run.virtual_s,
+        "target": target,
+        "rounds_to_target": hit.round if hit else None,
+        "bytes_to_target": int(hit.bytes) if hit else None,
+    }
 
 
-def csv_text(rows: Sequence[dict[str, Any]]) -> str:
-    """Return rows as CSV with a line of the columns' names; None is an empty field."""
-    text = io.StringIO()
-    if rows:
-        writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-    return text.getvalue()
-
-
-def _reached(run: RunSummary, target: float | None) -> Point | None:
-    return None if target is None else run.reached(target)
-
-
-def _which(group: Group, seed: str) -> dict[str, Any]:
-    return {"fedmx_group": group.name, "seed": int(seed) if seed.isdigit() else seed}
-
-
-def _settings(groups: Sequence[Group], group: Group) -> dict[str, Any]:
-    paths = dict.fromkeys(path for one in groups for path in one.settings)
-    texts = {path: group.settings.get(path, ABSENT) for path in paths}
-    return {path: None if text == ABSENT else text for path, text in texts.items()}
+def _point_row(point: Point) -> dict[str, Any]:
+    names = ("round", "accuracy", "loss", "train_loss", "client_accuracy")
+    return {
+        **{name: getattr(point, name) for name in names},
+        "bytes": int(point.bytes),
+        "time_s": point.time_s,
+        "virtual_s": point.virtual_s,
+    }
 
 
 def document(runs: Sequence[RunFolder], target_accuracy: float | None = None) -> dict[str, Any]:
-    """Return ``target`` and ``runs``: what is known of each run, with a point for each round.
+    """Return ``target`` and ``runs``: the figures of each run, and its points, for scripts.
 
-    Shares are from 0 to 1, times in seconds, sizes in bytes; what was not measured is None.
+    Shares are from 0 to 1, times in seconds, sizes in bytes; None: not measured.
 
     Args:
         runs: the runs.
@@ -288,53 +229,41 @@ def document(runs: Sequence[RunFolder], target_accuracy: float | None = None) ->
     Raises:
         RunError: a run cannot be read.
     """
-    summaries = [summarise(run) for run in runs]
+    summaries = [RunSummary.of(run) for run in runs]
     target = common_target(summaries, target_accuracy)
-    found = zip(runs, summaries, strict=True)
-    return {
-        "target": target,
-        "runs": [{"run": str(run.path), **_document_of(one, target)} for run, one in found],
-    }
+    return {"target": target, "runs": [_record(run, target) for run in summaries]}
 
 
-def _document_of(run: RunSummary, target: float | None) -> dict[str, Any]:
-    final, best = run.final(), run.best()
-    reached = None if target is None else run.reached(target)
+def _record(run: RunSummary, target: float | None) -> dict[str, Any]:
+    reached = run.reached(target)
     return {
+        "run": str(run.folder.path),
         "state": run.status,
         "reason": run.reason,
         "verdict": verdict(run, target).words,
-        "rounds": run.points[-1].round if run.points else 0,
+        "rounds": run.rounds,
         "planned_rounds": run.planned_rounds,
-        "final_accuracy": final.accuracy if final else None,
-        "final_loss": run.final_loss(),
-        "best": _point(best),
-        "target": _point(reached),
-        "up_bytes": int(run.up_bytes),
-        "down_bytes": int(run.down_bytes),
-        "control_bytes": int(run.control_bytes),
-        "file_bytes": int(run.file_bytes),
+        "final_accuracy": run.final_accuracy,
+        "final_loss": run.final_loss,
+        "best": asdict(run.best) if run.best else None,
+        "target": asdict(reached) if reached else None,
+        **{key: int(size) for key, size in run.totals.items()},
         "seconds": run.seconds,
         "settings": dict(run.settings),
-        "damage": list(run.damage),
+        "damage": list(run.folder.damage),
         "points": [asdict(point) for point in run.points],
     }
 
 
-def _point(point: Point | None) -> dict[str, Any] | None:
-    return None if point is None else asdict(point)
-
-
-_MOST_GROUPS = 4  # of groups; a table of more has a row for each
+_MOST_GROUPS = 4  # more groups have a row each instead of a column
 _IN_ROWS = ("Final accuracy", "Best accuracy", "Final loss")
 
 
 def summary_text(runs: Sequence[RunFolder], target_accuracy: float | None = None) -> Table:
-    """Return a rich table with a column for each run, or for each group of runs.
+    """Return a rich table with a column for each group of runs, or a row if there are many.
 
-    Groups differ in more than the seed; a table of many has a row for each. Print it with
-    ``rich.console.Console``. Texts of a run are shown literally: rich's markup and control
-    sequences in them have no effect.
+    Print it with ``rich.console.Console``. Markup and control sequences in a run's texts have no
+    effect.
 
     Args:
         runs: the runs.
@@ -348,7 +277,7 @@ def summary_text(runs: Sequence[RunFolder], target_accuracy: float | None = None
 
 
 def comparison_text(compared: Comparison) -> Table:
-    """Return the table of runs that are compared; see `summary_text`."""
+    """Return the table of a comparison; see `summary_text`."""
     groups = compared.groups
     verdicts = [group_verdict(group, compared.target).words for group in groups]
     rows = [
@@ -368,12 +297,11 @@ def comparison_text(compared: Comparison) -> Table:
         table.add_column(label, justify="right")
     table.add_column("Verdict", overflow="fold")
     for place, group in enumerate(groups):
-        cells = [cells[place] for _, cells in shown]
-        texts = [group.title, *cells, verdicts[place]]
+        texts = [group.title, *(cells[place] for _, cells in shown), verdicts[place]]
         table.add_row(*(_literal(text) for text in texts))
     return table
 
 
 def _literal(text: str) -> Text:
-    """Return a text without markup and without characters that control a terminal."""
+    """Return a text without markup and control characters."""
     return Text("".join(c if c.isprintable() or c == "\n" else "�" for c in text))

@@ -25,11 +25,11 @@ from fedmx.report.svg import (
     clock_units,
     fitting_unit,
     html_of,
-    key,
     label_lines,
     line_style,
     marker,
     new_figure,
+    sample,
     style_axes,
 )
 
@@ -46,7 +46,7 @@ class Measure(NamedTuple):
         value: of a round; None where it was not measured.
         faint: a second quantity, drawn as a thinner line.
         band: how far a shaded band extends above and below the line of a single run.
-        share: whether the axis stays between 0 and 100 %.
+        share: whether the axis is limited to 0 to 100 %.
     """
 
     name: str
@@ -63,7 +63,7 @@ class Axis(NamedTuple):
     Attributes:
         name: in captions.
         value: of a round, in the smallest unit; a round without a value is not drawn.
-        units: that the axis can have, from the smallest to the largest.
+        units: the possible units, from the smallest to the largest.
     """
 
     name: str
@@ -75,16 +75,17 @@ def _percent(share: float | None) -> float | None:
     return None if share is None else 100 * share
 
 
-MEASURES = (
-    Measure("Accuracy", "accuracy, %", lambda p: _percent(p.accuracy), share=True),
-    Measure("Loss", "loss", lambda p: p.loss, lambda p: p.train_loss),
-)
 BY_CLIENT = Measure(
     "Accuracy by client",
     "accuracy, mean over clients, %",
     lambda p: _percent(p.client_accuracy),
     band=lambda p: _percent(p.client_deviation),
     share=True,
+)
+MEASURES = (
+    Measure("Accuracy", "accuracy, %", lambda p: _percent(p.accuracy), share=True),
+    Measure("Loss", "loss", lambda p: p.loss, lambda p: p.train_loss),
+    BY_CLIENT,
 )
 AXES = (
     Axis("rounds", lambda p: p.round, (("round", 1),)),
@@ -94,10 +95,22 @@ AXES = (
         (("up and down, KiB", 1024), ("up and down, MiB", MIB), ("up and down, GiB", 1024 * MIB)),
     ),
     Axis("time", lambda p: p.time_s, clock_units("time")),
+    Axis("virtual time", lambda p: p.virtual_s, clock_units("virtual time")),
 )
-VIRTUAL_TIME = Axis("virtual time", lambda p: p.virtual_s, clock_units("virtual time"))
-ALL_MEASURES = (*MEASURES, BY_CLIENT)
-ALL_AXES = (*AXES, VIRTUAL_TIME)
+
+
+def named(measure: str, against: str) -> tuple[Measure, Axis]:
+    """Return a measure and an axis by their names in lower case.
+
+    Raises:
+        FedmxError: a name is unknown.
+    """
+    measures = {one.name.lower(): one for one in MEASURES}
+    axes = {one.name: one for one in AXES}
+    for what, name, known in (("measure", measure, measures), ("axis", against, axes)):
+        if name not in known:
+            raise FedmxError(f"plot: {unknown(what, name, known)}")
+    return measures[measure], axes[against]
 
 
 Value = Callable[[Point], float | None]
@@ -107,13 +120,13 @@ Line = list[tuple[float, float]]
 
 @dataclass(frozen=True)
 class Band:
-    """A curve.
+    """The curve of a group of runs.
 
     Attributes:
-        mean: over the runs, in the rounds that all of them have.
+        mean: the mean over the runs, in the rounds that all of them have.
         low: the least y at each x of `mean`.
-        high: the largest.
-        tails: what single runs have after the last common round.
+        high: the largest y at each x of `mean`.
+        tails: the points of single runs after the last common round.
     """
 
     mean: Line
@@ -123,40 +136,37 @@ class Band:
 
 
 def band_of(runs: Sequence[RunSummary], x: Value, y: Value) -> Band:
-    """Return the curve of runs; a run without any value of y is left out.
+    """Return the curve of runs; runs without any value of y are left out.
 
-    Where x is bytes or time, it is the mean at each round, too.
+    Both x and y are means over the runs at each round.
     """
-    lines: list[dict[int, tuple[float, float]]] = []
-    for run in runs:
-        line = {
+    drawn = [
+        {
             p.round: (across, up)
             for p in run.points
             if (across := x(p)) is not None and (up := y(p)) is not None
         }
-        if line:
-            lines.append(line)
-    if not lines:
-        return Band([], [], [], [])
-    common = sorted(set.intersection(*(set(line) for line in lines)))
+        for run in runs
+    ]
+    lines = [line for line in drawn if line]
+    common = sorted(set.intersection(*map(set, lines))) if lines else []
     if not common:
         return Band([], [], [], [list(line.values()) for line in lines])
-    mean, low, high = [], [], []
-    for number in common:
-        pairs = [line[number] for line in lines]
-        ys = [up for _, up in pairs]
-        mean.append((sum(across for across, _ in pairs) / len(pairs), sum(ys) / len(ys)))
-        low.append(min(ys))
-        high.append(max(ys))
+    columns = [tuple(zip(*(line[number] for line in lines), strict=True)) for number in common]
     tails = [[pair for number, pair in line.items() if number >= common[-1]] for line in lines]
-    return Band(mean, low, high, [tail for tail in tails if len(tail) > 1])
+    return Band(
+        [(sum(xs) / len(xs), sum(ys) / len(ys)) for xs, ys in columns],
+        [min(ys) for _, ys in columns],
+        [max(ys) for _, ys in columns],
+        [tail for tail in tails if len(tail) > 1],
+    )
 
 
 _MARKERS_UP_TO = 40
-_MARKED = 8  # about as many points of a longer line have a marker
+_MARKED = 8  # the approximate number of markers on a longer line
 _LOG_FROM_RATIO = 50
-# An axis spans at least so much, or the noise of a flat line would look like a result.
-_LEAST_POINTS = 10  # of percent
+# An axis has a least span, because the noise of a flat line would look like a result.
+_LEAST_POINTS = 10  # percentage points
 _LEAST_SHARE = 0.2  # of the largest value
 
 
@@ -167,15 +177,7 @@ def draw(
     target: float | None = None,
     mark: int | None = None,
 ) -> Html | None:
-    """Return a figure with a line for each group, or None if no run has a value to draw.
-
-    Args:
-        groups: runs, or groups of them.
-        measure: what is drawn.
-        axis: against what.
-        target: an accuracy to draw as a level line.
-        mark: a round of the last run to draw as an upright line; None: none is.
-    """
+    """Return a figure with a line for each group; None: no run has a value. See `plot`."""
     with new_figure(5.0, 3.0) as figure:
         axes = figure.add_subplot()
         if not plot(axes, groups, measure, axis, target, mark):
@@ -193,17 +195,17 @@ def plot(
     look: Look = PAGE,
     points: float = 8,
 ) -> bool:
-    """Draw on axes of matplotlib what `draw` draws; False: no run has a value.
+    """Draw a line for each group; return False if no run has a value.
 
     Args:
-        axes: to draw on.
-        groups: see `draw`, as all that are not here.
-        measure: see there.
-        axis: see there.
-        target: see there.
-        mark: see there.
+        axes: the axes of matplotlib to draw on.
+        groups: the groups of runs.
+        measure: on the vertical axis.
+        axis: the horizontal axis.
+        target: an accuracy to draw as a horizontal line.
+        mark: a round of the last run to draw as a vertical line.
         look: the colours.
-        points: the size of the font of the lines' names.
+        points: the font size of the lines' names.
     """
     runs = [run for group in groups for run in group.runs]
     largest = max((x for run in runs for p in run.points if (x := axis.value(p))), default=0.0)
@@ -232,7 +234,7 @@ def plot(
 def _lines(
     axes: Axes, group: Group, index: int, measure: Measure, axis: Axis, scale: float, look: Look
 ) -> list[Line]:
-    """Draw the lines of one group, and return their points; the main line comes first."""
+    """Draw the lines of one group, and return their points, the main line first."""
     colour, dash = look.lines[index % COLOURS], line_style(index)
     band = band_of(group.runs, lambda p: _scaled(axis.value(p), scale), measure.value)
     lines = [line for line in (band.mean, *band.tails) if line]
@@ -303,18 +305,18 @@ def _style(axes: Axes, unit: str, measure: Measure, heights: Sequence[float], lo
 
 
 def _widened(low: float, high: float, least: float) -> tuple[float, float]:
-    """Return limits around the same middle that are at least so far apart."""
+    """Return limits around the same middle that are at least `least` apart."""
     more = max(0.0, least - (high - low)) / 2
     return low - more, high + more
 
 
 def curves_section(groups: Sequence[Group], targets: Targets, fork: Branches | None) -> Html:
-    """Return the figures with what there is to know of them.
+    """Return the figures with their legend.
 
     Args:
-        groups: what is compared.
-        targets: accuracies to draw as level lines.
-        fork: a single run that is a fork: it is drawn with the run that it is a fork of.
+        groups: the groups of runs.
+        targets: accuracies to draw as horizontal lines.
+        fork: a single run that is a fork; it is drawn with its parent run.
     """
     target, client_target = targets
     mark = None
@@ -323,8 +325,8 @@ def curves_section(groups: Sequence[Group], targets: Targets, fork: Branches | N
         groups = [Group.alone(run, label) for run, label in pairs]
         mark = fork.origin.round or None
     parts = []
-    for axis in ALL_AXES:
-        for measure in ALL_MEASURES:
+    for axis in AXES:
+        for measure in MEASURES:
             level = client_target if measure is BY_CLIENT else target
             svg = draw(groups, measure, axis, level, mark)
             if svg is not None:
@@ -342,9 +344,9 @@ def _keys(groups: Sequence[Group], targets: Targets, mark: int | None) -> list[C
     runs = [run for group in groups for run in group.runs]
     keys: list[Child] = []
     if len(groups) > 1:
-        keys += [join(key(index), group.title) for index, group in enumerate(groups)]
+        keys += [join(sample(index), group.title) for index, group in enumerate(groups)]
     else:
-        keys.append(join(key(0), "test data"))
+        keys.append(join(sample(0), "test data"))
     several = any(len(group.runs) > 1 for group in groups)
     trained = any(point.train_loss is not None for run in runs for point in run.points)
     if len(runs) == 1 and trained:
@@ -352,9 +354,9 @@ def _keys(groups: Sequence[Group], targets: Targets, mark: int | None) -> list[C
         keys.append(join(faint, "training loss, mean over participants"))
     if several:
         keys.append("line: the mean over the seeds; shaded: from the least to the largest")
-        if len({run.points[-1].round for run in runs if run.points}) > 1:
+        if len({run.rounds for run in runs if run.points}) > 1:
             keys.append("thin: a seed alone, after others have ended")
-    elif any(run.final_by_client() for run in runs):
+    elif any(run.final_by_client for run in runs):
         keys.append("shaded: one standard deviation over the clients")
     drawn = dict.fromkeys(target_percent(one) for one in targets if one is not None)
     if drawn:
@@ -362,10 +364,6 @@ def _keys(groups: Sequence[Group], targets: Targets, mark: int | None) -> list[C
     if mark is not None:
         keys.append(f"dotted: round {mark}, after which the fork goes its own way")
     return keys
-
-
-_MEASURES_BY_NAME = {one.name.lower(): one for one in MEASURES}
-_AXES_BY_NAME = {one.name: one for one in ALL_AXES}
 
 
 def plot_records(
@@ -376,16 +374,12 @@ def plot_records(
     axes: Axes | None = None,
     label: str | None = None,
 ) -> Axes:
-    """Draw what the records of a run say, and return the axes; see `Server.plot_records`.
+    """Draw the records of a run, and return the axes; see `Server.plot`.
 
     Raises:
         FedmxError: there is no such measure, or no round has it.
     """
-    if measure not in _MEASURES_BY_NAME:
-        raise FedmxError(f"plot: {unknown('measure', measure, _MEASURES_BY_NAME)}")
-    if against not in _AXES_BY_NAME:
-        raise FedmxError(f"plot: {unknown('axis', against, _AXES_BY_NAME)}")
-    height, axis = _MEASURES_BY_NAME[measure], _AXES_BY_NAME[against]
+    height, axis = named(measure, against)
     pairs = [
         (x, y)
         for point in points_of(list(records))
@@ -394,18 +388,16 @@ def plot_records(
     if not pairs:
         raise FedmxError(
             f"plot: no round has {measure} against {against} yet; run the simulation first, or "
-            f"give another axis ({', '.join(_AXES_BY_NAME)})"
+            f"give another axis ({', '.join(one.name for one in AXES)})"
         )
     if axes is None:
-        # Not at the top: who draws into axes of his own needs no window or notebook.
+        # Not at the top: pyplot needs a window or a notebook, which axes of the user's do not.
         from matplotlib import pyplot
 
         axes = pyplot.subplots(figsize=(5.0, 3.0), layout="constrained")[1]
-    unit, scale = fitting_unit(axis.units, pairs[-1][0])
-    if axes.get_xlabel():  # a curve is there already, whose unit stays
-        unit, scale = next(
-            (one for one in axis.units if one[0] == axes.get_xlabel()), (unit, scale)
-        )
+    fitting = fitting_unit(axis.units, pairs[-1][0])
+    # Keep the unit of a curve that is already there.
+    unit, scale = next((one for one in axis.units if one[0] == axes.get_xlabel()), fitting)
     axes.plot(
         [x / scale for x, _ in pairs],
         [y for _, y in pairs],

@@ -2,33 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 from fedmx.report.groups import comparison
 from fedmx.report.html import Child, Html, element, table
-from fedmx.report.summary import RunSummary, summarise, table_of
+from fedmx.report.summary import RunSummary, table_of
 from fedmx.run import RunError, RunFolder
+
+_NOT_SHOWN = ("executor", "network", "run")  # sections that do not change the result
 
 
 @dataclass(frozen=True)
 class Origin:
-    """Of which run a fork is, and what happened at its begin.
+    """The parent run of a fork, and what changed.
 
     Attributes:
-        run: the name of the run that it is a fork of.
-        folder: the folder of that run.
-        round: the last round that both have; 0: they have the initial model.
+        run: the name of the parent run.
+        folder: the folder of the parent run.
+        round: the last round that both share; 0: they share the initial model.
         by_number: whether the cohorts of these rounds were drawn by the clients' numbers alone.
         overrides: the settings that changed, as ``PATH=VALUE``.
-        without: the clients that the fork is without, and that run is not.
-        kept: the parts whose memory goes on.
-        dropped: the parts whose memory ended with that run.
-        empty: the parts that begin without a memory.
-        exact: whether nothing of the clients in `without` is in the fork; None: it is without none.
-        note: what to know about it, in words.
+        without: the clients that only the fork leaves out.
+        kept: the parts that keep their memory.
+        dropped: the parts that the fork no longer has.
+        empty: the parts that start without a memory.
+        exact: whether the fork has nothing of the clients in `without`; None: it leaves out none.
+        note: a remark in words.
     """
 
     run: str
@@ -44,12 +46,12 @@ class Origin:
     note: str = ""
 
     def record(self) -> dict[str, Any]:
-        """Return it as the fact `fork` of a run folder has it."""
+        """Return the fact `fork` of a run folder."""
         return asdict(self)
 
     @classmethod
     def of(cls, facts: Mapping[str, Any]) -> Origin | None:
-        """Return the origin that the facts of a run folder tell; None: the run is no fork."""
+        """Return the origin from the facts of a run folder; None: the run is not a fork."""
         record = facts.get("fork")
         if not isinstance(record, dict):
             return None
@@ -61,7 +63,7 @@ class Origin:
         return cls(**values)
 
     def lines(self) -> Iterator[str]:
-        """Yield what there is to know about the fork, a sentence or a list each."""
+        """Yield sentences about the fork."""
         for what, names in (
             ("go on with their memory", self.kept),
             ("are gone, with their memory", self.dropped),
@@ -73,7 +75,7 @@ class Origin:
             yield self.note
 
     def parent(self) -> RunFolder | None:
-        """Return the folder of the run that it is a fork of; None: it is not there any more."""
+        """Return the folder of the parent run; None: it no longer exists."""
         try:
             folder = RunFolder.open(Path(self.folder), salvage=True)
         except RunError:
@@ -81,17 +83,14 @@ class Origin:
         return folder if folder.name == self.run else None
 
 
-_NOT_SHOWN = ("executor", "network", "run")  # they do not change the result
-
-
 @dataclass(frozen=True)
 class Branches:
-    """A fork and the run that it is a fork of.
+    """A fork and its parent run.
 
     Attributes:
         origin: where the fork comes from.
-        fork: its figures.
-        parent: those of the run; None: its folder is not there any more.
+        fork: the fork.
+        parent: the parent run; None: its folder no longer exists.
     """
 
     origin: Origin
@@ -99,16 +98,16 @@ class Branches:
     parent: RunSummary | None
 
     @classmethod
-    def of(cls, run: RunFolder, summary: RunSummary) -> Branches | None:
-        """Return the branches of a run that is a fork; None: it is none."""
-        origin = Origin.of(run.facts)
+    def of(cls, run: RunSummary) -> Branches | None:
+        """Return the branches of a fork; None: the run is not a fork."""
+        origin = Origin.of(run.folder.facts)
         if origin is None:
             return None
         parent = origin.parent()
-        return cls(origin, summary, None if parent is None else summarise(parent))
+        return cls(origin, run, None if parent is None else RunSummary.of(parent))
 
     def curves(self) -> tuple[list[RunSummary], list[str]]:
-        """Return what to draw, and its names: the fork from where it begins, and the whole run."""
+        """Return the runs to draw, and their names; the fork starts where it leaves its parent."""
         if self.parent is None:
             return [self.fork], ["this fork"]
         shared = [p.round for p in self.fork.evaluated if p.round <= self.origin.round]
@@ -118,7 +117,7 @@ class Branches:
 
 
 def fork_section(branches: Branches | None, label: str | None) -> Html | None:
-    """Return what there is to say of a fork, or None if the run is none."""
+    """Return the section about a fork; None: the run is not a fork."""
     if branches is None:
         return None
     origin, parent = branches.origin, branches.parent
@@ -131,20 +130,16 @@ def fork_section(branches: Branches | None, label: str | None) -> Html | None:
     if parent is None:
         text = f"The folder of that run, {origin.folder}, is not there any more."
         return element("section", *parts, element("p", text, class_="quiet"))
-    runs, head = [branches.fork, parent], ["", "this fork", origin.run]
-    changed = _rows([run.settings for run in runs])
+    runs, names = [branches.fork, parent], ["this fork", origin.run]
+    changed: list[list[Child]] = [
+        [path, *texts]
+        for path, texts in table_of([run.settings for run in runs])
+        if len(set(texts)) > 1 and path.partition(".")[0] not in _NOT_SHOWN
+    ]
     if changed:
-        parts.append(table(["differs", *head[1:]], changed, class_="settings differs"))
+        parts.append(table(["differs", *names], changed, class_="settings differs"))
     else:
         parts.append(element("p", "All settings that decide the result are the same."))
     results: list[list[Child]] = [[name, *cells] for name, cells in comparison(runs, None)]
-    parts += [element("h3", "Both futures"), table([*head], results, class_="numbers")]
+    parts += [element("h3", "Both futures"), table(["", *names], results, class_="numbers")]
     return element("section", *parts)
-
-
-def _rows(settings: Sequence[Mapping[str, Any]]) -> list[list[Child]]:
-    return [
-        [path, *texts]
-        for path, texts in table_of(settings)
-        if len(set(texts)) > 1 and path.partition(".")[0] not in _NOT_SHOWN
-    ]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import PurePath
 from typing import NamedTuple
 
@@ -19,11 +20,11 @@ from fedmx.report.quantities import (
     plain,
     target_percent,
 )
-from fedmx.report.summary import ABSENT, TOLERANCE, Compression, Point, RunSummary, as_text
+from fedmx.report.summary import ABSENT, SIZES, TOLERANCE, Compression, Point, RunSummary, as_text
 
 _OWN = ("name", "seed")
 _SAME_RESULT = ("executor", "run")  # sections that do not change a result
-_FIRST = "logic"  # what is compared most often comes first in a name
+_FIRST = "logic"  # the section that is compared most often comes first in a name
 _LONGEST_WORD = 40
 
 
@@ -32,9 +33,9 @@ class Group:
     """Runs of one experiment with different seeds, or one run.
 
     Attributes:
-        name: what tells the group from the others.
+        name: distinguishes the group from the others.
         runs: at least one.
-        settings: those in which the groups differ, by path, as texts.
+        settings: the settings in which the groups differ, by path, as texts.
     """
 
     name: str
@@ -56,25 +57,25 @@ class Group:
         """A name for each run."""
         if len(self.runs) == 1:
             return [self.name]
-        return [f"{self.name}, seed {seed_of(run)}" for run in self.runs]
+        return [f"{self.name}, seed {run.seed}" for run in self.runs]
 
 
 def grouped(runs: Sequence[RunSummary], labels: Sequence[str]) -> list[Group]:
-    """Return the runs by the settings that differ, in the order of the first of each group.
+    """Return groups of runs with the same settings, in the order of each group's first run.
 
-    A name has only what differs. Where one seed was run twice with the same settings, each run
-    stands for itself, with its label.
+    A group's name lists only settings that differ. If a group has a seed twice, each of its runs
+    becomes a group with its label as the name.
 
     Args:
         runs: one run or more.
-        labels: a name for each, all different.
+        labels: a different name for each.
     """
     together: dict[tuple[tuple[str, str], ...], list[int]] = {}
     for index, run in enumerate(runs):
         together.setdefault(tuple(sorted(_deciding(run).items())), []).append(index)
     parts: list[list[int]] = []
     for members in together.values():
-        seeds = [seed_of(runs[index]) for index in members]
+        seeds = [runs[index].seed for index in members]
         parts += [members] if len(set(seeds)) == len(seeds) else [[index] for index in members]
     differing = _differing([_deciding(runs[part[0]]) for part in parts])
     names = _names(differing, [labels[part[0]] for part in parts])
@@ -84,41 +85,36 @@ def grouped(runs: Sequence[RunSummary], labels: Sequence[str]) -> list[Group]:
     ]
 
 
-def seed_of(run: RunSummary) -> str:
-    """Return the seed of a run as a text."""
-    return as_text(run.settings.get("seed", run.facts.get("seed", ABSENT)))
-
-
 def _deciding(run: RunSummary) -> dict[str, str]:
-    """Return what decides a result: settings, the user's own code, and that a run is a fork."""
+    """Return what determines the result: settings, the user's code, and whether it is a fork."""
     found = {
         path: as_text(value)
         for path, value in run.settings.items()
         if path not in _OWN and path.partition(".")[0] not in _SAME_RESULT
     }
-    if isinstance(run.facts.get("fork"), dict):
+    if isinstance(run.folder.facts.get("fork"), dict):
         found["fork"] = "fork"  # its first rounds are another run's
-    if isinstance(code := run.facts.get("code"), dict):
+    if isinstance(code := run.folder.facts.get("code"), dict):
         found |= {f"code {file}": str(sha256)[:8] for file, sha256 in code.items()}
     return found
 
 
 def _differing(settings: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
-    """Return only the settings that are not the same in all."""
+    """Return only the settings that differ."""
     paths = dict.fromkeys(path for one in settings for path in one)
     paths = {p: None for p in paths if len({one.get(p, ABSENT) for one in settings}) > 1}
     return [{path: one.get(path, ABSENT) for path in paths} for one in settings]
 
 
 def _names(differing: Sequence[Mapping[str, str]], labels: Sequence[str]) -> list[str]:
-    """Return names that are as short as they can be and all different."""
+    """Return the shortest names that are all different."""
     paths = sorted(differing[0], key=lambda path: path.partition(".")[0] != _FIRST)
-    told = _told_apart(differing, [])
+    distinct = _distinct(differing, [])
     needed: list[str] = []
     for path in paths:
-        if _told_apart(differing, [*needed, path]) > told:
+        if _distinct(differing, [*needed, path]) > distinct:
             needed.append(path)
-            told = _told_apart(differing, needed)
+            distinct = _distinct(differing, needed)
     names = [", ".join(filter(None, (_word(p, one[p]) for p in needed))) for one in differing]
     if not needed:
         return list(labels)
@@ -129,12 +125,12 @@ def _names(differing: Sequence[Mapping[str, str]], labels: Sequence[str]) -> lis
     ]
 
 
-def _told_apart(differing: Sequence[Mapping[str, str]], paths: Sequence[str]) -> int:
+def _distinct(differing: Sequence[Mapping[str, str]], paths: Sequence[str]) -> int:
     return len({tuple(one[path] for path in paths) for one in differing})
 
 
 def _word(path: str, value: str) -> str:
-    """Return one setting in a name: ``fedprox``, ``mu 0.1``; nothing if it is not there."""
+    """Return one setting as part of a name, as ``fedprox`` or ``mu 0.1``; empty if absent."""
     if value == ABSENT:
         return ""
     key = path.rpartition(".")[2]
@@ -144,8 +140,8 @@ def _word(path: str, value: str) -> str:
         value = PurePath(value).name or value
     if len(value) > _LONGEST_WORD:
         value = f"{value[: _LONGEST_WORD // 2]}…{value[-_LONGEST_WORD // 2 :]}"
-    plain = value not in ("true", "false") and not _is_number(value)
-    return value if plain else f"{key} {value}"
+    name_alone = value not in ("true", "false") and not _is_number(value)
+    return value if name_alone else f"{key} {value}"
 
 
 def _is_number(text: str) -> bool:
@@ -156,8 +152,12 @@ def _is_number(text: str) -> bool:
     return True
 
 
+Show = Callable[[float | None], str]
+"""Returns the text of a value."""
+
+
 class Cell(NamedTuple):
-    """What a table says of a group: the value, or the mean and the range over its runs."""
+    """The figure of a group: the value of its run, or the mean and the range over its runs."""
 
     text: str
     range: str = ""
@@ -168,26 +168,26 @@ class FigureRow:
     """One figure of several runs.
 
     Attributes:
-        label: what it is.
-        texts: of each run.
-        values: of each run, where a mean says something; None: not known.
-        show: the text of a value.
-        missing: what is said of runs without a value.
+        label: the name of the figure.
+        texts: the text for each run.
+        values: the value of each run; None: a mean has no meaning.
+        show: formats a mean.
+        missing: the text for runs without a value.
     """
 
     label: str
     texts: Sequence[str]
     values: Sequence[float | None] | None = None
-    show: Callable[[float | None], str] = field(default=number)
+    show: Show = number
     missing: str = ""
 
     @property
     def empty(self) -> bool:
-        """Whether it says nothing of any run."""
+        """Whether no run has a value."""
         return all(text in (NOTHING, mebibytes(0)) for text in self.texts)
 
     def cell(self, members: Sequence[int]) -> Cell:
-        """Return what it says of some of the runs together, given by their places."""
+        """Return the cell of the runs at these positions."""
         texts = [self.texts[place] for place in members]
         if self.values is None or len(members) == 1:
             times = Counter(texts)
@@ -208,56 +208,49 @@ class FigureRow:
 def rows_of(
     runs: Sequence[RunSummary], target: float | None, client_target: float | None = None
 ) -> list[FigureRow]:
-    """Return the main figures; a row that says nothing of any run is left out."""
+    """Return the main figures; a row without a value of any run is left out."""
 
-    def row(
-        label: str,
-        value: Callable[[RunSummary], float | None],
-        show: Callable[[float | None], str],
-    ) -> FigureRow:
-        values = [value(run) for run in runs]
-        return FigureRow(label, [show(one) for one in values], values, show)
+    def row(label: str, values: Sequence[float | None], show: Show = number) -> FigureRow:
+        return FigureRow(label, [show(value) for value in values], values, show)
 
+    by_client = [run.final_by_client for run in runs]
     rows = [
         FigureRow("Status", [run.status for run in runs]),
-        FigureRow("Rounds", [_rounds(run) for run in runs]),
-        row("Final accuracy", lambda run: p.accuracy if (p := run.final()) else None, percent),
+        FigureRow("Rounds", [rounds_text(run) for run in runs]),
+        row("Final accuracy", [run.final_accuracy for run in runs], percent),
         FigureRow(
             "Best accuracy",
-            [_best(run) for run in runs],
-            [best.accuracy if (best := run.best()) else None for run in runs],
+            [
+                f"{percent(b.accuracy)} (round {b.round})" if (b := run.best) else NOTHING
+                for run in runs
+            ],
+            [run.best_accuracy for run in runs],
             percent,
         ),
+        row(
+            "Final accuracy by client, mean",
+            [point.client_accuracy if point else None for point in by_client],
+            percent,
+        ),
+        row(
+            "Final accuracy by client, variance",
+            [point.client_variance if point else None for point in by_client],
+        ),
+        row("Final loss", [run.final_loss for run in runs]),
     ]
-    if any(run.final_by_client() for run in runs):
-        rows += [
-            row(
-                "Final accuracy by client, mean",
-                lambda run: p.client_accuracy if (p := run.final_by_client()) else None,
-                percent,
-            ),
-            row(
-                "Final accuracy by client, variance",
-                lambda run: p.client_variance if (p := run.final_by_client()) else None,
-                number,
-            ),
-        ]
-    rows += [
-        row("Final loss", RunSummary.final_loss, number),
-        row("Bytes up", lambda run: run.up_bytes, mebibytes),
-        *_compression_rows("Up a round", [run.up for run in runs]),
-        row("Bytes down", lambda run: run.down_bytes, mebibytes),
-        *_compression_rows("Down a round", [run.down for run in runs]),
-        row("Control bytes", lambda run: run.control_bytes, mebibytes),
-        row("File bytes", lambda run: run.file_bytes, mebibytes),
-        row("Time", lambda run: run.seconds, duration),
-    ]
-    if any(run.damage for run in runs):
-        rows.append(FigureRow("Damaged, left out", [str(len(run.damage)) for run in runs]))
-    rows.append(row("Virtual time", lambda run: run.virtual_s, duration))
+    for key, size in SIZES.items():
+        rows.append(row(size.label, [run.totals[key] for run in runs], mebibytes))
+        if size.messages:
+            direction = size.label.removeprefix("Bytes ").capitalize()
+            rows += _compression_rows(
+                f"{direction} a round", [run.compression.get(key) for run in runs]
+            )
+    rows.append(row("Time", [run.seconds for run in runs], duration))
+    if any(run.folder.damage for run in runs):
+        rows.append(FigureRow("Damaged, left out", [str(len(run.folder.damage)) for run in runs]))
+    rows.append(row("Virtual time", [run.virtual_s for run in runs], duration))
     if target is not None:
-        points = [run.reached(target) for run in runs]
-        rows += _target_rows(f"To {target_percent(target)}", points)
+        rows += _target_rows(f"To {target_percent(target)}", [run.reached(target) for run in runs])
     if client_target is not None:
         points = [run.reached_by_clients(client_target) for run in runs]
         rows += _target_rows(f"To {target_percent(client_target)}, mean over clients", points)
@@ -276,10 +269,8 @@ def compare_groups(
 ) -> list[tuple[str, list[Cell]]]:
     """Return the main figures: a label, and a cell for each group."""
     runs = [run for group in groups for run in group.runs]
-    places: list[range] = []
-    for group in groups:
-        begin = places[-1].stop if places else 0
-        places.append(range(begin, begin + len(group.runs)))
+    ends = list(accumulate(len(group.runs) for group in groups))
+    places = [range(end - len(group.runs), end) for end, group in zip(ends, groups, strict=True)]
     rows = rows_of(runs, target, client_target)
     return [(row.label, [row.cell(members) for members in places]) for row in rows]
 
@@ -307,45 +298,48 @@ def common_target(runs: Sequence[RunSummary], given: float | None = None) -> flo
 
 def common_client_target(runs: Sequence[RunSummary], given: float | None = None) -> float | None:
     """Return the target of the mean over clients; None if no run has measured that mean."""
-    if not any(run.final_by_client() for run in runs):
+    if not any(run.final_by_client for run in runs):
         return None
     return _lowest(runs, "stop.client_accuracy") if given is None else given
 
 
+def rounds_text(run: RunSummary) -> str:
+    """Return how many rounds a run has, and how many were planned."""
+    planned = run.planned_rounds
+    return str(run.rounds) if planned is None else f"{run.rounds} of {planned}"
+
+
 def _target_rows(label: str, points: Sequence[Point | None]) -> list[FigureRow]:
     """Return the rounds, bytes and time up to a target, by the clocks that the runs have."""
-    rounds = [float(p.round) if p else None for p in points]
-    sizes = [p.bytes if p else None for p in points]
     missing = "not reached"
-    rows = [
+    quantities: list[tuple[str, list[float | None], Show]] = [
+        ("bytes", [p.bytes if p else None for p in points], mebibytes),
+        ("time", [p.time_s if p else None for p in points], duration),
+        ("virtual time", [p.virtual_s if p else None for p in points], duration),
+    ]
+    return [
         FigureRow(
             f"{label}: rounds",
             [str(p.round) if p else missing for p in points],
-            rounds,
+            [float(p.round) if p else None for p in points],
             lambda value: NOTHING if value is None else plain(value),
             missing,
         ),
-        FigureRow(f"{label}: bytes", [mebibytes(size) for size in sizes], sizes, mebibytes),
+        *(
+            FigureRow(f"{label}: {name}", [show(one) for one in values], values, show)
+            for name, values, show in quantities
+        ),
     ]
-    clocks = {
-        "time": [p.time_s if p else None for p in points],
-        "virtual time": [p.virtual_s if p else None for p in points],
-    }
-    for name, times in clocks.items():
-        rows.append(
-            FigureRow(f"{label}: {name}", [duration(time) for time in times], times, duration)
-        )
-    return rows
 
 
 def _compression_rows(label: str, sizes: Sequence[Compression | None]) -> list[FigureRow]:
     """Return the bytes of a direction in a round, and the bytes in float32 if they differ."""
-    in_float32 = [
-        f"{one.float32_per_round}, {plain(one.ratio)} x as much" if one else NOTHING
-        for one in sizes
-    ]
     rows = [FigureRow(label, [one.per_round if one else NOTHING for one in sizes])]
     if any(one and abs(one.ratio - 1) > TOLERANCE for one in sizes):
+        in_float32 = [
+            f"{one.float32_per_round}, {plain(one.ratio)} x as much" if one else NOTHING
+            for one in sizes
+        ]
         rows.append(FigureRow(f"{label} in float32", in_float32))
     return rows
 
@@ -353,13 +347,3 @@ def _compression_rows(label: str, sizes: Sequence[Compression | None]) -> list[F
 def _lowest(runs: Sequence[RunSummary], setting: str) -> float | None:
     named = [finite(run.settings.get(setting)) for run in runs]
     return min((target for target in named if target is not None), default=None)
-
-
-def _rounds(run: RunSummary) -> str:
-    done = run.points[-1].round if run.points else 0
-    return f"{done} of {run.planned_rounds}" if run.planned_rounds is not None else str(done)
-
-
-def _best(run: RunSummary) -> str:
-    best = run.best()
-    return NOTHING if best is None else f"{percent(best.accuracy)} (round {best.round})"

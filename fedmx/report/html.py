@@ -1,15 +1,15 @@
-"""HTML elements; a text in them is escaped unless it is HTML already."""
+"""HTML elements; texts in them are escaped."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from html import escape
 
-_MOST_COLUMNS = 4  # a table of more things has a row for each
+_MOST_COLUMNS = 4  # more runs have a row each instead of a column
 
 
 class Html(str):
-    """A text that is HTML and is not escaped again; only this folder makes it."""
+    """A text that is HTML and is not escaped again; only this package creates it."""
 
     __slots__ = ()
 
@@ -18,7 +18,7 @@ Child = str | int | None
 
 
 def element(name: str, *children: Child, **attributes: str | None) -> Html:
-    """Return an element; children and attributes that are None are left out.
+    """Return an element without the children and attributes that are None.
 
     ``element("td", "a<b", class_="n")`` gives ``<td class="n">a&lt;b</td>``.
     """
@@ -58,17 +58,17 @@ def table(head: list[Child] | None, rows: list[list[Child]], **attributes: str |
 def turned(
     corner: str, names: Sequence[Child], rows: Sequence[tuple[str, Sequence[Child]]], class_: str
 ) -> Html:
-    """Return a table of things with a column for each, or with a row for each if they are many.
+    """Return a table with a column for each run or group, or a row if there are many.
 
     Args:
-        corner: what stands above the headings of the rows.
-        names: of the things, which are runs or groups of them.
-        rows: what is told of them, and a cell for each.
+        corner: the text above the headings of the rows.
+        names: the names of the runs or groups.
+        rows: a heading, and a cell for each run or group.
         class_: of the table.
     """
     if len(names) <= _MOST_COLUMNS:
         return table([corner, *names], [[label, *cells] for label, cells in rows], class_=class_)
-    things: list[list[Child]] = [
+    runs: list[list[Child]] = [
         [name, *(cells[place] for _, cells in rows)] for place, name in enumerate(names)
     ]
-    return table(["run", *(label for label, _ in rows)], things, class_=f"{class_} turned")
+    return table(["run", *(label for label, _ in rows)], runs, class_=f"{class_} turned")

@@ -12,16 +12,18 @@ from fedmx.output_file import check_output
 from fedmx.report.comparison import Comparison
 from fedmx.report.curves import curves_section
 from fedmx.report.fork import Branches, fork_section
-from fedmx.report.groups import Group, seed_of
+from fedmx.report.groups import Group
 from fedmx.report.html import Child, Html, element, join, table, turned
 from fedmx.report.participation import participation_section
 from fedmx.report.quantities import finite, percent
 from fedmx.report.results import cards, side_by_side, verdict, verdicts
-from fedmx.report.strata import strata_of, strata_section
+from fedmx.report.strata import strata_section
 from fedmx.report.summary import RunSummary, table_of
 from fedmx.report.timeline import timeline_of, timeline_section
 from fedmx.run import RunError, RunFolder
 from fedmx.run.durable import cannot_write, write_text_durably
+
+_NOT_SHOWN = ("network", "run")  # sections of an experiment that do not change its result
 
 
 def write_report(
@@ -32,7 +34,7 @@ def write_report(
 ) -> None:
     """Write one HTML file about one run, or about several side by side.
 
-    The file loads nothing, so that it opens offline, and each text from a run is escaped.
+    The file loads nothing, so it opens offline. Each text from a run is escaped.
 
     Args:
         runs: one run or more.
@@ -44,49 +46,41 @@ def write_report(
 
     Raises:
         RunError: a run cannot be read, no run has this round, or the file cannot be written.
-        FedmxError: the file's name ends otherwise, or fedmx did not write the file that is there.
+        FedmxError: the name has another ending, or the file exists and is not fedmx's.
     """
     check_output(Path(path), "a report is HTML", (".html", ".htm"))
     write_page(Comparison.of(runs, target_accuracy), path, round)
 
 
 def write_page(compared: Comparison, path: str | Path, round: int | None = None) -> None:
-    """Write the page of runs that are compared; see `write_report`."""
+    """Write the page of a comparison; see `write_report`."""
     check_output(Path(path), "a report is HTML", (".html", ".htm"))
-    details = _details(compared.folders, compared.runs, compared.names, round)
-    text = render(compared, details)
+    text = _render(compared, round)
     try:
         write_text_durably(Path(path), text)
     except OSError as error:
         raise RunError(cannot_write(Path(path), error, "the report")) from None
 
 
-def render(compared: Comparison, details: Sequence[Html | None] = ()) -> str:
-    """Return the page as text.
-
-    Args:
-        compared: one run or more.
-        details: the sections about single runs.
-    """
+def _render(compared: Comparison, round: int | None) -> str:
     runs, labels, groups = compared.runs, compared.names, compared.groups
     targets = (compared.target, compared.client_target)
     single = len(runs) == 1
     title = labels[0] if single else f"{len(runs)} runs side by side"
-    branches = [Branches.of(*pair) for pair in zip(compared.folders, runs, strict=True)]
+    headings = [None if single else label for label in labels]
+    branches = [Branches.of(run) for run in runs]
     sections = [
         _header(runs, title, groups, targets[0]),
         cards(runs[0], targets) if single else side_by_side(groups, targets),
         *(
-            fork_section(one, None if single else run.name)
+            fork_section(one, None if single else run.folder.name)
             for one, run in zip(branches, runs, strict=True)
         ),
         curves_section(groups, targets, branches[0] if single else None),
-        *details,
+        *_details(runs, headings, round),
         *(
-            participation_section(
-                run.participation, run.settings.get("clients"), None if single else label
-            )
-            for run, label in zip(runs, labels, strict=True)
+            participation_section(run.participation, run.settings.get("clients"), heading)
+            for run, heading in zip(runs, headings, strict=True)
         ),
         experiment_section(runs, labels, groups),
         facts_section(runs, labels),
@@ -104,24 +98,20 @@ def render(compared: Comparison, details: Sequence[Html | None] = ()) -> str:
 
 
 def _details(
-    runs: Sequence[RunFolder],
-    summaries: Sequence[RunSummary],
-    labels: Sequence[str],
-    round: int | None,
+    runs: Sequence[RunSummary], headings: Sequence[str | None], round: int | None
 ) -> list[Html | None]:
     """Return the timeline and the clusters of each run, if it has them."""
     details: list[Html | None] = []
     problems: list[RunError] = []
-    for run, summary, label in zip(runs, summaries, labels, strict=True):
-        heading = label if len(runs) > 1 else None
+    for run, heading in zip(runs, headings, strict=True):
         try:
-            found = timeline_of(run, summary, round)
+            found = timeline_of(run, round)
             if round is None and found is not None and found.one_machine:
-                found = None  # times of this machine say nothing of clients
+                found = None  # times of this machine are not times of clients
             details.append(timeline_section(found, heading))
         except RunError as error:  # one of several runs may have ended before this round
             problems.append(error)
-        details.append(strata_section(strata_of(run, summary), run.experiment_yaml, heading))
+        details.append(strata_section(run, heading))
     if len(problems) == len(runs):
         raise problems[0]
     return details
@@ -136,39 +126,36 @@ def _header(
         lines.append(element("p", found.words, class_=f"verdict {found.kind}"))
         lines.append(element("p", _experiment_line(run), class_="quiet"))
         reason = f": {run.reason}" if run.reason else ""
-        colour = "bad" if found.bad else run.status  # a run that came to nothing is not green
+        colour = "bad" if found.bad else run.status  # a useless model is not green
         lines.append(element("p", element("span", run.status, class_=f"status {colour}"), reason))
     else:
         lines.append(verdicts(groups, target))
-    lines += [element("p", text, class_="failed") for run in runs for text in run.damage]
+    lines += [element("p", text, class_="failed") for run in runs for text in run.folder.damage]
     return element("header", *lines)
 
 
 def _experiment_line(run: RunSummary) -> str:
     """Return the experiment in one line."""
-    settings = run.settings
+    settings, facts = run.settings, run.folder.facts
     parts = [
         settings.get("compute.model"),
         settings.get("compute.data"),
         f"partition {settings['compute.partition']}" if "compute.partition" in settings else None,
         settings.get("logic.preset"),
         f"{settings['clients']} clients" if "clients" in settings else None,
-        run.facts.get("mode"),
-        f"seed {run.facts['seed']}" if "seed" in run.facts else None,
-        f"started {str(run.facts.get('started', ''))[:16].replace('T', ' ')}",
+        facts.get("mode"),
+        f"seed {facts['seed']}" if "seed" in facts else None,
+        f"started {str(facts.get('started', ''))[:16].replace('T', ' ')}",
     ]
     return " · ".join(str(part) for part in parts if part not in (None, ""))
-
-
-_NOT_SHOWN = ("network", "run")  # sections of an experiment that do not change its result
 
 
 def experiment_section(
     runs: Sequence[RunSummary], labels: Sequence[str], groups: Sequence[Group]
 ) -> Html:
-    """Return the settings: all of one run by section, or those that differ between several.
+    """Return all settings of one run by section, or the differing settings of several runs.
 
-    If the groups are fewer than the runs, what differs is that between the groups.
+    If there are fewer groups than runs, the groups are compared.
     """
     rows = table_of([run.settings for run in runs])
     parts: list[Child] = [element("h2", "Experiment" if len(runs) == 1 else "Experiments")]
@@ -187,7 +174,7 @@ def experiment_section(
             names = [group.name for group in groups]
             paths = dict.fromkeys(path for group in groups for path in group.settings)
             differing = [(path, [group.settings[path] for group in groups]) for path in paths]
-            seeds = [", ".join(seed_of(run) for run in group.runs) for group in groups]
+            seeds = [", ".join(run.seed for run in group.runs) for group in groups]
             differing.append(("seed", seeds))
         if differing:
             parts.append(turned("differs", names, differing, "settings differs"))
@@ -200,7 +187,9 @@ def experiment_section(
     for run, label in zip(runs, labels, strict=True):
         words = "experiment.yaml" if len(runs) == 1 else f"experiment.yaml of {label}"
         parts.append(
-            element("details", element("summary", words), element("pre", run.experiment_yaml))
+            element(
+                "details", element("summary", words), element("pre", run.folder.experiment_yaml)
+            )
         )
     return element("section", *parts)
 
@@ -213,11 +202,11 @@ def facts_section(runs: Sequence[RunSummary], labels: Sequence[str]) -> Html:
     """Return versions, seed, platform and the other facts of each run."""
     rows = [
         (path, texts)
-        for path, texts in table_of([_told(run.facts) for run in runs])
-        if path != "fork"  # a section of its own says it
+        for path, texts in table_of([_fact_texts(run.folder.facts) for run in runs])
+        if path != "fork"  # it has its own section
     ]
     if len(runs) > 1:
-        rows.insert(0, ("run folder", [run.name for run in runs]))
+        rows.insert(0, ("run folder", [run.folder.name for run in runs]))
     parts: list[Child] = [element("h2", "Run on")]
     differing = [row for row in rows if len(runs) > 1 and len(set(row[1])) > 1]
     if differing:
@@ -228,22 +217,22 @@ def facts_section(runs: Sequence[RunSummary], labels: Sequence[str]) -> Html:
     return element("section", *parts)
 
 
-def _told(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return facts as a reader wants them: a time without its letters, and no brackets."""
-    told = dict(facts)
+def _fact_texts(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return facts for readers: no letters in a time, no brackets."""
+    texts = dict(facts)
     started = str(facts.get("started", ""))
     if started.endswith("+00:00"):
-        told["started"] = started[:19].replace("T", " ") + " UTC"
+        texts["started"] = started[:19].replace("T", " ") + " UTC"
     chance = finite(facts.get("chance"))
     if chance is not None:
-        told["chance"] = percent(chance)
+        texts["chance"] = percent(chance)
     builds, code, shape = facts.get("builds"), facts.get("code"), facts.get("shape")
     if isinstance(builds, dict):
-        told["builds"] = ", ".join(f"{name} {build}" for name, build in builds.items())
+        texts["builds"] = ", ".join(f"{name} {build}" for name, build in builds.items())
     if isinstance(code, dict):
-        told["code"] = ", ".join(f"{file} {str(sha256)[:16]}" for file, sha256 in code.items())
+        texts["code"] = ", ".join(f"{file} {str(sha256)[:16]}" for file, sha256 in code.items())
         if not code:
-            del told["code"]  # the run had none of the user's own
+            del texts["code"]  # the run used no code of the user
     if isinstance(shape, list):
-        told["shape"] = " x ".join(map(str, shape))
-    return told
+        texts["shape"] = " x ".join(map(str, shape))
+    return texts

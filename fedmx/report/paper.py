@@ -9,7 +9,7 @@ from statistics import mean
 
 from fedmx.errors import FedmxError
 from fedmx.output_file import check_output
-from fedmx.report.curves import ALL_AXES, ALL_MEASURES, BY_CLIENT, Axis, Measure, plot
+from fedmx.report.curves import AXES, BY_CLIENT, MEASURES, Axis, Measure, plot
 from fedmx.report.groups import Group
 from fedmx.report.quantities import MIB, plain, target_percent
 from fedmx.report.summary import RunSummary
@@ -30,18 +30,18 @@ Value = Callable[[RunSummary], float | None]
 def latex_table(groups: Sequence[Group], target: float | None) -> str:
     """Return a ``tabular`` with a row for each group; it needs ``\\usepackage{booktabs}``.
 
-    Of several seeds it has the mean and, in parentheses, the least and the largest value. The best
-    mean of the accuracies is bold.
+    For several seeds, a cell has the mean and, in parentheses, the range. The best mean accuracy
+    is bold.
 
     Args:
-        groups: the runs.
-        target: an accuracy, 0 to 1, to which rounds and bytes are counted; None: they are not.
+        groups: the groups of runs.
+        target: an accuracy, 0 to 1, to which rounds and bytes are counted; None: not counted.
     """
     columns: list[tuple[str, Value, int]] = [
-        (r"Final acc.\ (\%)", lambda run: _percent(p.accuracy if (p := run.final()) else None), 2),
-        (r"Best acc.\ (\%)", lambda run: _percent(p.accuracy if (p := run.best()) else None), 2),
-        ("Up (MiB)", lambda run: run.up_bytes / MIB, 2),
-        ("Down (MiB)", lambda run: run.down_bytes / MIB, 2),
+        (r"Final acc.\ (\%)", lambda run: _percent(run.final_accuracy), 2),
+        (r"Best acc.\ (\%)", lambda run: _percent(run.best_accuracy), 2),
+        ("Up (MiB)", lambda run: run.totals["up_bytes"] / MIB, 2),
+        ("Down (MiB)", lambda run: run.totals["down_bytes"] / MIB, 2),
     ]
     if target is not None:
         name = escape(target_percent(target))
@@ -61,23 +61,20 @@ def latex_table(groups: Sequence[Group], target: float | None) -> str:
         " & ".join(["", "Seeds", *(head for head, _, _ in columns)]) + r" \\",
         r"\midrule",
     ]
-    best = [_best(groups, value) if place < 2 else None for place, (_, value, _) in _at(columns)]
+    best = [_best(groups, value) for _, value, _ in columns[:2]]
     for index, group in enumerate(groups):
-        cells = [escape(group.name), str(len(group.runs))]
-        for place, (_, value, digits) in _at(columns):
-            text = _cell(group, value, digits)
-            cells.append(f"\\textbf{{{text}}}" if best[place] == index else text)
+        cells = [_cell(group, value, digits) for _, value, digits in columns]
+        for place in range(len(best)):
+            if best[place] == index:
+                cells[place] = f"\\textbf{{{cells[place]}}}"
+        cells = [escape(group.name), str(len(group.runs)), *cells]
         lines.append(" & ".join(cells) + r" \\")
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
 
 
 def escape(text: str) -> str:
-    """Return a text as LaTeX prints it."""
+    """Return a text with LaTeX's special characters escaped."""
     return "".join(_ESCAPES.get(one, one if one.isprintable() else "?") for one in text)
-
-
-def _at(columns: Sequence[tuple[str, Value, int]]) -> list[tuple[int, tuple[str, Value, int]]]:
-    return list(enumerate(columns))
 
 
 def _percent(share: float | None) -> float | None:
@@ -89,7 +86,7 @@ def _values(group: Group, value: Value) -> list[float]:
 
 
 def _best(groups: Sequence[Group], value: Value) -> int | None:
-    """Return the place of the group with the largest mean; None: there is only one group."""
+    """Return the position of the group with the largest mean; None: there is only one group."""
     means = {place: mean(known) for place, g in enumerate(groups) if (known := _values(g, value))}
     return max(means, key=lambda place: means[place]) if len(means) > 1 else None
 
@@ -123,24 +120,24 @@ _CURVES = "curves.csv"
 def write_figures(
     folder: Path, groups: Sequence[Group], targets: tuple[float | None, float | None], curves: str
 ) -> list[Path]:
-    """Write each figure as PDF and SVG, and what they show as CSV.
+    """Write each figure as PDF and SVG, and the data as CSV.
 
     Args:
-        folder: is made if it is not there.
-        groups: what is drawn.
-        targets: the accuracies to draw as level lines: on all test samples, and over clients.
+        folder: where; it is created if missing.
+        groups: the groups of runs to draw.
+        targets: accuracies to draw as horizontal lines: on all test samples, and over clients.
         curves: the content of ``curves.csv``.
 
     Returns:
         The files.
 
     Raises:
-        FedmxError: no round was evaluated, a file is there that fedmx did not write, or the disk
-            refuses.
+        FedmxError: no round was evaluated, a file exists that fedmx did not write, or writing
+            fails.
     """
     files: dict[Path, bytes] = {}
-    for measure in ALL_MEASURES:
-        for axis in ALL_AXES:
+    for measure in MEASURES:
+        for axis in AXES:
             target = targets[1] if measure is BY_CLIENT else targets[0]
             name = f"{measure.name}-{axis.name}".lower().replace(" ", "-")
             for ending, content in _drawn(groups, measure, axis, target).items():
@@ -162,7 +159,7 @@ def write_figures(
 def _drawn(
     groups: Sequence[Group], measure: Measure, axis: Axis, target: float | None
 ) -> dict[str, bytes]:
-    """Return the content of the files by their ending; none if there is nothing to draw."""
+    """Return the content of the files by their ending; empty if there is nothing to draw."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
@@ -180,10 +177,10 @@ def _drawn(
 
 
 def write_output(path: Path, text: str, what: str, endings: Sequence[str]) -> None:
-    """Write a file that replaces none that fedmx did not write.
+    """Write a file whole or not at all; only a file that fedmx wrote is replaced.
 
     Raises:
-        FedmxError: see `check_output`, or the disk refuses.
+        FedmxError: see `check_output`, or writing fails.
     """
     check_output(path, what, endings)
     try:

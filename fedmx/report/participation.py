@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,6 +12,8 @@ from fedmx.report.quantities import NOTHING, mebibytes
 
 STATUSES = ("accepted", "rejected", "lost", "declined")
 _MAX_REASONS = 50
+_MAX_CLIENTS = 15
+_MAX_FAILURES = 10
 
 
 @dataclass
@@ -21,9 +23,9 @@ class ClientTally:
     Attributes:
         client: its id.
         times: how often it had each status.
-        samples: how many it has; None: not recorded.
-        up_bytes: sent by it.
-        down_bytes: sent to it.
+        samples: its number of samples; None: not recorded.
+        up_bytes: from the client.
+        down_bytes: to the client.
     """
 
     client: str
@@ -34,13 +36,13 @@ class ClientTally:
 
     @property
     def failures(self) -> int:
-        """In how many rounds its update was rejected or it was lost."""
+        """The number of rounds in which its update was rejected or it was lost."""
         return self.times["rejected"] + self.times["lost"]
 
 
 @dataclass
 class Failure:
-    """One reason for which clients failed.
+    """One reason why clients failed.
 
     Attributes:
         status: rejected or lost.
@@ -61,19 +63,14 @@ class Failure:
 
 @dataclass
 class Participation:
-    """The clients of a run, those with most failures first, and the reasons of failures."""
+    """The clients of a run, with most failures first, and the reasons of failures."""
 
     clients: list[ClientTally]
     failures: list[Failure]
 
-    def spread(self) -> tuple[int, float, int]:
-        """Return the least, median and most accepted updates of a client that took part."""
-        counted = [client.times["accepted"] for client in self.clients] or [0]
-        return min(counted), statistics.median(counted), max(counted)
-
 
 def tally(records: Iterable[Mapping[str, Any]]) -> Participation:
-    """Return the totals of client records, in one pass and with memory for the clients only."""
+    """Return the totals of client records in one pass, without holding the records."""
     clients: dict[str, ClientTally] = {}
     failures: dict[tuple[str, str], Failure] = {}
     for record in records:
@@ -103,58 +100,42 @@ def _whole(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
-_MAX_CLIENTS = 15
-_MAX_FAILURES = 10
-
-
 def participation_section(
     participation: Participation, total: int | None, label: str | None
 ) -> Html | None:
-    """Return totals, failures and a table of clients, or None if the run has no client records."""
+    """Return totals, failures and a table of clients; None: the run has no client records."""
     if not participation.clients:
         return None
-    least, median, most = participation.spread()
     total = len(participation.clients) if total is None else total
-    accepted = sum(1 for client in participation.clients if client.times["accepted"])
+    updates = [client.times["accepted"] for client in participation.clients]
     text = f"None of the {total} clients had an accepted update."
-    if accepted:
-        text = f"{accepted} of {total} clients had accepted updates, "
-        text += f"between {least} and {most} each (median {median:g})."
-    failed = sum(1 for client in participation.clients if client.failures)
+    if any(updates):
+        text = (
+            f"{sum(map(bool, updates))} of {total} clients had accepted updates, between "
+            f"{min(updates)} and {max(updates)} each (median {statistics.median(updates):g})."
+        )
+    failed = any(client.failures for client in participation.clients)
     if not participation.failures:
         text += " No update was rejected and no client was lost."
-    heading = "Clients" if label is None else f"Clients of {label}"
+    clients = participation.clients[:_MAX_CLIENTS]
+    order = "those that failed most often first" if failed else "the most active first"
+    words = f"{len(clients)} of {len(participation.clients)} clients, {order}"
     return element(
         "section",
-        element("h2", heading),
+        element("h2", "Clients" if label is None else f"Clients of {label}"),
         element("p", text),
-        _failures(participation),
+        _failures(participation.failures),
         element(
             "details",
-            element("summary", _which_clients(participation, failed)),
-            _clients(participation),
+            element("summary", words),
+            _clients(clients),
             open="" if failed and label is None else None,
         ),
     )
 
 
-def _which_clients(participation: Participation, failed: int) -> str:
-    shown = min(_MAX_CLIENTS, len(participation.clients))
-    order = "those that failed most often first" if failed else "the most active first"
-    return f"{shown} of {len(participation.clients)} clients, {order}"
-
-
-def _clients(participation: Participation) -> Html:
-    head: list[Child] = [
-        "client",
-        "accepted",
-        "rejected",
-        "lost",
-        "declined",
-        "samples",
-        "up",
-        "down",
-    ]
+def _clients(clients: Sequence[ClientTally]) -> Html:
+    head: list[Child] = ["client", *STATUSES, "samples", "up", "down"]
     rows: list[list[Child]] = [
         [
             client.client,
@@ -163,16 +144,16 @@ def _clients(participation: Participation) -> Html:
             mebibytes(client.up_bytes),
             mebibytes(client.down_bytes),
         ]
-        for client in participation.clients[:_MAX_CLIENTS]
+        for client in clients
     ]
     return table(head, rows, class_="numbers")
 
 
-def _failures(participation: Participation) -> Html | None:
-    if not participation.failures:
+def _failures(failures: Sequence[Failure]) -> Html | None:
+    if not failures:
         return None
     rows: list[list[Child]] = []
-    for failure in participation.failures[:_MAX_FAILURES]:
+    for failure in failures[:_MAX_FAILURES]:
         details = None
         if failure.traceback:
             details = element(
@@ -180,7 +161,7 @@ def _failures(participation: Participation) -> Html | None:
             )
         last = f"client {failure.client}, round {failure.round}"
         rows.append([failure.status, failure.times, last, join(failure.reason, details)])
-    more = len(participation.failures) - len(rows)
+    more = len(failures) - len(rows)
     return join(
         table(["", "times", "last", "reason"], rows, class_="reasons"),
         element("p", f"and {more} more reasons", class_="quiet") if more > 0 else None,

@@ -39,7 +39,7 @@ def count(
 
 
 def summary(counts: npt.NDArray[np.int64]) -> str:
-    """Return a line about the samples and classes of the clients: least, most and median."""
+    """Return a line about the samples and classes of the clients: range and median."""
     sizes = counts.sum(axis=1)
     kinds = (counts > 0).sum(axis=1)
     return (
@@ -76,8 +76,8 @@ def table(
 ) -> Table:
     """Return a table of the samples by client and class, with a summary below it.
 
-    Of more than 20 clients the first 15 are shown. Of more than 12 classes the most frequent ones
-    of each client are shown.
+    Shows the first 15 clients if there are more than 20, and the most frequent classes of each
+    client if there are more than 12.
 
     Args:
         labels: (n,), from 0 to ``classes`` - 1.
@@ -122,8 +122,8 @@ def _most_frequent(row: npt.NDArray[np.int64]) -> Text:
     return Text(text + (", …" if len(order) > _SHOWN_CLASSES else ""))
 
 
-# One hue from light to dark can be read without colour vision. The lightest tenth is left out, so
-# that one sample does not look like none, which is white.
+# One hue from light to dark can be read without colour vision. Without its lightest tenth, one
+# sample does not look like none, which is white.
 _COLOURS = ListedColormap(mpl.colormaps["Blues"](np.linspace(0.1, 1.0, 256)))
 _ABSENT = "white"
 _BAR_COLOUR = "#4a6fa5"
@@ -158,8 +158,8 @@ def figure(
         The path.
 
     Raises:
-        FedmxError: the name ends otherwise, there is a file that fedmx did not write, or the disk
-            refuses.
+        FedmxError: the name has another ending, the file exists and is not fedmx's, or writing
+            fails.
     """
     check_output(path, "a figure is PNG, SVG or PDF", (".png", ".svg", ".pdf"))
     kind = path.suffix.lstrip(".").lower()

@@ -1,17 +1,17 @@
-"""The texts of shares, sizes, times and numbers in a report: few digits, with the unit."""
+"""Texts of shares, sizes, times and numbers: few digits, with the unit."""
 
 from __future__ import annotations
 
 MIB = 2**20
 NOTHING = "–"
-_TOO_LARGE = 1e100  # such a loss only shows that the run diverged
+_TOO_LARGE = 1e100  # a larger loss only shows that the run diverged
 
 
 def finite(value: object) -> float | None:
-    """Return a value as a float if it is a number that can be drawn, else None."""
+    """Return a value as a float; None: it is not a number, or too large to draw."""
     if not isinstance(value, int | float) or isinstance(value, bool):
         return None
-    return float(value) if abs(value) < _TOO_LARGE else None  # the comparison is false for NaN, too
+    return float(value) if abs(value) < _TOO_LARGE else None  # false for NaN
 
 
 def percent(share: float | None, decimals: int = 2) -> str:
@@ -30,9 +30,9 @@ def number(value: float | None) -> str:
 
 
 def plain(value: float, digits: int = 3, sign: str = "") -> str:
-    """Return a number with some significant digits, but never fewer than it has before the point.
+    """Return a number with significant digits, and all digits before the point.
 
-    With three digits 8.667 is ``8.67`` and 1234.5 is ``1,234``. With the sign ``+`` all have one.
+    With three digits 8.667 is ``8.67`` and 1234.5 is ``1,234``. The sign ``+`` is always shown.
     """
     if abs(value) < 10**digits - 0.5:
         return f"{value:{sign}.{digits}g}"

@@ -6,24 +6,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from fedmx.report.groups import Cell, Group, compare_groups, comparison, seed_of
+from fedmx.report.groups import Cell, Group, compare_groups, rounds_text
 from fedmx.report.html import Child, Html, element, join, turned
 from fedmx.report.quantities import duration, finite, mebibytes, number, percent, target_percent
-from fedmx.report.summary import Compression, Point, RunSummary
-from fedmx.report.svg import key
+from fedmx.report.summary import SIZES, Point, RunSummary
+from fedmx.report.svg import sample
 
 _RISES_FROM = 1.25  # the last losses, against the lowest ones
-_AT_A_TIME = 3  # losses of which the median counts, so that one bad round is no trend
+_AT_A_TIME = 3  # losses in a median, so that one bad round is no trend
 _NEVER = "never above chance"
 _CHANCE_FACTOR, _CHANCE_MARGIN = 1.25, 0.03
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of a run or a group.
+    """The outcome of a run or a group.
 
     Attributes:
-        words: a few.
+        words: the outcome in a few words.
         bad: whether the model is of no use, or the run failed.
         good: whether the target was reached.
     """
@@ -43,20 +43,20 @@ def verdict(run: RunSummary, target: float | None = None) -> Verdict:
 
     Args:
         run: its figures.
-        target: the accuracy, 0 to 1, that it was to reach; None: there is none.
+        target: the accuracy to reach, 0 to 1; None: none.
     """
     if not run.evaluated:
         words = "no round was evaluated" if run.points else "no round has ended"
         return Verdict(words, bad=run.status == "failed")
     wrong = [words for words in (_no_number(run), _rises(run), _at_chance(run)) if words]
-    best = run.best()
+    best = run.best
     assert best is not None
     if target is not None and (reached := run.reached(target)) is not None:
         what = f"target {target_percent(target)} after {_rounds(reached.round)}"
         words = "; ".join([f"{what}, {mebibytes(reached.bytes)}", *wrong])
         return Verdict(words, bad=_useless(run), good=not wrong)
     if run.status == "failed":
-        wrong.insert(0, f"failed after {_rounds(run.points[-1].round)}")
+        wrong.insert(0, f"failed after {_rounds(run.rounds)}")
     where = f"{percent(best.accuracy)} after {_rounds(best.round)}"
     if wrong and wrong[-1] == _NEVER:
         return Verdict("; ".join(wrong), bad=True)
@@ -81,9 +81,9 @@ def group_verdict(group: Group, target: float | None = None) -> Verdict:
     if target is not None:
         parts.append(_together(runs, target))
     else:
-        bests = [best.accuracy or 0.0 for run in runs if (best := run.best())]
+        bests = sorted(best for run in runs if (best := run.best_accuracy) is not None)
         if bests:
-            parts.append(f"best {_span([percent(one) for one in sorted(bests)])}")
+            parts.append(f"best {_span([percent(best) for best in bests])}")
     return Verdict("; ".join(parts), bad=bool(bad), good=all(one.good for one in verdicts))
 
 
@@ -94,8 +94,7 @@ def _together(runs: Sequence[RunSummary], target: float) -> str:
         return f"{what} not reached in {len(runs)} seeds"
     rounds = sorted(point.round for point in points)
     sizes = sorted(point.bytes for point in points)
-    all_of_them = len(points) == len(runs)
-    who = "" if all_of_them else f" in {len(points)} of {len(runs)} seeds"
+    who = "" if len(points) == len(runs) else f" in {len(points)} of {len(runs)} seeds"
     after = _rounds(rounds[0]) if rounds[0] == rounds[-1] else f"{rounds[0]} to {rounds[-1]} rounds"
     return f"{what}{who} after {after}, {_span([mebibytes(size) for size in sizes])}"
 
@@ -110,24 +109,24 @@ def _rounds(count: int) -> str:
 
 
 def _useless(run: RunSummary) -> bool:
-    """Return whether the last model is no better than a guess, or worse than the first one."""
+    """Return whether the last model is no better than chance, or worse than the first one."""
     losses = [point.loss for point in run.evaluated if point.loss is not None]
     worse = _rises(run) is not None and losses[-1] > losses[0]
     return worse or _no_number(run) is not None or _at_chance(run) is not None
 
 
 def _no_number(run: RunSummary) -> str | None:
-    """Return since when the loss is infinite or no number, if it is at the end."""
+    """Return since when the loss is infinite or NaN, if it still is at the end."""
     since = _since([point.loss is None for point in run.evaluated], run.evaluated)
     measured = any(point.loss is not None for point in run.evaluated)
     return f"the loss is no number since round {since}" if since and measured else None
 
 
 def _at_chance(run: RunSummary) -> str | None:
-    """Return since when the accuracy is that of a guess, if it is at the end."""
-    chance = finite(run.facts.get("chance"))
+    """Return since when the accuracy is at chance, if it still is at the end."""
+    chance = finite(run.folder.facts.get("chance"))
     if chance is None:
-        classes = finite(run.facts.get("classes"))
+        classes = finite(run.folder.facts.get("classes"))
         chance = 1 / classes if classes and classes > 1 else None
     if chance is None:
         return None
@@ -140,7 +139,7 @@ def _at_chance(run: RunSummary) -> str | None:
 
 
 def _since(flags: Sequence[bool], points: Sequence[Point]) -> int | None:
-    """Return the round from which on all flags are set; None: the last is not."""
+    """Return the first round after which all flags are set; None: the last is not."""
     since = None
     for flag, point in zip(reversed(flags), reversed(points), strict=True):
         if not flag:
@@ -150,7 +149,7 @@ def _since(flags: Sequence[bool], points: Sequence[Point]) -> int | None:
 
 
 def _rises(run: RunSummary) -> str | None:
-    """Return from where the loss rises, if its last values are well above its lowest."""
+    """Return since when the loss rises, if its last values are well above its lowest."""
     measured = [(p.round, p.loss) for p in run.evaluated if p.loss is not None]
     losses = [loss for _, loss in measured]
     if len(losses) < 2:
@@ -165,15 +164,13 @@ def _rises(run: RunSummary) -> str | None:
 
 
 Targets = tuple[float | None, float | None]
-"""Two accuracies to which rounds, bytes and time are counted: on all test samples, and the mean
-over clients."""
+"""Two target accuracies: on all test samples, and in the mean over clients."""
 
 
 def cards(run: RunSummary, targets: Targets) -> Html:
-    """Return the tiles of one run: what was measured and is not nothing."""
-    final, best, by_client = run.final(), run.best(), run.final_by_client()
+    """Return the tiles of one run, one for each figure that was measured."""
+    final, best, by_client = run.final, run.best, run.final_by_client
     target, client_target = targets
-    rows = dict(comparison([run], *targets))
     tiles: list[Html] = []
     if final is not None and best is not None:
         more = f"after round {final.round}"
@@ -186,18 +183,13 @@ def cards(run: RunSummary, targets: Targets) -> Html:
     if by_client is not None:
         spread = f"mean over clients; variance {number(by_client.client_variance)}"
         tiles.append(_card("Final accuracy by client", percent(by_client.client_accuracy), spread))
-    if (loss := run.final_loss()) is not None:
-        tiles.append(_card("Final loss", number(loss)))
-    tiles.append(_card("Rounds", rows["Rounds"][0]))
-    if run.up_bytes:
-        tiles.append(_card("Bytes up", mebibytes(run.up_bytes), _way("clients to server", run.up)))
-    if run.down_bytes:
-        way = _way("server to clients", run.down)
-        tiles.append(_card("Bytes down", mebibytes(run.down_bytes), way))
-    if run.control_bytes:
-        tiles.append(_card("Control bytes", mebibytes(run.control_bytes)))
-    if run.file_bytes:
-        tiles.append(_card("File bytes", mebibytes(run.file_bytes), "assets, both ways"))
+    if run.final_loss is not None:
+        tiles.append(_card("Final loss", number(run.final_loss)))
+    tiles.append(_card("Rounds", rounds_text(run)))
+    for key, size in SIZES.items():
+        if run.totals[key]:
+            note = "; ".join(filter(None, (size.note, str(run.compression.get(key, "")))))
+            tiles.append(_card(size.label, mebibytes(run.totals[key]), note))
     if run.seconds:
         per_round = f"{duration(run.seconds / len(run.points))} a round"
         tiles.append(_card("Time", duration(run.seconds), per_round))
@@ -213,18 +205,18 @@ def cards(run: RunSummary, targets: Targets) -> Html:
 
 
 def verdicts(groups: Sequence[Group], target: float | None) -> Html:
-    """Return a line for each group: how it is drawn, its name, and what became of it."""
+    """Return a line for each group: its sample line, its name and its verdict."""
     lines = []
     for index, group in enumerate(groups):
         found = group_verdict(group, target)
         name = element("strong", group.title)
         words = element("span", found.words, class_=found.kind)
-        lines.append(element("li", key(index), name, ": ", words))
+        lines.append(element("li", sample(index), name, ": ", words))
     return element("ul", *lines, class_="verdicts")
 
 
 def side_by_side(groups: Sequence[Group], targets: Targets) -> Html:
-    """Return the table of several groups, with a row for each if they are many."""
+    """Return the table of several groups; many groups have a row each instead of a column."""
     found: list[tuple[str, list[Child]]] = [
         (label, [_cell(cell) for cell in cells])
         for label, cells in compare_groups(groups, *targets)
@@ -233,7 +225,7 @@ def side_by_side(groups: Sequence[Group], targets: Targets) -> Html:
     ends = {(run.status, run.reason) for run in runs}
     if any(run.reason for run in runs) and not (len(ends) == 1 and runs[0].status == "done"):
         found.insert(1, ("Why it ended", [_reasons(group) for group in groups]))
-    names = [join(key(index), group.title) for index, group in enumerate(groups)]
+    names = [join(sample(index), group.title) for index, group in enumerate(groups)]
     parts: list[Child] = [element("h2", "Results"), turned("", names, found, "numbers")]
     if any(len(group.runs) > 1 for group in groups):
         words = "Of several seeds: the mean, and below it the least and the largest value."
@@ -246,16 +238,11 @@ def _cell(cell: Cell) -> Html:
 
 
 def _reasons(group: Group) -> Html:
-    several = len(group.runs) > 1
-    lines = [
-        element("div", f"seed {seed_of(run)}: {run.reason}" if several else run.reason)
-        for run in group.runs
-        if run.reason
-    ]
-    same = {run.reason for run in group.runs}
-    if several and len(same) == 1:
-        lines = [element("div", group.runs[0].reason)]
-    return element("div", *lines, class_="wrap")
+    if len({run.reason for run in group.runs}) == 1:
+        texts = [group.runs[0].reason]
+    else:
+        texts = [f"seed {run.seed}: {run.reason}" for run in group.runs if run.reason]
+    return element("div", *(element("div", text) for text in texts if text), class_="wrap")
 
 
 def _target_card(label: str, point: Point | None) -> Html:
@@ -264,10 +251,6 @@ def _target_card(label: str, point: Point | None) -> Html:
     time = f"{duration(point.virtual_s)} virtual" if point.virtual else duration(point.time_s)
     used = ", ".join(size.replace(" ", "\u00a0") for size in (mebibytes(point.bytes), time))
     return _card(label, f"round {point.round}", used)
-
-
-def _way(direction: str, compression: Compression | None) -> str:
-    return direction if compression is None else f"{direction}; {compression}"
 
 
 def _card(label: str, value: str, more: str | None = None) -> Html:

@@ -15,7 +15,7 @@ from fedmx.experiment.reader import parse_text
 from fedmx.report.html import Html, element
 from fedmx.report.summary import RunSummary
 from fedmx.report.svg import INK, PANEL, QUIET, RUN, captioned, html_of, new_figure, style_axes
-from fedmx.run import RunError, RunFolder
+from fedmx.run import RunError
 from layers.logic.algorithms.fedsso import NOISE as NOISE
 from layers.logic.algorithms.fedsso import Clustering
 from layers.logic.core.selector import SELECT
@@ -31,7 +31,7 @@ class Strata:
 
     Attributes:
         clients: int (N,), their ids.
-        labels: int (N,), the cluster of each; -1: in none.
+        labels: int (N,), the cluster of each; -1: none.
         points: float (N, 2), the first principal components of the clustered values; NaN for a
             client without a value.
     """
@@ -57,14 +57,14 @@ class Strata:
         return places
 
 
-def strata_of(run: RunFolder, summary: RunSummary) -> Strata | None:
-    """Return the clusters of a run, or None if it has none or no readable checkpoint."""
-    # A checkpoint can be large, so it is read only if the selector may have clusters.
-    named = (summary.settings.get(path) for path in ("logic.preset", "logic.selector"))
+def strata_of(run: RunSummary) -> Strata | None:
+    """Return the clusters of a run; None: it has none, or no readable checkpoint."""
+    # A checkpoint can be large: read it only if the selector may have clusters.
+    named = (run.settings.get(path) for path in ("logic.preset", "logic.selector"))
     if not any("fedsso" in str(name).lower() for name in named):
         return None
     try:
-        checkpoint = run.latest_checkpoint()
+        checkpoint = run.folder.latest_checkpoint()
     except RunError:
         return None
     state = {} if checkpoint is None else checkpoint.state
@@ -78,14 +78,14 @@ def strata_of(run: RunFolder, summary: RunSummary) -> Strata | None:
 
 
 class NoLabels(FedmxError):
-    """The data or their partition are not available; the text says why."""
+    """The data or their partition are not available."""
 
 
 def label_shares(experiment_yaml: str, clients: Sequence[int]) -> np.ndarray:
     """Return the share of each label in a client's samples.
 
-    Nothing is downloaded, and no module that the experiment names is imported, because a report may
-    be about another user's run.
+    A report may be about another user's run: nothing is downloaded, and no module that the
+    experiment names is imported.
 
     Args:
         experiment_yaml: the experiment.
@@ -97,7 +97,7 @@ def label_shares(experiment_yaml: str, clients: Sequence[int]) -> np.ndarray:
     Raises:
         NoLabels: the data are not on this machine, are the user's own, or have no such client.
     """
-    # Not at the top: only this function needs the compute layer, and with it mxnet.
+    # Not at the top: only this function needs the compute layer and MXNet.
     from fedmx.assembly.assembly import Assembly
     from layers.compute.data.datasets import Files
     from layers.compute.errors import ComputeError
@@ -105,7 +105,7 @@ def label_shares(experiment_yaml: str, clients: Sequence[int]) -> np.ndarray:
     try:
         tree, _ = parse_text(experiment_yaml, "experiment.yaml")
         compute = {key: tree["compute"][key] for key in ("data", "partition")}
-        # Other keys do not change the data, and may name what is not on this machine.
+        # Other keys do not change the data, and may name code that this machine lacks.
         kept = {"rounds": 1, "compute": {"model": "2nn", **compute}, "logic": _hooks(tree)}
         kept |= {key: tree[key] for key in ("seed", "clients")}
         experiment = Experiment.parse(yaml.safe_dump(kept), "experiment.yaml", modules=())
@@ -141,7 +141,7 @@ def _is_user_code(component: Any) -> bool:
 
 _COLOURS = [colour for index, colour in enumerate(RUN) if index != 6]  # 6 is grey, for noise
 _MARKERS = "os^DvP<>"
-_MAX_NUMBERED = 40  # more numbers would hide the points
+_MAX_NUMBERED = 40  # clusters; more numbers would hide the points
 _MAX_BARS = 200
 _MAX_SEPARATED = 60  # more bars are too narrow for gaps between them
 
@@ -186,7 +186,7 @@ def draw_labels(strata: Strata, shares: np.ndarray) -> tuple[Html, int]:
     """Return a plot with a bar for each client, stacked by label, and the number of its bars.
 
     Args:
-        strata: N clients with their clusters; the bars are in the order of the clusters.
+        strata: N clients; the bars are in the order of the clusters.
         shares: (N, classes), the share of each label in a client's samples.
     """
     order = strata.by_cluster()
@@ -204,7 +204,7 @@ def draw_labels(strata: Strata, shares: np.ndarray) -> tuple[Html, int]:
         style_axes(axes, "clients, by cluster", "samples with a label, %")
         axes.grid(visible=False)
         classes = shares.shape[1]
-        # From dark to light in even steps, which shows the order of the labels without colour, too.
+        # Even steps from dark to light also show the order of the labels without colour.
         colours = colormaps["viridis"].resampled(max(classes, 2))
         below = np.zeros(len(order))
         for label in range(classes):
@@ -248,11 +248,12 @@ def _colour(index: int) -> str:
     return _COLOURS[index % len(_COLOURS)]
 
 
-def strata_section(strata: Strata | None, experiment_yaml: str, label: str | None) -> Html | None:
-    """Return the figures of the clusters, or None if there are none.
+def strata_section(run: RunSummary, label: str | None) -> Html | None:
+    """Return the figures of the clusters; None: the run has no clusters.
 
-    If the second figure cannot be drawn, the section says why.
+    If the labels cannot be drawn, the section says why.
     """
+    strata = strata_of(run)
     if strata is None:
         return None
     figures = []
@@ -264,7 +265,8 @@ def strata_section(strata: Strata | None, experiment_yaml: str, label: str | Non
         figures.append(captioned(caption, draw_points(strata), "clusters"))
     left_out = None
     try:
-        svg, shown = draw_labels(strata, label_shares(experiment_yaml, strata.clients.tolist()))
+        shares = label_shares(run.folder.experiment_yaml, strata.clients.tolist())
+        svg, shown = draw_labels(strata, shares)
     except NoLabels as reason:
         left_out = element(
             "p", f"The clients' label distributions are not drawn: {reason}", class_="quiet"

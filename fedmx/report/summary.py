@@ -1,10 +1,10 @@
-"""What a run's records say: settings, points of its curves, totals, and costs up to a target."""
+"""A run from its records: settings, points of its curves, totals, and costs up to a target."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from fedmx.errors import ExperimentError
 from fedmx.experiment.reader import parse_text
@@ -18,9 +18,9 @@ ABSENT = "–"
 def read_settings(experiment_yaml: str) -> dict[str, Any]:
     """Return the value at each dotted path, in the order of the file.
 
-    The name of a component is at the component's own path: ``{partition: {name: shards,
-    per_client: 2}}`` gives ``partition: shards`` and ``partition.per_client: 2``. A text that is
-    not an experiment gives an empty mapping.
+    A component's name is at its own path: ``{partition: {name: shards, per_client: 2}}`` gives
+    ``partition: shards`` and ``partition.per_client: 2``. A text that is not an experiment gives
+    an empty mapping.
     """
     try:
         tree, _ = parse_text(experiment_yaml, "experiment.yaml")
@@ -41,7 +41,7 @@ def as_text(value: object) -> str:
 
 
 def table_of(runs: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[str]]]:
-    """Return each path that some run has, with its text in every run (`ABSENT` if it has none)."""
+    """Return each path of any run, with its text in every run (`ABSENT` if it has none)."""
     paths = dict.fromkeys(path for settings in runs for path in settings)
     return [
         (path, [as_text(settings[path]) if path in settings else ABSENT for settings in runs])
@@ -70,7 +70,7 @@ class Point:
     """One round: its own measures, and the run's totals at its end.
 
     Attributes:
-        round: from 1.
+        round: counted from 1.
         accuracy: of the global model on the test split, 0 to 1; None: not evaluated.
         loss: of the global model on the test split; None: not evaluated.
         train_loss: mean over the participants.
@@ -115,51 +115,133 @@ class Point:
 
 def points_of(records: Sequence[Mapping[str, Any]]) -> list[Point]:
     """Return a point for each record of a round; a value of a wrong type was not measured."""
+    rows = [{key: finite(value) for key, value in record.items()} for record in records]
     points: list[Point] = []
     sent_bytes = elapsed_s = clock_s = 0.0
-    # A clock that some rounds do not have does not give the duration of the run.
-    clocked = all(finite(record.get("clock_s")) is not None for record in records)
-    for record in records:
-        for key in ("up_bytes", "down_bytes"):
-            sent_bytes += finite(record.get(key)) or 0.0
-        elapsed = finite(record.get("elapsed_s"))
-        elapsed_s = (
-            elapsed_s + (finite(record.get("seconds")) or 0.0) if elapsed is None else elapsed
-        )
-        round_s = finite(record.get("clock_s"))
-        clock_s = finite(record.get("clock_elapsed_s")) or clock_s + (round_s or 0.0)
+    # The duration of the run is unknown if some rounds have no clock.
+    clocked = all(row.get("clock_s") is not None for row in rows)
+    for record, row in zip(records, rows, strict=True):
+        sent_bytes += (row.get("up_bytes") or 0.0) + (row.get("down_bytes") or 0.0)
+        elapsed = row.get("elapsed_s")
+        elapsed_s = elapsed_s + (row.get("seconds") or 0.0) if elapsed is None else elapsed
+        clock_s = row.get("clock_elapsed_s") or clock_s + (row.get("clock_s") or 0.0)
         points.append(
             Point(
-                round=int(finite(record.get("round")) or len(points) + 1),
-                accuracy=finite(record.get("accuracy")),
-                loss=finite(record.get("loss")),
-                train_loss=finite(record.get("train_loss")),
+                round=int(row.get("round") or len(points) + 1),
+                accuracy=row.get("accuracy"),
+                loss=row.get("loss"),
+                train_loss=row.get("train_loss"),
                 bytes=sent_bytes,
                 seconds=elapsed_s,
-                client_accuracy=finite(record.get("client_accuracy_mean")),
-                client_variance=finite(record.get("client_accuracy_variance")),
+                client_accuracy=row.get("client_accuracy_mean"),
+                client_variance=row.get("client_accuracy_variance"),
                 clock_s=clock_s if clocked else None,
-                round_s=round_s,
+                round_s=row.get("clock_s"),
                 virtual=clocked and record.get("virtual") is True,
             )
         )
     return points
 
 
-def evaluated(points: Iterable[Point]) -> list[Point]:
-    """Return the rounds after which the model was evaluated."""
-    return [p for p in points if p.accuracy is not None]
+@dataclass(frozen=True)
+class Curve:
+    """The points of a run.
+
+    Attributes:
+        points: one for each round, in order.
+    """
+
+    points: Sequence[Point] = ()
+
+    @property
+    def rounds(self) -> int:
+        """The number of the last round; 0: none has ended."""
+        return self.points[-1].round if self.points else 0
+
+    @property
+    def seconds(self) -> float | None:
+        """Wall-clock time of the rounds, evaluation included."""
+        return self.points[-1].seconds if self.points else None
+
+    @property
+    def virtual(self) -> bool:
+        """Whether the rounds' clock is virtual."""
+        return bool(self.points) and self.points[-1].virtual
+
+    @property
+    def virtual_s(self) -> float | None:
+        """Virtual time of the rounds; None if time is real."""
+        return self.points[-1].virtual_s if self.points else None
+
+    @property
+    def evaluated(self) -> list[Point]:
+        """The rounds after which the model was evaluated."""
+        return [point for point in self.points if point.accuracy is not None]
+
+    @property
+    def best(self) -> Point | None:
+        """The first round with the highest accuracy."""
+        return max(self.evaluated, key=lambda p: (p.accuracy or 0.0, -p.round), default=None)
+
+    @property
+    def best_accuracy(self) -> float | None:
+        """The highest accuracy."""
+        return self.best.accuracy if self.best else None
+
+    @property
+    def final(self) -> Point | None:
+        """The last evaluated round."""
+        return self.evaluated[-1] if self.evaluated else None
+
+    @property
+    def final_accuracy(self) -> float | None:
+        """The last accuracy."""
+        return self.final.accuracy if self.final else None
+
+    @property
+    def final_loss(self) -> float | None:
+        """The last loss."""
+        return next((p.loss for p in reversed(self.points) if p.loss is not None), None)
+
+    @property
+    def final_by_client(self) -> Point | None:
+        """The last round after which the clients' own test samples were evaluated."""
+        return next((p for p in reversed(self.points) if p.client_accuracy is not None), None)
+
+    def reached(self, accuracy: float | None) -> Point | None:
+        """Return the first round with at least this accuracy; None: none, or no accuracy given."""
+        if accuracy is None:
+            return None
+        return next((p for p in self.evaluated if (p.accuracy or 0.0) >= accuracy), None)
+
+    def reached_by_clients(self, accuracy: float | None) -> Point | None:
+        """Return the first round with at least this mean accuracy over clients; see `reached`."""
+        if accuracy is None:
+            return None
+        return next((p for p in self.points if (p.client_accuracy or 0.0) >= accuracy), None)
 
 
-def best_of(points: Iterable[Point]) -> Point | None:
-    """Return the first round with the highest accuracy, or None."""
-    return max(evaluated(points), key=lambda p: (p.accuracy or 0.0, -p.round), default=None)
+class Size(NamedTuple):
+    """A size that each record of a round has, in bytes.
+
+    Attributes:
+        label: what it is.
+        note: more about it.
+        messages: the key of a round's messages of this size that hold a model or an update.
+    """
+
+    label: str
+    note: str = ""
+    messages: str = ""
 
 
-def first_with(points: Iterable[Point], accuracy: float) -> Point | None:
-    """Return the first round with at least this accuracy, or None."""
-    return next((p for p in evaluated(points) if (p.accuracy or 0.0) >= accuracy), None)
-
+SIZES = {
+    "up_bytes": Size("Bytes up", "clients to server", "updates"),
+    "down_bytes": Size("Bytes down", "server to clients", "tasks"),
+    "control_bytes": Size("Control bytes"),
+    "file_bytes": Size("File bytes", "assets, both ways"),
+}
+"""The sizes by their key in a record of a round; all of them are summed and shown."""
 
 FLOAT32_BYTES = 4
 TOLERANCE = 0.05  # a smaller difference comes from the headers of messages
@@ -167,7 +249,7 @@ TOLERANCE = 0.05  # a smaller difference comes from the headers of messages
 
 @dataclass(frozen=True)
 class Compression:
-    """The bytes of one direction of a run.
+    """The bytes of one direction of a run, compared with the same messages in float32.
 
     Attributes:
         sent_bytes: the measured size of the encoded messages.
@@ -178,6 +260,30 @@ class Compression:
     sent_bytes: float
     float32_bytes: float
     rounds: int
+
+    @classmethod
+    def of(
+        cls, facts: Mapping[str, Any], records: Sequence[Mapping[str, Any]], size: str
+    ) -> Compression | None:
+        """Return the compression of a direction; None: the records do not have the numbers.
+
+        Args:
+            facts: the facts of the run.
+            records: the records of its rounds.
+            size: the direction, a key of `SIZES`.
+        """
+        values = [finite(facts.get(name)) for name in ("parameters", "buffers")]
+        count = SIZES[size].messages
+        rows = [(finite(one.get(size)), finite(one.get(count))) for one in records]
+        if any(None in row for row in (values, *rows)):
+            return None
+        sent = sum(size or 0.0 for size, _ in rows)
+        dense = (
+            FLOAT32_BYTES
+            * sum(value or 0.0 for value in values)
+            * sum(number or 0.0 for _, number in rows)
+        )
+        return cls(sent, dense, len(rows)) if sent > 0 and dense > 0 else None
 
     @property
     def ratio(self) -> float:
@@ -205,124 +311,55 @@ class Compression:
         return f"{self.per_round} a round, {comparison} float32 ({self.float32_per_round})"
 
 
-def compression(
-    facts: Mapping[str, Any], records: Sequence[Mapping[str, Any]], bytes_key: str, count_key: str
-) -> Compression | None:
-    """Return the compression of a direction, or None if the records do not have the numbers.
+@dataclass(frozen=True, kw_only=True)
+class RunSummary(Curve):
+    """One run as a report shows it.
 
-    Args:
-        facts: the facts of the run.
-        records: the records of its rounds.
-        bytes_key: the key of a round's bytes in this direction, ``up_bytes`` or ``down_bytes``.
-        count_key: the key of a round's messages in this direction that hold a model or an update.
-    """
-    values = [finite(facts.get(name)) for name in ("parameters", "buffers")]
-    rows = [(finite(one.get(bytes_key)), finite(one.get(count_key))) for one in records]
-    sent = sum(size for size, _ in rows if size is not None)
-    messages = sum(count for _, count in rows if count is not None)
-    if any(None in row for row in (values, *rows)) or sent <= 0 or messages <= 0:
-        return None
-    dense = FLOAT32_BYTES * sum(value for value in values if value is not None) * messages
-    return Compression(sent, dense, len(rows)) if dense > 0 else None
-
-
-@dataclass(frozen=True)
-class RunSummary:
-    """One run as a report shows it; ``bytes`` of a point are without control and file bytes.
-
-    What is damaged in its folder (``damage``, a line each) is missing in the figures.
+    Attributes:
+        folder: the run folder; the figures leave out its damaged parts.
+        status: of the run when it was read.
+        reason: why the run ended.
+        settings: of the experiment; see `read_settings`.
+        participation: of the clients.
+        totals: bytes over all rounds, by the keys of `SIZES`; `Point.bytes` counts up and down.
+        compression: by the keys of `SIZES`, of the directions whose messages are recorded.
     """
 
-    name: str
+    folder: RunFolder
     status: str
     reason: str
-    facts: Mapping[str, Any]
-    experiment_yaml: str
     settings: Mapping[str, Any]
-    points: Sequence[Point]
-    up_bytes: float
-    down_bytes: float
-    control_bytes: float
-    file_bytes: float
     participation: Participation
-    up: Compression | None = None
-    down: Compression | None = None
-    damage: Sequence[str] = ()
+    totals: Mapping[str, float]
+    compression: Mapping[str, Compression]
+
+    @classmethod
+    def of(cls, run: RunFolder) -> RunSummary:
+        """Return the figures of a run; a value of a wrong type counts as not measured.
+
+        Raises:
+            RunError: the run cannot be read.
+        """
+        records = run.rounds()
+        sizes = {size: Compression.of(run.facts, records, size) for size in SIZES}
+        return cls(
+            points=points_of(records),
+            folder=run,
+            status=run.status,
+            reason=run.reason,
+            settings=read_settings(run.experiment_yaml),
+            participation=tally(run.clients()),
+            totals={key: sum(finite(one.get(key)) or 0.0 for one in records) for key in SIZES},
+            compression={key: one for key, one in sizes.items() if one is not None},
+        )
 
     @property
-    def seconds(self) -> float | None:
-        """Wall-clock time of the rounds, evaluation included."""
-        return self.points[-1].seconds if self.points else None
-
-    @property
-    def virtual(self) -> bool:
-        """Whether the rounds' clock is virtual."""
-        return bool(self.points) and self.points[-1].virtual
-
-    @property
-    def virtual_s(self) -> float | None:
-        """Virtual time of the rounds; None if time is real."""
-        return self.points[-1].virtual_s if self.points else None
+    def seed(self) -> str:
+        """The seed as a text."""
+        return as_text(self.settings.get("seed", self.folder.facts.get("seed", ABSENT)))
 
     @property
     def planned_rounds(self) -> int | None:
         """The number of rounds in the experiment."""
         rounds = self.settings.get("rounds")
         return rounds if isinstance(rounds, int) else None
-
-    @property
-    def evaluated(self) -> list[Point]:
-        """The rounds after which the model was evaluated."""
-        return evaluated(self.points)
-
-    def best(self) -> Point | None:
-        """Return the first round with the highest accuracy, or None."""
-        return best_of(self.points)
-
-    def final(self) -> Point | None:
-        """Return the last evaluated round, or None."""
-        return self.evaluated[-1] if self.evaluated else None
-
-    def final_loss(self) -> float | None:
-        """Return the last evaluated loss, or None."""
-        return next((p.loss for p in reversed(self.points) if p.loss is not None), None)
-
-    def reached(self, accuracy: float) -> Point | None:
-        """Return the first round with at least this accuracy, or None."""
-        return first_with(self.points, accuracy)
-
-    def final_by_client(self) -> Point | None:
-        """Return the last round after which clients' own test samples were evaluated, or None."""
-        return next((p for p in reversed(self.points) if p.client_accuracy is not None), None)
-
-    def reached_by_clients(self, accuracy: float) -> Point | None:
-        """Return the first round whose mean accuracy over clients is at least this, or None."""
-        return next((p for p in self.points if (p.client_accuracy or 0.0) >= accuracy), None)
-
-
-def summarise(run: RunFolder) -> RunSummary:
-    """Return the figures of a run; a value of a wrong type counts as not measured.
-
-    Raises:
-        RunError: the run cannot be read.
-    """
-    records = run.rounds()
-    points = points_of(records)
-    totals = {
-        key: sum(finite(record.get(key)) or 0.0 for record in records)
-        for key in ("up_bytes", "down_bytes", "control_bytes", "file_bytes")
-    }
-    return RunSummary(
-        name=run.name,
-        status=run.status,
-        reason=run.reason,
-        facts=run.facts,
-        experiment_yaml=run.experiment_yaml,
-        settings=read_settings(run.experiment_yaml),
-        points=points,
-        participation=tally(run.clients()),
-        up=compression(run.facts, records, "up_bytes", "updates"),
-        down=compression(run.facts, records, "down_bytes", "tasks"),
-        damage=run.damage,
-        **totals,
-    )

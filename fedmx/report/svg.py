@@ -1,4 +1,4 @@
-"""Figures as SVG in a page's colours: lines, dashes, markers, names at their ends."""
+"""SVG figures for the page: colours, dashes, markers, and line names."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ if TYPE_CHECKING:
 COLOURS = 8  # the number of --run-N in style.css
 
 Dash = str | tuple[int, tuple[float, ...]]
-"""A line style of matplotlib: lengths of lines and gaps in line widths."""
+"""A line style of matplotlib."""
 
 _DASHES: tuple[tuple[float, ...], ...] = ((), (5, 2), (1.2, 1.6), (5, 1.6, 1.2, 1.6))
 _MARKERS = "os^DvPX*"
 
 
 class Look(NamedTuple):
-    """The colours of a figure: of its texts and axes, its grid, and its lines in turn."""
+    """The colours of a figure: its texts and axes, its grid, and its lines in turn."""
 
     ink: str
     grid: str
     lines: tuple[str, ...]
 
 
-# The first six are those of Okabe and Ito (2008); the test holds how far all eight are apart for
+# The first six are from Okabe and Ito (2008). A test checks the distance between all eight for
 # readers with protanopia, deuteranopia and tritanopia.
 PAPER = Look(
     "#20242a",
@@ -45,12 +45,12 @@ PAPER = Look(
 
 
 def dashes(index: int) -> tuple[float, ...]:
-    """Return the lengths of lines and gaps of a line, in line widths; (): it has no gaps."""
+    """Return the lengths of dashes and gaps, in line widths; (): no gaps."""
     return _DASHES[(index + index // COLOURS) % len(_DASHES)]
 
 
 def line_style(index: int) -> Dash:
-    """Return the same as matplotlib has it."""
+    """Return the dashes as a line style of matplotlib."""
     lengths = dashes(index)
     return (0, lengths) if lengths else "-"
 
@@ -83,7 +83,7 @@ def new_figure(width: float, height: float) -> Iterator[Figure]:
         width: in inches.
         height: in inches.
     """
-    # Not at the top: a command that draws nothing does not need matplotlib.
+    # Not at the top: a command without figures does not need matplotlib.
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
@@ -107,13 +107,13 @@ def style_axes(axes: Axes, x_label: str, y_label: str, look: Look = PAGE) -> Non
 
 
 def fitting_unit(units: Sequence[Unit], largest: float) -> Unit:
-    """Return the largest unit of which the largest value has 3 or more, or the first unit."""
+    """Return the largest unit in which the value is 3 or more, or the first unit."""
     large = [unit for unit in units if largest >= 3 * unit[1]]
     return large[-1] if large else units[0]
 
 
 def clock_units(name: str) -> tuple[Unit, ...]:
-    """Return the units of a time whose name on the axis is `name`."""
+    """Return the units of a time named `name` on the axis."""
     return ((f"{name}, s", 1), (f"{name}, min", 60), (f"{name}, h", 3600))
 
 
@@ -121,7 +121,7 @@ def html_of(figure: Figure, title: str) -> Html:
     """Return a figure as SVG for a page: without prologue and metadata, in the page's colours."""
     buffer = io.StringIO()
     with warnings.catch_warnings():
-        # The browser has the characters that matplotlib's font has not.
+        # The browser has the characters that matplotlib's font lacks.
         warnings.filterwarnings("ignore", "Glyph .* missing from", UserWarning)
         figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
     svg = buffer.getvalue()
@@ -131,7 +131,7 @@ def html_of(figure: Figure, title: str) -> Html:
     svg = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", svg, count=1)
     svg = svg.replace("<svg", f'<svg role="img" aria-label="{title}"', 1)
     svg = re.sub(r"font: ([0-9.]+px)[^;\"]*", r"font-size: \1; font-family: inherit", svg)
-    # Differences below a hundredth of a point are invisible, and their digits are half of the file.
+    # Digits below a hundredth of a point are invisible, and make up half of the file.
     svg = re.sub(r'\bd="[^"]*"', lambda d: re.sub(r"(\.\d\d)\d+", r"\1", d[0]), svg)
     for colour, name in _VARIABLES.items():
         svg = svg.replace(colour, f"var(--{name})")
@@ -139,12 +139,12 @@ def html_of(figure: Figure, title: str) -> Html:
 
 
 def captioned(caption: str, svg: Html, name: str | None = None) -> Html:
-    """Return a figure of a page with its caption and a link that saves it as a file.
+    """Return a figure with its caption and a link that saves it as a file.
 
     Args:
-        caption: what it shows.
-        svg: what `html_of` returned.
-        name: of the file, without its ending; None: the words of the caption.
+        caption: the caption.
+        svg: from `html_of`.
+        name: the file's name without its ending; None: the words of the caption.
     """
     words = re.sub(r"[^a-z0-9]+", "-", (name or caption).lower()).strip("-")[:60].strip("-")
     content = base64.b64encode(standalone(svg).encode()).decode()
@@ -159,7 +159,7 @@ def captioned(caption: str, svg: Html, name: str | None = None) -> Html:
 
 
 def standalone(svg: Html) -> str:
-    """Return a page's figure as a file of its own: on white, in the colours of paper."""
+    """Return a figure as a separate file: on white, in the colours of paper."""
     text = re.sub(r"var\(--([a-z0-9-]+)\)", lambda found: _ON_PAPER[found[1]], svg)
     text = text.replace("font-family: inherit", f"font-family: {_FONTS}")
     box = re.search(r'viewBox="0 0 ([0-9.]+) ([0-9.]+)"', text)
@@ -170,8 +170,8 @@ def standalone(svg: Html) -> str:
     return f'<?xml version="1.0" encoding="utf-8"?>\n{text}'
 
 
-def key(index: int) -> Html:
-    """Return a short line in the colour and with the dashes of the line with this index."""
+def sample(index: int) -> Html:
+    """Return a short sample of the line with this index, for a legend."""
     gaps = " ".join(f"{2.5 * length:g}" for length in dashes(index))
     line = element(
         "path",
@@ -182,14 +182,14 @@ def key(index: int) -> Html:
     return element("svg", line, class_="key", viewBox="0 0 34 8", aria_hidden="true")
 
 
-_NAME_CHARACTERS = 18  # characters of a line of a name
+_NAME_CHARACTERS = 18  # in one line of a name
 _LINE_POINTS = 1.15  # the height of a line of text, in font sizes
-_NEAR = 0.9  # of the axes' width
+_NEAR = 0.9  # a share of the axes' width
 _AXES_SHARE = 0.75  # of a figure's height
 
 
 class LineEnd(NamedTuple):
-    """Where a line ends, in the data's coordinates, and what it is called."""
+    """The end of a line in the data's coordinates, and the line's name."""
 
     x: float
     y: float
@@ -198,15 +198,15 @@ class LineEnd(NamedTuple):
 
 
 def label_lines(axes: Axes, ends: Sequence[LineEnd], ink: str, points: float = 8) -> bool:
-    """Write the name of each line beside its end, or none if there is no room for all.
+    """Write the name of each line beside its end; return False if there is no room for all.
 
-    Call it when the limits and scales of the axes are set.
+    Call it after the limits and scales of the axes are set.
 
     Args:
-        axes: with the lines.
-        ends: of the lines.
+        axes: the axes with the lines.
+        ends: the ends of the lines.
         ink: the colour of the names.
-        points: the size of the font.
+        points: the font size.
     """
     texts = ["\n".join(textwrap.wrap(_printable(end.name), _NAME_CHARACTERS)) for end in ends]
     figure = axes.get_figure(root=True)
@@ -236,7 +236,7 @@ def label_lines(axes: Axes, ends: Sequence[LineEnd], ink: str, points: float = 8
                 "arrowstyle": "-",
                 "color": end.colour,
                 "linewidth": 0.8,
-                # From afar it would look like a part of the line.
+                # A solid connection from afar would look like a part of the line.
                 "linestyle": "-" if tip[0] > _NEAR else ":",
                 "shrinkA": 1,
                 "shrinkB": 3,
@@ -247,11 +247,11 @@ def label_lines(axes: Axes, ends: Sequence[LineEnd], ink: str, points: float = 8
 
 
 def spread(wanted: Sequence[float], heights: Sequence[float]) -> list[float]:
-    """Return places from 0 to 1 near those that are wanted, so far apart that no names overlap.
+    """Return positions from 0 to 1 near the wanted ones, so that no names overlap.
 
     Args:
-        wanted: the middles of the names, from 0 (below) to 1.
-        heights: of the names; their sum is at most 1.
+        wanted: the middles of the names, from 0 (bottom) to 1.
+        heights: the heights of the names; their sum is at most 1.
     """
     order = sorted(range(len(wanted)), key=lambda index: wanted[index])
     places = list(wanted)

@@ -23,7 +23,7 @@ from fedmx.report.svg import (
     new_figure,
     style_axes,
 )
-from fedmx.run import RunError, RunFolder
+from fedmx.run import RunError
 
 MAX_ROWS = 60
 ASKED = "asked_s"
@@ -31,12 +31,12 @@ EVENTS = (ASKED, "trained_s", "decided_s", "sending_s", "ended_s")
 _DEADLINES = ("clock.deadline_s", "network.round_deadline_s")
 
 Kind = Literal["train", "verdict", "channel", "send", "work"]
-"""Training, waiting for a verdict or for the channel, sending; ``work`` is training and sending if
-the moment between them is not recorded."""
+"""Training, waiting for a verdict or the channel, sending; ``work``: training and sending together,
+if the time between them is not recorded."""
 
 
 class Segment(NamedTuple):
-    """What a client did from one moment to another, in seconds since the round began."""
+    """A client's activity, with its times in seconds since the round began."""
 
     kind: Kind
     begin_s: float
@@ -44,13 +44,13 @@ class Segment(NamedTuple):
 
 
 class RecordedEvents(NamedTuple):
-    """Which events the records of a round have, of at least one client.
+    """The events that the records of a round have for at least one client.
 
     Without offers, a real server does not know when training ended and sending began.
 
     Attributes:
         virtual: whether time is virtual; then all events are recorded.
-        training: whether ends of training are recorded.
+        training: whether the end of training is recorded.
         verdicts: whether verdicts are recorded.
     """
 
@@ -65,8 +65,8 @@ class Row:
 
     Attributes:
         client: its id.
-        status: at its end: accepted, rejected, declined or lost.
-        segments: one after the other.
+        status: accepted, rejected, declined or lost.
+        segments: in order.
         end_s: seconds since the round began.
     """
 
@@ -83,13 +83,13 @@ class Timeline:
     Attributes:
         round: from 1.
         rows: in the order of the plan, at most `MAX_ROWS`.
-        more: how many other clients had a task.
-        without_task: how many clients of the plan never had one.
-        duration_s: by the clock; None for a round that failed.
+        more: the number of other clients with a task.
+        without_task: the number of clients of the plan that never had a task.
+        duration_s: by the clock; None: the round failed.
         deadline_s: of the round; None: it had none.
         virtual: whether time is virtual.
-        one_machine: whether the times are those of a simulation without simulated devices.
-        median: whether the round was chosen because its duration is the median of all.
+        one_machine: whether the times are from a simulation without simulated devices.
+        median: whether the round was chosen because it has the median duration.
     """
 
     round: int
@@ -103,28 +103,26 @@ class Timeline:
     median: bool
 
 
-def timeline_of(run: RunFolder, summary: RunSummary, round: int | None = None) -> Timeline | None:
-    """Return the times of a round.
+def timeline_of(run: RunSummary, round: int | None = None) -> Timeline | None:
+    """Return the times of a round; None: no round was given, and the run has no times.
 
     Args:
         run: the run.
-        summary: its figures.
         round: the round; None: one of median duration.
-
-    Returns:
-        The times, or None if no round was given and the run has no times.
 
     Raises:
         RunError: there is no such round, or it has no times.
     """
-    chosen = _median_round(summary) if round is None else round
+    chosen = _median_round(run) if round is None else round
     if chosen is None:
         return None
-    records = list(run.clients(chosen))
-    point = next((p for p in summary.points if p.round == chosen), None)
+    path = run.folder.path
+    records = list(run.folder.clients(chosen))
+    point = next((p for p in run.points if p.round == chosen), None)
     if round is not None and point is None and not records:
-        last = summary.points[-1].round if summary.points else 0
-        raise RunError(f"{run.path}: there is no round {round}; the run has {last}, counted from 1")
+        raise RunError(
+            f"{path}: there is no round {round}; the run has {run.rounds}, counted from 1"
+        )
     duration_s = point.round_s if point else None
     asked = [
         r for r in records if isinstance(r.get("client"), int) and _seconds(r, ASKED) is not None
@@ -132,19 +130,19 @@ def timeline_of(run: RunFolder, summary: RunSummary, round: int | None = None) -
     if not asked:
         if round is None:
             return None
-        raise RunError(f"{run.path}: no times of clients were recorded in round {round}")
+        raise RunError(f"{path}: no times of clients were recorded in round {round}")
     last_s = max(t for one in asked for key in EVENTS if (t := _seconds(one, key)) is not None)
     recorded = RecordedEvents(
-        virtual=summary.virtual,
+        virtual=run.virtual,
         training=any(_seconds(one, "trained_s") is not None for one in asked),
         verdicts=any(_seconds(one, "decided_s") is not None for one in asked),
     )
     end_s = last_s if duration_s is None else duration_s
     rows = [_row(one, end_s, recorded) for one in _evenly_by_status(asked)]
-    one_machine = not summary.virtual and summary.facts.get("mode") == "simulation"
+    one_machine = not run.virtual and run.folder.facts.get("mode") == "simulation"
     # A simulation without devices has no deadline.
-    paths = () if one_machine else _DEADLINES
-    deadlines = (finite(summary.settings.get(path)) for path in paths)
+    keys = () if one_machine else _DEADLINES
+    deadlines = (finite(run.settings.get(key)) for key in keys)
     return Timeline(
         round=chosen,
         rows=rows,
@@ -155,23 +153,23 @@ def timeline_of(run: RunFolder, summary: RunSummary, round: int | None = None) -
         ),
         duration_s=duration_s,
         deadline_s=next((deadline for deadline in deadlines if deadline is not None), None),
-        virtual=summary.virtual,
+        virtual=run.virtual,
         one_machine=one_machine,
         median=round is None,
     )
 
 
-def _median_round(summary: RunSummary) -> int | None:
+def _median_round(run: RunSummary) -> int | None:
     """Return the last round whose duration is the median, or None."""
-    times = sorted(p.round_s for p in summary.points if p.round_s is not None)
+    times = sorted(p.round_s for p in run.points if p.round_s is not None)
     if not times:
         return None
     median = times[(len(times) - 1) // 2]
-    return next(p.round for p in reversed(summary.points) if p.round_s == median)
+    return next(p.round for p in reversed(run.points) if p.round_s == median)
 
 
 def _evenly_by_status(records: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return at most `MAX_ROWS` records, in their order, as evenly as possible from each status."""
+    """Return at most `MAX_ROWS` records in order, as evenly as possible from each status."""
     seen: Counter[str] = Counter()
     ranks = []
     for place, record in enumerate(records):
@@ -182,7 +180,7 @@ def _evenly_by_status(records: Sequence[Mapping[str, Any]]) -> list[Mapping[str,
 
 
 def _row(record: Mapping[str, Any], round_end_s: float, recorded: RecordedEvents) -> Row:
-    """Return one client's row; an unfinished client ends with the round."""
+    """Return one client's row; a client without an end ends with the round."""
     asked, trained, decided, sending, ended = (_seconds(record, key) for key in EVENTS)
     assert asked is not None
     status = str(record.get("status"))
@@ -210,13 +208,13 @@ def _row(record: Mapping[str, Any], round_end_s: float, recorded: RecordedEvents
 
 
 def _seconds(record: Mapping[str, Any], key: str) -> float | None:
-    """Return the time of an event in seconds since the round began, or None."""
+    """Return the time of an event in seconds since the round began; None: not recorded."""
     seconds = finite(record.get(key))
     return None if seconds is None or seconds < 0 else seconds
 
 
 class SegmentStyle(NamedTuple):
-    """How a kind of segment is drawn.
+    """The style of a kind of segment.
 
     Attributes:
         words: in the legend.
@@ -229,7 +227,7 @@ class SegmentStyle(NamedTuple):
     height: float
 
 
-# Work is thick and waiting is thin, so that they differ without colour, too.
+# Work is thick and waiting is thin, so that they also differ without colour.
 SEGMENT_STYLES: dict[Kind, SegmentStyle] = {
     "train": SegmentStyle("training, download of its task included", 0, 0.74),
     "work": SegmentStyle("training and sending, not recorded separately", 2, 0.74),
@@ -240,33 +238,33 @@ SEGMENT_STYLES: dict[Kind, SegmentStyle] = {
 
 
 class StatusMark(NamedTuple):
-    """How a client's status at its end is drawn.
+    """The mark of a client's status at its end.
 
     Attributes:
-        words: in the legend.
         sign: in the legend.
         marker: matplotlib's name of the shape.
-        hollow: whether only its edge is drawn.
+        hollow: whether only the edge is drawn.
     """
 
-    words: str
     sign: str
     marker: str
     hollow: bool
 
 
 MARKS = {
-    "accepted": StatusMark("accepted", "●", "o", False),
-    "declined": StatusMark("declined", "◇", "D", True),
-    "rejected": StatusMark("rejected", "■", "s", False),
-    "lost": StatusMark("lost", "✕", "x", False),
+    "accepted": StatusMark("●", "o", False),
+    "declined": StatusMark("◇", "D", True),
+    "rejected": StatusMark("■", "s", False),
+    "lost": StatusMark("✕", "x", False),
 }
-_MAX_DEADLINE_RATIO = 1.6  # to the round's duration; a later deadline would make the bars too short
+_MAX_DEADLINE_RATIO = (
+    1.6  # to the round's duration; a later deadline would shorten the bars too much
+)
 _ROW_INCHES = 0.15
 
 
 def shows_deadline(timeline: Timeline) -> bool:
-    """Return whether the deadline is near enough to be drawn."""
+    """Return whether the deadline is early enough to be drawn."""
     deadline_s = timeline.deadline_s
     return deadline_s is not None and deadline_s <= _MAX_DEADLINE_RATIO * _end_s(timeline)
 
@@ -324,11 +322,11 @@ def _end_s(timeline: Timeline) -> float:
 
 
 def timeline_section(timeline: Timeline | None, label: str | None) -> Html | None:
-    """Return the chart with its legend, or None if there is no timeline.
+    """Return the chart with its legend; None: there is no timeline.
 
     Args:
         timeline: the times of the round.
-        label: the run's name on a page with several runs; None on a page with one.
+        label: the run's name on a page with several runs.
     """
     if timeline is None:
         return None
@@ -343,7 +341,7 @@ def timeline_section(timeline: Timeline | None, label: str | None) -> Html | Non
 
 
 def _summary(timeline: Timeline) -> str:
-    """Return how long the round took, and what is not drawn."""
+    """Return the duration of the round, and what the chart leaves out."""
     clock = " of virtual time" if timeline.virtual else ""
     sentences = []
     if timeline.duration_s is None:
@@ -380,7 +378,7 @@ def _caption(timeline: Timeline) -> str:
 
 
 def _keys(timeline: Timeline) -> list[Html]:
-    """Return the legend of what is drawn, in the order of a client's steps."""
+    """Return the legend in the order of a client's activities."""
     kinds = {part.kind for row in timeline.rows for part in row.segments}
     keys = [
         join(
@@ -396,7 +394,7 @@ def _keys(timeline: Timeline) -> list[Html]:
         if kind in kinds
     ]
     ends = Counter(row.status for row in timeline.rows)
-    keys += [join(f"{m.sign} {m.words}") for status, m in MARKS.items() if status in ends]
+    keys += [join(f"{m.sign} {status}") for status, m in MARKS.items() if status in ends]
     if shows_deadline(timeline):
         keys.append(join(f"dashed: deadline, {duration(timeline.deadline_s)}"))
     return keys

@@ -1,4 +1,4 @@
-"""Sweeps: one experiment with varied settings, each cell with the same seeds, and what they say.
+"""Sweeps: one experiment with varied settings, and statistics over the same seeds.
 
-The runs are processes of `fedmx run`. Nothing here trains, and nothing here prints.
+The runs are processes of `fedmx run`. Nothing here trains or prints.
 """

@@ -21,7 +21,7 @@ NOT_VARIED = {
     "network": "it does not change the result",
     "executor": "it does not change the result; give --executor",
 }
-"""The keys of an experiment that cells may not differ in, each with what to do instead."""
+"""The keys of an experiment that cannot vary, each with the alternative."""
 
 
 @dataclass(frozen=True)
@@ -30,14 +30,14 @@ class Axis:
 
     Attributes:
         path: of the setting, as ``logic.preset``.
-        values: two or more, as YAML has them.
+        values: two or more YAML values.
     """
 
     path: str
     values: tuple[Any, ...]
 
     def override(self, value: Any) -> str:
-        """Return what sets a value, as after ``fedmx run --set``."""
+        """Return the override of a value, as after ``fedmx run --set``."""
         return f"{self.path}={json.dumps(value)}"
 
     def label(self, value: Any) -> str:
@@ -49,7 +49,7 @@ class Axis:
 
 
 def read_axis(text: str) -> Axis:
-    """Return the axis that ``PATH=VALUE,VALUE,...`` says; each value is YAML.
+    """Return the axis of ``PATH=VALUE,VALUE,...``; each value is YAML.
 
     Raises:
         ExperimentError: the text has another form.
@@ -86,7 +86,7 @@ def check_axes(axes: Sequence[Axis]) -> None:
     """Check that the axes can be combined.
 
     Raises:
-        FedmxError: there is none, or one sets a part of another.
+        FedmxError: there are none, or one sets a part of another.
     """
     if not axes:
         raise FedmxError(f"a sweep needs something that varies; give --vary {EXAMPLE}")
@@ -101,7 +101,7 @@ def check_axes(axes: Sequence[Axis]) -> None:
 
 
 def check_overrides(axes: Sequence[Axis], overrides: Sequence[str]) -> None:
-    """Check that no override sets what varies, or a part of it: the cells would set it anew.
+    """Check that no override sets a setting that varies, or a part of it.
 
     Args:
         axes: the axes.
@@ -114,7 +114,7 @@ def check_overrides(axes: Sequence[Axis], overrides: Sequence[str]) -> None:
         for axis in axes:
             if path == axis.path or path.startswith(f"{axis.path}."):
                 raise FedmxError(
-                    f"--set {path}: {axis.path} varies, and each cell sets it anew; leave --set "
+                    f"--set {path}: {axis.path} varies, and each cell sets it; leave --set "
                     "out, and give --vary whole values, as {name: fedprox, mu: 0.1}"
                 )
 
@@ -148,17 +148,17 @@ class Cell:
 
     @property
     def arm(self) -> str:
-        """The value of the first axis: what is compared with the other arms."""
+        """The value of the first axis, which is compared with the other arms."""
         return self.labels[0]
 
     @property
     def condition(self) -> tuple[str, ...]:
-        """The values of the other axes: under which arms are compared."""
+        """The values of the other axes, under which arms are compared."""
         return self.labels[1:]
 
     @property
     def overrides(self) -> list[str]:
-        """What makes this cell of the experiment, as after ``fedmx run --set``."""
+        """The overrides of this cell, as after ``fedmx run --set``."""
         return [axis.override(one) for axis, one in zip(self.axes, self.values, strict=True)]
 
     @property
@@ -183,13 +183,13 @@ class CellRun:
 
     @property
     def name(self) -> str:
-        """The name of its run folder, without the time; no two runs of a sweep have the same."""
+        """The name of its run folder, without the time; unique in the sweep."""
         words = re.sub(r"[^A-Za-z0-9.]+", "-", "-".join(self.cell.labels)).strip("-.")
         return f"{self.cell.number}-{words[:_NAME_LENGTH]}-s{self.seed}"
 
     @property
     def overrides(self) -> list[str]:
-        """What makes this run of the experiment, as after ``fedmx run --set``."""
+        """The overrides of this run, as after ``fedmx run --set``."""
         return [*self.cell.overrides, f"seed={self.seed}"]
 
     def __str__(self) -> str:
@@ -197,16 +197,16 @@ class CellRun:
 
 
 def cells_of(axes: Sequence[Axis]) -> list[Cell]:
-    """Return all cells; the last axis changes first."""
+    """Return all cells; the last axis changes fastest."""
     combinations = itertools.product(*(axis.values for axis in axes))
     return [Cell(number, tuple(axes), values) for number, values in enumerate(combinations, 1)]
 
 
 def runs_of(cells: Sequence[Cell], seeds: Sequence[int]) -> list[CellRun]:
-    """Return all runs: those with the first seed come first, so that arms can be compared early.
+    """Return all runs, seed by seed, so that arms can be compared early.
 
     Raises:
-        ExperimentError: they are too many.
+        ExperimentError: there are too many.
     """
     if len(cells) * len(seeds) > MOST_RUNS:
         raise ExperimentError(

@@ -6,7 +6,7 @@
       sweep.json          axes, seeds, target, overrides; with a checksum, written last
       experiment.yaml     the experiment that is varied
       2-fedprox-0.1-s3-20260131-093012/     the run folder of cell 2 and seed 3, and so on
-      logs/               what each run wrote to stderr, a JSON object a line
+      logs/               the stderr of each run, a JSON object a line
       table.csv           one row for each cell and seed
       lock                the process that runs the sweep holds this file
 """
@@ -18,12 +18,12 @@ import datetime
 import hashlib
 import json
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
-from fedmx.report.summary import Point, best_of, evaluated, first_with, points_of
+from fedmx.report.summary import Curve, Point, points_of
 from fedmx.run import RunError, RunFolder, lock
 from fedmx.run.durable import (
     DamagedError,
@@ -41,16 +41,16 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a sweep is made of.
+    """The definition of a sweep.
 
     Attributes:
         axes: the settings that vary.
         seeds: of each cell's runs.
-        overrides: what else is set in the experiment, as after ``fedmx run --set``.
-        modules: the folder in which the experiment's own modules are.
-        target: the accuracy (0 to 1) to which rounds and bytes are counted; None: there is none.
+        overrides: the other overrides of the experiment, as after ``fedmx run --set``.
+        modules: the folder of the experiment's own modules.
+        target: the accuracy (0 to 1) to which rounds and bytes are counted; None: none.
         sha256: of experiment.yaml.
-        started: when the sweep was begun.
+        started: when the sweep began.
     """
 
     axes: tuple[Axis, ...]
@@ -63,11 +63,11 @@ class Manifest:
 
 
 class SweepFolder:
-    """A sweep folder. Make it with `create` or `open`; hold its `lock` while you run it.
+    """A sweep folder. Use `create` or `open`; hold its `lock` while you run it.
 
     Attributes:
         path: the folder.
-        manifest: what the sweep is made of.
+        manifest: the definition of the sweep.
     """
 
     def __init__(self, path: Path, manifest: Manifest) -> None:
@@ -91,16 +91,16 @@ class SweepFolder:
 
     @property
     def runs(self) -> list[CellRun]:
-        """The runs, in the order in which they are begun."""
+        """The runs, in the order in which they start."""
         return runs_of(self.cells, self.manifest.seeds)
 
     @property
     def process(self) -> int | None:
-        """The id of the process that runs the sweep; None: none does."""
+        """The id of the process that runs the sweep; None: none."""
         return lock.holder(self.path / "lock")
 
     def lock(self) -> contextlib.AbstractContextManager[None]:
-        """Return a context manager that holds the sweep for this process.
+        """Return a context manager that locks the sweep for this process.
 
         Raises:
             RunError: another process holds it; the text has the process id.
@@ -108,17 +108,17 @@ class SweepFolder:
         return lock.hold(self.path / "lock")
 
     def log_path(self, run: CellRun) -> Path:
-        """Return the file of what a run wrote to stderr."""
+        """Return the file with the stderr of a run."""
         return self.path / "logs" / f"{run.name}.jsonl"
 
     def run_path(self, run: CellRun) -> Path | None:
-        """Return the run folder of a run; None: it has none that is whole yet."""
+        """Return the run folder of a run; None: it has no complete one yet."""
         found = [one.parent for one in self.path.glob(f"{run.name}-2*/run.json")]
         return max(found, default=None)
 
     @classmethod
     def is_one(cls, path: Path) -> bool:
-        """Return whether a folder is a sweep's."""
+        """Return whether a folder is a sweep folder."""
         return (path / FILE).is_file()
 
     @classmethod
@@ -168,7 +168,7 @@ class SweepFolder:
         """Open an existing sweep folder.
 
         Raises:
-            RunError: it is none, is damaged, or a newer fedmx wrote it.
+            RunError: it is no sweep folder, is damaged, or is from a newer fedmx.
         """
         if not cls.is_one(path):
             raise RunError(f"{path}: not a sweep folder (it has no {FILE})")
@@ -191,17 +191,13 @@ class SweepFolder:
         Raises:
             OSError: the disk refuses.
         """
-        of = self.manifest
-        axes = [{"path": axis.path, "values": list(axis.values)} for axis in of.axes]
-        others = {name: value for name, value in vars(of).items() if name != "axes"}
-        plain = {key: list(v) if isinstance(v, tuple) else v for key, v in others.items()}
-        write_document(self.path / FILE, {"format": FORMAT, "axes": axes, **plain})
+        write_document(self.path / FILE, {"format": FORMAT, **asdict(self.manifest)})
 
     def check_experiment(self) -> None:
-        """Check that experiment.yaml is the one that the sweep began with.
+        """Check that experiment.yaml has not changed since the sweep began.
 
         Raises:
-            RunError: it is not, or cannot be read.
+            RunError: it has, or cannot be read.
         """
         try:
             text = self.experiment_path.read_text("utf-8")
@@ -209,7 +205,7 @@ class SweepFolder:
             raise RunError(f"{self.experiment_path}: cannot read it ({error})") from None
         if _sha256(text) != self.manifest.sha256:
             raise RunError(
-                f"{self.experiment_path}: this is not the experiment that the sweep began with; "
+                f"{self.experiment_path}: the experiment has changed since the sweep began; "
                 "restore the file, or begin a new sweep"
             )
 
@@ -218,79 +214,64 @@ def _sha256(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _manifest(found: dict[str, Any]) -> Manifest:
+def _manifest(found: Mapping[str, Any]) -> Manifest:
+    values = {one.name: found[one.name] for one in fields(Manifest)}
+    lists = {key: tuple(value) for key, value in values.items() if isinstance(value, list)}
     axes = tuple(Axis(axis["path"], tuple(axis["values"])) for axis in found["axes"])
-    return Manifest(
-        axes,
-        tuple(found["seeds"]),
-        tuple(found["overrides"]),
-        found["modules"],
-        found["target"],
-        found["sha256"],
-        found["started"],
-    )
+    return Manifest(**{**values, **lists, "axes": axes})
 
 
 State = Literal["waiting", "running", "interrupted", "failed", "done"]
 INTERRUPTED = 130
-"""The exit code of a command that a signal ended in good order."""
+"""The exit code of a command that a signal ended in an orderly way."""
 
 _TAIL_BYTES = 1 << 16
 
 
-@dataclass(frozen=True)
-class RunState:
-    """What is known of one run.
+@dataclass(frozen=True, kw_only=True)
+class RunState(Curve):
+    """The state of one run.
+
+    Its points are only those with a new highest accuracy, and the last ones, so that a sweep can
+    have many runs.
 
     Attributes:
         run: the cell and the seed.
-        state: *waiting* has not begun, *interrupted* and *failed* can go on.
+        state: *waiting* has not begun; *interrupted* and *failed* can be resumed.
         reason: why it failed, or how it ended.
-        folder: the run folder, None: not there yet.
-        points: of the rounds so far those in which the accuracy was higher than ever before, and
-            the last ones; a sweep of many runs need not hold all.
+        folder: the run folder; None: not there yet.
     """
 
     run: CellRun
     state: State
     reason: str = ""
     folder: Path | None = None
-    points: Sequence[Point] = ()
-
-    @property
-    def rounds(self) -> int:
-        """How many rounds it has run."""
-        return self.points[-1].round if self.points else 0
 
     @property
     def failed_at_once(self) -> bool:
-        """Whether it failed before it had a run folder; so would the cell's other seeds."""
+        """Whether it failed before it had a run folder, as the cell's other seeds would."""
         return self.state == "failed" and self.folder is None
 
     def row(self, target: float | None) -> dict[str, Any]:
-        """Return the row of the table; what was not measured or not reached is None.
+        """Return the row of the table; None: not measured or not reached.
 
         Args:
-            target: the accuracy (0 to 1) to which rounds and bytes are counted; None: there is
-                none.
+            target: the accuracy (0 to 1) to which rounds and bytes are counted; None: none.
         """
-        measured = evaluated(self.points)
-        best, reached = best_of(self.points), None
-        if target is not None:
-            reached = first_with(self.points, target)
+        best, reached = self.best, self.reached(target)
         return {
             **self.run.cell.settings,
             "seed": self.run.seed,
             "state": self.state,
             "rounds_run": self.rounds,  # "rounds" may be a setting that varies
-            "best_accuracy": best.accuracy if best else None,
+            "best_accuracy": self.best_accuracy,
             "best_round": best.round if best else None,
-            "final_accuracy": measured[-1].accuracy if measured else None,
+            "final_accuracy": self.final_accuracy,
             "target": target,
             "rounds_to_target": reached.round if reached else None,
             "bytes_to_target": int(reached.bytes) if reached else None,
             "bytes": int(self.points[-1].bytes) if self.points else None,
-            "seconds": round(self.points[-1].seconds, 3) if self.points else None,
+            "seconds": None if self.seconds is None else round(self.seconds, 3),
             "run": self.folder.name if self.folder else None,
             "reason": self.reason,
         }
@@ -301,36 +282,37 @@ def state_of(sweep: SweepFolder, run: CellRun) -> RunState:
     path = sweep.run_path(run)
     failure = failure_in(sweep.log_path(run))
     if path is None:
-        return RunState(run, "waiting") if failure is None else RunState(run, "failed", failure)
+        return RunState(
+            run=run, state="waiting" if failure is None else "failed", reason=failure or ""
+        )
     try:
         folder = RunFolder.open(path)
-        points = _telling(points_of(folder.rounds()))
-        status = folder.status
+        points = _needed(points_of(folder.rounds()))
+        status, reason = folder.status, folder.reason
     except RunError as error:
-        return RunState(run, "failed", str(error), path)
-    if status == "done":
-        return RunState(run, "done", folder.reason, path, points)
-    if folder.process is not None:
-        return RunState(run, "running", "", path, points)
-    if failure is not None:
-        return RunState(run, "failed", failure, path, points)
-    return RunState(run, "interrupted", folder.reason, path, points)
+        return RunState(run=run, state="failed", reason=str(error), folder=path)
+    state: State = "done" if status == "done" else "interrupted"
+    if status != "done" and folder.process is not None:
+        state, reason = "running", ""
+    elif status != "done" and failure is not None:
+        state, reason = "failed", failure
+    return RunState(points=points, run=run, state=state, reason=reason, folder=path)
 
 
-def _telling(points: Sequence[Point]) -> list[Point]:
-    """Return the points that a table needs, whatever the target is."""
+def _needed(points: Sequence[Point]) -> list[Point]:
+    """Return the points that a table needs for any target."""
+    evaluated = Curve(points).evaluated
     kept, highest = {}, -1.0
-    for one in evaluated(points):
+    for one in evaluated:
         if (one.accuracy or 0.0) > highest:
             highest = one.accuracy or 0.0
             kept[one.round] = one
-    for one in (*evaluated(points)[-1:], *points[-1:]):
-        kept[one.round] = one
+    kept |= {one.round: one for one in (*evaluated[-1:], *points[-1:])}
     return [kept[round] for round in sorted(kept)]
 
 
 def failure_in(log: Path) -> str | None:
-    """Return the error in the last line of a run's log; None: it did not end with one."""
+    """Return the error in the last line of a run's log; None: the log does not end with one."""
     try:
         with open(log, "rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
@@ -339,7 +321,7 @@ def failure_in(log: Path) -> str | None:
     except FileNotFoundError:
         return None
     except ValueError:
-        return None  # a line that a killed process did not finish
+        return None  # an incomplete line of a killed process
     if not isinstance(last, dict) or last.get("event") != "error":
         return None
     code = last.get("fields", {}).get("code")

@@ -1,4 +1,4 @@
-"""The runs of a sweep as processes of ``fedmx run``, and how far they are."""
+"""The runs of a sweep as processes of ``fedmx run``, and their progress."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fedmx.report.summary import best_of
 from fedmx.sweeps.cells import Cell, CellRun
 from fedmx.sweeps.folder import INTERRUPTED, RunState, State, SweepFolder, failure_in, state_of
 
@@ -24,15 +23,15 @@ class RunProgress:
 
     Attributes:
         run: the cell and the seed.
-        planned: its number of rounds.
+        planned: the number of rounds in the experiment.
         state: see `RunState`.
-        rounds: how many it has run.
-        best: the highest accuracy, None: not evaluated yet.
-        seconds: that the rounds of this process took.
-        timed: how many rounds these were.
+        rounds: the number of completed rounds.
+        best: the highest accuracy; None: not evaluated yet.
+        seconds: the duration of the rounds of this process.
+        timed: the number of these rounds.
         reason: why it failed.
-        left_out: whether it is not begun, since another seed of the cell failed at once.
-        process_s: how long its process took, once that has ended.
+        left_out: whether it is skipped because another seed of the cell failed at once.
+        process_s: the duration of its process; None: it has not ended.
     """
 
     run: CellRun
@@ -48,25 +47,18 @@ class RunProgress:
 
     @classmethod
     def of(cls, state: RunState, planned: int) -> RunProgress:
-        """Return what is known of a run before it is started or resumed."""
-        best = best_of(state.points)
-        return cls(
-            state.run,
-            planned,
-            state.state,
-            state.rounds,
-            best.accuracy if best else None,
-            reason=state.reason,
-        )
+        """Return the progress of a run before it starts or resumes."""
+        done = state.rounds, state.best_accuracy
+        return cls(state.run, planned, state.state, *done, reason=state.reason)
 
     @property
     def left(self) -> int:
-        """How many rounds are left, at most."""
+        """The number of rounds left, at most."""
         ended = self.state in ("done", "failed")
         return 0 if ended or self.left_out else max(self.planned - self.rounds, 0)
 
     def add_round(self, record: Mapping[str, Any]) -> None:
-        """Add a round that was told in the log."""
+        """Add a round from the log."""
         self.rounds = int(record.get("round", self.rounds))
         accuracy, seconds = record.get("accuracy"), record.get("seconds")
         if isinstance(accuracy, float):
@@ -81,9 +73,9 @@ class SweepProgress:
     """All runs of a sweep while it works.
 
     Attributes:
-        runs: in the order in which they are begun.
-        at_once: how many run side by side.
-        may_end_early: whether a target may end one of them before its last round.
+        runs: in the order in which they start.
+        at_once: the number of parallel runs.
+        may_end_early: whether a target may end a run before its last round.
     """
 
     runs: Sequence[RunProgress]
@@ -95,7 +87,7 @@ class SweepProgress:
         return [one for one in self.runs if one.run.cell.number == cell.number]
 
     def left_s(self) -> float | None:
-        """Return how many seconds all runs will take, at most; None: not known yet."""
+        """Return the seconds until all runs end, at most; None: not known yet."""
         total = longest = 0.0
         for one in self.runs:
             if one.left:
@@ -108,7 +100,7 @@ class SweepProgress:
         return max(longest, total / self.at_once)
 
     def _round_s(self, cell: Cell) -> float | None:
-        """Return the mean time of a round of a cell, or else of all cells."""
+        """Return the mean duration of a round of a cell, or else of all cells."""
         for chosen in (self.of(cell), self.runs):
             timed = sum(one.timed for one in chosen)
             if timed:
@@ -116,25 +108,25 @@ class SweepProgress:
         return None
 
     def _start_s(self) -> float:
-        """Return how long a process takes besides its rounds, by the mean of those that ended."""
+        """Return the time of a process besides its rounds: the mean over ended processes."""
         others = [one.process_s - one.seconds for one in self.runs if one.process_s is not None]
         return sum(others) / len(others) if others else 0.0
 
 
 @dataclass
 class LogReader:
-    """Reads what a run adds to its log.
+    """Reads the lines that a run adds to its log.
 
     Attributes:
         path: the log.
-        offset: where the next line begins.
+        offset: the position of the next line.
     """
 
     path: Path
     offset: int = field(default=0)
 
     def rounds(self) -> list[dict[str, Any]]:
-        """Return the rounds of the lines that were added since the last call."""
+        """Return the rounds in the lines since the last call."""
         with open(self.path, "rb") as file:
             file.seek(self.offset)
             lines = file.read().split(b"\n")
@@ -144,7 +136,7 @@ class LogReader:
             try:
                 event = json.loads(line)
             except ValueError:
-                continue  # what a library wrote
+                continue  # a line from a library
             if isinstance(event, dict) and event.get("event") == "round":
                 found.append(event["fields"])
         return found
@@ -152,17 +144,17 @@ class LogReader:
 
 TICK_S = 0.1
 Show = Callable[[SweepProgress, "RunProgress | None"], None]
-"""Is called at each tick; with a run, when that has ended."""
+"""Called at each tick, and with a run when it has ended."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """What all runs of a sweep are started with.
+    """The options of all runs of a sweep.
 
     Attributes:
-        at_once: how many run side by side.
-        modules: whose code the experiment may name, as after ``--module``.
-        executor: in place of the experiment's, as after ``--executor``.
+        at_once: the number of parallel runs.
+        modules: the modules whose code the experiment may name, as after ``--module``.
+        executor: replaces the experiment's, as after ``--executor``.
     """
 
     at_once: int
@@ -171,7 +163,7 @@ class Options:
 
     @property
     def words(self) -> list[str]:
-        """The options of each command."""
+        """The options as words of a command."""
         words = [word for one in self.modules for word in ("--module", one)]
         return [*words, *(() if self.executor is None else ("--executor", self.executor))]
 
@@ -185,10 +177,10 @@ class _Started:
 
 
 def run_all(folder: SweepFolder, progress: SweepProgress, options: Options, show: Show) -> None:
-    """Run what is not done yet; hold the folder's lock meanwhile.
+    """Run all runs that are not done; the caller holds the folder's lock.
 
-    A run that fails does not end the others. One that another process still works on, which is the
-    case for a moment after a sweep was killed, is waited for.
+    A run that fails does not end the others. Runs that another process still works on, as for a
+    moment after a sweep was killed, are waited for.
 
     Args:
         folder: of the sweep.
@@ -197,7 +189,7 @@ def run_all(folder: SweepFolder, progress: SweepProgress, options: Options, show
         show: see `Show`.
 
     Raises:
-        KeyboardInterrupt: all processes have ended, in good order.
+        KeyboardInterrupt: all processes have ended in an orderly way.
     """
     left = [one for one in progress.runs if one.state != "done"]
     for one in left:
@@ -224,7 +216,7 @@ def run_all(folder: SweepFolder, progress: SweepProgress, options: Options, show
 
 
 def _next(folder: SweepFolder, left: list[RunProgress]) -> RunProgress | None:
-    """Take the first run from `left` that can be started: no other process works on it."""
+    """Take the first run from `left` on which no other process works."""
     for one in list(left):
         state = state_of(folder, one.run)
         if state.state != "running":
@@ -258,7 +250,7 @@ def _start(folder: SweepFolder, progress: RunProgress, options: Options) -> _Sta
 
 
 def command(folder: SweepFolder, run: CellRun) -> list[str]:
-    """Return the words after ``fedmx`` that begin a run, or go on with it."""
+    """Return the words after ``fedmx`` that start or resume a run."""
     path = folder.run_path(run)
     if path is not None:
         return ["resume", str(path)]
@@ -269,16 +261,16 @@ def command(folder: SweepFolder, run: CellRun) -> list[str]:
 
 
 def _end(folder: SweepFolder, each: _Started, code: int) -> RunState:
-    """Return the state of a run whose process has ended, and keep it in its progress.
+    """Return the state of a run whose process has ended, and update its progress.
 
-    A process without last words gets them in its log.
+    If the process logged no error, the log gets one.
     """
     log = folder.log_path(each.progress.run)
     if code not in (0, INTERRUPTED) and failure_in(log) is None:
         text = f"its process ended with code {code}"
         if code < 0:
             text = f"its process was ended by {signal.Signals(-code).name}"
-            text += ", perhaps for want of memory" if -code == signal.SIGKILL else ""
+            text += ", perhaps because memory ran out" if -code == signal.SIGKILL else ""
         with log.open("a") as file:
             last = {"level": "error", "event": "error", "fields": {"code": code}, "text": text}
             file.write(f"\n{json.dumps(last)}\n")
@@ -290,7 +282,7 @@ def _end(folder: SweepFolder, each: _Started, code: int) -> RunState:
 
 
 def _leave_out(cell: Cell, left: list[RunProgress]) -> None:
-    """Leave out a cell's other seeds, since one of them failed before its first round."""
+    """Skip a cell's other seeds because one failed before its first round."""
     for one in [one for one in left if one.run.cell.number == cell.number and not one.rounds]:
         left.remove(one)
         one.left_out = True

@@ -1,10 +1,8 @@
-"""The result of a sweep: its table, and what the numbers say of cells and of pairs of arms."""
+"""The result of a sweep: its table, and the statistics of cells and of pairs of arms."""
 
 from __future__ import annotations
 
-import csv
 import functools
-import io
 import itertools
 import math
 import os
@@ -13,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedmx.errors import FedmxError
+from fedmx.display import csv_text, frame
 from fedmx.run.durable import write_text_durably
 from fedmx.sweeps.cells import Cell
 from fedmx.sweeps.folder import RunState, SweepFolder, state_of
@@ -27,17 +25,17 @@ LARGER_IS_BETTER = {
     "rounds_to_target": False,
     "bytes_to_target": False,
 }
-"""The metrics of a sweep; whether a larger value is a better one."""
+"""The metrics of a sweep; whether a larger value is better."""
 
 
 @dataclass(frozen=True)
 class SweepResult:
-    """What a sweep has come to.
+    """The result of a sweep.
 
     Attributes:
         folder: of the sweep.
         states: of all its runs.
-        target: the accuracy (0 to 1) to which rounds and bytes are counted; None: there is none.
+        target: the accuracy (0 to 1) to which rounds and bytes are counted; None: none.
     """
 
     folder: SweepFolder
@@ -46,7 +44,7 @@ class SweepResult:
 
     @classmethod
     def of(cls, folder: SweepFolder, target: float | None = None) -> SweepResult:
-        """Return the result as the run folders have it now.
+        """Return the current result from the run folders.
 
         Args:
             folder: of the sweep.
@@ -57,10 +55,10 @@ class SweepResult:
 
     @classmethod
     def read(cls, path: str | os.PathLike[str], target: float | None = None) -> SweepResult:
-        """Return the result that is in a sweep's folder now; nothing is run. See `of`.
+        """Return the current result of a sweep's folder; nothing is run. See `of`.
 
         Raises:
-            RunError: it is no such folder, or is damaged.
+            RunError: it is no sweep folder, or is damaged.
         """
         return cls.of(SweepFolder.open(Path(path)), target)
 
@@ -76,14 +74,11 @@ class SweepResult:
 
     @property
     def metrics(self) -> list[str]:
-        """The metrics that there are: those up to the target only if there is one."""
+        """The metrics; those up to a target only if there is one."""
         return [name for name in LARGER_IS_BETTER if self.target or not name.endswith("target")]
 
     def table(self) -> list[dict[str, Any]]:
-        """Return one row for each cell and seed, with the same keys in all rows.
-
-        The rows are in the order of the cells, then of the seeds.
-        """
+        """Return one row for each cell and seed, in this order, with the same keys in all rows."""
         order = sorted(self.states, key=lambda one: (one.run.cell.number, one.run.seed))
         return [state.row(self.target) for state in order]
 
@@ -93,20 +88,14 @@ class SweepResult:
         Raises:
             FedmxError: pandas is not installed.
         """
-        try:
-            import pandas
-        except ModuleNotFoundError:
-            raise FedmxError(
-                'a frame needs pandas; pip install "fedmx[pandas]", or take table()'
-            ) from None
-        return pandas.DataFrame(self.table())
+        return frame(self.table())
 
     def statistics(self) -> dict[str, list[dict[str, Any]]]:
         """Return ``cells``, a row for each metric and cell, and ``comparisons`` of pairs of arms.
 
-        Only runs that are done count, and in a comparison the seeds that are done in both arms. The
-        names of an interval's ends end with ``_low`` and ``_high``; they are None where there is no
-        interval. A seed that never reached the target counts as infinitely many rounds and bytes.
+        Only runs that are done count; a comparison uses the seeds that are done in both arms. An
+        interval's ends are named ``_low`` and ``_high``; None: there is no interval. A seed that
+        never reached the target counts as infinitely many rounds and bytes.
         """
         cells = [
             self._of_cell(metric, cell) for metric in self.metrics for cell in self.folder.cells
@@ -122,18 +111,13 @@ class SweepResult:
         Raises:
             OSError: the disk refuses.
         """
-        rows = self.table()
-        text = io.StringIO()
-        writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-        path = self.folder.table_path
-        if not path.exists() or path.read_text("utf-8") != text.getvalue():
-            write_text_durably(path, text.getvalue())
+        text, path = csv_text(self.table()), self.folder.table_path
+        if not path.exists() or path.read_text("utf-8") != text:
+            write_text_durably(path, text)
 
     @functools.cached_property
     def _done(self) -> dict[int, dict[int, dict[str, Any]]]:
-        """The rows of the runs that are done, by the number of the cell and the seed."""
+        """The rows of the runs that are done, by cell number and seed."""
         rows: dict[int, dict[int, dict[str, Any]]] = {}
         for state in self.states:
             if state.state == "done":
@@ -148,14 +132,11 @@ class SweepResult:
             if value is not None:
                 found[seed] = float(value)
             elif not LARGER_IS_BETTER[metric]:
-                found[seed] = math.inf  # an accuracy is None if it was never evaluated
+                found[seed] = math.inf  # an accuracy of None was never evaluated
         return found
 
     def _pairs(self) -> list[tuple[Cell, Cell]]:
-        """Return the pairs of arms under each condition; the later arm is compared to the earlier.
-
-        With one axis, all its values are compared.
-        """
+        """Return the pairs of arms under each condition, the later arm first."""
         conditions: dict[tuple[str, ...], list[Cell]] = {}
         for cell in self.folder.cells:
             conditions.setdefault(cell.condition, []).append(cell)

@@ -1,4 +1,4 @@
-"""What a sweep's numbers say: for each cell, and for each pair of arms, over the seeds.
+"""Statistics over the seeds of a sweep, for each cell and for each pair of arms.
 
 The statistics are those of Agarwal et al. 2021, "Deep Reinforcement Learning at the Edge of the
 Statistical Precipice": the interquartile mean, and the probability of improvement. Arms have the
@@ -21,13 +21,13 @@ from scipy import stats
 
 CONFIDENCE = 0.95
 FEWEST_SEEDS = 6
-"""With fewer, no bootstrap interval of the median or the interquartile mean holds as it says."""
+"""With fewer, bootstrap intervals of the median and the interquartile mean are too narrow."""
 
 RESAMPLES = 4999
 _ROUNDING = 1e-12
-"""Values whose range is a smaller share of their size differ by rounding alone."""
+"""Values whose range is a smaller share of their size differ only by rounding."""
 
-_SEED = 20210830  # so that the same numbers always have the same intervals
+_SEED = 20210830  # the same numbers always give the same intervals
 
 Values = npt.NDArray[np.float64]
 
@@ -37,7 +37,7 @@ class Estimate:
     """A statistic and its interval.
 
     Attributes:
-        value: None: it is not finite, as some seed did not reach the target.
+        value: None: it is not finite, because some seed did not reach the target.
         low: the lower end; None: there is no interval.
         high: the upper end.
     """
@@ -56,10 +56,10 @@ class Summary:
     """One metric of one cell, over its seeds.
 
     Attributes:
-        seeds: how many were measured.
-        reached: how many have a value; the others never reached the target.
+        seeds: the number of measured seeds.
+        reached: the number of seeds with a value; the others never reached the target.
         median: over all measured seeds.
-        iqm: the interquartile mean: a quarter of the seeds is left out at each end.
+        iqm: the interquartile mean, without the lowest and the highest quarter.
     """
 
     seeds: int
@@ -73,12 +73,12 @@ class Comparison:
     """One metric of two arms, seed by seed.
 
     Attributes:
-        seeds: which both arms have.
+        seeds: the number of seeds that both arms have.
         difference: the mean over seeds of the first arm's value minus the second's.
         improvement: the probability that a run of the first arm is better than one of the second;
             a tie counts half. None: there are no seeds.
-        unpaired_seeds: how many seeds of each arm would give as narrow an interval without pairs;
-            None: the differences do not vary.
+        unpaired_seeds: the number of seeds in each arm that would give an equally narrow interval
+            without pairing; None: the differences do not vary.
     """
 
     seeds: int
@@ -94,12 +94,12 @@ def summarise(values: Sequence[float]) -> Summary:
     if not len(given):
         return Summary(0, 0, Estimate(None), Estimate(None))
     return Summary(
-        len(given), reached, _estimate(given, median), _estimate(given, interquartile_mean)
+        len(given), reached, _estimate(given, np.median), _estimate(given, interquartile_mean)
     )
 
 
 def compare(first: Sequence[float], second: Sequence[float], *, larger: bool = True) -> Comparison:
-    """Return the comparison of two arms, whose values are in the order of the same seeds.
+    """Return the comparison of two arms with values in the order of the same seeds.
 
     Args:
         first: of one arm; infinity: the target was not reached.
@@ -122,13 +122,8 @@ def compare(first: Sequence[float], second: Sequence[float], *, larger: bool = T
     )
 
 
-def median(values: Values, axis: int = -1) -> Any:
-    """Return the median."""
-    return np.median(values, axis=axis)
-
-
 def interquartile_mean(values: Values, axis: int = -1) -> Any:
-    """Return the mean without the lowest and the highest quarter, rounded down to whole values."""
+    """Return the mean without the lowest and the highest quarter of the values, rounded down."""
     return stats.trim_mean(values, 0.25, axis=axis)
 
 
@@ -162,9 +157,9 @@ def bootstrap_interval(values: Values, statistic: Callable[..., Any]) -> tuple[A
 
 
 def widened(number: int) -> float:
-    """Return the level at which the bootstrap of a few values holds `CONFIDENCE`.
+    """Return the level at which the bootstrap of a few values has the coverage `CONFIDENCE`.
 
-    A resample of n values varies less than n new ones would. So the quantile of the normal
+    A resample of n values varies less than n new values. Therefore, the quantile of the normal
     distribution is replaced by that of Student's with n - 1 degrees of freedom (after Hesterberg
     2015, "What Teachers Should Know About the Bootstrap", section 4.2.3).
     """
@@ -194,7 +189,7 @@ def _estimate(values: Values, statistic: Callable[..., Any]) -> Estimate:
 
 
 def _improvement(one: Values, two: Values) -> float:
-    """Return how probable it is that a value of `one` is above one of `two`; a tie counts half.
+    """Return the probability that a value of `one` is above one of `two`; a tie counts half.
 
     It is the Mann-Whitney statistic, divided by the number of pairs (Agarwal et al. 2021, 4.3).
     """
@@ -203,12 +198,12 @@ def _improvement(one: Values, two: Values) -> float:
 
 
 def _are_alike(values: Values, size: float) -> bool:
-    """Return whether values, made of numbers of a size, differ by no more than rounding."""
+    """Return whether values computed from numbers of this size differ only by rounding."""
     return float(np.ptp(values)) <= _ROUNDING * size
 
 
 def _unpaired_seeds(one: Values, two: Values, differences: Values) -> int | None:
-    """Return n (s1^2 + s2^2) / s_d^2, rounded up: the variance of the mean without pairs."""
+    """Return n (s1^2 + s2^2) / s_d^2, rounded up: the unpaired variance over the paired."""
     if len(one) < 2:
         return None
     paired = float(differences.var(ddof=1))

@@ -36,7 +36,7 @@ def sweep(
     modules: Collection[str] = (),
     executor: str | None = None,
 ) -> SweepResult:
-    """Run an experiment with each combination of some values, each with the same seeds.
+    """Run an experiment with each combination of values, each with the same seeds.
 
     ::
 
@@ -46,25 +46,25 @@ def sweep(
         result.table()  # or result.to_pandas()
         result.statistics()["comparisons"]
 
-    Each run is a process of its own. A run that fails does not end the others; see
+    Each run is a separate process. A run that fails does not end the others; see
     `SweepResult.failed`. After an interruption, call it again with the sweep's folder.
 
     Args:
-        what: an experiment, its file, or the folder of a sweep to go on with.
+        what: an experiment, its file, or the folder of a sweep to resume.
         vary: the values of each setting, by its path; not for a folder.
-        seeds: how many seeds each cell has: the experiment's own and those after it. Five, or of a
-            folder those that it has; a larger number adds seeds to it.
+        seeds: the number of seeds of each cell, from the experiment's own upwards. None: five, or
+            the seeds of the folder; a larger number adds seeds to a folder.
         target: the accuracy (0 to 1) to which rounds and bytes are counted; None: the lowest
             ``stop.accuracy`` of the cells.
-        at_once: how many processes run side by side; None: one for each processor.
-        folder: where the sweep's folder is made; None: the experiment's ``run.folder``.
+        at_once: the number of parallel processes; None: one for each processor.
+        folder: the parent of the sweep's folder; None: the experiment's ``run.folder``.
         overrides: ``PATH=VALUE`` texts, as after ``--set``; not for a folder.
-        modules: whose code a file may name; an `Experiment` brings its own.
-        executor: in place of the experiment's, as after ``--executor``.
+        modules: the modules whose code a file may name; an `Experiment` brings its own.
+        executor: replaces the experiment's, as after ``--executor``.
 
     Raises:
-        FedmxError: a cell is no experiment, or the sweep cannot be begun or gone on with.
-        KeyboardInterrupt: the processes have ended in good order.
+        FedmxError: a cell is not a valid experiment, or the sweep cannot begin or resume.
+        KeyboardInterrupt: the processes have ended in an orderly way.
     """
     if not isinstance(what, Experiment) and SweepFolder.is_one(Path(what)):
         if vary is not None or overrides:
@@ -92,21 +92,21 @@ def begin(
     beside: Path,
     folder: Path | None = None,
 ) -> SweepFolder:
-    """Check each cell of an experiment and make the sweep's folder; nothing runs yet.
+    """Check each cell of an experiment and create the sweep's folder; nothing runs yet.
 
     Args:
-        text: of the experiment file.
-        source: what messages call it.
+        text: the content of the experiment file.
+        source: the name of the file in messages.
         axes: the settings that vary.
         seeds: see `sweep`.
         target: see `sweep`.
         overrides: see `sweep`.
-        modules: whose code the text may name.
-        beside: the folder in which its own modules are.
-        folder: where the sweep's folder is made.
+        modules: the modules whose code the text may name.
+        beside: the folder of the experiment's own modules.
+        folder: the parent of the sweep's folder.
 
     Raises:
-        FedmxError: a cell is no experiment, two are the same, or the folder cannot be made.
+        FedmxError: a cell is not valid, two are the same, or the folder cannot be created.
     """
     if target is not None:
         check_target(target)
@@ -120,7 +120,7 @@ def begin(
         for cell in cells
     ]
     for one in experiments:
-        preset_of(one)  # the settings of its own code, too, which no index has
+        preset_of(one)  # checks settings of the user's code, which are not in an index
     digests: dict[str, int] = {}
     for number, one in enumerate(experiments):
         other = digests.setdefault(one.digest(), number)
@@ -145,10 +145,10 @@ def begin(
 
 
 def extend(folder: SweepFolder, seeds: int | None, target: float | None) -> None:
-    """Add seeds to a sweep, leave out those that have not begun, or set its target.
+    """Add seeds to a sweep, remove seeds that have not begun, or set its target.
 
     Raises:
-        FedmxError: more seeds have begun, there are too many, or there is no such target.
+        FedmxError: more seeds have begun, there are too many runs, or the target is no accuracy.
         RunError: it cannot be written.
     """
     if target is not None:
@@ -191,18 +191,18 @@ def go_on(
     executor: str | None = None,
     show: Show = lambda progress, ended: None,
 ) -> SweepResult:
-    """Run what is not done yet, and what has failed, and return the result.
+    """Run all runs that are not done, and return the result.
 
     Args:
         folder: of the sweep.
-        modules: whose code the experiment may name.
+        modules: the modules whose code the experiment may name.
         at_once: see `sweep`.
         executor: see `sweep`.
-        show: is told how far the runs are.
+        show: shows the progress.
 
     Raises:
         FedmxError: the experiment was changed, or another process runs the sweep.
-        KeyboardInterrupt: the processes have ended in good order.
+        KeyboardInterrupt: the processes have ended in an orderly way.
     """
     if at_once is not None and at_once < 1:
         raise FedmxError(f"at_once: must be at least 1, not {at_once}")
@@ -228,7 +228,7 @@ def go_on(
 
 
 def code_of(folder: SweepFolder) -> list[NamedCode]:
-    """Return the code that a sweep's cells name and that is not fedmx's own.
+    """Return the code outside fedmx that a sweep's cells name.
 
     Raises:
         ExperimentError: the experiment cannot be read.
@@ -238,7 +238,7 @@ def code_of(folder: SweepFolder) -> list[NamedCode]:
 
 
 def _check_code(folder: SweepFolder, modules: Collection[str]) -> None:
-    """Refuse code that is not allowed; a sweep's folder may have been passed on.
+    """Check that only allowed code is named; the folder may come from somebody else.
 
     Raises:
         ExperimentError: the sweep names such code.
@@ -274,9 +274,9 @@ def experiments_of(folder: SweepFolder, modules: Collection[str] = ()) -> dict[i
 
 
 def _fit_beside(experiment: Experiment, executor: str | None) -> int:
-    """Return how many runs of a sweep fit on this machine side by side."""
+    """Return how many runs of a sweep fit on this machine in parallel."""
     if (executor is not None and executor != "serial") or experiment.executor.name != "serial":
-        return 1  # each run has workers of its own
+        return 1  # each run has its own workers
     return len(os.sched_getaffinity(0))
 
 
@@ -289,7 +289,7 @@ def _begin(
     overrides: Sequence[str],
     modules: Collection[str],
 ) -> tuple[SweepFolder, set[str]]:
-    """Make the folder of a sweep that is given in Python, and return whose code it names."""
+    """Create the folder of a sweep from Python; also return the modules that it names."""
     own: set[str] = set()
     if isinstance(what, Experiment):
         what.require_portable()

@@ -82,8 +82,8 @@ def strangers(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
         ("export none --to onnx -o ..", "..: is a folder; name a file in it, as ../NAME.onnx"),
         (
             "export none --to torch -o out/class.safetensors",
-            "out/class.safetensors: the module beside it would be class.py, and class is a word of "
-            "Python's; give another name, such as class_model.safetensors",
+            "out/class.safetensors: the module beside it would be class.py, and class is a keyword "
+            "of Python; give another name, such as class_model.safetensors",
         ),
         ("export none --to torch -o torch.safetensors", "such as torch_model.safetensors"),
         ("runs small.yaml", "small.yaml: is a file; give the folder of the runs (run.folder)"),

@@ -61,7 +61,7 @@ def test_a_notebook_shows_each_of_them_as_a_table_with_texts_escaped(run: Any) -
     assert "&lt;b&gt;" in strange._repr_html_()
 
 
-def test_what_has_not_run_yet_shows_itself_too(tmp_path: Path) -> None:
+def test_a_run_without_rounds_is_shown(tmp_path: Path) -> None:
     simulation = simulate(experiment())
     assert repr(simulation) == "<Server of 'shown': round 0 of 4>"
     assert "0 of 4" in simulation._repr_html_()
@@ -69,7 +69,7 @@ def test_what_has_not_run_yet_shows_itself_too(tmp_path: Path) -> None:
     assert "<td" in folder._repr_html_()
 
 
-def test_a_frame_has_a_row_for_each_round_in_memory_and_from_the_folder(run: Any) -> None:
+def test_a_frame_has_a_row_for_each_round(run: Any) -> None:
     simulation, rounds, folder = run
     frames = simulation.to_pandas(), folder.to_pandas()
     for frame in frames:
@@ -81,16 +81,16 @@ def test_a_frame_has_a_row_for_each_round_in_memory_and_from_the_folder(run: Any
     assert list(frames[0].columns) == list(frames[1].columns)
 
 
-def test_without_pandas_the_error_says_what_to_install(
+def test_without_pandas_the_error_names_the_package(
     run: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "pandas", None)
     for one in (run[0], run[2]):
-        with pytest.raises(FedmxError, match=r"^to_pandas needs pandas; pip install fedmx\[pandas"):
+        with pytest.raises(FedmxError, match=r"fedmx\[pandas"):
             one.to_pandas()
 
 
-def test_a_plot_draws_the_evaluated_rounds_into_axes(run: Any) -> None:
+def test_a_plot_draws_the_evaluated_rounds(run: Any) -> None:
     simulation, rounds, _ = run
     axes = Figure().add_subplot()
     assert simulation.plot(axes=axes, label="ours") is axes
@@ -103,7 +103,7 @@ def test_a_plot_draws_the_evaluated_rounds_into_axes(run: Any) -> None:
 
 
 @pytest.mark.parametrize("against", ["rounds", "bytes", "time"])
-def test_a_plot_has_the_units_of_what_it_is_drawn_against(run: Any, against: str) -> None:
+def test_a_plot_has_units_on_its_axes(run: Any, against: str) -> None:
     mpl.use("agg")
     axes = run[0].plot("loss", against)
     assert axes.get_xlabel()
@@ -115,11 +115,11 @@ def test_a_plot_has_the_units_of_what_it_is_drawn_against(run: Any, against: str
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (("acuracy",), "plot: unknown measure 'acuracy'; did you mean 'accuracy'"),
-        (("loss", "byte"), "plot: unknown axis 'byte'; did you mean 'bytes'"),
-        (("loss", "virtual time"), "plot: no round has loss against virtual time"),
+        (("acuracy",), "measure 'acuracy'.*'accuracy'"),
+        (("loss", "byte"), "axis 'byte'.*'bytes'"),
+        (("loss", "virtual time"), "loss against virtual time"),
     ],
 )
-def test_what_cannot_be_drawn_is_named(run: Any, given: tuple[str, ...], said: str) -> None:
+def test_unknown_measures_and_axes_are_named(run: Any, given: tuple[str, ...], said: str) -> None:
     with pytest.raises(FedmxError, match=said):
         run[0].plot(*given)

@@ -1,4 +1,4 @@
-"""A report shows the clusters of a stratified selector, and asks for no more than is there."""
+"""A report shows the clusters of a stratified selector with the data of this machine."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fedmx import RunFolder
 from fedmx.report import strata as figures
 from fedmx.report import write_report
 from fedmx.report.strata import NoLabels, Strata, draw_labels, draw_points, label_shares, strata_of
-from fedmx.report.summary import summarise
+from fedmx.report.summary import RunSummary
 from fedmx.report.svg import PANEL, QUIET, RUN
 from layers.logic.algorithms.fedsso import Clustering, Stratum
 
@@ -51,7 +51,7 @@ def test_clusters_are_drawn_beside_the_clients_labels(tmp_path: Path) -> None:
     assert "left out" not in page
 
 
-def test_the_shares_are_those_of_the_experiment_s_own_partition() -> None:
+def test_label_shares_follow_the_partition_of_the_experiment() -> None:
     shares = label_shares(EXPERIMENT, [3, 0])
     assert shares.shape == (2, 10)
     assert shares.max(axis=1).tolist() == [1.0, 1.0]  # one class a client
@@ -72,7 +72,7 @@ def test_the_shares_are_those_of_the_experiment_s_own_partition() -> None:
         ("one-class", "[", "does not name its data|partition|experiment"),
     ],
 )
-def test_without_the_data_the_report_says_why_and_shows_the_rest(
+def test_without_data_the_report_shows_the_reason_and_the_rest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, old: str, new: str, why: str
 ) -> None:
     monkeypatch.delenv("FEDMX_DATA", raising=False)
@@ -81,14 +81,14 @@ def test_without_the_data_the_report_says_why_and_shows_the_rest(
     with pytest.raises(NoLabels, match=why) as caught:
         label_shares(experiment, range(10))
     assert "\n" not in str(caught.value)
-    if new != "[":  # an experiment that cannot be read does not say that it has clusters
+    if new != "[":  # an unreadable experiment names no selector
         page = page_of(make(tmp_path, experiment))
         assert "label distributions are not drawn" in page
         assert page.count("<figure>") == 1
     assert not (tmp_path / "cache").exists()
 
 
-def test_a_model_or_hook_of_the_user_s_own_does_not_hide_the_labels() -> None:
+def test_user_code_does_not_hide_the_labels() -> None:
     own = EXPERIMENT.replace("2nn", "'never_imported:Net'")
     own = own.replace("{preset: fedsso}", "{preset: fedsso, hooks: ['never_imported:Hook']}")
     assert label_shares(own, [0]).sum() == 1
@@ -107,9 +107,9 @@ def test_a_model_or_hook_of_the_user_s_own_does_not_hide_the_labels() -> None:
         {"clients": CLIENTS[:0], "labels": LABELS[:0], "points": POINTS[:0]},
     ],
 )
-def test_a_memory_without_clusters_draws_none(tmp_path: Path, wrong: dict[str, Any]) -> None:
+def test_a_memory_without_clusters_has_no_section(tmp_path: Path, wrong: dict[str, Any]) -> None:
     run = make(tmp_path, **wrong)
-    assert strata_of(run, summarise(run)) is None
+    assert strata_of(RunSummary.of(run)) is None
     assert "Clusters" not in page_of(run)
 
 
@@ -125,7 +125,7 @@ def test_a_damaged_or_missing_checkpoint_does_not_stop_a_report(tmp_path: Path) 
 
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("labels", [[-1, -1], [0, 0], [0, -1], [5, 2]])
-def test_few_clients_and_clients_without_a_place_are_drawn(labels: list[int]) -> None:
+def test_few_clients_and_clients_without_a_point_are_drawn(labels: list[int]) -> None:
     points = np.array([[0.0, 1.0], [np.nan, np.nan]])
     strata = Strata(np.array([4, 9]), np.array(labels), points)
     svg, shown = draw_labels(strata, np.array([[1.0, 0.0], [0.0, 0.0]]))
@@ -134,9 +134,9 @@ def test_few_clients_and_clients_without_a_place_are_drawn(labels: list[int]) ->
     assert "#0102" not in svg + draw_points(strata)
 
 
-def test_clients_stand_cluster_by_cluster_and_those_in_none_last(tmp_path: Path) -> None:
+def test_clients_are_in_the_order_of_their_clusters_with_noise_last(tmp_path: Path) -> None:
     run = make(tmp_path)
-    strata = strata_of(run, summarise(run))
+    strata = strata_of(RunSummary.of(run))
     assert strata is not None
     assert strata.clusters == {0: 3, 1: 3, 2: 2}
     assert strata.clients[strata.by_cluster()].tolist() == [0, 1, 9, 2, 3, 8, 4, 5, 6, 7]
@@ -161,7 +161,7 @@ def drawn_labels(monkeypatch: pytest.MonkeyPatch, labels: list[int], classes: in
     return figure
 
 
-def test_below_the_bars_stand_the_colour_and_the_number_of_each_cluster(
+def test_each_cluster_has_its_colour_and_number_below_the_bars(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     axes = drawn_labels(monkeypatch, [7, 7, 3, -1, 7, -1]).axes[0]
@@ -184,7 +184,7 @@ def test_below_the_bars_stand_the_colour_and_the_number_of_each_cluster(
 @pytest.mark.parametrize(
     ("clients", "gaps"), [(1, []), (4, [1, 2, 3]), (60, [*range(1, 60)]), (61, None)]
 )
-def test_few_bars_have_a_gap_between_each_two(
+def test_few_bars_have_gaps_between_them(
     monkeypatch: pytest.MonkeyPatch, clients: int, gaps: list[int] | None
 ) -> None:
     from matplotlib.colors import to_hex
@@ -198,12 +198,12 @@ def test_few_bars_have_a_gap_between_each_two(
         assert [to_hex(colour) for colour in lines.get_colors()] == [PANEL]
 
 
-def test_of_narrow_clusters_only_those_are_numbered_that_have_room(
+def test_narrow_clusters_have_a_number_only_where_it_fits(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     axes = drawn_labels(monkeypatch, list(range(100))).axes[0]
     shown = [int(text.get_text()) for text in axes.get_xticklabels()]
-    # A hundredth of the width is a bar; a number of n digits needs 1.4 (n + 1) bars.
+    # A bar is a hundredth of the width; a number of n digits needs 1.4 (n + 1) bars.
     assert shown == [0, 3, 6, 9, *range(14, 100, 5)]
 
 

@@ -1,4 +1,4 @@
-"""A report shows who trained, waited and sent in a round, by the clock that the run had."""
+"""A report shows when each client of a round trained, waited and sent."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from fedmx import RunFolder
 from fedmx.report import write_report
-from fedmx.report.curves import AXES, MEASURES, VIRTUAL_TIME, draw
+from fedmx.report.curves import AXES, MEASURES, draw
 from fedmx.report.groups import Group, comparison
-from fedmx.report.summary import summarise
+from fedmx.report.summary import RunSummary
 from fedmx.report.timeline import MAX_ROWS, Timeline, draw_timeline, timeline_of
 from fedmx.run import RunError
 from tests.fedmx.command_line import fedmx
@@ -62,55 +62,57 @@ def page_of(*runs: RunFolder, round: int | None = None, target: float | None = N
 
 
 def timeline(run: RunFolder, round: int | None = None) -> Timeline:
-    found = timeline_of(run, summarise(run), round)
+    found = timeline_of(RunSummary.of(run), round)
     assert found is not None
     return found
 
 
-def test_time_to_a_target_is_told_by_the_clock_that_a_run_has(tmp_path: Path) -> None:
+def test_time_to_a_target_is_by_the_clock_of_the_run(tmp_path: Path) -> None:
     runs = [
         make(tmp_path, [record(n, 100.0) for n in (1, 2, 3)]),
         make(tmp_path, [record(n, 1.5, virtual=False) for n in (1, 2, 3)]),
         make(tmp_path, [record(n, None) for n in (1, 2, 3)]),
     ]
-    rows = dict(comparison([summarise(run) for run in runs], 0.2))
+    rows = dict(comparison([RunSummary.of(run) for run in runs], 0.2))
     assert rows["Time"] == ["6.0 s"] * 3
     assert rows["Virtual time"] == ["5 min 0 s", "–", "–"]
     assert rows["To 20 %: virtual time"] == ["3 min 20 s", "–", "–"]
     assert rows["To 20 %: time"] == ["–", "3.0 s", "4.0 s"]
-    alone = dict(comparison([summarise(runs[0])], 0.2))
+    alone = dict(comparison([RunSummary.of(runs[0])], 0.2))
     assert "To 20 %: time" not in alone
     assert "3 min 20 s virtual" in page_of(runs[0], target=0.2).replace("\u00a0", " ")
 
 
-def test_what_the_clock_had_passed_when_a_run_was_resumed_is_not_forgotten(tmp_path: Path) -> None:
+def test_a_resumed_run_keeps_the_time_of_its_clock(tmp_path: Path) -> None:
     run = make(tmp_path, [record(n, 10.0, clock_elapsed_s=100.0 + 10 * n) for n in (1, 2)])
-    assert [point.clock_s for point in summarise(run).points] == [110.0, 120.0]
+    assert [point.clock_s for point in RunSummary.of(run).points] == [110.0, 120.0]
 
 
-def test_a_clock_that_came_later_does_not_tell_how_long_the_run_took(tmp_path: Path) -> None:
-    summary = summarise(make(tmp_path, [record(1, None), record(2, 10.0)]))
+def test_a_clock_that_some_rounds_lack_gives_no_duration(tmp_path: Path) -> None:
+    summary = RunSummary.of(make(tmp_path, [record(1, None), record(2, 10.0)]))
     assert [point.time_s for point in summary.points] == [2.0, 4.0]
     assert summary.virtual_s is None
 
 
 def test_real_and_virtual_time_are_never_on_one_axis(tmp_path: Path) -> None:
-    real = summarise(make(tmp_path, [record(n, 1.5, virtual=False) for n in (1, 2)]))
-    virtual = summarise(make(tmp_path, [record(n, 100.0) for n in (1, 2)]))
+    real = RunSummary.of(make(tmp_path, [record(n, 1.5, virtual=False) for n in (1, 2)]))
+    virtual = RunSummary.of(make(tmp_path, [record(n, 100.0) for n in (1, 2)]))
     drawn: dict[str, set[str]] = {}
-    for axis in (*AXES, VIRTUAL_TIME):
-        figure = draw([Group.alone(run, run.name) for run in (real, virtual)], MEASURES[0], axis)
+    for axis in AXES:
+        figure = draw(
+            [Group.alone(run, run.folder.name) for run in (real, virtual)], MEASURES[0], axis
+        )
         assert figure is not None
         drawn[axis.name] = set(re.findall(r"stroke: var\(--run-(\d)\)", figure))
     both = {"0", "1"}
     assert drawn == {"rounds": both, "bytes": both, "time": {"0"}, "virtual time": {"1"}}
-    assert draw([Group.alone(real, "real")], MEASURES[0], VIRTUAL_TIME) is None
+    assert draw([Group.alone(real, "real")], MEASURES[0], AXES[3]) is None
 
 
 @pytest.mark.parametrize(
     ("clients", "expected"),
     [
-        # Virtual time, serial uploads: everything is known.
+        # Virtual time, serial uploads: all events are recorded.
         (
             [client(1, "accepted", 0, 10, None, 14, 20)],
             [("train", 0, 10), ("channel", 10, 14), ("send", 14, 20)],
@@ -120,14 +122,14 @@ def test_real_and_virtual_time_are_never_on_one_axis(tmp_path: Path) -> None:
             [("train", 5, 10), ("verdict", 10, 12), ("channel", 12, 14), ("send", 14, 20)],
         ),
         ([client(1, "declined", 0, 10, 12, None, 12)], [("train", 0, 10), ("verdict", 10, 12)]),
-        # Declined or gone before it had trained.
+        # Declined or lost before the end of training.
         ([client(1, "declined", 0, None, 12, None, 12)], [("train", 0, 12)]),
         ([client(1, "lost", 0, None, None, None, 7)], [("train", 0, 7)]),
-        # The round ended, and nothing had come.
+        # The round ended without its update.
         ([client(1, "lost", 0, 10, None, None, None)], [("train", 0, 10), ("channel", 10, 30)]),
     ],
 )
-def test_a_client_s_bar_is_what_it_did_when(
+def test_a_bar_shows_the_activities_of_a_client(
     tmp_path: Path, clients: list[dict[str, Any]], expected: list[tuple[str, float, float]]
 ) -> None:
     row = timeline(make(tmp_path, [record(1, 30.0)], clients)).rows[0]
@@ -135,7 +137,7 @@ def test_a_client_s_bar_is_what_it_did_when(
     assert row.end_s == expected[-1][2]
 
 
-def test_what_a_real_server_could_not_see_is_not_told_apart(tmp_path: Path) -> None:
+def test_activities_that_a_server_cannot_distinguish_are_one_segment(tmp_path: Path) -> None:
     clients = [client(1, "accepted", 0, None, None, None, 20), client(2, "lost", 0, *[None] * 4)]
     run = make(tmp_path, [record(1, 30.0, virtual=False)], clients)
     rows = timeline(run).rows
@@ -144,7 +146,7 @@ def test_what_a_real_server_could_not_see_is_not_told_apart(tmp_path: Path) -> N
         [("work", 0, 30)],
     ]
     assert "not recorded separately" in page_of(run, round=1)
-    # An offer tells when training ended; its sender went away with the grant, or before it.
+    # An offer marks the end of training; the clients were lost after the verdict, or before it.
     clients = [
         client(1, "accepted", 0, 10, 11, None, 20),
         client(2, "lost", 0, 10, 11, None, 20),
@@ -160,14 +162,14 @@ def test_what_a_real_server_could_not_see_is_not_told_apart(tmp_path: Path) -> N
     ]
 
 
-def test_one_machine_s_times_are_not_taken_for_those_of_devices(tmp_path: Path) -> None:
+def test_times_of_one_machine_are_not_shown_as_times_of_devices(tmp_path: Path) -> None:
     clients = [client(1, "accepted", 0, 10, None, None, 11)]
     said = "times of the machine that simulated all clients"
     run = make(tmp_path, [record(1, 11.0, virtual=False)], clients)
-    assert "Timeline" not in page_of(run), "they say nothing of the clients"
+    assert "Timeline" not in page_of(run), "they are not times of clients"
     page = page_of(run, round=1)
-    assert said in page, "but it is drawn if it is asked for"
-    assert "deadline, 1 min" not in page, "no deadline holds there"
+    assert said in page, "it is drawn on request"
+    assert "deadline, 1 min" not in page, "a simulation without devices has no deadline"
     run.facts["mode"] = "server"
     page = page_of(run)
     assert said not in page
@@ -175,7 +177,7 @@ def test_one_machine_s_times_are_not_taken_for_those_of_devices(tmp_path: Path) 
     assert said not in page_of(make(tmp_path, [record(1, 11.0)], clients))
 
 
-def test_every_ending_has_its_mark_and_the_deadline_its_line(tmp_path: Path) -> None:
+def test_each_status_has_a_mark_and_the_deadline_a_line(tmp_path: Path) -> None:
     statuses = ("accepted", "declined", "rejected", "lost")
     clients = [client(n, status, 0, 10, 11, 12, 90) for n, status in enumerate(statuses)]
     page = page_of(make(tmp_path, [record(1, 90.0)], clients))
@@ -187,7 +189,7 @@ def test_every_ending_has_its_mark_and_the_deadline_its_line(tmp_path: Path) -> 
     assert "Its deadline, 16 min 40 s, is beyond the end of the figure" in page
 
 
-def test_the_order_is_the_plan_s_and_of_many_clients_every_ending_is_seen(tmp_path: Path) -> None:
+def test_rows_are_in_the_order_of_the_plan_and_sampled_from_each_status(tmp_path: Path) -> None:
     clients = [client(n, "accepted", 0, 1, None, 2, 3) for n in range(500, 200, -1)]
     clients += [client(n, "lost", 0, None, None, None, 3) for n in range(5)]
     clients += [client(900, "declined"), client(901, "rejected")]
@@ -195,11 +197,11 @@ def test_the_order_is_the_plan_s_and_of_many_clients_every_ending_is_seen(tmp_pa
     assert len(found.rows) == MAX_ROWS
     assert found.more == 305 - MAX_ROWS
     assert [row.client for row in found.rows] == [*range(500, 445, -1), *range(5)]
-    assert found.without_task == 1  # 901 was no part of the plan
+    assert found.without_task == 1  # 901 is not in the plan
     assert draw_timeline(found).count("<svg") == 1
 
 
-def test_without_a_choice_the_round_is_one_of_median_duration(tmp_path: Path) -> None:
+def test_the_default_round_has_the_median_duration(tmp_path: Path) -> None:
     durations = [9.0, 1.0, 5.0, 5.0, 2.0]
     rounds = [record(n, took) for n, took in enumerate(durations, start=1)]
     clients = [client(n, "accepted", 0, 1, None, 2, 3, round=n) for n in range(1, 6)]
@@ -211,12 +213,12 @@ def test_without_a_choice_the_round_is_one_of_median_duration(tmp_path: Path) ->
     assert page_of(run, shorter, round=2).count("<h2>Timeline of round 2 of ") == 1
 
 
-def test_a_round_that_is_not_there_is_one_line(tmp_path: Path) -> None:
+def test_a_missing_round_is_a_one_line_error(tmp_path: Path) -> None:
     run = make(tmp_path, [record(1, 9.0)], [client(1, "accepted", 0, 1, None, 2, 3)])
-    with pytest.raises(RunError, match="there is no round 7; the run has 1"):
+    with pytest.raises(RunError, match=r"round 7\b.* has 1\b"):
         page_of(run, round=7)
     old = make(tmp_path, [record(1, None)], [client(1, "accepted")])
-    with pytest.raises(RunError, match="no times of clients were recorded in round 1"):
+    with pytest.raises(RunError, match=r"no times\b.*round 1\b"):
         page_of(old, round=1)
     assert "Timeline" not in page_of(old)
 
@@ -229,7 +231,7 @@ def test_a_user_chooses_the_round_by_its_number(tmp_path: Path) -> None:
     assert "no round 3" in fedmx("report", run.path, "--round", "3", cwd=tmp_path).error_text
 
 
-def test_a_round_that_failed_shows_how_far_it_came(tmp_path: Path) -> None:
+def test_a_failed_round_shows_its_progress(tmp_path: Path) -> None:
     clients = [client(1, "lost", 0, 4, None, None, 9, round=2)]
     run = make(tmp_path, [record(1, 9.0)], clients)
     assert "The round failed." in page_of(run, round=2)
@@ -249,11 +251,11 @@ someone = st.fixed_dictionaries(
 @pytest.mark.filterwarnings("error")
 @settings(deadline=None, max_examples=12)
 @given(clients=st.lists(someone, max_size=4), clock_s=moment)
-def test_any_moments_give_a_page_whose_bars_never_overlap(
+def test_bars_never_overlap_for_any_times(
     tmp_path_factory: pytest.TempPathFactory, clients: list[dict[str, Any]], clock_s: Any
 ) -> None:
     run = make(tmp_path_factory.mktemp("any"), [record(1, clock_s)], clients)
-    found = timeline_of(run, summarise(run))
+    found = timeline_of(RunSummary.of(run))
     for row in found.rows if found else ():
         ends = [0.0, *(t for part in row.segments for t in (part.begin_s, part.end_s)), row.end_s]
         assert ends == sorted(ends)

@@ -1,4 +1,4 @@
-"""A report says in words what became of a run, and shows no failure as a success."""
+"""The verdict names the outcome of a run, and never shows a failure as a success."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fedmx import RunFolder
 from fedmx.report import write_report
 from fedmx.report.groups import Group
 from fedmx.report.results import group_verdict, verdict
-from fedmx.report.summary import summarise
+from fedmx.report.summary import RunSummary
 
 FACTS = {"seed": 1, "mode": "simulation", "classes": 10}
 RISEN = [2.0, 1.0, 0.5, 0.4, 0.6, 0.7, 0.8]
@@ -103,7 +103,7 @@ def run_of(
         ([], [], None, "no round has ended", "plain"),
     ],
 )
-def test_the_verdict_says_what_became_of_a_run(
+def test_the_verdict_names_the_outcome_of_a_run(
     tmp_path: Path,
     accuracies: list[float | None],
     losses: list[float | None] | None,
@@ -112,37 +112,37 @@ def test_the_verdict_says_what_became_of_a_run(
     kind: str,
 ) -> None:
     run = run_of(tmp_path, accuracies, losses)
-    found = verdict(summarise(run), target)
+    found = verdict(RunSummary.of(run), target)
     assert (found.words, found.kind) == (words, kind)
     write_report([run], run.report_path, target)
     page = run.report_path.read_text("utf-8")
     assert f'<p class="verdict {kind}">{words}</p>' in page
-    assert ('class="status done"' in page) == (kind != "bad"), "only then it is green"
+    assert ('class="status done"' in page) == (kind != "bad"), "only a useful model is green"
 
 
 def test_one_bad_round_is_no_trend(tmp_path: Path) -> None:
     losses: list[float | None] = [2.0, 1.0, 0.5, 0.5, 0.5, 0.5, 3.0]
-    assert verdict(summarise(run_of(tmp_path, [0.6] * 7, losses))).words.startswith("best")
+    assert verdict(RunSummary.of(run_of(tmp_path, [0.6] * 7, losses))).words.startswith("best")
 
 
-def test_chance_is_the_most_frequent_label_if_the_run_tells_it(tmp_path: Path) -> None:
+def test_chance_is_the_share_of_the_most_frequent_label_if_recorded(tmp_path: Path) -> None:
     accuracies: list[float | None] = [0.8, 0.8]
-    assert not verdict(summarise(run_of(tmp_path, accuracies))).bad
+    assert not verdict(RunSummary.of(run_of(tmp_path, accuracies))).bad
     told = run_of(tmp_path, accuracies, name="told", facts={"chance": 0.79})
-    assert verdict(summarise(told)).words == "never above chance"
+    assert verdict(RunSummary.of(told)).words == "never above chance"
     unknown = run_of(tmp_path, [0.1, 0.1], name="unknown", facts={"classes": None})
-    assert not verdict(summarise(unknown)).bad
+    assert not verdict(RunSummary.of(unknown)).bad
 
 
-def test_a_run_that_failed_says_after_which_round(tmp_path: Path) -> None:
-    found = verdict(summarise(run_of(tmp_path, [0.5, 0.6], status="failed")))
+def test_a_failed_run_names_its_last_round(tmp_path: Path) -> None:
+    found = verdict(RunSummary.of(run_of(tmp_path, [0.5, 0.6], status="failed")))
     assert found.words == "failed after 2 rounds; best 60.00 % after 2 rounds, 2.00 MiB"
     assert found.bad
 
 
-def test_a_group_s_verdict_counts_its_seeds(tmp_path: Path) -> None:
+def test_the_verdict_of_a_group_counts_its_seeds(tmp_path: Path) -> None:
     def group(*runs: list[float | None]) -> Group:
-        found = [summarise(run_of(tmp_path, one, name=f"r{n}")) for n, one in enumerate(runs)]
+        found = [RunSummary.of(run_of(tmp_path, one, name=f"r{n}")) for n, one in enumerate(runs)]
         return Group("fedavg", tuple(found), {})
 
     fine = group([0.5, 0.8], [0.8], [0.4, 0.5, 0.9])

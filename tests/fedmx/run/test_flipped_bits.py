@@ -12,7 +12,7 @@ import pytest
 
 from fedmx import RunFolder
 from fedmx.report import summary_text, write_report
-from fedmx.report.summary import summarise
+from fedmx.report.summary import RunSummary
 from fedmx.run import RunError
 from fedmx.run.durable import CHECKSUM
 
@@ -126,10 +126,10 @@ def test_a_report_goes_on_with_what_is_sound_and_says_so(
     lines[1] = lines[1].replace('"accuracy": 0.2', '"accuracy": 0.9')
     (folder.path / "rounds.jsonl").write_text("".join(lines))
     run = RunFolder.open(folder.path, salvage=True)
-    summary = summarise(run)
+    summary = RunSummary.of(run)
     assert [point.round for point in summary.points] == [1, 3, 4]
     told = f"{folder.path}/rounds.jsonl:2: the line is damaged; it is left out"
-    assert summary.damage == (told,)
+    assert summary.folder.damage == (told,)
     write_report([run], folder.report_path)
     assert told in folder.report_path.read_text()
     summary_text([run])

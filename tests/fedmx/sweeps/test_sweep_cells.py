@@ -1,4 +1,4 @@
-"""What a sweep is made of: axes, cells, seeds; and what is refused before anything runs."""
+"""Axes, cells and seeds of a sweep, and errors before anything runs."""
 
 from __future__ import annotations
 
@@ -58,42 +58,42 @@ def test_the_values_of_an_axis_are_yaml(text: str, labels: list[str]) -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("logic.preset", "must be PATH=VALUE,VALUE"),
-        ("=1,2", "must be PATH=VALUE,VALUE"),
-        ("a=1", "needs two values or more"),
-        ("a=1,1", "'1' occurs twice"),
-        ("a=1,[", "is not YAML"),
-        ("seed=1,2", "give --seeds N"),
-        ("executor=serial,ray", "it does not change the result"),
-        ("run.folder=a,b", "it does not change the result"),
+        ("logic.preset", "PATH=VALUE,VALUE"),
+        ("=1,2", "PATH=VALUE,VALUE"),
+        ("a=1", "two values"),
+        ("a=1,1", "'1'"),
+        ("a=1,[", "YAML"),
+        ("seed=1,2", "--seeds N"),
+        ("executor=serial,ray", "--executor"),
+        ("run.folder=a,b", "run.folder"),
     ],
 )
-def test_an_axis_that_cannot_be_is_refused(text: str, says: str) -> None:
+def test_invalid_axes_are_refused(text: str, says: str) -> None:
     with pytest.raises(FedmxError, match="--vary") as error:
         read_axis(text)
     assert says in str(error.value)
 
 
-def test_axes_that_set_one_another_are_refused() -> None:
+def test_overlapping_axes_are_refused() -> None:
     whole, part = axis_of("logic.preset", ["fedavg", "fedprox"]), axis_of("logic.preset.mu", [1, 2])
     for axes in ([whole, part], [part, whole]):
-        with pytest.raises(FedmxError, match=r"logic.preset.mu: is a part of logic.preset"):
+        with pytest.raises(FedmxError, match=r"logic\.preset\.mu: .*logic\.preset;"):
             check_axes(axes)
-    with pytest.raises(FedmxError, match="is given twice"):
+    with pytest.raises(FedmxError, match="twice"):
         check_axes([whole, whole])
-    with pytest.raises(FedmxError, match="needs something that varies"):
+    with pytest.raises(FedmxError, match="--vary"):
         check_axes([])
 
 
 @pytest.mark.parametrize("override", ["logic.preset.mu=0.5", "logic.preset=scaffold"])
-def test_a_set_that_each_cell_would_undo_is_refused(file: Path, override: str) -> None:
+def test_overrides_of_varied_settings_are_refused(file: Path, override: str) -> None:
     vary = {"logic.preset": ["fedavg", "fedprox"]}
-    with pytest.raises(FedmxError, match=r"--set logic\.preset.*: logic\.preset varies, and each"):
+    with pytest.raises(FedmxError, match=r"--set logic\.preset.*: logic\.preset varies"):
         fedmx.sweep(file, vary, folder=file.parent / "runs", overrides=[override])
     assert not (file.parent / "runs").exists()
 
 
-def test_all_cells_have_the_same_seeds_and_each_run_a_name_of_its_own() -> None:
+def test_all_cells_have_the_same_seeds_and_each_run_a_unique_name() -> None:
     cells = cells_of([axis_of("a", ["x y", "x/y"]), axis_of("b", [1, 2, 3])])
     assert [str(cell) for cell in cells[:4]] == ["x y, 1", "x y, 2", "x y, 3", "x/y, 1"]
     runs = runs_of(cells, [4, 5])
@@ -105,14 +105,14 @@ def test_all_cells_have_the_same_seeds_and_each_run_a_name_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("vary", "says"),
     [
-        ({"rounds": [1, 1.0]}, "are the same experiment"),
-        ({"logic.preset": ["fedavg", "fedpox"]}, "did you mean 'fedprox'?"),
+        ({"rounds": [1, 1.0]}, "same experiment"),
+        ({"logic.preset": ["fedavg", "fedpox"]}, "'fedprox'"),
         ({"compute.modle": ["2nn", "lenet5"]}, "modle"),
         ({"clients": [4, "many"]}, "clients"),
-        ({"logic.preset": "fedavg"}, "must be a list of values"),
+        ({"logic.preset": "fedavg"}, "list of values"),
     ],
 )
-def test_a_wrong_cell_leaves_no_folder_behind(file: Path, vary: dict, says: str) -> None:
+def test_an_invalid_cell_creates_no_folder(file: Path, vary: dict, says: str) -> None:
     with pytest.raises(FedmxError) as error:
         fedmx.sweep(file, vary, folder=file.parent / "runs")
     assert says in str(error.value)
@@ -133,41 +133,41 @@ def folder(tmp_path: Path) -> SweepFolder:
     )
 
 
-def test_a_folder_is_read_as_it_was_written(folder: SweepFolder) -> None:
+def test_a_folder_is_read_as_written(folder: SweepFolder) -> None:
     again = SweepFolder.open(folder.path)
     assert again.manifest == folder.manifest
     assert again.runs == folder.runs
     again.check_experiment()
 
 
-def test_too_many_seeds_change_nothing(folder: SweepFolder) -> None:
+def test_too_many_seeds_are_refused(folder: SweepFolder) -> None:
     before = (folder.path / "sweep.json").read_bytes()
-    with pytest.raises(FedmxError, match="100,000 at most"):
+    with pytest.raises(FedmxError, match="100,000"):
         extend(folder, 100_000, None)
     assert (folder.path / "sweep.json").read_bytes() == before
     assert len(folder.runs) == 4
 
 
-def test_seeds_that_have_not_begun_are_taken_back(folder: SweepFolder) -> None:
+def test_seeds_that_have_not_begun_can_be_removed(folder: SweepFolder) -> None:
     extend(folder, 1_000, None)
     extend(folder, 1, None)
     assert SweepFolder.open(folder.path).manifest.seeds == (3,)
 
 
-def test_a_sweep_that_cannot_be_read_hides_no_other(folder: SweepFolder) -> None:
+def test_an_unreadable_sweep_is_listed_as_damaged(folder: SweepFolder) -> None:
     folder.manifest = replace(folder.manifest, seeds=tuple(range(100_000)))
     folder.save()
     (row,) = rows(folder.path.parent)
     assert row["state"] == "damaged"
-    assert "100,000 at most" in row["reason"]
+    assert "100,000" in row["reason"]
 
 
-def test_a_sweep_whose_runs_were_ended_says_so_and_how_to_go_on(folder: SweepFolder) -> None:
-    with pytest.raises(FedmxError, match=r"4 of 4 runs are not done; go on with: fedmx sweep .*"):
+def test_unfinished_runs_are_an_error_with_the_command_to_resume(folder: SweepFolder) -> None:
+    with pytest.raises(FedmxError, match=r"4 of 4\b.*fedmx sweep "):
         tell_failures(SweepResult.of(folder))
 
 
-def test_each_setting_that_varies_keeps_its_column_and_its_type(tmp_path: Path) -> None:
+def test_varied_settings_keep_their_columns_and_types(tmp_path: Path) -> None:
     axes = [axis_of("logic.preset", ["fedavg", "fedprox"]), axis_of("rounds", [2, 5])]
     folder = SweepFolder.create(
         tmp_path, "small", TEXT, axes=axes, seeds=[3], overrides=[], modules=tmp_path, target=None
@@ -180,13 +180,13 @@ def test_each_setting_that_varies_keeps_its_column_and_its_type(tmp_path: Path) 
     assert {row["rounds"] for row in found["comparisons"]} == {2, 5}
 
 
-def test_an_edited_experiment_or_a_damaged_manifest_is_refused(folder: SweepFolder) -> None:
+def test_a_changed_experiment_or_damaged_manifest_is_refused(folder: SweepFolder) -> None:
     folder.experiment_path.write_text(TEXT.replace("seed: 3", "seed: 4"))
-    with pytest.raises(RunError, match="not the experiment that the sweep began with"):
+    with pytest.raises(RunError, match=r"experiment\.yaml: "):
         folder.check_experiment()
     manifest = folder.path / "sweep.json"
     manifest.write_text(manifest.read_text().replace('"clients"', '"rounds"'))
-    with pytest.raises(RunError, match="checksum does not match"):
+    with pytest.raises(RunError, match="checksum"):
         SweepFolder.open(folder.path)
 
 

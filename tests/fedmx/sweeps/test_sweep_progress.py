@@ -1,4 +1,4 @@
-"""How far a sweep is: the lines of its cells at any width and height, and the time that is left."""
+"""The progress of a sweep: lines of its cells at any size, and the time left."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_each_cell_has_a_line_that_fits(width: int) -> None:
     assert "1 of 6 runs done, 1 failed" in lines[3]
 
 
-def test_where_not_all_cells_fit_those_that_are_worked_on_are_shown() -> None:
+def test_running_cells_are_shown_if_not_all_fit() -> None:
     of = progress(cells=40)
     of.runs[30].state = "running"
     lines = shown(of, 80, height=12)
@@ -63,21 +63,21 @@ def test_where_not_all_cells_fit_those_that_are_worked_on_are_shown() -> None:
     assert lines[-1].startswith("and 31 more cells; 0 of 80 runs done")
 
 
-def test_the_time_left_is_that_of_the_rounds_left_by_cell_and_of_the_starts() -> None:
+def test_the_time_left_counts_rounds_by_cell_and_process_starts() -> None:
     of = progress()
     assert of.left_s() is None
     of = under_way()
     # 6 rounds of 3 s of the second cell, 10 more of each, 10 of 2 s, 10 of 23/11 s of the third.
     total = 18 + 30 + 20 + 10 * 23 / 11
     assert of.left_s() == pytest.approx(total / 2)
-    of.runs[0].process_s = 24.0  # 4 s besides its rounds; three runs are to be started
+    of.runs[0].process_s = 24.0  # 4 s besides its rounds; three runs have not started
     assert of.left_s() == pytest.approx((total + 12) / 2)
     assert total_text(of) == "1 of 6 runs done, 1 failed, 1 running, 50 s left"
     of.may_end_early = True
     assert total_text(of) == "1 of 6 runs done, 1 failed, 1 running, at most 50 s left"
 
 
-def test_a_log_is_read_line_by_line_whatever_else_is_written_to_it(tmp_path: Path) -> None:
+def test_a_log_is_read_line_by_line_between_other_lines(tmp_path: Path) -> None:
     path = tmp_path / "log"
     one, two = (json.dumps({"event": "round", "fields": {"round": n}}) for n in (1, 2))
     path.write_text(f"a library says\n{one}\n{two[:20]}")

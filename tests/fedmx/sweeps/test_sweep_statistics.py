@@ -1,4 +1,4 @@
-"""What a sweep says of its numbers: known values, and intervals that hold as often as they say."""
+"""Statistics of a sweep have known values, and intervals have their nominal coverage."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from fedmx.sweeps.statistics import (
     compare,
     interquartile_mean,
     mean_interval,
-    median,
     summarise,
 )
 
@@ -25,7 +24,7 @@ finite = st.floats(0, 1, width=32)
 scores = st.lists(st.tuples(finite, finite), min_size=1, max_size=12)
 
 
-def test_the_interquartile_mean_leaves_a_collapsed_seed_out() -> None:
+def test_the_interquartile_mean_ignores_a_collapsed_seed() -> None:
     found = summarise(TEN)
     assert found.iqm.value == pytest.approx(np.mean(sorted(TEN)[2:8]))
     assert found.median.value == pytest.approx(0.805)
@@ -42,14 +41,14 @@ def test_an_interval_contains_its_estimate_and_is_the_same_each_time() -> None:
     assert summarise(TEN) == found
 
 
-def test_few_seeds_have_estimates_and_no_interval_that_would_not_hold() -> None:
+def test_few_seeds_have_estimates_without_intervals() -> None:
     few = summarise(TEN[: FEWEST_SEEDS - 1])
     assert few.iqm.value is not None
     assert (few.iqm.low, few.median.low) == (None, None)
     assert summarise(TEN[:FEWEST_SEEDS]).iqm.low is not None
 
 
-def test_a_seed_that_never_reached_the_target_counts_as_infinitely_many_rounds() -> None:
+def test_a_missed_target_counts_as_infinitely_many_rounds() -> None:
     some = summarise([10, 12, 14, math.inf, 11, 13, 15])
     assert (some.seeds, some.reached) == (7, 6)
     assert some.median.value == 13
@@ -68,7 +67,7 @@ def test_arms_are_compared_seed_by_seed() -> None:
     expected = stats.ttest_rel(one, two).confidence_interval(0.95)
     assert (found.difference.low, found.difference.high) == pytest.approx(tuple(expected))
     assert found.difference.value == pytest.approx(np.mean(one) - np.mean(two))
-    # Without pairs, the seeds' own variance would be in the difference twice.
+    # Without pairing, the variance over seeds would count twice.
     ratio = (np.var(one, ddof=1) + np.var(two, ddof=1)) / np.var(np.subtract(one, two), ddof=1)
     assert found.unpaired_seeds == math.ceil(10 * ratio)
     assert found.unpaired_seeds > 100
@@ -83,7 +82,7 @@ def test_the_probability_of_improvement_is_the_mann_whitney_statistic() -> None:
 
 
 @given(scores)
-def test_the_other_way_round_is_the_opposite(pairs: list[tuple[float, float]]) -> None:
+def test_exchanging_arms_reverses_the_comparison(pairs: list[tuple[float, float]]) -> None:
     one, two = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
     there, back = compare(one, two), compare(two, one)
     assert there.improvement == pytest.approx(1 - (back.improvement or 0.0))
@@ -91,13 +90,13 @@ def test_the_other_way_round_is_the_opposite(pairs: list[tuple[float, float]]) -
     assert there.unpaired_seeds == back.unpaired_seeds
 
 
-def test_equal_arms_have_no_interval_and_need_no_other_number_of_seeds() -> None:
+def test_equal_arms_have_no_interval() -> None:
     found = compare([0.5, 0.6], [0.5, 0.6])
     assert (found.difference.value, found.difference.low) == (0.0, None)
     assert (found.improvement, found.unpaired_seeds) == (0.5, None)
 
 
-def test_differences_that_vary_by_rounding_alone_have_no_interval_and_no_number_of_seeds() -> None:
+def test_differences_by_rounding_have_no_interval() -> None:
     one, two = [0.9634, 0.9733, 0.9519], [0.9633, 0.9732, 0.9518]
     assert np.ptp(np.subtract(one, two)) > 0
     found = compare(one, two)
@@ -107,7 +106,7 @@ def test_differences_that_vary_by_rounding_alone_have_no_interval_and_no_number_
 
 
 @pytest.mark.parametrize("shape", ["normal", "one in five collapses"])
-def test_of_ten_seeds_95_percent_intervals_hold_93_to_97_percent_of_the_time(shape: str) -> None:
+def test_95_percent_intervals_of_ten_seeds_cover_93_to_97_percent(shape: str) -> None:
     rng = np.random.default_rng(20)
 
     def draw(cells: int, seeds: int) -> np.ndarray:
@@ -118,7 +117,7 @@ def test_of_ten_seeds_95_percent_intervals_hold_93_to_97_percent_of_the_time(sha
     held: dict[str, list[np.ndarray]] = {"median": [], "iqm": [], "difference": []}
     for _ in range(4):
         values, shared = draw(250, 10), draw(250, 10)
-        for name, statistic in (("median", median), ("iqm", interquartile_mean)):
+        for name, statistic in (("median", np.median), ("iqm", interquartile_mean)):
             low, high = bootstrap_interval(values, statistic)
             held[name].append((low <= statistic(large)[0]) & (statistic(large)[0] <= high))
         low, high = mean_interval((shared + draw(250, 10)) - (shared + draw(250, 10)))

@@ -1,0 +1,416 @@
+"""Runs are compared by group: names, means, bands, tables, and files for papers."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import itertools
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from matplotlib.figure import Figure
+from typer.testing import CliRunner
+
+from fedmx import FedmxError, RunFolder
+from fedmx.cli.main import app
+from fedmx.report import Comparison, summary_text, write_report
+from fedmx.report.curves import AXES, MEASURES, band_of, draw, plot
+from fedmx.report.groups import Group
+from fedmx.report.paper import escape, latex_table
+from fedmx.report.summary import RunSummary
+from fedmx.report.svg import COLOURS, PAPER, line_style, marker, spread
+
+EXPERIMENT = """
+name: {name}
+seed: {seed}
+rounds: {rounds}
+compute:
+  model: 2nn
+  train: {{learning_rate: {rate}}}
+logic: {{preset: {preset}}}
+"""
+
+
+def make(
+    parent: Path,
+    preset: str = "fedavg",
+    seed: int = 1,
+    rate: str = "0.1",
+    accuracies: Sequence[float] = (0.2, 0.4),
+    rounds: int = 4,
+) -> RunFolder:
+    name = f"a-rather-long-name-of-{preset}-s{seed}-{rate}"
+    text = EXPERIMENT.format(name=repr(name), preset=preset, seed=seed, rate=rate, rounds=rounds)
+    run = RunFolder.create(parent, name, text, {"seed": seed, "mode": "simulation"})
+    for number, accuracy in enumerate(accuracies, start=1):
+        run.append_round(
+            {
+                "round": number,
+                "accuracy": accuracy,
+                "loss": 1 - accuracy,
+                "up_bytes": 2**20,
+                "down_bytes": 2**20,
+                "seconds": 1.0,
+            }
+        )
+    run.finish("done")
+    return run
+
+
+@pytest.fixture
+def six(tmp_path: Path) -> list[RunFolder]:
+    return [
+        make(tmp_path / "runs", preset, seed, accuracies=(0.1 * seed, 0.2 * seed))
+        for seed in (1, 2, 3)
+        for preset in ("fedavg", "fedprox")
+    ]
+
+
+def names(*runs: RunFolder) -> list[str]:
+    return [group.name for group in Comparison.of(runs).groups]
+
+
+def test_seeds_are_grouped_and_names_have_only_differences(six: list[RunFolder]) -> None:
+    compared = Comparison.of(six)
+    assert [group.name for group in compared.groups] == ["fedavg", "fedprox"]
+    assert [len(group.runs) for group in compared.groups] == [3, 3]
+    assert compared.names[:2] == ["fedavg, seed 1", "fedavg, seed 2"]
+    assert [folder.facts["seed"] for folder in compared.folders] == [1, 2, 3, 1, 2, 3]
+
+
+def test_names_are_as_short_as_possible(tmp_path: Path) -> None:
+    slow, fast, other = (
+        make(tmp_path),
+        make(tmp_path, rate="0.5"),
+        make(tmp_path, "{name: fedprox, mu: 1}"),
+    )
+    assert names(slow, fast) == ["learning_rate 0.1", "learning_rate 0.5"]
+    assert names(slow, other) == ["fedavg", "fedprox"], "mu adds nothing to the preset"
+    assert names(slow, fast, other) == [
+        "fedavg, learning_rate 0.1",
+        "fedavg, learning_rate 0.5",
+        "fedprox, learning_rate 0.1",
+    ]
+    little = make(tmp_path, "{name: fedprox, mu: 0.1}")
+    assert names(other, little) == ["mu 1", "mu 0.1"]
+    assert names(slow, other, little) == ["fedavg", "fedprox, mu 1", "fedprox, mu 0.1"]
+
+
+def test_runs_with_the_same_seed_are_not_one_group(tmp_path: Path) -> None:
+    twice = [make(tmp_path / "a"), make(tmp_path / "b")]
+    assert len(Comparison.of(twice).groups) == 2
+    assert len(set(names(*twice))) == 2
+
+
+def test_a_band_has_the_mean_and_the_range_over_common_rounds(tmp_path: Path) -> None:
+    long = RunSummary.of(make(tmp_path, accuracies=(0.2, 0.4, 0.9)))
+    short = RunSummary.of(make(tmp_path, seed=2, accuracies=(0.4, 0.8)))
+    band = band_of([long, short], lambda p: p.round, lambda p: p.accuracy)
+    assert band.mean == [(1, pytest.approx(0.3)), (2, pytest.approx(0.6))]
+    assert (band.low, band.high) == ([0.2, 0.4], [0.4, 0.8])
+    assert band.tails == [[(2, 0.4), (3, 0.9)]], "rounds of a single seed have no mean"
+
+
+def test_the_table_has_the_mean_and_the_range_of_each_group(six: list[RunFolder]) -> None:
+    page = page_of(six)
+    assert "<td>40.00 %" in page
+    assert all(run.name in page for run in six), "the folder of each seed is named"
+    assert "20.00 % to 60.00 %" in page
+    from rich.console import Console
+
+    console = Console(width=80)
+    with console.capture() as captured:
+        console.print(summary_text(six))
+    shown = captured.get()
+    assert "fedprox (3 seeds)" in shown
+    assert "20.00 % to 60.00 %" in shown
+
+
+def test_many_groups_have_a_row_each(tmp_path: Path) -> None:
+    runs = [make(tmp_path, rate=f"0.{n}") for n in range(1, 8)]
+    page = page_of(runs)
+    results = page[page.index("<h2>Results</h2>") :]
+    results = results[: results.index("</table>")]
+    assert results.count("<tr>") == 8, "a row for each of many groups"
+    assert 'class="scroll"' in results, "a wide table scrolls"
+    for n in range(1, 8):
+        assert f"learning_rate 0.{n}" in results
+    for head in ("Status", "Rounds", "Final accuracy", "Bytes down", "Time"):
+        assert f">{head}</th>" in results
+    assert "0 MiB" not in re.findall(r"<td>([^<]*)</td>", results), "empty figures are left out"
+
+
+def test_lines_have_their_names_at_the_end(six: list[RunFolder]) -> None:
+    figure = draw(Comparison.of(six).groups, MEASURES[0], AXES[0])
+    assert figure is not None
+    assert re.findall(r"<text[^>]*>(fed\w+)</text>", figure) == ["fedavg", "fedprox"]
+    one = draw([Group.alone(RunSummary.of(six[0]), "alone")], MEASURES[0], AXES[0])
+    assert one is not None
+    assert "alone" not in one
+
+
+@given(st.lists(st.tuples(st.floats(-0.5, 1.5), st.floats(0.01, 0.2)), min_size=1, max_size=5))
+def test_names_never_overlap_and_stay_beside_the_axes(wanted: list[tuple[float, float]]) -> None:
+    heights = [height for _, height in wanted]
+    places = spread([place for place, _ in wanted], heights)
+    order = sorted(range(len(places)), key=lambda index: places[index])
+    for one, other in itertools.pairwise(order):
+        assert places[other] - places[one] >= (heights[one] + heights[other]) / 2 - 1e-9
+    for place, height in zip(places, heights, strict=True):
+        assert height / 2 - 1e-9 <= place <= 1 - height / 2 + 1e-9
+
+
+def limits(tmp_path: Path, measure: int, values: Sequence[float]) -> tuple[float, float]:
+    axes = Figure().add_subplot()
+    run = RunSummary.of(make(tmp_path, accuracies=values))
+    assert plot(axes, [Group.alone(run, "")], MEASURES[measure], AXES[0])
+    low, high = axes.get_ylim()
+    return float(low), float(high)
+
+
+def test_an_axis_does_not_magnify_noise(tmp_path: Path) -> None:
+    low, high = limits(tmp_path, 0, (0.1, 0.101, 0.099))
+    assert high - low >= 10
+    low, high = limits(tmp_path, 0, (0.999, 1.0, 0.999))
+    assert (high - low >= 10, high) == (True, 100)
+    low, high = limits(tmp_path, 1, (0.1, 0.101, 0.099))
+    assert high - low >= 0.18
+    low, high = limits(tmp_path, 0, (0.1, 0.9))
+    assert 0 <= low < 10 < 90 < high <= 100
+
+
+# Machado, Oliveira and Fernandes (2009), severity 1, on linear RGB.
+VISION = {
+    "normal": np.eye(3),
+    "protanopia": [
+        [0.152286, 1.052583, -0.204868],
+        [0.114503, 0.786281, 0.099216],
+        [-0.003882, -0.048116, 1.051998],
+    ],
+    "deuteranopia": [
+        [0.367322, 0.860646, -0.227968],
+        [0.280085, 0.672501, 0.047413],
+        [-0.011820, 0.042940, 0.968881],
+    ],
+    "tritanopia": [
+        [1.255528, -0.076749, -0.178779],
+        [-0.078411, 0.930809, 0.147602],
+        [0.004733, 0.691367, 0.303900],
+    ],
+}
+TO_XYZ = [[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]]
+
+
+def lab(colour: str, seen: str) -> np.ndarray:
+    """The CIELAB coordinates of a colour as a kind of vision sees it."""
+    rgb = np.array([int(colour[place : place + 2], 16) for place in (1, 3, 5)]) / 255
+    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+    linear = np.clip(np.array(VISION[seen]) @ linear, 0, 1)
+    x, y, z = np.array(TO_XYZ) @ linear / np.array([0.9505, 1.0, 1.089])
+    fx, fy, fz = (np.cbrt(v) if v > 0.008856 else 7.787 * v + 16 / 116 for v in (x, y, z))
+    return np.array([116 * fy - 16, 500 * (fx - fy), 200 * (fy - fz)])
+
+
+def palettes() -> list[list[str]]:
+    """The colours of the page, on light and on dark."""
+    style = Path(__file__).parents[3] / "fedmx" / "report" / "style.css"
+    found = re.findall(r"--run-\d: (#[0-9a-f]{6})", style.read_text("utf-8"))
+    return [found[:COLOURS], found[COLOURS:]]
+
+
+@pytest.mark.parametrize("seen", VISION)
+def test_colours_differ_for_colour_blind_readers(seen: str) -> None:
+    light, dark = palettes()
+    assert tuple(light) == PAPER.lines
+    for colours in (light, dark):
+        assert len(colours) == COLOURS
+        for one, other in itertools.combinations(colours, 2):
+            far = np.linalg.norm(lab(one, seen) - lab(other, seen))
+            assert far > 15, (one, other)
+
+
+def test_lines_differ_in_dashes_and_markers() -> None:
+    looks = {(line_style(index), marker(index)) for index in range(COLOURS)}
+    assert len(looks) == COLOURS
+
+
+def page_of(runs: list[RunFolder]) -> str:
+    path = runs[0].path / "report.html"
+    write_report(runs, path)
+    return path.read_text("utf-8")
+
+
+COLUMN_POINTS = 3.3 * 72
+
+
+def test_figures_are_one_column_wide_with_their_fonts(six: list[RunFolder], tmp_path: Path) -> None:
+    written = Comparison.of(six, 0.5).write_figures(tmp_path / "figures")
+    assert {path.name for path in written} == {
+        *(
+            f"{measure}-{axis}.{ending}"
+            for measure in ("accuracy", "loss")
+            for axis in ("rounds", "bytes", "time")
+            for ending in ("pdf", "svg")
+        ),
+        "curves.csv",
+    }
+    pdf = (tmp_path / "figures" / "accuracy-rounds.pdf").read_bytes()
+    assert b"/FontFile2" in pdf, "the font is in the file, as TrueType"
+    assert b"/Type3" not in pdf
+    box = re.search(rb"/MediaBox \[ 0 0 ([0-9.]+) ", pdf)
+    assert box is not None
+    assert float(box[1]) == pytest.approx(COLUMN_POINTS, abs=1)
+    svg = ElementTree.parse(tmp_path / "figures" / "accuracy-rounds.svg").getroot()
+    assert float(svg.attrib["width"].removesuffix("pt")) == pytest.approx(COLUMN_POINTS, abs=1)
+    assert not svg.findall(".//{http://www.w3.org/2000/svg}text"), "letters are shapes"
+
+
+def test_the_same_runs_give_the_same_files(six: list[RunFolder], tmp_path: Path) -> None:
+    compared = Comparison.of(six)
+    first = {path: path.read_bytes() for path in compared.write_figures(tmp_path / "figures")}
+    assert {p: p.read_bytes() for p in compared.write_figures(tmp_path / "figures")} == first
+
+
+def test_a_varying_number_of_rounds_keeps_its_column(tmp_path: Path) -> None:
+    rows = Comparison.of([make(tmp_path / str(n), rounds=n) for n in (4, 9)]).table()
+    assert [(row["rounds"], row["rounds_run"]) for row in rows] == [("4", 2), ("9", 2)]
+
+
+def test_latex_has_all_digits_of_a_large_number_of_rounds(six: list[RunFolder]) -> None:
+    (group, *_) = Comparison.of(six).groups
+    (point, *_) = group.runs[0].points
+    late = replace(point, round=1234, accuracy=0.9)
+    run = replace(group.runs[0], points=[late])
+    assert " & 1234 & " in latex_table([replace(group, runs=(run,))], 0.5)
+
+
+def test_csv_has_a_row_for_each_run_and_for_each_round(
+    six: list[RunFolder], tmp_path: Path
+) -> None:
+    compared = Comparison.of(six, 0.4)
+    compared.write_csv(tmp_path / "runs.csv")
+    with (tmp_path / "runs.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["fedmx_group"], row["seed"], row["logic.preset"]) for row in rows[2:4]] == [
+        ("fedavg", "3", "fedavg"),
+        ("fedprox", "1", "fedprox"),
+    ]
+    assert [row["rounds_to_target"] for row in rows[:3]] == ["", "2", "2"]
+    assert float(rows[2]["final_accuracy"]) == pytest.approx(0.6)
+    assert rows[2]["up_bytes"] == str(2 * 2**20)
+    assert rows[0]["run"] == str(six[0].path)
+    compared.write_figures(tmp_path / "figures")
+    with (tmp_path / "figures" / "curves.csv").open(newline="") as file:
+        rounds = list(csv.DictReader(file))
+    assert len(rounds) == 12
+    assert (rounds[1]["round"], rounds[1]["accuracy"], rounds[1]["bytes"]) == (
+        "2",
+        "0.2",
+        str(4 * 2**20),
+    )
+
+
+def test_latex_has_booktabs_rules_and_escaped_names(six: list[RunFolder], tmp_path: Path) -> None:
+    best = make(tmp_path / "runs", "fedprox", 4, rate="0.5", accuracies=(0.9, 0.95))
+    Comparison.of([*six, best], 0.4).write_latex(tmp_path / "table.tex")
+    text = (tmp_path / "table.tex").read_text("utf-8")
+    for rule in (r"\toprule", r"\midrule", r"\bottomrule", r"\begin{tabular}{lrrrrrrr}"):
+        assert rule in text
+    assert (
+        r"fedavg, learning\_rate 0.1 & 3 & 40.00 (20.00--60.00) & 40.00 (20.00--60.00)"
+        r" & 2.00 & 2.00 & 2 [2 of 3] & 4.00 [2 of 3] \\"
+    ) in text
+    assert r"fedprox, learning\_rate 0.5 & 1 & \textbf{95.00} & \textbf{95.00}" in text
+    assert all(line.count("&") == 7 for line in text.splitlines() if line.endswith(r"\\"))
+    assert escape(r"a_b 50% #1 \x{} ~^$&") == (
+        r"a\_b 50\% \#1 \textbackslash{}x\{\} \textasciitilde{}\textasciicircum{}\$\&"
+    )
+
+
+def test_files_that_fedmx_did_not_write_are_kept(six: list[RunFolder], tmp_path: Path) -> None:
+    compared = Comparison.of(six)
+    folder = tmp_path / "figures"
+    folder.mkdir()
+    for path in (tmp_path / "own.csv", tmp_path / "own.tex", folder / "loss-time.pdf"):
+        path.write_text("mine")
+    for write in (
+        lambda: compared.write_csv(tmp_path / "own.csv"),
+        lambda: compared.write_latex(tmp_path / "own.tex"),
+        lambda: compared.write_figures(folder),
+    ):
+        with pytest.raises(FedmxError, match="did not write"):
+            write()
+    assert [path.name for path in folder.iterdir()] == ["loss-time.pdf"], "refused before writing"
+    with pytest.raises(FedmxError, match=r"ends in \.csv"):
+        compared.write_csv(tmp_path / "table.txt")
+    for _ in range(2):  # its own files are replaced
+        compared.write_csv(tmp_path / "table.csv")
+        compared.write_latex(tmp_path / "table.tex")
+        compared.write_figures(tmp_path / "fresh")
+
+
+def test_the_command_writes_all_files(
+    six: list[RunFolder], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    runs = [str(run.path) for run in six]
+    options = ["--figures", "figures", "--csv", "runs.csv", "--latex", "table.tex"]
+    result = CliRunner().invoke(app, ["report", *runs, *options])
+    assert result.exit_code == 0, result.output
+    for said in (
+        "report: report.html",
+        "figures: 13 files in figures",
+        "table: runs.csv",
+        "table: table.tex",
+    ):
+        assert said in result.output
+    for name in ("report.html", "figures/loss-bytes.pdf", "runs.csv", "table.tex"):
+        assert (tmp_path / name).stat().st_size > 0
+
+
+def test_python_gives_frames_and_axes(
+    six: list[RunFolder], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pandas = pytest.importorskip("pandas")
+    compared = Comparison.read([run.path for run in six], target=0.4)
+    frame = compared.to_pandas()
+    assert isinstance(frame, pandas.DataFrame)
+    assert frame.groupby("fedmx_group")["final_accuracy"].mean().round(3).to_dict() == {
+        "fedavg": 0.4,
+        "fedprox": 0.4,
+    }
+    assert len(compared.curves_to_pandas()) == 12
+    axes = Figure().add_subplot()
+    assert compared.plot("loss", "bytes", axes) is axes
+    assert {text.get_text() for text in axes.texts} == {"fedavg", "fedprox"}
+    assert axes.get_ylabel() == "loss"
+    with pytest.raises(FedmxError, match=r"'f1'.*accuracy, loss"):
+        compared.plot("f1", axes=axes)
+    with pytest.raises(FedmxError, match="accuracy against virtual time"):
+        compared.plot("accuracy", "virtual time", Figure().add_subplot())
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(FedmxError, match=r"fedmx\[pandas\]"):
+        compared.to_pandas()
+    assert len(compared.table()) == 6, "rows do not need pandas"
+
+
+def test_every_figure_of_a_page_can_be_saved_without_a_network(
+    six: list[RunFolder], tmp_path: Path
+) -> None:
+    write_report(six, tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text("utf-8")
+    links = re.findall(r'href="data:image/svg\+xml;base64,([^"]+)" download="([^"]+)"', page)
+    assert len(links) == page.count("<figure>") == 6
+    assert links[0][1] == "accuracy-against-rounds.svg"
+    for content, _ in links:
+        svg = base64.b64decode(content).decode()
+        assert "var(--" not in svg, "the file has no variables of the page"
+        assert ElementTree.fromstring(svg).attrib["width"].endswith("pt")
