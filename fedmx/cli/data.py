@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from itertools import pairwise
 from pathlib import Path
 from typing import Annotated
 
@@ -49,7 +48,6 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show how a data set is divided among clients."""
-    import numpy as np
 
     from fedmx.components.catalogue import read_catalogue
     from fedmx.experiment import Experiment
@@ -76,21 +74,18 @@ def show(
 
     with files_with_progress() as files:
         assembly = Assembly(experiment, files)
-        of_clients = [assembly.labels_of(client) for client in range(experiment.clients)]
-        ends = np.cumsum([0, *map(len, of_clients)])
-        labels = np.concatenate(of_clients)
-        parts = [np.arange(begin, end) for begin, end in pairwise(ends)]
-    classes = assembly.data.dataset.classes
+        labels = [assembly.labels_of(client) for client in range(experiment.clients)]
+    counts = count(labels, assembly.data.dataset.classes)
     if as_json:
-        counts = count(labels, parts, classes).tolist()
-        typer.echo(json.dumps({"data": experiment.compute.data.name, "samples": counts}))
+        samples = {"data": experiment.compute.data.name, "samples": counts.tolist()}
+        typer.echo(json.dumps(samples))
     else:
-        show_table(table(labels, parts, classes))
+        show_table(table(counts))
     if figure is not None:
         from fedmx.report.partition import figure as draw
 
         title = f"{experiment.compute.data.name}: samples by label and client"
-        drawn = draw(labels, parts, classes, figure, title=title)
+        drawn = draw(counts, figure, title=title)
         typer.echo(f"figure: {drawn}", err=as_json)
 
 

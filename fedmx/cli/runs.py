@@ -289,7 +289,7 @@ def report(
 ) -> None:
     """Write a page with figures about one run, or several side by side."""
     from fedmx.cli.output import LogLines
-    from fedmx.report import Comparison, comparison_text, write_page
+    from fedmx.report import Comparison, write_page
     from fedmx.run import RunFolder
 
     if output is not None:
@@ -313,7 +313,7 @@ def report(
 
             typer.echo(json.dumps({"report": str(path), **document(folders, target)}))
             return
-    show_table(comparison_text(compared))
+    show_table(compared.text())
     typer.echo(f"report: {path}")
     if written:
         typer.echo(f"figures: {len(written)} files in {figures}")
@@ -356,13 +356,15 @@ def export(
     """Write the model of a run for ONNX, PyTorch or others."""
     from fedmx.components.text import unknown
     from fedmx.errors import FedmxError
-    from fedmx.output_file import check_output
+    from fedmx.output_file import check_module_name
     from fedmx.run import RunFolder
 
     if to not in NAMES:
         raise FedmxError(unknown("format", to, NAMES))
     if out is not None:
         check_output(out, *_FILES[to])
+        if to == "torch":
+            check_module_name(out)
     folder = RunFolder.open(path)
     modules = modules_of_run(folder, module, own_modules)
 

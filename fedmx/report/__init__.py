@@ -5,7 +5,7 @@ Reports only read run folders.
 
 from __future__ import annotations
 
-from fedmx.report.comparison import Comparison, comparison_text, summary_text
+from fedmx.report.comparison import Comparison
 from fedmx.report.page import write_page, write_report
 
-__all__ = ["Comparison", "comparison_text", "summary_text", "write_page", "write_report"]
+__all__ = ["Comparison", "write_page", "write_report"]

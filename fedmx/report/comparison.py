@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     import pandas
     from matplotlib.axes import Axes
 
+_MOST_COLUMNS = 4  # more groups have a row each instead of a column
+_IN_ROWS = ("Final accuracy", "Best accuracy", "Final loss")
+
 
 @dataclass(frozen=True)
 class Comparison:
@@ -103,6 +106,35 @@ class Comparison:
             for run, which in self._runs_and_settings()
             for point in run.points
         ]
+
+    def text(self) -> Table:
+        """Return a rich table with a column for each group, or a row if there are many.
+
+        Print it with ``rich.console.Console``. Markup and control sequences in a run's texts have
+        no effect.
+        """
+        groups, targets = self.groups, (self.target, self.client_target)
+        verdicts = [group_verdict(group, self.target).words for group in groups]
+        rows = [
+            (label, ["\n".join(filter(None, cell)) for cell in cells])
+            for label, cells in compare_groups(groups, *targets)
+        ]
+        table = Table(show_edge=False, pad_edge=False)
+        table.add_column("", overflow="fold")
+        if len(groups) <= _MOST_COLUMNS:
+            for group in groups:
+                table.add_column(_literal(group.title), justify="right", overflow="fold")
+            for label, cells in [("Verdict", verdicts), *rows]:
+                table.add_row(label, *map(_literal, cells))
+            return table
+        shown = [(label, cells) for label, cells in rows if label in _IN_ROWS]
+        for label, _ in shown:
+            table.add_column(label, justify="right")
+        table.add_column("Verdict", overflow="fold")
+        for place, group in enumerate(groups):
+            texts = [group.title, *(cells[place] for _, cells in shown), verdicts[place]]
+            table.add_row(*map(_literal, texts))
+        return table
 
     def to_pandas(self) -> pandas.DataFrame:
         """Return `table` as a pandas frame.
@@ -224,7 +256,7 @@ def document(runs: Sequence[RunFolder], target_accuracy: float | None = None) ->
 
     Args:
         runs: the runs.
-        target_accuracy: see `fedmx.report.summary_text`.
+        target_accuracy: see `Comparison.of`.
 
     Raises:
         RunError: a run cannot be read.
@@ -253,53 +285,6 @@ def _record(run: RunSummary, target: float | None) -> dict[str, Any]:
         "damage": list(run.folder.damage),
         "points": [asdict(point) for point in run.points],
     }
-
-
-_MOST_GROUPS = 4  # more groups have a row each instead of a column
-_IN_ROWS = ("Final accuracy", "Best accuracy", "Final loss")
-
-
-def summary_text(runs: Sequence[RunFolder], target_accuracy: float | None = None) -> Table:
-    """Return a rich table with a column for each group of runs, or a row if there are many.
-
-    Print it with ``rich.console.Console``. Markup and control sequences in a run's texts have no
-    effect.
-
-    Args:
-        runs: the runs.
-        target_accuracy: the accuracy (0 to 1) to which rounds, bytes and time are counted; None:
-            the lowest ``stop.accuracy`` of the experiments.
-
-    Raises:
-        RunError: a run cannot be read.
-    """
-    return comparison_text(Comparison.of(runs, target_accuracy))
-
-
-def comparison_text(compared: Comparison) -> Table:
-    """Return the table of a comparison; see `summary_text`."""
-    groups = compared.groups
-    verdicts = [group_verdict(group, compared.target).words for group in groups]
-    rows = [
-        (label, ["\n".join(filter(None, cell)) for cell in cells])
-        for label, cells in compare_groups(groups, compared.target, compared.client_target)
-    ]
-    table = Table(show_edge=False, pad_edge=False)
-    table.add_column("", overflow="fold")
-    if len(groups) <= _MOST_GROUPS:
-        for group in groups:
-            table.add_column(_literal(group.title), justify="right", overflow="fold")
-        for label, cells in [("Verdict", verdicts), *rows]:
-            table.add_row(label, *(_literal(cell) for cell in cells))
-        return table
-    shown = [row for row in rows if row[0] in _IN_ROWS]
-    for label, _ in shown:
-        table.add_column(label, justify="right")
-    table.add_column("Verdict", overflow="fold")
-    for place, group in enumerate(groups):
-        texts = [group.title, *(cells[place] for _, cells in shown), verdicts[place]]
-        table.add_row(*(_literal(text) for text in texts))
-    return table
 
 
 def _literal(text: str) -> Text:

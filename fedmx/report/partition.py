@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -20,25 +20,44 @@ from rich.text import Text
 
 from fedmx.errors import FedmxError
 from fedmx.output_file import check_output
+from fedmx.run.durable import write_bytes_durably
+from fedmx.run.errors import cannot_write
+
+Counts = npt.NDArray[np.int64]
+"""Samples by client and class: int64 (clients, classes)."""
+
+_MAX_CLIENTS = 20
+_SHOWN_CLIENTS = 15
+_MAX_CLASSES = 12
+_SHOWN_CLASSES = 5
+
+# One hue from light to dark can be read without colour vision. Without its lightest tenth, one
+# sample does not look like none, which is white.
+_COLOURS = ListedColormap(mpl.colormaps["Blues"](np.linspace(0.1, 1.0, 256)))
+_ABSENT = "white"
+_BAR_COLOUR = "#4a6fa5"
+_METADATA: dict[str, dict[str, str | None]] = {
+    "png": {"Software": "fedmx"},
+    "svg": {"Creator": "fedmx", "Date": None},
+    "pdf": {"Creator": "fedmx", "CreationDate": None},
+}
+"""By format: fedmx as the creator, and no date."""
+_MAX_NUMBERED = 12
+_DPI = 150
 
 
-def count(
-    labels: npt.NDArray[np.integer[Any]],
-    parts: Sequence[npt.NDArray[np.integer[Any]]],
-    classes: int,
-) -> npt.NDArray[np.int64]:
-    """Return the number of samples by client and class, shape (clients, classes).
+def count(labels: Sequence[npt.NDArray[np.integer[Any]]], classes: int) -> Counts:
+    """Return the number of samples by client and class.
 
     Args:
-        labels: (n,), from 0 to ``classes`` - 1.
-        parts: the indices of each client's samples in ``labels``.
+        labels: the labels of each client's samples, from 0 to ``classes`` - 1.
         classes: the number of labels.
     """
-    rows = [np.bincount(labels[part], minlength=classes) for part in parts]
-    return np.array(rows, dtype=np.int64).reshape(len(parts), classes)
+    rows = [np.bincount(one, minlength=classes) for one in labels]
+    return np.array(rows, dtype=np.int64).reshape(len(labels), classes)
 
 
-def summary(counts: npt.NDArray[np.int64]) -> str:
+def summary(counts: Counts) -> str:
     """Return a line about the samples and classes of the clients: range and median."""
     sizes = counts.sum(axis=1)
     kinds = (counts > 0).sum(axis=1)
@@ -61,31 +80,13 @@ def _range(values: npt.NDArray[np.int64]) -> str:
     return f"{least:,} to {most:,} (median {np.median(values):,.0f})"
 
 
-_MAX_CLIENTS = 20
-_SHOWN_CLIENTS = 15
-_MAX_CLASSES = 12
-_SHOWN_CLASSES = 5
-
-
-def table(
-    labels: npt.NDArray[np.integer[Any]],
-    parts: Sequence[npt.NDArray[np.integer[Any]]],
-    classes: int,
-    *,
-    title: str | None = None,
-) -> Table:
+def table(counts: Counts, *, title: str | None = None) -> Table:
     """Return a table of the samples by client and class, with a summary below it.
 
     Shows the first 15 clients if there are more than 20, and the most frequent classes of each
     client if there are more than 12.
-
-    Args:
-        labels: (n,), from 0 to ``classes`` - 1.
-        parts: the indices of each client's samples in ``labels``.
-        classes: the number of labels.
-        title: the table's title.
     """
-    counts = count(labels, parts, classes)
+    classes = counts.shape[1]
     made = Table(
         title=title,
         caption=summary(counts),
@@ -122,40 +123,13 @@ def _most_frequent(row: npt.NDArray[np.int64]) -> Text:
     return Text(text + (", …" if len(order) > _SHOWN_CLASSES else ""))
 
 
-# One hue from light to dark can be read without colour vision. Without its lightest tenth, one
-# sample does not look like none, which is white.
-_COLOURS = ListedColormap(mpl.colormaps["Blues"](np.linspace(0.1, 1.0, 256)))
-_ABSENT = "white"
-_BAR_COLOUR = "#4a6fa5"
-_METADATA: dict[str, dict[str, str | None]] = {
-    "png": {"Software": "fedmx"},
-    "svg": {"Creator": "fedmx", "Date": None},
-    "pdf": {"Creator": "fedmx", "CreationDate": None},
-}
-"""By format: that fedmx wrote it, and no date."""
-_MAX_NUMBERED = 12
-_DPI = 150
-
-
-def figure(
-    labels: npt.NDArray[np.integer[Any]],
-    parts: Sequence[npt.NDArray[np.integer[Any]]],
-    classes: int,
-    path: Path,
-    *,
-    title: str = "Samples by label and client",
-) -> Path:
-    """Draw the samples by label and client into a file, which is written whole or not at all.
+def figure(counts: Counts, path: Path, *, title: str = "Samples by label and client") -> Path:
+    """Draw the samples by label and client into a file, whole or not at all; return the path.
 
     Args:
-        labels: (n,), from 0 to ``classes`` - 1.
-        parts: the indices of each client's samples in ``labels``.
-        classes: the number of labels.
+        counts: see `count`.
         path: the file; its name ends in .png, .svg or .pdf.
         title: the figure's title.
-
-    Returns:
-        The path.
 
     Raises:
         FedmxError: the name has another ending, the file exists and is not fedmx's, or writing
@@ -163,19 +137,17 @@ def figure(
     """
     check_output(path, "a figure is PNG, SVG or PDF", (".png", ".svg", ".pdf"))
     kind = path.suffix.lstrip(".").lower()
-    drawn = _draw(count(labels, parts, classes), title)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    content = io.BytesIO()
+    with mpl.rc_context({"svg.hashsalt": "fedmx"}):  # the same data give the same file
+        _draw(counts, title).savefig(content, format=kind, dpi=_DPI, metadata=_METADATA[kind])
     try:
-        with mpl.rc_context({"svg.hashsalt": "fedmx"}):  # the same data give the same file
-            drawn.savefig(temporary, format=kind, dpi=_DPI, metadata=_METADATA[kind])
-        os.replace(temporary, path)
+        write_bytes_durably(path, content.getvalue())
     except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise FedmxError(f"{path}: cannot be written ({error.strerror})") from error
+        raise FedmxError(cannot_write(path, error)) from None
     return path
 
 
-def _draw(counts: npt.NDArray[np.int64], title: str) -> Figure:
+def _draw(counts: Counts, title: str) -> Figure:
     clients, classes = counts.shape
     width_inches = min(14.0, max(7.5, 0.11 * clients + 2))
     mix_inches = min(9.0, max(2.6, 0.2 * classes))

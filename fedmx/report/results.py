@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
+from typing import Literal
 
 from fedmx.report.groups import Cell, Group, compare_groups, rounds_text
 from fedmx.report.html import Child, Html, element, join, turned
@@ -24,18 +25,16 @@ class Verdict:
 
     Attributes:
         words: the outcome in a few words.
-        bad: whether the model is of no use, or the run failed.
-        good: whether the target was reached.
+        kind: *bad*: the model is useless, or the run failed; *good*: the target was reached.
     """
 
     words: str
-    bad: bool = False
-    good: bool = False
+    kind: Literal["bad", "good", "plain"] = "plain"
 
     @property
-    def kind(self) -> str:
-        """``bad``, ``good`` or ``plain``."""
-        return "bad" if self.bad else "good" if self.good else "plain"
+    def bad(self) -> bool:
+        """Whether the model is useless, or the run failed."""
+        return self.kind == "bad"
 
 
 def verdict(run: RunSummary, target: float | None = None) -> Verdict:
@@ -47,24 +46,25 @@ def verdict(run: RunSummary, target: float | None = None) -> Verdict:
     """
     if not run.evaluated:
         words = "no round was evaluated" if run.points else "no round has ended"
-        return Verdict(words, bad=run.status == "failed")
+        return Verdict(words, "bad" if run.status == "failed" else "plain")
     wrong = [words for words in (_no_number(run), _rises(run), _at_chance(run)) if words]
     best = run.best
     assert best is not None
     if target is not None and (reached := run.reached(target)) is not None:
         what = f"target {target_percent(target)} after {_rounds(reached.round)}"
         words = "; ".join([f"{what}, {mebibytes(reached.bytes)}", *wrong])
-        return Verdict(words, bad=_useless(run), good=not wrong)
+        return Verdict(words, "bad" if _useless(run) else "plain" if wrong else "good")
     if run.status == "failed":
         wrong.insert(0, f"failed after {_rounds(run.rounds)}")
     where = f"{percent(best.accuracy)} after {_rounds(best.round)}"
     if wrong and wrong[-1] == _NEVER:
-        return Verdict("; ".join(wrong), bad=True)
+        return Verdict("; ".join(wrong), "bad")
     if target is not None:
         rest = f"target {target_percent(target)} not reached, best {where}"
     else:
         rest = f"best {where}, {mebibytes(best.bytes)}"
-    return Verdict("; ".join([*wrong, rest]), bad=_useless(run) or run.status == "failed")
+    bad = _useless(run) or run.status == "failed"
+    return Verdict("; ".join([*wrong, rest]), "bad" if bad else "plain")
 
 
 def group_verdict(group: Group, target: float | None = None) -> Verdict:
@@ -84,7 +84,8 @@ def group_verdict(group: Group, target: float | None = None) -> Verdict:
         bests = sorted(best for run in runs if (best := run.best_accuracy) is not None)
         if bests:
             parts.append(f"best {_span([percent(best) for best in bests])}")
-    return Verdict("; ".join(parts), bad=bool(bad), good=all(one.good for one in verdicts))
+    good = all(one.kind == "good" for one in verdicts)
+    return Verdict("; ".join(parts), "bad" if bad else "good" if good else "plain")
 
 
 def _together(runs: Sequence[RunSummary], target: float) -> str:

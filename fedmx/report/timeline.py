@@ -43,22 +43,6 @@ class Segment(NamedTuple):
     end_s: float
 
 
-class RecordedEvents(NamedTuple):
-    """The events that the records of a round have for at least one client.
-
-    Without offers, a real server does not know when training ended and sending began.
-
-    Attributes:
-        virtual: whether time is virtual; then all events are recorded.
-        training: whether the end of training is recorded.
-        verdicts: whether verdicts are recorded.
-    """
-
-    virtual: bool
-    training: bool
-    verdicts: bool
-
-
 @dataclass(frozen=True)
 class Row:
     """One client's times.
@@ -124,21 +108,23 @@ def timeline_of(run: RunSummary, round: int | None = None) -> Timeline | None:
             f"{path}: there is no round {round}; the run has {run.rounds}, counted from 1"
         )
     duration_s = point.round_s if point else None
+    times = [_times(record) for record in records]
     asked = [
-        r for r in records if isinstance(r.get("client"), int) and _seconds(r, ASKED) is not None
+        (record, at)
+        for record, at in zip(records, times, strict=True)
+        if ASKED in at and isinstance(record.get("client"), int)
     ]
     if not asked:
         if round is None:
             return None
         raise RunError(f"{path}: no times of clients were recorded in round {round}")
-    last_s = max(t for one in asked for key in EVENTS if (t := _seconds(one, key)) is not None)
-    recorded = RecordedEvents(
-        virtual=run.virtual,
-        training=any(_seconds(one, "trained_s") is not None for one in asked),
-        verdicts=any(_seconds(one, "decided_s") is not None for one in asked),
-    )
+    last_s = max(max(at.values()) for _, at in asked)
     end_s = last_s if duration_s is None else duration_s
-    rows = [_row(one, end_s, recorded) for one in _evenly_by_status(asked)]
+    known = set(EVENTS) if run.virtual else {event for _, at in asked for event in at}
+    rows = [
+        _row(record, at, end_s, run.virtual, "trained_s" in known, "decided_s" in known)
+        for record, at in _evenly_by_status(asked)
+    ]
     one_machine = not run.virtual and run.folder.facts.get("mode") == "simulation"
     # A simulation without devices has no deadline.
     keys = () if one_machine else _DEADLINES
@@ -149,7 +135,8 @@ def timeline_of(run: RunSummary, round: int | None = None) -> Timeline | None:
         more=len(asked) - len(rows),
         # A client that is not in the plan has a record only if its update was rejected.
         without_task=sum(
-            1 for r in records if _seconds(r, ASKED) is None and r.get("status") != "rejected"
+            ASKED not in at and record.get("status") != "rejected"
+            for record, at in zip(records, times, strict=True)
         ),
         duration_s=duration_s,
         deadline_s=next((deadline for deadline in deadlines if deadline is not None), None),
@@ -168,94 +155,84 @@ def _median_round(run: RunSummary) -> int | None:
     return next(p.round for p in reversed(run.points) if p.round_s == median)
 
 
-def _evenly_by_status(records: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return at most `MAX_ROWS` records in order, as evenly as possible from each status."""
+def _evenly_by_status(
+    asked: Sequence[tuple[Mapping[str, Any], Mapping[str, float]]],
+) -> list[tuple[Mapping[str, Any], Mapping[str, float]]]:
+    """Return at most `MAX_ROWS` clients in order, as evenly as possible from each status."""
     seen: Counter[str] = Counter()
     ranks = []
-    for place, record in enumerate(records):
+    for place, (record, _) in enumerate(asked):
         status = str(record.get("status"))
         ranks.append((seen[status], place))
         seen[status] += 1
-    return [records[place] for place in sorted(place for _, place in sorted(ranks)[:MAX_ROWS])]
+    return [asked[place] for place in sorted(place for _, place in sorted(ranks)[:MAX_ROWS])]
 
 
-def _row(record: Mapping[str, Any], round_end_s: float, recorded: RecordedEvents) -> Row:
-    """Return one client's row; a client without an end ends with the round."""
-    asked, trained, decided, sending, ended = (_seconds(record, key) for key in EVENTS)
-    assert asked is not None
+def _times(record: Mapping[str, Any]) -> dict[str, float]:
+    """Return the recorded events in seconds since the round began."""
+    found = {key: finite(record.get(key)) for key in EVENTS}
+    return {key: seconds for key, seconds in found.items() if seconds is not None and seconds >= 0}
+
+
+def _row(
+    record: Mapping[str, Any],
+    at: Mapping[str, float],
+    round_end_s: float,
+    virtual: bool,
+    sees_training: bool,
+    sees_verdicts: bool,
+) -> Row:
+    """Return one client's row; a client without an end ends with the round.
+
+    Without offers, a real server does not know when training ended and sending began.
+
+    Args:
+        record: of the client.
+        at: its events.
+        round_end_s: the end of the round.
+        virtual: whether time is virtual; then all events are recorded.
+        sees_training: whether the records have the end of training.
+        sees_verdicts: whether the records have verdicts.
+    """
+    trained, decided, sending = (at.get(key) for key in EVENTS[1:4])
     status = str(record.get("status"))
-    end = max(asked, round_end_s if ended is None else ended)
+    end = max(at[ASKED], at.get("ended_s", round_end_s))
     arrived = status in ("accepted", "rejected")
     steps: list[tuple[Kind, float | None]]
     if trained is None:
-        cut_short = not arrived and (recorded.virtual or recorded.training)
-        steps = [("train" if cut_short else "work", end)]
+        steps = [("train" if sees_training and not arrived else "work", end)]
     else:
         steps = [("train", trained), ("verdict", decided), ("channel", sending)]
         if arrived or sending is not None:
             steps.append(("send", end))
-        elif (decided is None and recorded.verdicts) or status == "declined":
+        elif (decided is None and sees_verdicts) or status == "declined":
             steps.append(("verdict", end))
         else:
-            steps.append(("channel" if recorded.virtual or decided is None else "send", end))
+            steps.append(("channel" if virtual or decided is None else "send", end))
     segments: list[Segment] = []
-    at = asked
+    begin = at[ASKED]
     for kind, until in steps:
-        if until is not None and (reached := min(until, end)) > at:
-            segments.append(Segment(kind, at, reached))
-            at = reached
+        if until is not None and (reached := min(until, end)) > begin:
+            segments.append(Segment(kind, begin, reached))
+            begin = reached
     return Row(record["client"], status if status in STATUSES else "lost", tuple(segments), end)
 
 
-def _seconds(record: Mapping[str, Any], key: str) -> float | None:
-    """Return the time of an event in seconds since the round began; None: not recorded."""
-    seconds = finite(record.get(key))
-    return None if seconds is None or seconds < 0 else seconds
-
-
-class SegmentStyle(NamedTuple):
-    """The style of a kind of segment.
-
-    Attributes:
-        words: in the legend.
-        colour: index of the page's colours for runs.
-        height: share of the row, 0 to 1.
-    """
-
-    words: str
-    colour: int
-    height: float
-
-
-# Work is thick and waiting is thin, so that they also differ without colour.
-SEGMENT_STYLES: dict[Kind, SegmentStyle] = {
-    "train": SegmentStyle("training, download of its task included", 0, 0.74),
-    "work": SegmentStyle("training and sending, not recorded separately", 2, 0.74),
-    "verdict": SegmentStyle("waiting for the verdict on its offer", 4, 0.34),
-    "channel": SegmentStyle("waiting for the channel", 6, 0.12),
-    "send": SegmentStyle("sending", 1, 0.74),
+# For each kind of segment its words in the legend, the index of its colour, and its share of the
+# row's height. Work is thick and waiting is thin, so that they also differ without colour.
+SEGMENT_STYLES: dict[Kind, tuple[str, int, float]] = {
+    "train": ("training, download of its task included", 0, 0.74),
+    "work": ("training and sending, not recorded separately", 2, 0.74),
+    "verdict": ("waiting for the verdict on its offer", 4, 0.34),
+    "channel": ("waiting for the channel", 6, 0.12),
+    "send": ("sending", 1, 0.74),
 }
-
-
-class StatusMark(NamedTuple):
-    """The mark of a client's status at its end.
-
-    Attributes:
-        sign: in the legend.
-        marker: matplotlib's name of the shape.
-        hollow: whether only the edge is drawn.
-    """
-
-    sign: str
-    marker: str
-    hollow: bool
-
-
+# For each status its sign in the legend, matplotlib's name of the shape, and whether it is hollow.
 MARKS = {
-    "accepted": StatusMark("●", "o", False),
-    "declined": StatusMark("◇", "D", True),
-    "rejected": StatusMark("■", "s", False),
-    "lost": StatusMark("✕", "x", False),
+    "accepted": ("●", "o", False),
+    "declined": ("◇", "D", True),
+    "rejected": ("■", "s", False),
+    "lost": ("✕", "x", False),
 }
 _MAX_DEADLINE_RATIO = (
     1.6  # to the round's duration; a later deadline would shorten the bars too much
@@ -280,7 +257,7 @@ def draw_timeline(timeline: Timeline) -> Html:
     unit, scale = fitting_unit(clock_units(name), largest_s)
     with new_figure(10.0, 0.75 + _ROW_INCHES * max(len(rows), 4)) as figure:
         axes = figure.add_subplot()
-        for kind, style in SEGMENT_STYLES.items():
+        for kind, (_, colour, height) in SEGMENT_STYLES.items():
             bars = [
                 (place, part.begin_s / scale, (part.end_s - part.begin_s) / scale)
                 for place, row in enumerate(rows)
@@ -289,17 +266,17 @@ def draw_timeline(timeline: Timeline) -> Html:
             ]
             if bars:
                 places, lefts, widths = zip(*bars, strict=True)
-                axes.barh(places, widths, style.height, lefts, color=RUN[style.colour], linewidth=0)
-        for status, mark in MARKS.items():
+                axes.barh(places, widths, height, lefts, color=RUN[colour], linewidth=0)
+        for status, (_, marker, hollow) in MARKS.items():
             ends = [(row.end_s / scale, i) for i, row in enumerate(rows) if row.status == status]
             if ends:
                 axes.plot(
                     *zip(*ends, strict=True),
-                    marker=mark.marker,
+                    marker=marker,
                     markersize=4.2,
-                    markeredgewidth=1.3 if mark.marker == "x" else 0.9,
+                    markeredgewidth=1.3 if marker == "x" else 0.9,
                     markeredgecolor=INK,
-                    markerfacecolor=PANEL if mark.hollow else INK,
+                    markerfacecolor=PANEL if hollow else INK,
                     linestyle="",
                     clip_on=False,
                     zorder=4,
@@ -385,16 +362,15 @@ def _keys(timeline: Timeline) -> list[Html]:
             element(
                 "span",
                 class_="swatch",
-                style=f"border-color: var(--run-{style.colour}); "
-                f"border-top-width: {14 * style.height:.0f}px",
+                style=f"border-color: var(--run-{colour}); border-top-width: {14 * height:.0f}px",
             ),
-            style.words,
+            words,
         )
-        for kind, style in SEGMENT_STYLES.items()
+        for kind, (words, colour, height) in SEGMENT_STYLES.items()
         if kind in kinds
     ]
     ends = Counter(row.status for row in timeline.rows)
-    keys += [join(f"{m.sign} {status}") for status, m in MARKS.items() if status in ends]
+    keys += [join(f"{sign} {status}") for status, (sign, _, _) in MARKS.items() if status in ends]
     if shows_deadline(timeline):
         keys.append(join(f"dashed: deadline, {duration(timeline.deadline_s)}"))
     return keys

@@ -1,4 +1,4 @@
-"""A file that a user asked for has a name, and one that is no folder's."""
+"""An output file is no folder, and its module can be imported and hides no other."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fedmx.output_file import check_module_name, check_output
 
 @pytest.mark.parametrize("name", ["", ".", "/", ".."])
 @pytest.mark.parametrize("ending", [".html", ".csv", ".fedmx", ".onnx"])
-def test_a_folder_is_refused_with_a_file_in_it(name: str, ending: str) -> None:
+def test_a_folder_is_refused_with_an_example(name: str, ending: str) -> None:
     path = Path(name)
     with pytest.raises(FedmxError) as caught:
         check_output(path, "it is written", (ending,))
@@ -20,7 +20,7 @@ def test_a_folder_is_refused_with_a_file_in_it(name: str, ending: str) -> None:
     assert str(caught.value) == text
 
 
-def test_an_empty_name_is_refused_where_the_working_directory_is_gone(
+def test_an_empty_name_is_refused_without_a_working_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "gone").mkdir()
@@ -31,7 +31,7 @@ def test_an_empty_name_is_refused_where_the_working_directory_is_gone(
 
 
 @pytest.mark.parametrize("stem", ["net", "lenet5_torch", "match", "_", "netz_für_ziffern"])
-def test_a_name_that_can_be_imported_is_taken(stem: str) -> None:
+def test_importable_names_are_accepted(stem: str) -> None:
     check_module_name(Path(f"out.d/{stem}.safetensors"))
 
 
@@ -47,9 +47,7 @@ def test_a_name_that_can_be_imported_is_taken(stem: str) -> None:
         ("net.v2", "cannot be imported by that name", "net_v2"),
     ],
 )
-def test_a_name_of_no_use_is_refused_with_one_that_can_be_imported(
-    stem: str, why: str, instead: str
-) -> None:
+def test_other_names_are_refused_with_an_importable_one(stem: str, why: str, instead: str) -> None:
     path = Path("out.d") / f"{stem}.safetensors"
     with pytest.raises(FedmxError) as caught:
         check_module_name(path)

@@ -1,4 +1,4 @@
-"""A partition to look at: the table tells the counts, the figure appears whole or not at all."""
+"""A partition as a table, a figure, and with the command ``fedmx data show``."""
 
 from __future__ import annotations
 
@@ -20,40 +20,40 @@ from tests.fedmx.cli.gated_run import place
 from tests.fedmx.command_line import fedmx
 
 LABELS = np.array([0, 1, 1, 2, 2, 2])
-PARTS = [np.array([0, 3]), np.array([1, 2, 4, 5]), np.array([], dtype=np.int64)]
+COUNTS = count([LABELS[[0, 3]], LABELS[[1, 2, 4, 5]], LABELS[:0]], 3)
 
 
-def shown(labels: np.ndarray, parts: list[np.ndarray], classes: int, width: int = 80) -> list[str]:
+def shown(counts: np.ndarray, width: int = 80) -> list[str]:
     console = Console(file=io.StringIO(), width=width)
-    console.print(table(labels, parts, classes, title="mine"))
+    console.print(table(counts, title="mine"))
     return [line.rstrip() for line in console.file.getvalue().splitlines()]
 
 
 def dealt(labels: np.ndarray, clients: int) -> list[np.ndarray]:
-    return [np.arange(len(labels))[client::clients] for client in range(clients)]
+    return [labels[client::clients] for client in range(clients)]
 
 
 @given(
     labels=st.lists(st.integers(0, 4), max_size=50),
     clients=st.integers(1, 9),
 )
-def test_the_counts_lose_no_sample(labels: list[int], clients: int) -> None:
+def test_counts_have_all_samples(labels: list[int], clients: int) -> None:
     y = np.array(labels, dtype=np.int64)
-    counts = count(y, dealt(y, clients), 5)
+    counts = count(dealt(y, clients), 5)
     assert counts.shape == (clients, 5)
     assert counts.sum(axis=0).tolist() == np.bincount(y, minlength=5).tolist()
     assert counts.sum(axis=1).tolist() == [len(part) for part in dealt(y, clients)]
 
 
-def test_the_summary_says_least_most_and_median() -> None:
-    assert summary(count(LABELS, PARTS, 3)) == (
+def test_the_summary_has_ranges_and_medians() -> None:
+    assert summary(COUNTS) == (
         "3 clients, 6 samples; samples a client: 0 to 4 (median 2); "
         "classes a client: 0 to 2 (median 2)"
     )
 
 
-def test_the_table_has_a_row_a_client_and_a_column_a_class() -> None:
-    lines = shown(LABELS, PARTS, 3)
+def test_the_table_has_a_row_for_each_client_and_a_column_for_each_class() -> None:
+    lines = shown(COUNTS)
     cells = [line.split() for line in lines]
     assert ["client", "samples", "classes", "0", "1", "2"] in cells
     assert ["0", "2", "2", "1", "·", "1"] in cells
@@ -61,76 +61,76 @@ def test_the_table_has_a_row_a_client_and_a_column_a_class() -> None:
     assert ["2", "0", "0", "·", "·", "·"] in cells
 
 
-def test_a_table_of_ten_classes_and_four_figures_fits_into_80_columns() -> None:
+def test_a_table_of_ten_classes_with_four_digits_fits_into_80_columns() -> None:
     y = np.repeat(np.arange(10), 9999)
-    lines = shown(y, [np.arange(len(y))], 10)
+    lines = shown(count([y], 10))
     assert max(map(len, lines)) <= 80
     assert ["0", "99,990", "10", *["9999"] * 10] in [line.split() for line in lines]
 
 
-def test_many_clients_are_cut_short_and_summed_up() -> None:
+def test_many_clients_are_cut_and_summarised() -> None:
     y = np.arange(1000) % 10
-    lines = shown(y, dealt(y, 100), 10)
+    lines = shown(count(dealt(y, 100), 10))
     assert "    14      10       1  ·  ·  ·  · 10  ·  ·  ·  ·  ·" in lines
     assert "     …" in lines
     assert len(lines) < 25
     assert any("100 clients, 1,000 samples" in line for line in lines)
 
 
-def test_many_classes_are_told_by_the_commonest() -> None:
+def test_of_many_classes_the_most_frequent_are_shown() -> None:
     y = np.concatenate([np.arange(62), np.full(3, 40)])
-    lines = shown(y, [np.arange(len(y))], 62)
+    lines = shown(count([y], 62))
     assert any("40: 4, 0: 1, 1: 1, 2: 1, 3: 1, …" in line for line in lines)
 
 
 @pytest.mark.parametrize("clients", [1, 10, 100, 1000])
-def test_a_figure_can_be_drawn_of_any_number_of_clients(tmp_path: Path, clients: int) -> None:
+def test_a_figure_can_have_any_number_of_clients(tmp_path: Path, clients: int) -> None:
     y = np.arange(2000) % 10
-    path = figure(y, dealt(y, clients), 10, tmp_path / "mine.png")
+    path = figure(count(dealt(y, clients), 10), tmp_path / "mine.png")
     assert path.read_bytes().startswith(b"\x89PNG")
     assert os.listdir(tmp_path) == ["mine.png"]
 
 
-def test_a_figure_of_empty_clients_and_of_absent_classes_can_be_drawn(tmp_path: Path) -> None:
-    assert figure(LABELS, PARTS, 62, tmp_path / "mine.pdf").read_bytes().startswith(b"%PDF")
+def test_a_figure_can_have_empty_clients_and_absent_classes(tmp_path: Path) -> None:
+    assert (
+        figure(count([LABELS, LABELS[:0]], 62), tmp_path / "mine.pdf")
+        .read_bytes()
+        .startswith(b"%PDF")
+    )
 
 
-def test_an_svg_is_named_labelled_and_the_same_from_the_same_data(tmp_path: Path) -> None:
-    drawn = [
-        figure(LABELS, PARTS, 3, tmp_path / name, title="A title") for name in ("a.svg", "b.svg")
-    ]
+def test_an_svg_has_labels_and_is_the_same_for_the_same_data(tmp_path: Path) -> None:
+    drawn = [figure(COUNTS, tmp_path / name, title="A title") for name in ("a.svg", "b.svg")]
     assert drawn[0].read_bytes() == drawn[1].read_bytes()
     assert ElementTree.parse(drawn[0]).getroot().tag.endswith("svg")
     text = drawn[0].read_text()
     assert all(f"<!-- {label} -->" in text for label in ("A title", "client", "label", "samples"))
 
 
-def test_an_ending_that_is_no_figures_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(FedmxError, match=r"ends in \.png or \.svg or \.pdf, such as mine\.png"):
-        figure(LABELS, PARTS, 3, tmp_path / "mine.txt")
+def test_other_endings_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(FedmxError, match=r"such as mine\.png"):
+        figure(COUNTS, tmp_path / "mine.txt")
 
 
-def test_a_folder_that_is_not_there_is_refused_in_one_line(tmp_path: Path) -> None:
+def test_a_missing_folder_is_a_one_line_error(tmp_path: Path) -> None:
     with pytest.raises(FedmxError, match="No such file or directory") as caught:
-        figure(LABELS, PARTS, 3, tmp_path / "gone" / "mine.png")
+        figure(COUNTS, tmp_path / "gone" / "mine.png")
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["mine.png", "mine.svg", "mine.pdf"])
-def test_a_figure_replaces_one_of_fedmx_and_no_file_of_the_users(tmp_path: Path, name: str) -> None:
+def test_a_figure_replaces_only_a_figure_of_fedmx(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
-    assert (
-        figure(LABELS, PARTS, 3, path).read_bytes() == figure(LABELS, PARTS, 3, path).read_bytes()
-    )
+    assert figure(COUNTS, path).read_bytes() == figure(COUNTS, path).read_bytes()
     path.write_bytes(b"mine")
-    with pytest.raises(FedmxError, match="fedmx did not write this file"):
-        figure(LABELS, PARTS, 3, path)
+    with pytest.raises(FedmxError, match="did not write"):
+        figure(COUNTS, path)
     assert path.read_bytes() == b"mine"
 
 
 @pytest.mark.parametrize(
     ("name", "says"),
-    [("own.png", "fedmx did not write this file"), ("own.txt", "such as own.png"), (".", "folder")],
+    [("own.png", "did not write"), ("own.txt", "such as own.png"), (".", "folder")],
 )
 def test_a_wrong_file_for_the_figure_is_refused_before_the_table(
     name: str,

@@ -1,4 +1,4 @@
-"""Objects show themselves in a line, in a notebook, as a frame and as a curve."""
+"""Objects have a line of text, HTML for notebooks, frames and plots."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 import fedmx
 from fedmx import Experiment, FedmxError, Round, RunFolder, Server, recorded, simulate
 
-LONGEST = 200  # of a line that shows an object
+LONGEST = 200  # characters of a repr
 
 
 def experiment(name: str = "shown") -> Experiment:
@@ -29,12 +29,12 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Server, list[Round], 
     return simulation, list(recorded(simulation, folder)), folder
 
 
-def test_dir_shows_what_is_public_and_nothing_else() -> None:
+def test_dir_lists_only_public_names() -> None:
     assert dir(fedmx) == fedmx.__all__
     assert [name for name in dir(fedmx) if name.startswith("_")] == ["__version__"]
 
 
-def test_each_object_shows_itself_in_a_line_that_says_what_matters(run: Any) -> None:
+def test_the_repr_of_each_object_is_a_short_line(run: Any) -> None:
     simulation, rounds, folder = run
     said = [repr(one) for one in (experiment(), simulation, rounds[-1], rounds[0], folder)]
     said.append(str(experiment()))
@@ -50,15 +50,15 @@ def test_each_object_shows_itself_in_a_line_that_says_what_matters(run: Any) -> 
     assert said[4] == f"<RunFolder {str(folder.path)!r}: done>"
 
 
-def test_a_notebook_shows_each_of_them_as_a_table_with_texts_escaped(run: Any) -> None:
+def test_the_html_of_each_object_is_a_table_with_escaped_texts(run: Any) -> None:
     simulation, rounds, folder = run
     for one in (experiment(), simulation, rounds[0], rounds[-1], folder):
         html = one._repr_html_()
         assert html.startswith("<div><strong>")
         assert html.count("<table>") == html.count("</table>") == 1
-    strange = experiment().with_overrides(["compute.model='<b>:Net'"])
-    assert "<b>" not in strange._repr_html_()
-    assert "&lt;b&gt;" in strange._repr_html_()
+    hostile = experiment().with_overrides(["compute.model='<b>:Net'"])
+    assert "<b>" not in hostile._repr_html_()
+    assert "&lt;b&gt;" in hostile._repr_html_()
 
 
 def test_a_run_without_rounds_is_shown(tmp_path: Path) -> None:

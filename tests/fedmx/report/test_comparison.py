@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 
 from fedmx import FedmxError, RunFolder
 from fedmx.cli.main import app
-from fedmx.report import Comparison, summary_text, write_report
+from fedmx.report import Comparison, write_report
 from fedmx.report.curves import AXES, MEASURES, band_of, draw, plot
 from fedmx.report.groups import Group
 from fedmx.report.paper import escape, latex_table
@@ -128,7 +128,7 @@ def test_the_table_has_the_mean_and_the_range_of_each_group(six: list[RunFolder]
 
     console = Console(width=80)
     with console.capture() as captured:
-        console.print(summary_text(six))
+        console.print(Comparison.of(six).text())
     shown = captured.get()
     assert "fedprox (3 seeds)" in shown
     assert "20.00 % to 60.00 %" in shown

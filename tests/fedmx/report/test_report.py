@@ -15,7 +15,7 @@ from rich.console import Console
 
 from fedmx import RunFolder
 from fedmx.errors import FedmxError
-from fedmx.report import summary_text, write_report
+from fedmx.report import Comparison, write_report
 from fedmx.report.curves import AXES, MEASURES, draw
 from fedmx.report.groups import Group, common_target, comparison
 from fedmx.report.quantities import (
@@ -376,7 +376,7 @@ def test_the_terminal_shows_the_same_figures_without_control_sequences(tmp_path:
     evil = RunFolder(run.path.rename(tmp_path / "x[bold]\x1b[31my"), EXPERIMENT, Identity({}))
     buffer = io.StringIO()
     Console(file=buffer, width=100, force_terminal=True, color_system=None).print(
-        summary_text([evil])
+        Comparison.of([evil]).text()
     )
     shown = buffer.getvalue()
     assert "x[bold]�[31my" in shown

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fedmx import RunFolder
-from fedmx.report import summary_text, write_report
+from fedmx.report import Comparison, write_report
 from fedmx.report.summary import RunSummary
 from fedmx.run import RunError
 from fedmx.run.durable import CHECKSUM
@@ -132,7 +132,7 @@ def test_a_report_goes_on_with_what_is_sound_and_says_so(
     assert summary.folder.damage == (told,)
     write_report([run], folder.report_path)
     assert told in folder.report_path.read_text()
-    summary_text([run])
+    Comparison.of([run]).text()
     assert [record.getMessage() for record in caplog.records] == [told], "said once"
 
 
