@@ -20,8 +20,7 @@ from rich.text import Text
 
 from fedmx.errors import FedmxError
 from fedmx.output_file import check_output
-from fedmx.run.durable import write_bytes_durably
-from fedmx.run.errors import cannot_write
+from fedmx.run.durable import cannot_write, write_bytes_durably
 
 Counts = npt.NDArray[np.int64]
 """Samples by client and class: int64 (clients, classes)."""
