@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedmx.display import csv_text, frame
-from fedmx.run.durable import write_text_durably
+from fedmx.run import RunError
+from fedmx.run.durable import cannot_write, write_text_durably
 from fedmx.sweeps.cells import Cell
 from fedmx.sweeps.folder import RunState, SweepFolder, state_of
 
@@ -109,11 +110,14 @@ class SweepResult:
         """Write the table to table.csv, whole or not at all, if it has changed.
 
         Raises:
-            OSError: the disk refuses.
+            RunError: it cannot be written.
         """
         text, path = csv_text(self.table()), self.folder.table_path
-        if not path.exists() or path.read_text("utf-8") != text:
-            write_text_durably(path, text)
+        try:
+            if not path.exists() or path.read_text("utf-8") != text:
+                write_text_durably(path, text)
+        except OSError as error:
+            raise RunError(cannot_write(path, error)) from None
 
     @functools.cached_property
     def _done(self) -> dict[int, dict[int, dict[str, Any]]]:

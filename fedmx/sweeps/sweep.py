@@ -73,10 +73,26 @@ def sweep(
         _check_code(sweep_folder, modules)
         extend(sweep_folder, seeds, target)
     else:
-        axes = [axis_of(path, values) for path, values in (vary or {}).items()]
-        parent = None if folder is None else Path(folder)
-        sweep_folder, own = _begin(what, axes, seeds, target, parent, overrides, modules)
-        modules = {*modules, *own}
+        if isinstance(what, Experiment):
+            what.require_portable()
+            parts = what.components
+            modules = {*modules, *(c.name.partition(":")[0] for c in parts if ":" in c.name)}
+            text, source = what.to_yaml(), "experiment"
+            beside = next((c.source.folder for c in parts if c.source.folder), Path.cwd())
+        else:
+            text, source = read_text(what), os.fspath(what)
+            beside = Path(what).resolve().parent
+        sweep_folder = begin(
+            text,
+            source,
+            [axis_of(path, values) for path, values in (vary or {}).items()],
+            seeds=seeds,
+            target=target,
+            overrides=overrides,
+            modules=modules,
+            beside=beside,
+            folder=None if folder is None else Path(folder),
+        )
     return go_on(sweep_folder, modules=modules, at_once=at_once, executor=executor)
 
 
@@ -208,7 +224,7 @@ def go_on(
         raise FedmxError(f"at_once: must be at least 1, not {at_once}")
     result = SweepResult.of(folder)
     if result.done:
-        _save(result)
+        result.save_table()
         return result
     with folder.lock():
         folder.check_experiment()
@@ -223,7 +239,7 @@ def go_on(
             run_all(folder, SweepProgress(runs, options.at_once, may_end_early), options, show)
         finally:
             result = SweepResult.of(folder)
-            _save(result)
+            result.save_table()
     return result
 
 
@@ -257,7 +273,7 @@ def experiments_of(folder: SweepFolder, modules: Collection[str] = ()) -> dict[i
 
     Args:
         folder: of the sweep.
-        modules: whose code the experiments may name.
+        modules: the modules whose code the experiments may name.
     """
     text = read_text(folder.experiment_path)
     of = folder.manifest
@@ -278,47 +294,6 @@ def _fit_beside(experiment: Experiment, executor: str | None) -> int:
     if (executor is not None and executor != "serial") or experiment.executor.name != "serial":
         return 1  # each run has its own workers
     return len(os.sched_getaffinity(0))
-
-
-def _begin(
-    what: Experiment | str | os.PathLike[str],
-    axes: Sequence[Axis],
-    seeds: int | None,
-    target: float | None,
-    folder: Path | None,
-    overrides: Sequence[str],
-    modules: Collection[str],
-) -> tuple[SweepFolder, set[str]]:
-    """Create the folder of a sweep from Python; also return the modules that it names."""
-    own: set[str] = set()
-    if isinstance(what, Experiment):
-        what.require_portable()
-        names = [one.name for one in what.components if ":" in one.name]
-        own = {name.partition(":")[0] for name in names}
-        text, source, beside = what.to_yaml(), "experiment", Path.cwd()
-        beside = next((c.source.folder for c in what.components if c.source.folder), beside)
-    else:
-        text, source = read_text(what), os.fspath(what)
-        beside = Path(what).resolve().parent
-    made = begin(
-        text,
-        source,
-        axes,
-        seeds=seeds,
-        target=target,
-        overrides=overrides,
-        modules={*modules, *own},
-        beside=beside,
-        folder=folder,
-    )
-    return made, own
-
-
-def _save(result: SweepResult) -> None:
-    try:
-        result.save_table()
-    except OSError as error:
-        raise RunError(cannot_write(result.folder.table_path, error)) from None
 
 
 def _seeds(number: int) -> int:

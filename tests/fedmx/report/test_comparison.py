@@ -392,7 +392,7 @@ def test_python_gives_frames_and_axes(
     assert compared.plot("loss", "bytes", axes) is axes
     assert {text.get_text() for text in axes.texts} == {"fedavg", "fedprox"}
     assert axes.get_ylabel() == "loss"
-    with pytest.raises(FedmxError, match=r"'f1'.*accuracy, loss"):
+    with pytest.raises(FedmxError, match="measure 'f1'"):
         compared.plot("f1", axes=axes)
     with pytest.raises(FedmxError, match="accuracy against virtual time"):
         compared.plot("accuracy", "virtual time", Figure().add_subplot())
