@@ -355,14 +355,14 @@ def _keys(groups: Sequence[Group], targets: Targets, mark: int | None) -> list[C
     if several:
         keys.append("line: the mean over the seeds; shaded: from the least to the largest")
         if len({run.rounds for run in runs if run.points}) > 1:
-            keys.append("thin: a seed alone, after others have ended")
+            keys.append("thin: a single seed, after the others have ended")
     elif any(run.final_by_client for run in runs):
         keys.append("shaded: one standard deviation over the clients")
     drawn = dict.fromkeys(target_percent(one) for one in targets if one is not None)
     if drawn:
         keys.append(f"dashed: target, {' and '.join(drawn)}")
     if mark is not None:
-        keys.append(f"dotted: round {mark}, after which the fork goes its own way")
+        keys.append(f"dotted: round {mark}, where the fork diverges")
     return keys
 
 

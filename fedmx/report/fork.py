@@ -1,4 +1,4 @@
-"""Where a fork comes from, what changed, and what became of both runs."""
+"""The origin of a fork, its changes, and the results of both runs."""
 
 from __future__ import annotations
 
@@ -65,9 +65,9 @@ class Origin:
     def lines(self) -> Iterator[str]:
         """Yield sentences about the fork."""
         for what, names in (
-            ("go on with their memory", self.kept),
-            ("are gone, with their memory", self.dropped),
-            ("are new or have other settings, and begin without a memory", self.empty),
+            ("keep their memory", self.kept),
+            ("are removed, with their memory", self.dropped),
+            ("are new or have other settings, and start without a memory", self.empty),
         ):
             if names:
                 yield f"These parts {what}: {', '.join(names)}."
@@ -128,7 +128,7 @@ def fork_section(branches: Branches | None, label: str | None) -> Html | None:
         *(element("p", line) for line in origin.lines()),
     ]
     if parent is None:
-        text = f"The folder of that run, {origin.folder}, is not there any more."
+        text = f"The folder of that run, {origin.folder}, no longer exists."
         return element("section", *parts, element("p", text, class_="quiet"))
     runs, names = [branches.fork, parent], ["this fork", origin.run]
     changed: list[list[Child]] = [

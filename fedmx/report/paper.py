@@ -55,7 +55,7 @@ def latex_table(groups: Sequence[Group], target: float | None) -> str:
         ]
     lines = [
         "% Written by fedmx. Needs \\usepackage{booktabs}.",
-        "% Of several seeds: the mean, and in parentheses the least and the largest value.",
+        "% With several seeds: the mean, and the range in parentheses.",
         f"\\begin{{tabular}}{{l{'r' * (len(columns) + 1)}}}",
         r"\toprule",
         " & ".join(["", "Seeds", *(head for head, _, _ in columns)]) + r" \\",

@@ -229,7 +229,7 @@ def side_by_side(groups: Sequence[Group], targets: Targets) -> Html:
     names = [join(sample(index), group.title) for index, group in enumerate(groups)]
     parts: list[Child] = [element("h2", "Results"), turned("", names, found, "numbers")]
     if any(len(group.runs) > 1 for group in groups):
-        words = "Of several seeds: the mean, and below it the least and the largest value."
+        words = "With several seeds: the mean, and below it the range."
         parts.append(element("p", words, class_="quiet"))
     return element("section", *parts)
 
