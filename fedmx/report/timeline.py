@@ -120,9 +120,10 @@ def timeline_of(run: RunSummary, round: int | None = None) -> Timeline | None:
         raise RunError(f"{path}: no times of clients were recorded in round {round}")
     last_s = max(max(at.values()) for _, at in asked)
     end_s = last_s if duration_s is None else duration_s
-    known = set(EVENTS) if run.virtual else {event for _, at in asked for event in at}
+    known = {event for _, at in asked for event in at}
+    sees_training = run.virtual or "trained_s" in known
     rows = [
-        _row(record, at, end_s, run.virtual, "trained_s" in known, "decided_s" in known)
+        _row(record, at, end_s, run.virtual, sees_training, "decided_s" in known)
         for record, at in _evenly_by_status(asked)
     ]
     one_machine = not run.virtual and run.folder.facts.get("mode") == "simulation"
@@ -190,8 +191,8 @@ def _row(
         record: of the client.
         at: its events.
         round_end_s: the end of the round.
-        virtual: whether time is virtual; then all events are recorded.
-        sees_training: whether the records have the end of training.
+        virtual: whether time is virtual.
+        sees_training: whether the records have the end of training, as always in virtual time.
         sees_verdicts: whether the records have verdicts.
     """
     trained, decided, sending = (at.get(key) for key in EVENTS[1:4])
