@@ -16,6 +16,7 @@ from fedmx.components.component import Component
 from fedmx.components.user_code import own_code
 from fedmx.errors import ExperimentError
 from fedmx.experiment import Experiment
+from fedmx.experiment.keys import keys_of
 from fedmx.experiment.model import tree_of
 from fedmx.history.recorded import RecordedRun, rerun
 from fedmx.journal.chain import CHAIN, START, link_of, model_hash, updates_of
@@ -507,20 +508,6 @@ def _clients(clients: Sequence[int]) -> str:
     return f"client{'' if len(clients) == 1 else 's'} {', '.join(map(str, clients))}"
 
 
-FIXED: Mapping[tuple[str, ...], str] = {
-    ("seed",): "the rounds before it were drawn from the seed",
-    ("clients",): "the samples are divided among them; without leaves clients out",
-    ("compute", "model"): "the weights that it begins with are of the model",
-    ("compute", "data"): "the rounds before it were trained on the data",
-    ("compute", "partition"): "the rounds before it were trained on these parts of the data",
-    ("compute", "normalise"): "the rounds before it were trained on these inputs",
-    ("compute", "start"): "the weights that it begins with come from the run",
-    ("compute", "bits"): "the rounds before it were computed on these instructions",
-    ("compute", "evaluate", "sample"): "its curve and the run's must be of the same samples",
-}
-"""The settings that a fork cannot change, each with the reason."""
-
-
 def check_settings(before: Experiment, after: Experiment) -> None:
     """Check that the rounds before a fork stay true with its settings.
 
@@ -533,10 +520,10 @@ def check_settings(before: Experiment, after: Experiment) -> None:
     """
     trees = [tree_of(one, Component.reference) for one in (before, after)]
     problems = [
-        f"{'.'.join(place)}: a fork cannot change it, since {reason}; leave it out, or start a "
-        "new run"
-        for place, reason in FIXED.items()
-        if _at(trees[0], place) != _at(trees[1], place)
+        f"{'.'.join(place)}: a fork cannot change it, since {key.rules.fixed}; leave it out, or "
+        "start a new run"
+        for place, key in keys_of(Experiment)
+        if key.rules.fixed and _at(trees[0], place) != _at(trees[1], place)
     ]
     if (before.clock.devices is None) != (after.clock.devices is None):
         problems.append(

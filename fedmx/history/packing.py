@@ -18,8 +18,8 @@ from safetensors.numpy import load
 
 from fedmx.assembly.assembly import Assembly
 from fedmx.assembly.data import data_sha256, partition_sha256
-from fedmx.components.user_code import is_installed
-from fedmx.experiment.own_code import NamedCode, named_code, owner_of
+from fedmx.components.user_code import NamedCode, is_installed, named_code, owner_of
+from fedmx.experiment import Experiment
 from fedmx.history.pack import (
     FEDMX,
     MODULES,
@@ -172,9 +172,8 @@ def own_modules(experiment: Path, folder: Path) -> OwnModules:
         PackError: a module is not there, or cannot be in a pack.
     """
     found = OwnModules()
-    for code in named_code(experiment, (), folder):
-        if code.owner is not None:
-            _add(found, code.root, folder, code)
+    for code in named_code(Experiment.read(experiment, folder=folder).components):
+        _add(found, code.root, folder, code)
     return found
 
 

@@ -15,9 +15,9 @@ from typing import Any, Literal
 
 import fedmx
 from fedmx.components.text import dotted
+from fedmx.components.user_code import NamedCode, named_code
 from fedmx.errors import FedmxError
 from fedmx.experiment import Experiment
-from fedmx.experiment.own_code import NamedCode, named_code
 from fedmx.experiment.sections import CheckpointSection
 from fedmx.history.pack import MODULES, Data, PackError, PackFile, roots_of
 from fedmx.history.packing import Recorded, check_records, data_facts
@@ -126,9 +126,15 @@ def verify(
             recorded = check_records(pack, folder)
         except PackError as error:
             raise PackError(f"{path}: {error}") from None
-        source, modules = folder.path / "experiment.yaml", folder.path / MODULES
+        modules = folder.path / MODULES
         modules.mkdir(exist_ok=True)
-        code = [one for one in named_code(source, (), modules) if one.owner is not None]
+        experiment = Experiment.parse(
+            folder.experiment_yaml,
+            f"{path}: experiment.yaml",
+            folder=modules,
+            modules=None if trust else (),
+        )
+        code = named_code(experiment.components)
         found = Verification(
             pack=str(path),
             sha256=pack.sha256,
@@ -146,12 +152,6 @@ def verify(
             return replace(
                 found, reason="its clients were on other machines, and it has no journal"
             )
-        experiment = Experiment.parse(
-            folder.experiment_yaml,
-            f"{path}: experiment.yaml",
-            folder=modules,
-            modules=None if trust else (),
-        )
         if recorded.rounds < experiment.rounds:
             why = f"after {recorded.rounds} of {experiment.rounds} rounds, as the pack says because"
             found = replace(found, ended=f"{why}: {folder.reason}")
