@@ -1,4 +1,4 @@
-"""The cells of the papers' tables and figures: which experiment each is, by papers/*/cells.yaml."""
+"""The cells of the papers' tables and figures and their experiments, from papers/*/cells.yaml."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""How many strata FedSSO finds among the clients of each setting of its figures 1 to 3.
+"""Count the strata that FedSSO finds among the clients of each setting of its figures 1 to 3.
 
 Usage: python experiments/fedsso_clusters.py [SEED ...]
 
-A seed draws the initial model and the partition; without any, seeds 1, 2 and 3.
+A seed draws the initial model and the partition; the default is seeds 1, 2 and 3.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def strata(setting: Cell, seed: int, sketch: int) -> np.ndarray:
 
 
 def main(seeds: list[int]) -> None:
-    """Print a line a setting and seed."""
+    """Print a line per setting and seed."""
     print(f"{'':38}{'by the whole step':>24}{f'by {SKETCH} values of it':>24}")
     columns = f"{'clients':>9}{'seed':>5}" + 2 * f"{'clusters':>12}{'in none':>12}"
     print(f"{'setting':<34}{columns}".rstrip())

@@ -2,8 +2,8 @@
 
     python experiments/figures.py [NAME ...]
 
-A curve is the median of the seeds that have come that far, and the band around it their range.
-papers/*/figures.yaml say what each figure shows. The same records give the same files.
+A curve is the median of the seeds that have reached the round, and the band around it their range.
+papers/*/figures.yaml defines the figures. The same records give the same files.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ def run_folder(cell: Cell) -> RunFolder | None:
 
 
 def end_of(folder: RunFolder) -> str | None:
-    """Return why a run has ended; None if it has more rounds to give.
+    """Return why a run has ended; None if it has more rounds to run.
 
     A run that has diverged fails in the same round when it is resumed.
     """

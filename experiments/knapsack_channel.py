@@ -1,13 +1,13 @@
-"""What the knapsack paper's section 4 leaves open about its devices, tried against its table 3.
+"""Compare interpretations of the devices in the knapsack paper's section 4 with its table 3.
 
     python experiments/knapsack_channel.py [--draws 200]
 
-FedCS has no threshold, and selects by times alone, so that no training is needed: how many of 20
-clients it selects depends on the speeds, on the channel and on one constant, D / (gamma B). So does
-OfflineKP-FL if all norms are equal, as they nearly are with IID data. For each reading of the
-speeds and the channel, the constant is the one with which both come nearest to the paper's counts,
-by the mean square. OnlineKP-FL with equal normalised norms then has the L0 and U of a grid with
-which it comes nearest to its own counts.
+FedCS has no threshold and selects only by times, so no training is needed: the number of clients
+(of 20) that it selects depends on the speeds, on the channel and on one constant, D / (gamma B).
+The same applies to OfflineKP-FL if all norms are equal, as they nearly are with IID data. For each
+interpretation of the speeds and the channel, the script takes the constant that fits the paper's
+counts of both best, by the mean square. For OnlineKP-FL with equal normalised norms, it then takes
+the best-fitting L0 and U of a grid.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ CHANNELS: dict[str, Draw] = {
 
 
 def main() -> None:
-    """Print a line for each reading, the nearest first."""
+    """Print a line for each interpretation, the best one first."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--draws", type=int, default=200, help="rounds a reading")
     options = parser.parse_args()

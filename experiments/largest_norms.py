@@ -1,4 +1,4 @@
-"""A selector for a figure of a paper: everybody trains, and the largest updates are uploaded."""
+"""A selector for a figure of a paper: all clients train, and the largest updates are uploaded."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fedmx import LogicError, Plan, Selector, Verdict, single_lanes
 
 @dataclass(frozen=True)
 class LargestNorms(Selector):
-    """Grants the `count` offers with the largest ||delta_k||; of equal ones, the lowest clients.
+    """Grants the `count` offers with the largest ||delta_k||; the lowest clients if equal.
 
     The comparison of the ten largest norms with ten clients at random in the paper on knapsack
     selection (figure 4). All clients train in every round. It decides when every client has offered
@@ -32,7 +32,7 @@ class LargestNorms(Selector):
         return Plan(single_lanes(population.clients), offers=True)
 
     def on_offers(self, pending, so_far):
-        """Grant the largest norms, once nobody trains any more."""
+        """Grant the largest norms when no client trains any more."""
         if pending.waiting:
             return [], None
         ranked = sorted(pending.offers, key=lambda offer: (-offer.norm, offer.client))

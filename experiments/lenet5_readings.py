@@ -1,4 +1,4 @@
-"""LeNet-5 for inputs (1, 28, 28) as a paper may have it: other pooling, other initial values."""
+"""Variants of LeNet-5 for inputs (1, 28, 28): other pooling, other initial values."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def average_pooling() -> Block:
-    """Return LeNet-5 with average pooling, as LeCun et al. (1998) have it."""
+    """Return LeNet-5 with average pooling, as in LeCun et al. (1998)."""
     from mxnet.gluon import nn
 
     return _lenet5(nn.AvgPool2D)

@@ -13,7 +13,7 @@ LATE = 50
 
 
 def main(folders: list[str]) -> None:
-    """Print a line a run."""
+    """Print a line per run."""
     late = f"last {LATE}, least to most"
     print(f"{'run':<42}{'rounds':>7}{'loss':>9}{'accuracy':>10}{late:>24}{'largest rise':>14}")
     for folder in folders:

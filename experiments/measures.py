@@ -1,4 +1,4 @@
-"""What a table of a paper says about a run, computed from the run's record."""
+"""The figures that a paper's table gives for a run, computed from the run's record."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ class Measure:
         return value * (100 if self.unit == "%" else self.factor)
 
     def outcome(self, record: Record, theirs: float) -> float | None:
-        """Return the figure of a run; infinity: it does not come to it; None: it is under way.
+        """Return the figure of a run; infinity: it never reaches it; None: the run is in progress.
 
-        A run that is far past the paper's rounds without its target counts as one that does not.
+        A run that is far past the paper's rounds without its target never reaches it.
         """
         value = self.of_record(record)
         if value is not None or self.target is None:
@@ -83,7 +83,7 @@ class Measure:
         return self.what == "first" and so_far > theirs and not self.is_close(so_far, theirs)
 
     def text(self, value: float, digits: int | None = None) -> str:
-        """Return a figure as the page has it, without its unit."""
+        """Return a figure as on the page, without its unit."""
         if math.isinf(value):
             return "not reached"
         if digits is not None:
@@ -97,7 +97,7 @@ class Measure:
         return f"{value:,.0f}"
 
     def theirs_text(self, value: float) -> str:
-        """Return a paper's figure with the digits that it has, without its unit."""
+        """Return a paper's figure with its own digits, without its unit."""
         return f"{value:.2f}" if self.unit == "%" else f"{value:,g}"
 
     def is_close(self, ours: float, theirs: float) -> bool:
@@ -112,14 +112,14 @@ class Measure:
 
 
 def _decimals(value: float) -> int:
-    """Return how many digits a figure has behind the point."""
+    """Return the number of decimal places of a figure."""
     return len(f"{value:g}".partition(".")[2])
 
 
 def verdict(measure: Measure, ours: Sequence[float], theirs: float) -> str:
     """Return ``within`` or ``outside``.
 
-    The paper's figure is within if it lies between the least and the greatest of our seeds, or if
+    The paper's figure is within if it is between the smallest and the largest of our seeds, or if
     our median is close to it.
     """
     inside = min(ours) <= theirs <= max(ours)

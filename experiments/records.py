@@ -1,9 +1,9 @@
-"""The records of the papers' runs: what the tables and figures need, kept in experiments/records.
+"""The records of the papers' runs for the tables and figures, in experiments/records.
 
     python experiments/records.py
 
-adds to the records what the runs in runs/papers have come to by now. A group of cells.yaml has one
-file, a line of JSON for each cell: its command, how the run ended or how far it came, and the
+updates the records from the runs in runs/papers. A group of cells.yaml has one
+file, with a line of JSON per cell: its command, how the run ended or how far it is, and the
 columns of ``rounds.jsonl`` that a table or a figure uses.
 """
 
@@ -83,7 +83,7 @@ def save(group: str, records: dict[str, Record]) -> None:
 
 
 def main() -> None:
-    """Add what the run folders have to the records."""
+    """Update the records from the run folders."""
     chosen = cells()
     for group in dict.fromkeys(cell.group for cell in chosen):
         records = load(group)
@@ -102,7 +102,7 @@ def main() -> None:
 
 
 def _record(cell: Cell, folder: RunFolder) -> Record:
-    """Return the record of a run folder, also of one that is in use."""
+    """Return the record of a run folder, even if the run is in progress."""
     rounds = folder.rounds()
     found = {one["round"]: one for one in rounds}
     # A round whose line is damaged has no values, and the others keep their places.

@@ -4,13 +4,12 @@
                               [--at-once 2] [--hours 2] [--cell-minutes 20]
 
 CELL is a group (``stc-mnist``), a cell with all its seeds (``stc-mnist/stc-lr0.1``) or with one
-(``stc-mnist/stc-lr0.1-s2``), or a pattern of any of them (``stc-mnist/fedavg-*``); all without one.
-Run folders are runs/papers/GROUP/CELL-TIME. A cell that is done or has diverged is not run again,
-one that was interrupted is resumed. With `--cell-minutes` a cell gives way to the next one after
-this time, and goes on when the program is started again; likewise all after a Ctrl-C.
-`python experiments/records.py` then keeps what the tables and figures need. With `--open` those
-cells are left out whose records have ended, on whatever machine that was; `--list` says how far the
-others are.
+(``stc-mnist/stc-lr0.1-s2``), or a pattern of any of them (``stc-mnist/fedavg-*``); the default is
+all cells. Run folders are runs/papers/GROUP/CELL-TIME. Cells that are done or have diverged do not
+run again; interrupted ones are resumed. With `--cell-minutes` a cell stops after this time, and
+continues when the program starts again; Ctrl-C stops all cells in the same way.
+`python experiments/records.py` then stores the data for tables and figures. `--open` leaves out
+cells whose records have ended, on any machine; `--list` shows the progress of the others.
 """
 
 from __future__ import annotations
@@ -68,7 +67,7 @@ def _record(cell: Cell) -> Record | None:
 
 
 def _progress(cell: Cell) -> str:
-    """Return, as a comment of a shell's line, how far the cell's record is."""
+    """Return the progress of the cell's record, as a shell comment."""
     kept = _record(cell)
     if kept is None:
         return "  # not begun"

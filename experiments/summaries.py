@@ -1,4 +1,4 @@
-"""What the documents claim in the main, and whether it holds here, by papers/*/summary.yaml."""
+"""The documents' main claims, and whether they hold here, from papers/*/summary.yaml."""
 
 from __future__ import annotations
 

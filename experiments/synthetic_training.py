@@ -1,4 +1,4 @@
-"""A data set for a figure of a paper: synthetic data whose loss is that on the training samples."""
+"""A data set for a figure of a paper: synthetic data, evaluated on the training samples."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from layers.compute.data.files import Files
 
 @dataclass(frozen=True)
 class OnTraining(Synthetic):
-    """`synthetic`, evaluated on the samples that the clients train on.
+    """`synthetic`, evaluated on the clients' training samples.
 
     FedProx's figure 1 shows the training loss (Li et al. 2020, section 5).
     """

@@ -1,10 +1,10 @@
-"""The tables of docs/papers.md, from the records: what the papers say and what fedmx gets.
+"""The tables of docs/papers.md, from the records: the papers' figures and fedmx's.
 
     python experiments/tables.py
 
-writes what lies between the marks ``<!-- overview -->`` and ``<!-- tables of DOCUMENT -->`` of the
-page and their ends anew; the rest of the page is written by hand. What a table compares is in
-papers/*/tables.yaml.
+rewrites the parts of the page between the marks ``<!-- overview -->`` and
+``<!-- tables of DOCUMENT -->`` and their ends; the rest of the page is written by hand.
+papers/*/tables.yaml defines the tables.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def _has_record(pattern: str) -> bool:
 
 @dataclass(frozen=True)
 class Row:
-    """One figure of a paper, or one claim, and what fedmx gets.
+    """One figure of a paper, or one claim, and fedmx's result.
 
     Attributes:
         name: the cell without its seed, or the claim.
@@ -280,7 +280,7 @@ def _counted(made: list[Table]) -> Iterator[str]:
 
 
 def _instructions() -> str:
-    """Return the sentence that counts the runs by the vector instructions that they ran on."""
+    """Return the sentence that counts the runs by their vector instructions."""
     groups = dict.fromkeys(cell.group for cell in cells())
     ran_on = Counter(record.instructions for group in groups for record in load(group).values())
     counts = ", ".join(f"{number} on {name}" for name, number in ran_on.most_common())

@@ -1,16 +1,16 @@
-"""Numbers in the texts of docs/papers.md: what stands in braces is computed from the records.
+"""Numbers in the texts of docs/papers.md: expressions in braces are computed from the records.
 
     {CELL MEASURE COLUMN UNIT TARGET}         the median of a cell's seeds
     {each CELL ...}, {range CELL ...}         the value of each seed, "LEAST to GREATEST"
     {least CELL ...}, {greatest CELL ...}     the least or the greatest of them
-    {CELL rounds}                             how many rounds were run
+    {CELL rounds}                             the number of rounds
 
 CELL is a cell of the text's group, or GROUP/CELL; with ``-s2`` at its end it is one seed, and ``*``
-stands for any text. MEASURE and UNIT are those of measures.py, COLUMN is one of records.py, and
+matches any text. MEASURE and UNIT are those of measures.py, COLUMN is one of records.py, and
 TARGET is in percent.
-``MEASURE@20`` looks at the first 20 rounds alone, ``MEASURE@-20`` at the last 20. ``UNIT*30``
-multiplies a number that is not in percent by 30, and ``UNIT:1`` shows one digit behind the point.
-Seeds without the number, such as those that have not reached a target, are counted behind it.
+``MEASURE@20`` uses only the first 20 rounds, ``MEASURE@-20`` the last 20. ``UNIT*30``
+multiplies a number that is not in percent by 30, and ``UNIT:1`` shows one decimal place.
+Seeds without the number, such as those that have not reached a target, are counted after it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ NUMBER = re.compile(
 
 @dataclass
 class Numbers:
-    """Puts numbers into texts, and remembers the runs that they are of.
+    """Puts numbers into texts, and remembers their runs.
 
     Attributes:
         group: of the cells that are named without one.
@@ -90,7 +90,7 @@ class Numbers:
 
 
 def _measure(match: re.Match[str]) -> Measure:
-    """Return the measure that a text names, or say which of its words is unknown."""
+    """Return the measure that a text names; an error names an unknown word."""
     what, column, unit = match["what"] or "rounds", match["column"], match["unit"]
     for word, known in ((what, MEASURES), (column, ALL_COLUMNS), (unit, UNITS)):
         assert word is None or word in known, f"{match[0]}: {word} is none of {', '.join(known)}"
