@@ -6,16 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedmx import (
-    AGGREGATE,
-    Aggregator,
-    BufferMedian,
-    Contribution,
-    LogicError,
-    Need,
-    ServerState,
-    Trait,
-)
+from fedmx import AGGREGATE, Aggregator, BufferMedian, LogicError, Need, ServerState, Trait
 
 
 class Total:
@@ -32,10 +23,8 @@ class CenteredClip(Aggregator):
     """v <- v + mean_k (delta_k - v) min(1, radius / ||delta_k - v||), w <- w + v."""
 
     radius: float = 1.0
-    # A lane of several clients would only give their sum.
-    requires = frozenset({Need.EACH_CLIENT})
-    # Hooks that would undo the bound, such as scaffold, are refused.
-    provides = frozenset({Trait.ROBUST})
+    requires = frozenset({Need.EACH_CLIENT})  # a lane of several clients would only give their sum
+    provides = frozenset({Trait.ROBUST})  # hooks that would undo it, such as scaffold, are refused
 
     def __post_init__(self) -> None:
         if not self.radius > 0:
@@ -44,7 +33,7 @@ class CenteredClip(Aggregator):
     def init(self, state: ServerState) -> Total:
         return Total(state)
 
-    def add(self, total: Total, contribution: Contribution) -> Total:
+    def add(self, total, contribution):
         away = contribution.delta - total.centre
         total.clipped += away * min(1.0, self.radius / max(float(np.linalg.norm(away)), 1e-12))
         total.clients += 1
